@@ -1,0 +1,59 @@
+"""Federated optimization when clients differ.
+
+Names are imported when they are first used: `import fairlead` alone does not load torch.
+"""
+
+from importlib import import_module
+from inspect import isclass, isfunction
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fairlead import diagnostics as diagnostics
+    from fairlead import presets as presets
+    from fairlead import testing as testing
+    from fairlead.aggregators import *
+    from fairlead.algorithm import Algorithm as Algorithm
+    from fairlead.client_table import ClientTable as ClientTable
+    from fairlead.clients import *
+    from fairlead.conditions import *
+    from fairlead.corrections import *
+    from fairlead.experiments import *
+    from fairlead.federation import Federation as Federation
+    from fairlead.local_solver import LocalSolver as LocalSolver
+    from fairlead.optimizers import *
+    from fairlead.randomness import Key as Key
+    from fairlead.records import *
+    from fairlead.round import run_round as run_round
+    from fairlead.samplers import *
+    from fairlead.task import *
+    from fairlead.transforms import *
+    from fairlead.worlds import *
+
+__version__ = "0.1.0"
+
+_MODULES = ("diagnostics", "presets", "testing")
+_HOMES = (
+    *(
+        "algorithm",
+        "client_table",
+        "federation",
+        "local_solver",
+        "randomness",
+        "records",
+        "round",
+        "task",
+    ),
+    *("samplers", "optimizers", "corrections", "aggregators", "transforms"),
+    *("clients", "conditions", "worlds", "experiments"),
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"fairlead.{name}")
+    if not name.startswith("_"):
+        for home in _HOMES:
+            value = vars(import_module(f"fairlead.{home}")).get(name)
+            if (isclass(value) or isfunction(value)) and value.__module__.startswith("fairlead"):
+                return value
+    raise AttributeError(f"module 'fairlead' has no attribute {name!r}")

@@ -1,0 +1,64 @@
+"""The role `Aggregator`: from the updates that arrived to one direction."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from torch import Tensor
+
+from fairlead.client_table import PartState
+from fairlead.component import Component
+from fairlead.records import Aggregate, ClientUpdates, Conditions, Population
+
+
+class Aggregator(Component, ABC):
+    """Turns the rows that arrived into the direction that the server adds.
+
+    It is also called when nothing arrived: participation counters may then advance, nothing else
+    may change, and the direction is not used.
+    """
+
+    needs_effective_steps: ClassVar[bool]
+    """Whether it divides by ‖a‖₁, so that only linear solvers will do."""
+    needs_arrival: ClassVar[bool]
+    """Whether it divides by 1 − q, so that the world must know the arrival rates."""
+
+    @abstractmethod
+    def init(self, population: Population) -> PartState:
+        """State before the first round."""
+
+    @abstractmethod
+    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
+        """Direction, new state and the coefficients really used."""
+
+
+class LinearAggregator(Aggregator, ABC):
+    """Family of weighted sums Σ_R coefficient_i Δ_i: asks only for the coefficients."""
+
+    needs_effective_steps: ClassVar[bool] = False
+    needs_arrival: ClassVar[bool] = False
+
+    @abstractmethod
+    def coefficients(self, updates: ClientUpdates, conditions: Conditions) -> Tensor:
+        """One float64 number per row that arrived, (m,); never called without rows."""
+
+    def init(self, population: Population) -> PartState:
+        return {}
+
+    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
+        coefficients = updates.importance
+        if len(updates):
+            coefficients = self.coefficients(updates, conditions)
+        return Aggregate(weighted_sum(coefficients, updates.delta), state, coefficients)
+
+
+def weighted_sum(coefficients: Tensor, rows: Tensor) -> Tensor:
+    """Σ coefficient_i row_i, always in client order so that arrival order cannot change a bit."""
+    return coefficients.to(rows) @ rows
+
+
+def normalised(importance: Tensor) -> Tensor:
+    """p̂: the importance of the rows that arrived, scaled to sum 1; equal if all are zero."""
+    total = importance.sum()
+    return importance / total if total > 0 else importance.new_full((len(importance),), 1 / len(importance))

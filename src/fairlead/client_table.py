@@ -1,0 +1,163 @@
+"""`ClientTable`: one row per client, stored only for clients ever seen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fairlead.errors import MemoryBudgetError, StaleStateError
+
+PartState = Mapping[str, "Tensor | ClientTable"]
+"""What a part keeps between rounds: named tensors and client tables. All of it is checkpointed."""
+
+
+class _Store:
+    """The rows themselves; shared by all handles and changed only through the newest."""
+
+    def __init__(self, num_clients: int, dim: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.slot_of = torch.full((num_clients,), -1, dtype=torch.int64)
+        self.clients = torch.empty(0, dtype=torch.int64)
+        self.rows = torch.empty((0, dim), dtype=dtype, device=device)
+        self.path: Path | None = None
+        self.version = 0
+
+    def admit(self, clients: Tensor) -> None:
+        new = clients[self.slot_of[clients] < 0]
+        if len(new) == 0:
+            return
+        used = len(self.clients)
+        self.slot_of[new] = torch.arange(used, used + len(new))
+        self.clients = torch.cat([self.clients, new])
+        if len(self.clients) > len(self.rows):
+            self._grow(min(len(self.slot_of), max(len(self.clients), 2 * used)))
+
+    def _grow(self, capacity: int) -> None:
+        dim, kept = self.rows.shape[1], len(self.rows)
+        size = capacity * dim * self.rows.element_size()
+        if self.path is not None:
+            # A file grows in place: a longer map of the same file shows the rows already written.
+            self.rows = torch.from_file(
+                str(self.path), shared=True, size=capacity * dim, dtype=self.rows.dtype
+            ).view(capacity, dim)
+            return
+        available = _available_bytes(self.rows.device)
+        if size > available:
+            raise MemoryBudgetError(
+                f"A client table of {capacity} rows x {dim} parameters needs {size / 2**30:.1f} GiB, "
+                f"and {available / 2**30:.1f} GiB are left on {self.rows.device}. Store the rows in "
+                "half the space (dtype=torch.bfloat16) or in a file (path=...)."
+            )
+        grown = self.rows.new_zeros((capacity, dim))
+        grown[:kept] = self.rows
+        self.rows = grown
+
+
+def _available_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, eq=False)
+class ClientTable:
+    """One vector of `dim` numbers per client: control variates, last updates, moving averages.
+
+    Rows of clients never written read as zero and take no space. The table is the one mutable
+    object of the library, so handles are versioned: `write` returns the handle to use from then on,
+    and reading or writing through an older one raises `StaleStateError` instead of mixing rounds.
+
+    >>> table = ClientTable.create(num_clients=5, dim=2)
+    >>> table = table.write(torch.tensor([3]), torch.tensor([[1.0, 2.0]]))
+    >>> table.read(torch.tensor([0, 3])).tolist()
+    [[0.0, 0.0], [1.0, 2.0]]
+    """
+
+    _store: _Store
+    version: int
+
+    @staticmethod
+    def create(
+        num_clients: int,
+        dim: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        path: Path | None = None,
+    ) -> ClientTable:
+        """An empty table; with `path` its rows live in that file, mapped into memory."""
+        store = _Store(num_clients, dim, dtype, torch.device(device))
+        store.path = path
+        return ClientTable(store, 0)
+
+    @staticmethod
+    def restore(num_clients: int, clients: Tensor, rows: Tensor) -> ClientTable:
+        """A table with the given rows, as `clients` and `rows` of another one gave them."""
+        table = ClientTable.create(num_clients, rows.shape[1], dtype=rows.dtype, device=rows.device)
+        return table.write(clients, rows)
+
+    @property
+    def num_clients(self) -> int:
+        return len(self._store.slot_of)
+
+    @property
+    def dim(self) -> int:
+        return self._store.rows.shape[1]
+
+    @property
+    def clients(self) -> Tensor:
+        """Ids of the clients seen so far, in the order in which `rows` holds them."""
+        return self._current().clients
+
+    @property
+    def rows(self) -> Tensor:
+        """The (seen, dim) matrix of all rows written so far."""
+        store = self._current()
+        return store.rows[: len(store.clients)]
+
+    def positions(self, clients: Tensor) -> Tensor:
+        """Where in `rows` each client stands; -1 for clients never written."""
+        return self._current().slot_of[clients]
+
+    def read(self, clients: Tensor) -> Tensor:
+        """Rows of the given clients, zero where nothing was written yet."""
+        store = self._current()
+        slots = store.slot_of[clients].to(store.rows.device)
+        if len(store.rows) == 0:
+            return store.rows.new_zeros((len(clients), self.dim))
+        return torch.where((slots >= 0)[:, None], store.rows[slots.clamp(min=0)], 0)
+
+    def write(self, clients: Tensor, rows: Tensor) -> ClientTable:
+        """Store rows and return the handle that replaces this one."""
+        store = self._current()
+        store.admit(clients)
+        slots = store.slot_of[clients].to(store.rows.device)
+        store.rows[slots] = rows.to(store.rows)
+        store.version += 1
+        return replace(self, version=store.version)
+
+    def _current(self) -> _Store:
+        if self.version != self._store.version:
+            raise StaleStateError(
+                f"This state holds version {self.version} of a client table that is now at version "
+                f"{self._store.version}: go on from the newest state, or restore a checkpoint."
+            )
+        return self._store
+
+
+def tensor_in(state: PartState, name: str) -> Tensor:
+    """The tensor called `name` in a part's state."""
+    value = state[name]
+    assert isinstance(value, Tensor)
+    return value
+
+
+def table_in(state: PartState, name: str) -> ClientTable:
+    """The client table called `name` in a part's state."""
+    value = state[name]
+    assert isinstance(value, ClientTable)
+    return value

@@ -1,0 +1,107 @@
+"""`ClientData`: all clients' examples in one place, with a range of rows per client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fairlead.errors import FieldError
+
+
+@dataclass(frozen=True, eq=False)
+class ClientData:
+    """Examples of all clients, contiguous by client.
+
+    Client i owns rows `offsets[i]` to `offsets[i + 1]` of `inputs` and `targets`; a million clients are
+    three tensors, not a million objects. A client may own no row.
+
+    >>> data = ClientData.from_lists([torch.zeros(3, 2), torch.ones(1, 2)], [torch.zeros(3), torch.ones(1)])
+    >>> data.sizes.tolist()
+    [3, 1]
+    """
+
+    inputs: Tensor
+    """(examples, ...)"""
+    targets: Tensor
+    """(examples, ...)"""
+    offsets: Tensor
+    """(N + 1,) int64, from 0 to the number of examples."""
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) != len(self.targets):
+            raise FieldError(
+                f"ClientData.targets must have one row per input, got {len(self.targets)} targets for "
+                f"{len(self.inputs)} inputs."
+            )
+        offsets = self.offsets
+        if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(self.inputs):
+            raise FieldError(
+                "ClientData.offsets must run from 0 to the number of examples "
+                f"({len(self.inputs)}) with one entry more than there are clients."
+            )
+        if bool((offsets.diff() < 0).any()):
+            raise FieldError("ClientData.offsets must not decrease.")
+        if self.inputs.is_floating_point() and not bool(torch.isfinite(self.inputs).all()):
+            row = int((~torch.isfinite(self.inputs.flatten(1))).any(1).nonzero()[0])
+            raise FieldError(f"ClientData.inputs must be finite, got NaN or infinity in row {row}.")
+
+    @staticmethod
+    def from_lists(inputs: Sequence[Tensor], targets: Sequence[Tensor]) -> ClientData:
+        """One entry per client, as users often have them."""
+        if len(inputs) != len(targets):
+            raise FieldError(
+                f"ClientData.from_lists needs as many targets as inputs, got {len(inputs)} clients' "
+                f"inputs and {len(targets)} clients' targets."
+            )
+        for client, (own_inputs, own_targets) in enumerate(zip(inputs, targets, strict=True)):
+            if len(own_inputs) != len(own_targets):
+                raise FieldError(
+                    f"Client {client} has {len(own_inputs)} inputs but {len(own_targets)} targets."
+                )
+        sizes = torch.tensor([len(part) for part in inputs])
+        return ClientData(torch.cat(list(inputs)), torch.cat(list(targets)), _offsets(sizes))
+
+    @staticmethod
+    def from_owners(inputs: Tensor, targets: Tensor, owner: Tensor, num_clients: int) -> ClientData:
+        """Examples in any order, with the id of the client that owns each."""
+        if len(owner) != len(inputs) or (
+            len(owner) and not 0 <= int(owner.min()) <= int(owner.max()) < num_clients
+        ):
+            raise FieldError(
+                f"ClientData.from_owners needs one owner per example, each from 0 to {num_clients - 1}."
+            )
+        order = torch.argsort(owner, stable=True)
+        sizes = torch.bincount(owner, minlength=num_clients)
+        return ClientData(inputs[order], targets[order], _offsets(sizes))
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> Tensor:
+        """(N,) examples of each client."""
+        return self.offsets.diff()
+
+    def rows_of(self, client: int) -> slice:
+        """Rows of one client."""
+        return slice(int(self.offsets[client]), int(self.offsets[client + 1]))
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> ClientData:
+        """The same data on a device, floating-point values in the given type."""
+        return replace(
+            self,
+            inputs=_moved(self.inputs, device, dtype),
+            targets=_moved(self.targets, device, dtype),
+        )
+
+
+def _offsets(sizes: Tensor) -> Tensor:
+    return torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
+
+
+def _moved(values: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    return values.to(device, dtype) if values.is_floating_point() else values.to(device)

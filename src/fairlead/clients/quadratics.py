@@ -1,0 +1,148 @@
+"""Quadratic clients: the federation whose every limit point is known in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fairlead.clients.data import ClientData
+from fairlead.clients.source import ClientSource, FederatedData
+from fairlead.component import freeze_lists
+from fairlead.errors import FieldError, field_error, require_integer, require_number
+from fairlead.randomness import Key
+from fairlead.task import ExampleShape, Model, Task
+
+Matrix = tuple[tuple[float, ...], ...]
+
+
+class QuadraticModule(nn.Module):
+    """x ↦ ½ x'Hx − e'x for inputs [H | e] of shape (batch, d, d + 1)."""
+
+    def __init__(self, start: Tensor) -> None:
+        super().__init__()
+        self.x = nn.Parameter(start.clone())
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hessian, linear = inputs[..., :-1], inputs[..., -1]
+        return ((0.5 * (hessian @ self.x) - linear) * self.x).sum(-1)
+
+
+@dataclass(frozen=True)
+class QuadraticModel(Model):
+    """The parameter vector of a quadratic problem, started at the same `start` in every entry."""
+
+    start: float = 1.0
+
+    def build(self, shape: ExampleShape) -> nn.Module:
+        return QuadraticModule(torch.full((shape.inputs[0],), self.start))
+
+
+@dataclass(frozen=True, eq=False)
+class QuadraticProblem:
+    """F_i(x) = ½ x'H_i x − e_i'x with weights ω: (N, d, d), (N, d) and (N,), all float64."""
+
+    hessians: Tensor
+    linear: Tensor
+    weights: Tensor
+
+    def minimiser(self, weights: Tensor) -> Tensor:
+        """argmin Σ w_i F_i for any weights, the surrogate ones included."""
+        hessian = torch.einsum("i,ijk->jk", weights, self.hessians)
+        solution: Tensor = torch.linalg.solve(hessian, weights @ self.linear)
+        return solution
+
+    @property
+    def optimum(self) -> Tensor:
+        """x* of the objective that was asked for."""
+        return self.minimiser(self.weights)
+
+    def gradients(self, x: Tensor) -> Tensor:
+        """∇F_i(x) of every client, (N, d)."""
+        return self.hessians @ x - self.linear
+
+    def data(self) -> ClientData:
+        """One example [H_i | e_i] per client, so that every gradient is exact."""
+        inputs = torch.cat([self.hessians, self.linear[..., None]], dim=-1)
+        num_clients = len(inputs)
+        return ClientData(inputs, torch.zeros(num_clients), torch.arange(num_clients + 1))
+
+    @staticmethod
+    def task(start: Tensor | float = 1.0) -> Task:
+        """The task to run on `data()`, from a given start."""
+        model = QuadraticModule(start) if isinstance(start, Tensor) else QuadraticModel(start)
+        return Task(model, loss="model_output", metrics=())
+
+
+@dataclass(frozen=True)
+class Quadratics(ClientSource):
+    """Clients with F_i(x) = ½ x'H_i x − e_i'x, given or drawn (003 §III, 004 §6).
+
+    Drawn: e_i ~ N(0, `spread`² I); H_i with random eigenvectors and eigenvalues log-uniform between
+    1/`conditioning` and 1, so that `conditioning` = 1 means H_i = I. Given: `hessians` and `linear` as
+    nested lists, one entry per client. `weights` are uniform unless given.
+
+    >>> problem = Quadratics(linear=((0.0,), (4.0,)), weights=(0.25, 0.75)).problem(Key.from_seed(0))
+    >>> problem.optimum.tolist()
+    [3.0]
+    """
+
+    num_clients: int = 10
+    dim: int = 5
+    spread: float = 1.0
+    conditioning: float = 1.0
+    start: float = 1.0
+    linear: Matrix | None = None
+    hessians: tuple[Matrix, ...] | None = None
+    weights: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        if self.linear is not None:
+            object.__setattr__(self, "num_clients", len(self.linear))
+            object.__setattr__(self, "dim", len(self.linear[0]))
+        require_integer(self, "num_clients", at_least=1)
+        require_integer(self, "dim", at_least=1)
+        require_number(self, "spread", at_least=0)
+        require_number(self, "conditioning", at_least=1)
+        require_number(self, "start")
+        if self.hessians is not None and (
+            torch.tensor(self.hessians).shape != (self.num_clients, self.dim, self.dim)
+        ):
+            raise FieldError(
+                f"Quadratics.hessians must be {self.num_clients} matrices of {self.dim} x {self.dim}."
+            )
+        if self.weights is not None and (
+            len(self.weights) != self.num_clients or min(self.weights) < 0 or sum(self.weights) <= 0
+        ):
+            raise field_error(
+                self,
+                "weights",
+                f"{self.num_clients} numbers of at least 0, not all 0",
+                self.weights,
+            )
+
+    def problem(self, key: Key) -> QuadraticProblem:
+        """The matrices themselves, with the optimum that goes with them."""
+        generator = key.fold("quadratics").generator()
+        shape = (self.num_clients, self.dim)
+        linear = torch.from_numpy(generator.normal(0.0, self.spread, shape))
+        frames, _ = torch.linalg.qr(torch.from_numpy(generator.normal(size=(*shape, self.dim))))
+        eigenvalues = torch.from_numpy(self.conditioning ** -generator.random(shape))
+        hessians = frames @ torch.diag_embed(eigenvalues) @ frames.mT
+        if self.linear is not None:
+            linear = torch.tensor(self.linear, dtype=torch.float64)
+        if self.hessians is not None:
+            hessians = torch.tensor(self.hessians, dtype=torch.float64)
+        elif self.conditioning == 1:
+            hessians = torch.eye(self.dim, dtype=torch.float64).expand(*shape, self.dim).clone()
+        weights = torch.tensor(self.weights or [1.0] * self.num_clients, dtype=torch.float64)
+        return QuadraticProblem(hessians, linear, weights / weights.sum())
+
+    def load(self, key: Key) -> FederatedData:
+        problem = self.problem(key)
+        return FederatedData(problem.data(), weights=problem.weights)
+
+    def default_task(self) -> Task:
+        return QuadraticProblem.task(self.start)

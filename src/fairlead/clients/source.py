@@ -1,0 +1,36 @@
+"""The role `ClientSource`: where a federation's data come from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fairlead.clients.data import ClientData
+from fairlead.component import Component
+from fairlead.randomness import Key
+from fairlead.task import Task
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedData:
+    """Clients' training data and, where there is one, a common test set."""
+
+    train: ClientData
+    test: ClientData | None = None
+    """One client per natural owner, or a single one that stands for the whole population."""
+    weights: Tensor | None = None
+    """Objective weights, where the source defines them itself."""
+
+
+class ClientSource(Component, ABC):
+    """Describes client data in a spec; loads it when a run starts."""
+
+    @abstractmethod
+    def load(self, key: Key) -> FederatedData:
+        """The data, drawn or dealt from the key where chance is involved."""
+
+    @abstractmethod
+    def default_task(self) -> Task:
+        """What one would usually learn from these data."""

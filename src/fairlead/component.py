@@ -1,0 +1,71 @@
+"""Parts: frozen values found by walking subclasses, so that adding one needs no registration."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from fairlead.errors import FieldError, did_you_mean
+
+PartT = TypeVar("PartT", bound="Component")
+
+
+class Component:
+    """Base of everything that can be written in a spec.
+
+    A *role* (`Sampler`, `Aggregator`, ...) is an abstract subclass; a *part* is a frozen dataclass
+    whose fields are its hyper-parameters and nothing else. The name of the class is the only name
+    of the part: in Python, in TOML, on the command line and in the documentation.
+    """
+
+    references: ClassVar[tuple[str, ...]] = ()
+    """Keys into `fairlead.references` for the papers that the part implements."""
+
+
+def freeze_lists(part: Component) -> None:
+    """Turn list, array and tensor fields into tuples, so that a part is a value whoever made it."""
+    assert dataclasses.is_dataclass(part)
+    for field in dataclasses.fields(part):
+        object.__setattr__(part, field.name, _frozen(getattr(part, field.name)))
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Tensor | np.ndarray):
+        value = value.tolist()
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def is_part(cls: type) -> bool:
+    """Whether `cls` is a final, public dataclass rather than a role or a family."""
+    return dataclasses.is_dataclass(cls) and not inspect.isabstract(cls) and not cls.__name__.startswith("_")
+
+
+def parts_of(role: type[PartT]) -> dict[str, type[PartT]]:
+    """Every final part of a role by class name, those of other packages included."""
+    found: dict[str, type[PartT]] = {}
+    pending = [role]
+    while pending:
+        cls = pending.pop()
+        if is_part(cls):
+            found[cls.__name__] = cls
+        pending.extend(cls.__subclasses__())
+    return dict(sorted(found.items()))
+
+
+def part_named(role: type[PartT], name: str, where: str) -> type[PartT]:
+    """The part of `role` called `name`; `where` is the spec path that the error names."""
+    known = parts_of(role)
+    if name not in known:
+        raise FieldError(
+            f"{where} must be the name of a {role.__name__}, got {name!r}." + did_you_mean(name, known)
+        )
+    return known[name]
+
+
+def summary(cls: type) -> str:
+    """First sentence of a class docstring, for tables."""
+    return (inspect.getdoc(cls) or "").split("\n\n", maxsplit=1)[0].replace("\n", " ")

@@ -1,0 +1,119 @@
+"""The role `Correction`: a term added to the local gradient, with what it needs to be known."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, Literal, NamedTuple
+
+from torch import Tensor
+
+from fairlead.component import Component
+from fairlead.records import ClientUpdates, Vectors
+
+Extent = Literal["vector", "scalar"]
+"""Whether a remembered quantity has one number per parameter or one number in all."""
+
+
+class LocalOutcome(NamedTuple):
+    """What a client knows when its local work is done; rows side by side when many end at once."""
+
+    round: int
+    anchor: Tensor
+    """(d,) global parameters it was sent."""
+    delta: Tensor
+    """(..., d) local − anchor."""
+    num_steps: Tensor
+    """(..., 1)."""
+    effective_steps: Tensor | None
+    """(..., 1) ‖a‖₁ of its solver; None where the solver is not linear."""
+    lr: float
+    anchor_gradient: Tensor | None
+    """(..., d) its full gradient at the anchor, if a correction asked for it."""
+
+
+class Aftermath(NamedTuple):
+    """What a correction leaves behind after local work."""
+
+    delta: Tensor
+    """(..., d) the update to upload, for most corrections the one they were given."""
+    memory: Vectors
+    """What the client will remember, if its update reaches the server."""
+    message: Vectors
+    """What it uploads beside its update."""
+
+
+class Correction(Component, ABC):
+    """Adds a term to the local gradient, with optional client memory, broadcast and upload.
+
+    Like optimizers, corrections treat the last axis as parameters and broadcast over clients.
+    A client whose update is lost keeps the memory it had, so that sums over clients stay true.
+    """
+
+    memory_extent: ClassVar[Mapping[str, Extent]]
+    """Names of what a client keeps between its rounds; zero at first."""
+    shared_names: ClassVar[tuple[str, ...]]
+    """Names of the vectors that the server keeps and broadcasts."""
+    needs_effective_steps: ClassVar[bool]
+    """Whether `settle` divides by ‖a‖₁, so that only linear solvers will do."""
+    restores_weights: ClassVar[bool]
+    """Whether clients follow Σ ω_i ∇F_i at the fixed point, so that unequal work or links cannot move it."""
+
+    @property
+    @abstractmethod
+    def needs_anchor_gradient(self) -> bool:
+        """Whether each client must compute its full gradient at the anchor."""
+
+    @abstractmethod
+    def initial_shared(self, params: Tensor) -> Vectors:
+        """The broadcast vectors before the first round; `params` is the initial model."""
+
+    @abstractmethod
+    def begin(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
+        """Where local work starts, (..., d): the anchor for all but a few methods."""
+
+    @abstractmethod
+    def correct(
+        self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors
+    ) -> Tensor:
+        """The gradient to follow instead of the raw one, at every local step."""
+
+    @abstractmethod
+    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
+        """Memory and upload after the last local step."""
+
+    @abstractmethod
+    def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
+        """The server's broadcast vectors after a round; `weights` (m,) are the arrivals' ω."""
+
+    @abstractmethod
+    def adopt(self, memory: Vectors, params: Tensor) -> Vectors:
+        """Memory of the clients that arrived, once they learn the new global parameters."""
+
+
+class StatelessCorrection(Correction, ABC):
+    """Family of corrections that nobody needs to remember: asks only for `correct`."""
+
+    memory_extent: ClassVar[Mapping[str, Extent]] = {}
+    shared_names: ClassVar[tuple[str, ...]] = ()
+    needs_effective_steps: ClassVar[bool] = False
+    restores_weights: ClassVar[bool] = False
+
+    @property
+    def needs_anchor_gradient(self) -> bool:
+        return False
+
+    def initial_shared(self, params: Tensor) -> Vectors:
+        return {}
+
+    def begin(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
+        return anchor
+
+    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
+        return Aftermath(outcome.delta, {}, {})
+
+    def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
+        return {}
+
+    def adopt(self, memory: Vectors, params: Tensor) -> Vectors:
+        return {}

@@ -1,0 +1,97 @@
+"""Errors that users see: one sentence with the field, its value and what is allowed."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+
+
+class FairleadError(Exception):
+    """Base of every error that fairlead raises on purpose."""
+
+
+class FieldError(FairleadError, ValueError):
+    """A hyper-parameter or spec field has a value that is not allowed."""
+
+
+class ClashError(FairleadError, ValueError):
+    """Two parts, each valid alone, cannot work together."""
+
+
+class EngineError(FairleadError, RuntimeError):
+    """An engine cannot run the given model."""
+
+
+class NonFiniteError(FairleadError, ArithmeticError):
+    """A client or the server produced NaN or infinity."""
+
+
+class StaleStateError(FairleadError, RuntimeError):
+    """A state from before the latest round was used after its client rows had moved on."""
+
+
+class MemoryBudgetError(FairleadError, MemoryError):
+    """A table would not fit in the memory that is left."""
+
+
+class CheckpointError(FairleadError, RuntimeError):
+    """A checkpoint cannot be read, or belongs to another run."""
+
+
+def field_error(owner: object, field: str, constraint: str, value: object) -> FieldError:
+    """The error `Class.field must be <constraint>, got <value>.`"""
+    name = owner if isinstance(owner, str) else type(owner).__name__
+    return FieldError(f"{name}.{field} must be {constraint}, got {value!r}.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def require_number(
+    owner: object,
+    field: str,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+) -> None:
+    """Refuse `owner.field` unless it is a finite number inside the given bounds."""
+    value = getattr(owner, field)
+    bounds: list[tuple[float | None, str, Callable[[float, float], bool]]] = [
+        (above, "above", operator.gt),
+        (at_least, "at least", operator.ge),
+        (below, "below", operator.lt),
+        (at_most, "at most", operator.le),
+    ]
+    stated = [(bound, word, holds) for bound, word, holds in bounds if bound is not None]
+    if _is_number(value) and all(holds(value, bound) for bound, _, holds in stated):
+        return
+    limits = " and ".join(f"{word} {bound:g}" for bound, word, _ in stated)
+    raise field_error(owner, field, f"a finite number {limits}".strip(), value)
+
+
+def require_integer(owner: object, field: str, *, at_least: int) -> None:
+    """Refuse `owner.field` unless it is a whole number of at least `at_least`."""
+    value = getattr(owner, field)
+    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+        raise field_error(owner, field, f"a whole number of at least {at_least}", value)
+
+
+def require_choice(owner: object, field: str, choices: Iterable[str]) -> None:
+    """Refuse `owner.field` unless it is one of `choices`."""
+    value, allowed = getattr(owner, field), list(choices)
+    if value not in allowed:
+        raise field_error(owner, field, "one of " + ", ".join(map(repr, allowed)), value)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` Did you mean 'x'?` for the nearest known name, or the list of all when none is near."""
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1)
+    if near:
+        return f" Did you mean {near[0]!r}?"
+    return f" Known: {', '.join(names)}." if names else ""

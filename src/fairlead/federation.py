@@ -1,0 +1,95 @@
+"""`Federation`: an algorithm in a world, with its state, its records and its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+from torch import Tensor
+
+from fairlead.algorithm import Algorithm
+from fairlead.checkpoint import load_state, save_state
+from fairlead.diagnostics.consistency import ConsistencyReport, measured_consistency
+from fairlead.errors import ClashError, FieldError
+from fairlead.randomness import Key
+from fairlead.records import Evaluation, RoundRecord, ServerState
+from fairlead.round import run_round, start
+from fairlead.worlds.base import World
+
+
+class Federation:
+    """Runs rounds of an algorithm in a world.
+
+    >>> import fairlead as fl
+    >>> problem = fl.Quadratics(num_clients=4).problem(fl.Key.from_seed(0))
+    >>> world = fl.SimulatedWorld(problem.task(), problem.data())
+    >>> run = fl.Federation(fl.presets.fedavg(lr=0.1, steps=5), world, seed=0)
+    >>> [record.round for record in run.train(rounds=3)]
+    [0, 1, 2]
+    """
+
+    def __init__(self, algorithm: Algorithm, world: World, seed: int = 0) -> None:
+        self.algorithm, self.world, self.seed = algorithm, world, seed
+        self.key = Key.from_seed(seed)
+        self.state: ServerState = start(algorithm, world, self.key)
+        self.records: list[RoundRecord] = []
+        conditions = world.conditions(0, algorithm.solver, self.key)
+        if algorithm.aggregator.needs_arrival and conditions.arrival is None:
+            raise ClashError(
+                f"{type(algorithm.aggregator).__name__} divides by the arrival rates, and this world does "
+                "not know them: use an aggregator that estimates them, such as FedAU."
+            )
+
+    @property
+    def params(self) -> Tensor:
+        """The global model as a flat vector."""
+        return self.state.params
+
+    def train(
+        self, rounds: int, *, evaluate_every: int = 0, per_client: bool = False
+    ) -> Iterator[RoundRecord]:
+        """Run `rounds` more rounds, yielding the record of each as it ends.
+
+        The model is evaluated after every `evaluate_every`-th round and after the last; 0 means never.
+        """
+        if rounds < 0 or evaluate_every < 0:
+            raise FieldError(
+                f"Federation.train needs rounds and evaluate_every of at least 0, got {rounds} and "
+                f"{evaluate_every}."
+            )
+        last = self.state.round + rounds
+        while self.state.round < last:
+            self.state, record = run_round(self.algorithm, self.world, self.state, self.key)
+            done = self.state.round
+            if evaluate_every and (done % evaluate_every == 0 or done == last):
+                record = replace(record, evaluation=self.evaluate(per_client=per_client))
+            self.records.append(record)
+            yield record
+
+    def evaluate(self, *, per_client: bool = False) -> Evaluation:
+        """How good the global model is now."""
+        return self.world.evaluate(self.state.params, self.state.buffers, per_client=per_client)
+
+    def consistency(self) -> ConsistencyReport:
+        """The weights that the rounds so far really optimised, against those asked for."""
+        restored = any(c.restores_weights for c in self.algorithm.solver.corrections)
+        weights = self.world.population.weights
+        return measured_consistency(self.records, weights, restored=restored)
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint from which `resume` goes on exactly."""
+        save_state(self.state, folder, self.fingerprint)
+
+    def resume(self, folder: Path) -> None:
+        """Go on from a checkpoint of the same algorithm, population and seed."""
+        fresh = start(self.algorithm, self.world, self.key)
+        self.state = load_state(fresh, folder, self.fingerprint)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the experiment: algorithm, seed and objective weights."""
+        weights = self.world.population.weights.numpy().tobytes()
+        facts = f"{self.algorithm!r} {self.seed} {self.world.population.num_parameters}"
+        return sha256(facts.encode() + weights).hexdigest()[:16]

@@ -1,0 +1,212 @@
+"""`LocalSolver`: what one client does with its gradients, written once for every world.
+
+The solver never sees a model, a batch or a random number. An engine gives it gradients, one client
+at a time or many in rows, and it moves parameters; the unit-gradient probe gives it impulses, and
+it tells how much work the same steps are worth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairlead.component import Component, freeze_lists
+from fairlead.corrections.base import Aftermath, Correction, LocalOutcome
+from fairlead.errors import ClashError, FieldError, require_integer, require_number
+from fairlead.optimizers.base import Optimizer, OptimizerState
+from fairlead.optimizers.schedules import Constant, Schedule
+from fairlead.records import Vectors
+
+
+class LocalState(NamedTuple):
+    """A client in the middle of its local work; `(d,)` for one, `(lanes, d)` for many."""
+
+    local: Tensor
+    optimizer: OptimizerState
+    memory: Vectors
+
+
+class Accumulation(NamedTuple):
+    """Norms of the accumulation vector a for 0, 1, 2, ... local steps."""
+
+    l1: Tensor
+    l2: Tensor
+
+
+@dataclass(frozen=True)
+class LocalSolver(Component):
+    """How a client turns gradients into an update.
+
+        g ← clip(∇F_i(y; batch));  g ← correct(g);  y ← optimizer step with lr·schedule
+
+    Fields: either `epochs` passes over the client's data or a number of `steps`; `batch_size` examples
+    a step (None: all), the last partial batch of an epoch kept; `clip` bounds the norm of the raw
+    gradient; `step_schedule` scales the learning rate by local step, as `optimizer.schedule` does by
+    round. A world with unequal work overrides epochs, steps and batch size per client.
+
+    >>> from fairlead.optimizers import SGD
+    >>> LocalSolver(SGD(lr=0.1), epochs=2, batch_size=32).count_steps(torch.tensor([100])).tolist()
+    [8]
+    """
+
+    optimizer: Optimizer
+    epochs: int | None = None
+    steps: int | None = None
+    batch_size: int | None = 32
+    corrections: tuple[Correction, ...] = ()
+    clip: float | None = None
+    step_schedule: Schedule = Constant()
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        if self.epochs is not None and self.steps is not None:
+            raise FieldError(
+                f"LocalSolver takes epochs or steps, not both; got epochs={self.epochs} and "
+                f"steps={self.steps}."
+            )
+        if self.epochs is None and self.steps is None:
+            object.__setattr__(self, "epochs", 1)
+        for field in ("epochs", "steps", "batch_size"):
+            if getattr(self, field) is not None:
+                require_integer(self, field, at_least=1)
+        if self.clip is not None:
+            require_number(self, "clip", above=0)
+        for name in self.memory_names:
+            keepers = [c for c in self.corrections if name in c.memory_extent]
+            if len(keepers) > 1:
+                raise ClashError(
+                    f"{' and '.join(type(c).__name__ for c in keepers)} in LocalSolver.corrections "
+                    f"both keep the client memory {name!r}: leave one of them out."
+                )
+        for correction in self.corrections:
+            if correction.needs_effective_steps and not self.is_linear:
+                raise ClashError(
+                    f"{type(correction).__name__} needs the effective number of local steps, which "
+                    f"{type(self.optimizer).__name__} does not have because it is not linear in the "
+                    "gradient: use SGD on the clients."
+                )
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the update is a linear function of the raw gradients, so that ‖a‖₁ exists."""
+        return self.optimizer.linear and self.clip is None
+
+    @property
+    def memory_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(n for c in self.corrections for n in c.memory_extent))
+
+    @property
+    def needs_anchor_gradient(self) -> bool:
+        return any(correction.needs_anchor_gradient for correction in self.corrections)
+
+    def count_steps(self, sizes: Tensor) -> Tensor:
+        """Local steps of clients with the given numbers of examples; 0 for a client with none."""
+        if self.steps is not None:
+            return torch.where(sizes > 0, self.steps, 0)
+        assert self.epochs is not None
+        return epochs_to_steps(torch.full_like(sizes, self.epochs), sizes, self.batches(sizes))
+
+    def batches(self, sizes: Tensor) -> Tensor:
+        """Batch size of each client: never more than it has."""
+        return sizes if self.batch_size is None else sizes.clamp(max=self.batch_size)
+
+    def memory_dim(self, name: str, num_parameters: int) -> int:
+        """Length of the row that a client remembers under `name`."""
+        extents = {n: e for c in self.corrections for n, e in c.memory_extent.items()}
+        return num_parameters if extents[name] == "vector" else 1
+
+    def start(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> LocalState:
+        """State before the first local step; `anchor` (..., d) has a row per client."""
+        local = anchor
+        for correction in self.corrections:
+            local = correction.begin(local, memory, shared)
+        return LocalState(local, self.optimizer.init(local), memory)
+
+    def step(
+        self, state: LocalState, gradient: Tensor, anchor: Tensor, shared: Vectors, lr: Tensor
+    ) -> LocalState:
+        """State after one step along the raw `gradient`."""
+        if self.clip is not None:
+            norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
+            gradient = gradient * (self.clip / norm.clamp(min=self.clip))
+        for correction in self.corrections:
+            gradient = correction.correct(gradient, state.local, anchor, state.memory, shared)
+        local, optimizer = self.optimizer.step(state.local, gradient, state.optimizer, lr)
+        return LocalState(local, optimizer, state.memory)
+
+    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
+        """What all corrections leave behind."""
+        new_memory: dict[str, Tensor] = {}
+        message: dict[str, Tensor] = {}
+        for correction in self.corrections:
+            left = correction.settle(outcome, memory, shared)
+            outcome = outcome._replace(delta=left.delta)
+            new_memory.update(left.memory)
+            message.update(left.message)
+        return Aftermath(outcome.delta, new_memory, message)
+
+    def adopt(self, memory: Vectors, params: Tensor) -> Vectors:
+        """Memory of clients that arrived, once the new global parameters are known."""
+        adopted: dict[str, Tensor] = {}
+        for correction in self.corrections:
+            own = {name: memory[name] for name in correction.memory_extent}
+            adopted.update(correction.adopt(own, params))
+        return adopted
+
+    def step_lrs(self, round: int, num_steps: int) -> Tensor:
+        """Learning rate of each local step of a round, (num_steps,) float64."""
+        lr = self.optimizer.lr_at(round)
+        factors = [self.step_schedule.factor(step) for step in range(num_steps)]
+        return torch.tensor(factors, dtype=torch.float64) * lr
+
+    def accumulation(self, num_steps: Tensor, round: int) -> Accumulation | None:
+        """‖a‖₁ and ‖a‖₂ of clients that take the given numbers of steps; None if not linear.
+
+        a is the impulse response of the solver: `delta = −η Σ_j a_j g_j`. A vector of as many
+        parameters as steps, whose j-th entry receives a unit gradient at step j and none at any
+        other, holds −η·a after the last step, for any optimizer, schedule and correction. After k steps it
+        holds that of a client with k steps, so one run serves every client.
+        """
+        if not self.is_linear:
+            return None
+        longest = int(num_steps.max()) if len(num_steps) else 0
+        # The table is made for a power of two so that random work does not make a new one a round.
+        table = _accumulation_table(self, self.optimizer.lr_at(round), _next_power_of_two(longest))
+        return Accumulation(table.l1[num_steps], table.l2[num_steps])
+
+
+def epochs_to_steps(epochs: Tensor, sizes: Tensor, batch_sizes: Tensor) -> Tensor:
+    """E·⌈n/B⌉, the last partial batch of every epoch kept; 0 for a client without examples."""
+    batches = torch.div(sizes + batch_sizes - 1, batch_sizes.clamp(min=1), rounding_mode="floor")
+    return torch.where(sizes > 0, epochs * batches, 0)
+
+
+def _next_power_of_two(number: int) -> int:
+    return 1 << max(number - 1, 0).bit_length()
+
+
+@lru_cache(maxsize=256)
+def _accumulation_table(solver: LocalSolver, lr: float, num_steps: int) -> Accumulation:
+    if lr == 0.0:
+        # The response is proportional to lr except through ημ, which vanishes with it.
+        lr = 1e-12
+    # Weight decay belongs to the objective, not to the solver: it must not count as work.
+    probe = replace(solver, optimizer=replace(solver.optimizer, weight_decay=0.0))
+    anchor = torch.zeros(num_steps, dtype=torch.float64)
+    nothing = dict.fromkeys(probe.memory_names, anchor)
+    shared = {name: anchor for c in probe.corrections for name in c.shared_names}
+    state = probe.start(anchor, nothing, shared)
+    l1, l2 = [0.0], [0.0]
+    for step in range(num_steps):
+        step_lr = torch.tensor([lr * probe.step_schedule.factor(step)], dtype=torch.float64)
+        impulse = torch.zeros_like(anchor)
+        impulse[step] = 1.0
+        state = probe.step(state, impulse, anchor, shared, step_lr)
+        response = state.local / lr
+        l1.append(float(response.abs().sum()))
+        l2.append(float(response.norm()))
+    return Accumulation(torch.tensor(l1, dtype=torch.float64), torch.tensor(l2, dtype=torch.float64))

@@ -1,0 +1,171 @@
+"""Adaptive optimizers: Adagrad, Adam, Yogi and AMSGrad, for clients and for the server.
+
+All keep a first moment m and a second moment v of the gradient g and step by
+
+    m ← β₁ m + (1 − β₁) g        y ← y − η m / (√v + ε)
+
+and differ in v. The federated papers (Reddi et al., 2021) use no bias correction and call ε "τ". None
+of them is linear in the gradient, so FedNova and FedACS cannot normalise a client that uses one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fairlead.errors import require_choice, require_number
+from fairlead.optimizers.base import Optimizer, OptimizerState
+
+
+@dataclass(frozen=True)
+class _Adaptive(Optimizer):
+    beta1: float = 0.9
+    eps: float = 1e-4
+    initial_v: float = 0.0
+    """v before the first step; Reddi et al. ask for at least ε², released code starts at 0."""
+
+    linear: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_number(self, "beta1", at_least=0, below=1)
+        require_number(self, "eps", above=0)
+        require_number(self, "initial_v", at_least=0)
+
+    def _moments(self, params: Tensor) -> OptimizerState:
+        return {"m": torch.zeros_like(params), "v": torch.full_like(params, self.initial_v)}
+
+    def _first_moment(self, gradient: Tensor, state: OptimizerState) -> Tensor:
+        return self.beta1 * state["m"] + (1 - self.beta1) * gradient
+
+
+@dataclass(frozen=True)
+class Adagrad(_Adaptive):
+    """Adaptive steps by the sum of squared gradients: v ← v + g² (FedAdagrad on the server).
+
+    Symbols: β₁ `beta1`, ε `eps`. Reddi et al. use β₁ = 0, the default here.
+    """
+
+    beta1: float = 0.0
+    references = ("reddi2021",)
+
+    def init(self, params: Tensor) -> OptimizerState:
+        return self._moments(params)
+
+    def step(
+        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
+    ) -> tuple[Tensor, OptimizerState]:
+        gradient = self.penalised(params, gradient)
+        m = self._first_moment(gradient, state)
+        v = state["v"] + gradient.square()
+        return params - lr * m / (v.sqrt() + self.eps), {"m": m, "v": v}
+
+
+@dataclass(frozen=True)
+class Adam(_Adaptive):
+    """Adaptive steps by a moving average of squared gradients (FedAdam on the server).
+
+        v ← β₂ v + (1 − β₂) g²
+
+    Symbols: β₁ `beta1`, β₂ `beta2`, ε `eps`. With `bias_correction`, m and v are divided by 1 − β₁ᵗ
+    and 1 − β₂ᵗ as in Kingma and Ba; FedAdam of Reddi et al. does not do this.
+
+    Reduces to torch.optim.Adam with bias correction and `initial_v` = 0.
+    """
+
+    beta2: float = 0.99
+    bias_correction: bool = True
+    references = ("reddi2021",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_number(self, "beta2", at_least=0, below=1)
+
+    def init(self, params: Tensor) -> OptimizerState:
+        return {**self._moments(params), "t": params.new_zeros((*params.shape[:-1], 1))}
+
+    def step(
+        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
+    ) -> tuple[Tensor, OptimizerState]:
+        gradient = self.penalised(params, gradient)
+        t = state["t"] + 1
+        m = self._first_moment(gradient, state)
+        v = self.beta2 * state["v"] + (1 - self.beta2) * gradient.square()
+        m_hat, v_hat = m, v
+        if self.bias_correction:
+            m_hat, v_hat = m / (1 - self.beta1**t), v / (1 - self.beta2**t)
+        return params - lr * m_hat / (v_hat.sqrt() + self.eps), {"m": m, "v": v, "t": t}
+
+
+@dataclass(frozen=True)
+class Yogi(_Adaptive):
+    """Adam with a second moment that changes by bounded amounts (FedYogi on the server).
+
+        v ← v − (1 − β₂) g² sign(v − g²)
+
+    Symbols: β₁ `beta1`, β₂ `beta2`, ε `eps`; sign(0) = 0.
+    """
+
+    beta2: float = 0.99
+    references = ("reddi2021",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_number(self, "beta2", at_least=0, below=1)
+
+    def init(self, params: Tensor) -> OptimizerState:
+        return self._moments(params)
+
+    def step(
+        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
+    ) -> tuple[Tensor, OptimizerState]:
+        gradient = self.penalised(params, gradient)
+        square = gradient.square()
+        m = self._first_moment(gradient, state)
+        v = state["v"] - (1 - self.beta2) * square * torch.sign(state["v"] - square)
+        return params - lr * m / (v.sqrt() + self.eps), {"m": m, "v": v}
+
+
+@dataclass(frozen=True)
+class AMSGrad(_Adaptive):
+    """Adam with a second moment that never falls (FedAMS on the server, Wang, Lin and Chen 2022).
+
+        v ← β₂ v + (1 − β₂) g²
+        v̂ ← max(v̂, v, ε),  y ← y − η m/√v̂          (floor = "square": FedAMS, option 1)
+        v̂ ← max(v̂, v),     y ← y − η m/(√v̂ + ε)    (floor = "root": FedAMSGrad, option 2)
+
+    Symbols: β₁ `beta1`, β₂ `beta2`, ε `eps`. Note that ε meets a square in option 1 and a root in
+    option 2.
+
+    Differs from the authors' released code, which adds Adam's bias corrections to option 2; their
+    paper has none, and neither has this.
+    """
+
+    beta2: float = 0.99
+    floor: Literal["square", "root"] = "root"
+    references = ("wang2022fedams",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_number(self, "beta2", at_least=0, below=1)
+        require_choice(self, "floor", ("square", "root"))
+
+    def init(self, params: Tensor) -> OptimizerState:
+        return {**self._moments(params), "v_max": torch.zeros_like(params)}
+
+    def step(
+        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
+    ) -> tuple[Tensor, OptimizerState]:
+        gradient = self.penalised(params, gradient)
+        m = self._first_moment(gradient, state)
+        v = self.beta2 * state["v"] + (1 - self.beta2) * gradient.square()
+        v_max = torch.maximum(state["v_max"], v)
+        if self.floor == "square":
+            v_max = v_max.clamp(min=self.eps)
+            scaled = m / v_max.sqrt()
+        else:
+            scaled = m / (v_max.sqrt() + self.eps)
+        return params - lr * scaled, {"m": m, "v": v, "v_max": v_max}

@@ -1,0 +1,167 @@
+"""`FlatModule`: any `torch.nn.Module` as a function of one flat vector of parameters."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from fairlead.errors import EngineError
+from fairlead.randomness import keyed_uniform
+
+_FEATURE_DROPOUTS = {F.dropout1d: 2, F.dropout2d: 2, F.dropout3d: 2, F.feature_alpha_dropout: 2}
+_UNKEYED = {
+    *(torch.rand, torch.randn, torch.randint, torch.randperm, torch.rand_like, torch.randn_like),
+    *(torch.randint_like, torch.bernoulli, torch.multinomial, torch.normal, torch.poisson),
+    *(F.alpha_dropout, F.feature_alpha_dropout, F.rrelu, F.gumbel_softmax),
+    *(Tensor.bernoulli_, Tensor.normal_, Tensor.uniform_, Tensor.exponential_),
+}
+
+
+class FlatModule:
+    """A module together with the order in which its parameters stand in a flat vector.
+
+    `torch.split` divides the vector, never slices: the backward pass of a slice allocates a whole
+    vector per parameter. Floating-point buffers (running statistics) form a second flat vector.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = copy.deepcopy(module)
+        named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
+        if not named:
+            raise EngineError(
+                f"{type(module).__name__} has no trainable parameter, so there is nothing to learn."
+            )
+        self.names = tuple(named)
+        self.shapes = tuple(p.shape for p in named.values())
+        self.sizes = [p.numel() for p in named.values()]
+        buffers = {n: b for n, b in self.module.named_buffers() if b.is_floating_point()}
+        self._buffer_names = tuple(buffers)
+        self._buffer_shapes = tuple(b.shape for b in buffers.values())
+        self._buffer_sizes = [b.numel() for b in buffers.values()]
+
+    @property
+    def layout(self) -> dict[str, int]:
+        """Names of the parameters and how many numbers each has, in order."""
+        return dict(zip(self.names, self.sizes, strict=True))
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> FlatModule:
+        """A copy on another device and in another floating-point type."""
+        return FlatModule(copy.deepcopy(self.module).to(device, dtype))
+
+    def initial_params(self) -> Tensor:
+        """The module's own parameters as a flat vector."""
+        named = dict(self.module.named_parameters())
+        return torch.cat([named[name].detach().reshape(-1) for name in self.names])
+
+    def initial_buffers(self) -> Tensor:
+        """The module's own floating-point buffers as a flat vector; empty if it has none."""
+        named = dict(self.module.named_buffers())
+        parts = [named[name].detach().reshape(-1) for name in self._buffer_names]
+        return torch.cat(parts) if parts else self.initial_params().new_zeros(0)
+
+    def unflatten(self, params: Tensor) -> dict[str, Tensor]:
+        """Named tensors that share memory with a `(d,)` vector."""
+        return _divide(params, self.names, self.sizes, self.shapes)
+
+    def unflatten_buffers(self, buffers: Tensor) -> dict[str, Tensor]:
+        """Named buffers that share memory with a flat vector: modules update them in place."""
+        return _divide(buffers, self._buffer_names, self._buffer_sizes, self._buffer_shapes)
+
+    def call(self, params: Tensor, buffers: Tensor | None, inputs: Tensor, noise: Tensor | None) -> Any:
+        """The module's outputs; `noise` is the int64 key of its dropout, None where it has none."""
+        named = self.unflatten(params)
+        if buffers is not None:
+            named.update(self.unflatten_buffers(buffers))
+        if noise is None:
+            return functional_call(self.module, named, (inputs,))
+        with _KeyedDropout(noise):
+            return functional_call(self.module, named, (inputs,))
+
+    def draws_noise(self, inputs: Tensor) -> bool:
+        """Whether training draws dropout masks; refuses models that draw anything else.
+
+        Asked of a real forward pass rather than of the list of modules, since many models call
+        `torch.nn.functional.dropout` themselves.
+        """
+        watch = _RandomnessWatch()
+        self.module.train()
+        with torch.no_grad(), watch:
+            self.call(self.initial_params(), self.initial_buffers(), inputs, None)
+        return watch.seen_dropout
+
+
+def _divide(
+    vector: Tensor, names: Sequence[str], sizes: list[int], shapes: Sequence[torch.Size]
+) -> dict[str, Tensor]:
+    if not names:
+        return {}
+    pieces = torch.split(vector, sizes)
+    return {n: p.view(s) for n, p, s in zip(names, pieces, shapes, strict=True)}
+
+
+class _KeyedDropout(TorchFunctionMode):
+    """Replaces every dropout mask by one drawn from a key, so that a replay drops the same units."""
+
+    def __init__(self, key: Tensor) -> None:
+        super().__init__()
+        self._key = key
+        self._calls = 0
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is not F.dropout and func not in _FEATURE_DROPOUTS:
+            return func(*args, **kwargs)
+        rate, training = _dropout_arguments(args, kwargs)
+        inputs = args[0] if args else kwargs["input"]
+        if not training or rate == 0.0:
+            return inputs
+        self._calls += 1
+        kept_dims = _FEATURE_DROPOUTS.get(func, inputs.ndim)
+        shape = torch.Size([*inputs.shape[:kept_dims], *[1] * (inputs.ndim - kept_dims)])
+        draws = keyed_uniform(self._key + self._calls * 0x9E3779B97F4A7C15 % 2**63, shape, inputs.device)
+        return inputs * (draws >= rate).to(inputs.dtype) / max(1.0 - rate, 1e-30)
+
+
+class _RandomnessWatch(TorchFunctionMode):
+    """Notes whether a forward pass uses dropout, and refuses other sources of randomness."""
+
+    seen_dropout = False
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is F.dropout or func in _FEATURE_DROPOUTS:
+            rate, training = _dropout_arguments(args, kwargs)
+            self.seen_dropout |= training and rate > 0.0
+        attention_rate = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
+        fused = func is F.scaled_dot_product_attention and attention_rate > 0.0
+        if func in _UNKEYED or fused:
+            raise EngineError(
+                f"The model draws random numbers by {getattr(func, '__name__', func)}, which cannot be "
+                "replayed: draw them from torch.nn.functional.dropout, or set their rate to 0."
+            )
+        return func(*args, **kwargs)
+
+
+def _dropout_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, bool]:
+    rate = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+    training = args[2] if len(args) > 2 else kwargs.get("training", True)
+    return float(rate), bool(training)

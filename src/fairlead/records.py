@@ -1,0 +1,228 @@
+"""The records that cross between parts. Shapes: `N` clients, `c` asked, `m` arrived, `d` parameters.
+
+Client ids are int64 tensors on the CPU, sorted; weights and coefficients are float64 on the CPU;
+vectors of parameters live on the world's device in its dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from fairlead.client_table import PartState
+
+if TYPE_CHECKING:
+    from fairlead.local_solver import LocalSolver
+    from fairlead.randomness import Key
+
+Vectors = Mapping[str, Tensor]
+"""Named vectors of parameters, or stacks of them with one row per client."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """What parts may know when they set up their state: how many clients, how large the model."""
+
+    weights: Tensor
+    """ω, the objective weights: (N,) float64, sum 1."""
+    layout: Mapping[str, int]
+    """Names of the model's parameters and how many numbers each has, in the order of the vector."""
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.weights)
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(self.layout.values())
+
+
+class Forecast(Protocol):
+    """Computes a per-client figure on demand: methods that do not need it should not pay for it."""
+
+    def __call__(self) -> Tensor | None: ...
+
+
+def unknown() -> None:
+    """The forecast of a world that cannot know."""
+    return
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What the server may know about the clients before a round starts."""
+
+    round: int
+    weights: Tensor
+    """ω, the objective weights: (N,) float64, sum 1."""
+    forecast_work: Forecast = unknown
+    forecast_arrival: Forecast = unknown
+
+    @cached_property
+    def effective_steps(self) -> Tensor | None:
+        """Planned ‖a‖₁ of every client (N,), or None where the world cannot tell."""
+        return self.forecast_work()
+
+    @cached_property
+    def arrival(self) -> Tensor | None:
+        """1 − q, the probability that an update gets through (N,), or None where unknown."""
+        return self.forecast_arrival()
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Who is asked to work in a round."""
+
+    clients: Tensor
+    """(c,) distinct ids, ascending."""
+    multiplicity: Tensor
+    """(c,) how often each was drawn: it works once and counts that often."""
+    importance: Tensor
+    """(c,) the coefficient of each update in the sampler's estimate Σ importance·delta of Σ ω·delta.
+
+    It includes the multiplicity. Aggregators may use it as it is, or normalise it over arrivals.
+    """
+
+
+@dataclass(frozen=True)
+class WorkOrder:
+    """Everything clients are sent in a round."""
+
+    round: int
+    solver: LocalSolver
+    anchor: Tensor
+    """(d,) global parameters that every client starts from."""
+    buffers: Tensor
+    """Global running statistics of the model (BatchNorm), flat; empty for most models."""
+    shared: Vectors
+    """Vectors that the corrections broadcast."""
+    cohort: Cohort
+    memory: PartState
+    """What the world keeps for its clients between rounds."""
+    key: Key
+
+
+@dataclass(frozen=True)
+class ClientUpdates:
+    """What came back: only the rows that arrived, ascending by client; m may be 0."""
+
+    cohort: Cohort
+    """Who was asked."""
+    clients: Tensor
+    """(m,) ids."""
+    importance: Tensor
+    """(m,) as in the cohort."""
+    delta: Tensor
+    """(m, d) local − anchor: displacements, already scaled by the client's learning rate."""
+    num_steps: Tensor
+    """(m,) local steps taken, at least 1."""
+    effective_steps: Tensor | None
+    """(m,) ‖a‖₁; None for a solver that is not linear in the gradient."""
+    a2: Tensor | None
+    """(m,) ‖a‖₂; None for a solver that is not linear in the gradient."""
+    loss: Tensor
+    """(m,) mean training loss over the local steps."""
+    num_examples: Tensor
+    """(m,) examples held."""
+    messages: Vectors
+    """Extra uploads of the corrections, (m, ·) each."""
+    memory: Vectors
+    """What each client will remember if the server takes its update, (m, ·) each."""
+    buffers: Tensor
+    """(m, b) running statistics after local work."""
+    age: Tensor
+    """(m,) rounds between the anchor that the client started from and now."""
+    lr: float
+    """The clients' learning rate of this round, before any schedule by step."""
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+
+class ClientWeights(NamedTuple):
+    """Numbers for some of the clients."""
+
+    clients: Tensor
+    weights: Tensor
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """What an aggregator makes of a round's updates."""
+
+    direction: Tensor
+    """(d,) what the server adds, before transforms and server optimizer."""
+    state: PartState
+    coefficients: Tensor | None
+    """(m,) weight given to each row that arrived; None where no single number says it."""
+    remembered: ClientWeights | None = None
+    """Weights given to rows that the aggregator remembers from earlier rounds, if it does."""
+    facts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """What a direction transform makes of a direction."""
+
+    direction: Tensor
+    state: PartState
+    facts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """All that the next round needs, and therefore all that a checkpoint holds."""
+
+    round: int
+    params: Tensor
+    buffers: Tensor
+    shared: Vectors
+    sampler: PartState
+    aggregator: PartState
+    transforms: tuple[PartState, ...]
+    server: PartState
+    memory: PartState
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good the global model is, over all clients' data or a test set."""
+
+    loss: float
+    metrics: Mapping[str, float]
+    client_loss: tuple[float, ...] | None = None
+    client_metrics: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """Facts of one round for people, plots and diagnostics; the algorithm never reads it."""
+
+    round: int
+    asked: tuple[int, ...]
+    multiplicity: tuple[int, ...]
+    arrived: tuple[int, ...]
+    num_steps: tuple[int, ...]
+    effective_steps: tuple[float, ...] | None
+    coefficients: tuple[float, ...] | None
+    """Weight given to each update that arrived."""
+    remembered: Mapping[int, float]
+    """Weights given to clients' remembered updates, by client."""
+    train_loss: float | None
+    """Mean training loss of the arrivals by importance; None in an empty round."""
+    direction_norm: float
+    step_norm: float
+    elud: float | None
+    """e-LUD of the received updates (001); None in an empty round, inf if their mean is zero."""
+    bytes_down: int
+    bytes_up: int
+    facts: Mapping[str, float] = field(default_factory=dict)
+    evaluation: Evaluation | None = None
+    seconds: float = field(default=0.0, compare=False)

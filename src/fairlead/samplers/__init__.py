@@ -1,0 +1,8 @@
+"""Who is asked to work."""
+
+from fairlead.samplers.base import MemorylessSampler as MemorylessSampler
+from fairlead.samplers.base import Sampler as Sampler
+from fairlead.samplers.full import FullParticipation as FullParticipation
+from fairlead.samplers.scripted import ScriptedSampler as ScriptedSampler
+from fairlead.samplers.uniform import UniformWithoutReplacement as UniformWithoutReplacement
+from fairlead.samplers.weighted import WeightedWithReplacement as WeightedWithReplacement

@@ -1,0 +1,51 @@
+"""The role `Sampler`: who is asked to work in a round, and how much each answer counts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from fairlead.client_table import PartState
+from fairlead.component import Component
+from fairlead.randomness import Key
+from fairlead.records import ClientUpdates, Cohort, Conditions, Population
+
+
+class Sampler(Component, ABC):
+    """Draws a cohort, and may learn from what comes back."""
+
+    needs_effective_steps: ClassVar[bool]
+    """Whether it plans with ‖a‖₁, so that only linear solvers will do."""
+
+    @abstractmethod
+    def init(self, population: Population) -> PartState:
+        """State before the first round; refuses a population that it cannot sample from."""
+
+    @abstractmethod
+    def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
+        """The cohort of a round, ascending by client."""
+
+    @abstractmethod
+    def observe(
+        self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates
+    ) -> PartState:
+        """State after the round, also when nothing arrived."""
+
+
+class MemorylessSampler(Sampler, ABC):
+    """Family of samplers that keep nothing between rounds: asks only for `draw`."""
+
+    needs_effective_steps: ClassVar[bool] = False
+
+    def init(self, population: Population) -> PartState:
+        self.check(population)
+        return {}
+
+    @abstractmethod
+    def check(self, population: Population) -> None:
+        """Refuse a population that this sampler cannot sample from."""
+
+    def observe(
+        self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates
+    ) -> PartState:
+        return state

@@ -1,0 +1,47 @@
+"""Replays cohorts from a list: for tests, comparisons and logs of real federations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from fairlead.client_table import PartState
+from fairlead.component import freeze_lists
+from fairlead.errors import field_error, require_choice
+from fairlead.randomness import Key
+from fairlead.records import Cohort, Conditions, Population
+from fairlead.samplers.base import MemorylessSampler
+
+
+@dataclass(frozen=True)
+class ScriptedSampler(MemorylessSampler):
+    """Asks the clients listed for each round, starting over at the end of the list.
+
+    An id that stands twice in a cohort was drawn twice. Importance is c_i/K as under sampling with
+    replacement (`importance` = "draws"), or ω_i as under full participation ("weights").
+    """
+
+    cohorts: tuple[tuple[int, ...], ...]
+    importance: Literal["draws", "weights"] = "draws"
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        require_choice(self, "importance", ("draws", "weights"))
+        if not self.cohorts or any(client < 0 for cohort in self.cohorts for client in cohort):
+            raise field_error(self, "cohorts", "lists of client ids", self.cohorts)
+
+    def check(self, population: Population) -> None:
+        largest = max((client for cohort in self.cohorts for client in cohort), default=0)
+        if largest >= population.num_clients:
+            raise field_error(self, "cohorts", f"ids from 0 to {population.num_clients - 1}", largest)
+
+    def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
+        draws = torch.tensor(self.cohorts[conditions.round % len(self.cohorts)], dtype=torch.int64)
+        clients, counts = torch.unique(draws, return_counts=True)
+        if self.importance == "weights":
+            importance = counts * conditions.weights[clients]
+        else:
+            importance = counts.to(torch.float64) / max(len(draws), 1)
+        return Cohort(clients, counts, importance)

@@ -1,0 +1,46 @@
+"""Uniform sampling without replacement: the field's default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from fairlead.client_table import PartState
+from fairlead.errors import FieldError, require_integer
+from fairlead.randomness import Key
+from fairlead.records import Cohort, Conditions, Population
+from fairlead.samplers.base import MemorylessSampler
+
+
+@dataclass(frozen=True)
+class UniformWithoutReplacement(MemorylessSampler):
+    """Asks `cohort_size` of the clients that have positive weight, all sets equally likely.
+
+        importance_i = (N/K) ω_i     (004 (19), rule "US")
+
+    Symbols: K `cohort_size`, N the clients of positive weight. An aggregator that normalises over the
+    arrivals turns this into FedAvg's weights ω_i/Σ_R ω_j.
+
+    Reduces to `FullParticipation` for K = N.
+    """
+
+    cohort_size: int
+
+    def __post_init__(self) -> None:
+        require_integer(self, "cohort_size", at_least=1)
+
+    def check(self, population: Population) -> None:
+        available = int((population.weights > 0).sum())
+        if self.cohort_size > available:
+            raise FieldError(
+                f"UniformWithoutReplacement.cohort_size must be at most {available}, the number of "
+                f"clients with positive weight, got {self.cohort_size}."
+            )
+
+    def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
+        eligible = conditions.weights.nonzero().flatten()
+        picks = key.generator().choice(len(eligible), self.cohort_size, replace=False, shuffle=False)
+        clients = eligible[torch.from_numpy(picks)].sort().values
+        scale = len(eligible) / self.cohort_size
+        return Cohort(clients, torch.ones_like(clients), scale * conditions.weights[clients])

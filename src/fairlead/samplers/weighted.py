@@ -1,0 +1,50 @@
+"""Sampling with replacement by the objective weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlead.client_table import PartState
+from fairlead.errors import require_integer
+from fairlead.randomness import Key
+from fairlead.records import Cohort, Conditions, Population
+from fairlead.samplers.base import MemorylessSampler
+
+
+@dataclass(frozen=True)
+class WeightedWithReplacement(MemorylessSampler):
+    """Draws `cohort_size` clients independently with probability ω_i (003 (14); 004 (18), rule "IS").
+
+        importance_i = c_i/K,  so that  E Σ importance_i Δ_i = Σ ω_i Δ_i
+
+    Symbols: K `cohort_size`, c_i how often client i was drawn. A client drawn twice works once and
+    counts twice.
+    """
+
+    cohort_size: int
+
+    references = ("wang2021fednova", "weng2025fedacs")
+
+    def __post_init__(self) -> None:
+        require_integer(self, "cohort_size", at_least=1)
+
+    def check(self, population: Population) -> None:
+        pass
+
+    def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
+        return draw_with_replacement(conditions.weights, self.cohort_size, key)
+
+
+def draw_with_replacement(probabilities: Tensor, cohort_size: int, key: Key) -> Cohort:
+    """K independent draws; importance c_i/K, as anonymous averaging weighs them."""
+    cumulative = np.cumsum(probabilities.numpy())
+    positions = key.generator().random(cohort_size) * cumulative[-1]
+    # A position may round up to the total: the last client of positive weight then gets it.
+    last = int(probabilities.nonzero()[-1])
+    draws = torch.from_numpy(np.searchsorted(cumulative, positions, side="right").clip(max=last))
+    clients, counts = torch.unique(draws, return_counts=True)
+    return Cohort(clients, counts, counts.to(torch.float64) / cohort_size)

@@ -1,0 +1,178 @@
+"""`Task`: the model, its loss and what to measure."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fairlead.component import Component, freeze_lists
+from fairlead.errors import FieldError, did_you_mean, field_error, require_number
+from fairlead.parameters import FlatModule
+from fairlead.randomness import Key
+
+PerExample = Callable[[Any, Tensor], Tensor]
+"""`(model outputs, targets) -> (batch,)`, one number per example."""
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """−log softmax(outputs)[target]; for (batch, time, classes) outputs the mean over time."""
+    if outputs.ndim == 2:
+        return F.cross_entropy(outputs, targets, reduction="none")
+    # Token losses of a sequence: the class axis comes second for torch; -100 marks no target.
+    losses = F.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none", ignore_index=-100)
+    valid = (targets != -100).to(losses.dtype)
+    return (losses * valid).flatten(1).sum(1) / valid.flatten(1).sum(1).clamp(min=1.0)
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """½‖output − target‖²."""
+    error = (outputs.reshape(targets.shape) - targets).reshape(len(targets), -1)
+    return 0.5 * error.square().sum(1)
+
+
+def model_output(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The outputs themselves: for models that compute their own loss per example."""
+    return outputs
+
+
+def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Whether the largest output is at the target, averaged over time for sequences."""
+    hits = (outputs.argmax(-1) == targets).to(torch.float64)
+    return hits.reshape(len(targets), -1).mean(1)
+
+
+LOSSES: dict[str, PerExample] = {f.__name__: f for f in (cross_entropy, squared_error, model_output)}
+METRICS: dict[str, PerExample] = {f.__name__: f for f in (accuracy, squared_error)}
+
+
+@dataclass(frozen=True)
+class ExampleShape:
+    """What a model must take and give: the shape of one input and the number of outputs."""
+
+    inputs: tuple[int, ...]
+    outputs: int
+
+
+class Model(Component, ABC):
+    """A recipe for a module, completed with the shapes of the data."""
+
+    @abstractmethod
+    def build(self, shape: ExampleShape) -> nn.Module:
+        """A freshly initialised module; torch's global generator is seeded around the call."""
+
+
+@dataclass(frozen=True)
+class LogisticRegression(Model):
+    """One linear layer over the flattened input."""
+
+    def build(self, shape: ExampleShape) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(shape.inputs).numel(), shape.outputs))
+
+
+@dataclass(frozen=True)
+class MLP(Model):
+    """Fully connected layers with ReLU, and dropout after each hidden layer if asked for."""
+
+    hidden: tuple[int, ...] = (200,)
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        if any(not isinstance(width, int) or width < 1 for width in self.hidden):
+            raise field_error(self, "hidden", "widths of at least 1", self.hidden)
+        require_number(self, "dropout", at_least=0, below=1)
+
+    def build(self, shape: ExampleShape) -> nn.Module:
+        layers: list[nn.Module] = [nn.Flatten()]
+        width = torch.Size(shape.inputs).numel()
+        for next_width in self.hidden:
+            layers += [nn.Linear(width, next_width), nn.ReLU()]
+            if self.dropout:
+                layers.append(nn.Dropout(self.dropout))
+            width = next_width
+        return nn.Sequential(*layers, nn.Linear(width, shape.outputs))
+
+
+@dataclass(frozen=True)
+class ImportedModel(Model):
+    """A user's own model: `path` is "package.module:function", called with `arguments`."""
+
+    path: str
+    arguments: tuple[int, ...] = ()
+
+    def build(self, shape: ExampleShape) -> nn.Module:
+        module = imported(self.path, "ImportedModel.path")(*self.arguments)
+        if not isinstance(module, nn.Module):
+            raise field_error(self, "path", "a function that returns a torch.nn.Module", self.path)
+        return module
+
+
+@dataclass(frozen=True)
+class Task(Component):
+    """What is learnt: a model, a loss per example and metrics.
+
+    `model` is a recipe (`MLP(...)`), initialised anew from the seed of each run, or a module, whose
+    own parameters are the start. `loss` and each of `metrics` is a known name, "package.module:function"
+    or a function `(outputs, targets) -> (batch,)`.
+    """
+
+    model: Model | nn.Module
+    loss: str | PerExample = "cross_entropy"
+    metrics: tuple[str | PerExample, ...] = ("accuracy",)
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        self.loss_function()
+        self.metric_functions()
+
+    def loss_function(self) -> PerExample:
+        return _function(self.loss, LOSSES, "Task.loss")
+
+    def metric_functions(self) -> dict[str, PerExample]:
+        """Metrics by the name under which they are reported."""
+        return {
+            metric.rpartition(":")[2] if isinstance(metric, str) else metric.__name__: _function(
+                metric, METRICS, "Task.metrics"
+            )
+            for metric in self.metrics
+        }
+
+    def build(self, shape: ExampleShape, key: Key) -> FlatModule:
+        """The model as a function of a flat vector, initialised from the key."""
+        if isinstance(self.model, nn.Module):
+            return FlatModule(self.model)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(key.fold("init").torch_seed())
+            return FlatModule(self.model.build(shape))
+
+
+def imported(path: str, where: str) -> Any:
+    """What "package.module:name" names; `where` is the field that the error names."""
+    module_name, colon, name = path.partition(":")
+    if not colon:
+        raise FieldError(f"{where} must be of the form 'package.module:name', got {path!r}.")
+    try:
+        return getattr(import_module(module_name), name)
+    except (ImportError, AttributeError) as error:
+        raise FieldError(f"{where} names {path!r}, which cannot be imported: {error}.") from error
+
+
+def _function(value: str | PerExample, known: dict[str, PerExample], where: str) -> PerExample:
+    if callable(value):
+        return value
+    if value in known:
+        return known[value]
+    if ":" in value:
+        function: PerExample = imported(value, where)
+        return function
+    raise FieldError(
+        f"{where} must be a function, 'package.module:function' or a known name, got {value!r}."
+        + did_you_mean(value, known)
+    )

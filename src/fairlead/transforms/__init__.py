@@ -1,0 +1,4 @@
+"""Changes to the direction that the server follows."""
+
+from fairlead.transforms.base import DirectionTransform as DirectionTransform
+from fairlead.transforms.clip import Clip as Clip

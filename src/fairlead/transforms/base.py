@@ -1,0 +1,32 @@
+"""The role `DirectionTransform`: changes the direction before or after the server optimizer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from fairlead.client_table import PartState
+from fairlead.component import Component
+from fairlead.records import ClientUpdates, Conditions, Population, Transformed
+
+
+class DirectionTransform(Component, ABC):
+    """Maps a direction to another one, with optional memory.
+
+    `stage` says which direction: what the aggregator proposes ("aggregate"), or the step that the server
+    optimizer makes of it ("step"), whose own state then stays that of the untransformed method.
+    """
+
+    stage: ClassVar[Literal["aggregate", "step"]]
+
+    @abstractmethod
+    def init(self, population: Population) -> PartState:
+        """State before the first round."""
+
+    @abstractmethod
+    def transform(
+        self, direction: Tensor, updates: ClientUpdates, state: PartState, conditions: Conditions
+    ) -> Transformed:
+        """The new direction; never called in a round in which nothing arrived."""

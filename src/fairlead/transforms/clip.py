@@ -1,0 +1,38 @@
+"""Norm clipping of the aggregated direction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fairlead.client_table import PartState
+from fairlead.errors import require_number
+from fairlead.records import ClientUpdates, Conditions, Population, Transformed
+from fairlead.transforms.base import DirectionTransform
+
+
+@dataclass(frozen=True)
+class Clip(DirectionTransform):
+    """Shortens the direction to a given norm: d ← d·min(1, bound/‖d‖).
+
+    Reduces to no change while ‖d‖ ≤ `bound`. The record says by which factor it was shortened.
+    """
+
+    bound: float
+
+    stage: ClassVar[Literal["aggregate", "step"]] = "aggregate"
+
+    def __post_init__(self) -> None:
+        require_number(self, "bound", above=0)
+
+    def init(self, population: Population) -> PartState:
+        return {}
+
+    def transform(
+        self, direction: Tensor, updates: ClientUpdates, state: PartState, conditions: Conditions
+    ) -> Transformed:
+        factor = self.bound / torch.linalg.vector_norm(direction).clamp(min=self.bound)
+        return Transformed(direction * factor, state, {"clip_factor": float(factor)})

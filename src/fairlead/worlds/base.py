@@ -1,0 +1,50 @@
+"""The role `World`: the clients that an algorithm faces, simulated or real."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor
+
+from fairlead.client_table import PartState
+from fairlead.local_solver import LocalSolver
+from fairlead.randomness import Key
+from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
+
+
+class World(ABC):
+    """Clients with data and private memory, unequal work and unequal links."""
+
+    @property
+    @abstractmethod
+    def population(self) -> Population:
+        """How many clients, with which objective weights, and how large the model is."""
+
+    @abstractmethod
+    def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
+        """Parameters (d,) and running statistics (b,) before the first round."""
+
+    @abstractmethod
+    def initial_memory(self, solver: LocalSolver) -> PartState:
+        """What the world keeps for its clients before the first round."""
+
+    @abstractmethod
+    def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
+        """What the server may know before it draws a cohort."""
+
+    @abstractmethod
+    def work(self, order: WorkOrder) -> ClientUpdates:
+        """Let the cohort work and return what arrived, ascending by client."""
+
+    @abstractmethod
+    def commit(
+        self, memory: PartState, updates: ClientUpdates, solver: LocalSolver, params: Tensor
+    ) -> PartState:
+        """Let the clients that arrived keep what they learnt; `params` are the new global ones.
+
+        Clients whose update was lost are not told, and start again from what they had.
+        """
+
+    @abstractmethod
+    def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
+        """How good the global model is."""

@@ -1,0 +1,90 @@
+"""The seam between a simulated world and the ways to run its clients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairlead.clients.data import ClientData
+from fairlead.local_solver import LocalSolver
+from fairlead.parameters import FlatModule
+from fairlead.records import Vectors
+from fairlead.task import PerExample
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """What clients descend: a model, a loss per example and all clients' data, on one device."""
+
+    model: FlatModule
+    loss: PerExample
+    data: ClientData
+    draws_noise: bool
+
+    def losses(self, params: Tensor, buffers: Tensor, rows: Tensor, noise: Tensor | None) -> Tensor:
+        """Loss of each of the given examples at `(d,)` parameters."""
+        outputs = self.model.call(params, buffers, self.data.inputs[rows], noise)
+        return self.loss(outputs, self.data.targets[rows])
+
+    def gradient(
+        self, params: Tensor, buffers: Tensor, rows: Tensor, noise: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Mean loss over the given examples and its gradient (d,); updates `buffers` in place."""
+        leaf = params.detach().requires_grad_()
+        loss = self.losses(leaf, buffers, rows, noise).mean()
+        return loss.detach(), torch.autograd.grad(loss, leaf)[0]
+
+    def full_gradient(
+        self, params: Tensor, buffers: Tensor, client: int, noise: Tensor | None, chunk: int = 1024
+    ) -> Tensor:
+        """∇F_i(params) over all examples of a client, leaving `buffers` as they are."""
+        own = self.data.rows_of(client)
+        rows = torch.arange(own.start, own.stop, device=params.device)
+        total = torch.zeros_like(params)
+        for part in torch.split(rows, chunk):
+            total += self.gradient(params, buffers.clone(), part, noise)[1] * len(part)
+        return total / max(len(rows), 1)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalJobs:
+    """The local work of one round: one entry per client that will arrive, ascending by client."""
+
+    solver: LocalSolver
+    anchor: Tensor
+    buffers: Tensor
+    shared: Vectors
+    memory: Vectors
+    """(m, ·) each."""
+    batches: Sequence[Tensor]
+    """Row numbers (K_i, B_i) on the CPU, -1 where a batch is short."""
+    noise: Sequence[Tensor]
+    """Keys (K_i + 1,) int64 of the dropout at each step, and of the full gradient."""
+    step_lrs: Tensor
+    """(longest K,) float64."""
+
+    @property
+    def num_steps(self) -> list[int]:
+        return [len(batches) for batches in self.batches]
+
+
+class LocalResults(NamedTuple):
+    """What engines return, one row per job."""
+
+    delta: Tensor
+    loss: Tensor
+    """(m,) mean loss over the local steps."""
+    buffers: Tensor
+
+
+class Engine(ABC):
+    """Runs clients' local work. All engines give the same numbers up to rounding."""
+
+    @abstractmethod
+    def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
+        """Local work of every job."""

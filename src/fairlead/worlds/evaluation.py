@@ -1,0 +1,80 @@
+"""Evaluation of a global model on a test set and on every client's own data."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fairlead.clients.data import ClientData
+from fairlead.parameters import FlatModule
+from fairlead.records import Evaluation
+from fairlead.task import Task
+
+_CHUNK = 2048
+
+
+def evaluate(
+    model: FlatModule,
+    task: Task,
+    params: Tensor,
+    buffers: Tensor,
+    *,
+    train: ClientData,
+    test: ClientData | None,
+    weights: Tensor,
+    per_client: bool,
+) -> Evaluation:
+    """Means over the test set, or Σ ω_i F_i over the training data where there is no test set.
+
+    With `per_client` the figures of each client too: on its own part of the test set if that is divided
+    among the same clients, else on its training data.
+    """
+    divided = test is not None and test.num_clients == train.num_clients
+    own = test if divided and test is not None else train
+    by_client = None
+    if per_client or test is None:
+        by_client = _client_means(own, _figures(model, task, params, buffers, own))
+    if test is None:
+        assert by_client is not None
+        counts = own.sizes > 0
+        overall = {name: float(weights[counts] @ means[counts]) for name, means in by_client.items()}
+    else:
+        figures = _figures(model, task, params, buffers, test)
+        overall = {name: float(values.mean()) for name, values in figures.items()}
+    clients = (
+        {name: tuple(means.tolist()) for name, means in by_client.items()}
+        if by_client is not None and per_client
+        else {}
+    )
+    return Evaluation(
+        loss=overall.pop("loss"),
+        metrics=overall,
+        client_loss=clients.pop("loss", None),
+        client_metrics=clients,
+    )
+
+
+def _figures(
+    model: FlatModule, task: Task, params: Tensor, buffers: Tensor, data: ClientData
+) -> dict[str, Tensor]:
+    """Loss and metrics of every example, float64 on the CPU."""
+    functions = {"loss": task.loss_function(), **task.metric_functions()}
+    parts: dict[str, list[Tensor]] = {name: [] for name in functions}
+    model.module.eval()
+    with torch.no_grad():
+        for inputs, targets in zip(
+            torch.split(data.inputs, _CHUNK), torch.split(data.targets, _CHUNK), strict=True
+        ):
+            outputs = model.call(params, buffers, inputs, None)
+            for name, function in functions.items():
+                parts[name].append(function(outputs, targets).to("cpu", torch.float64))
+    return {name: torch.cat(values) for name, values in parts.items()}
+
+
+def _client_means(data: ClientData, figures: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Mean of each figure over each client's examples, (N,); NaN for a client without any."""
+    owner = torch.repeat_interleave(torch.arange(data.num_clients), data.sizes)
+    return {
+        name: torch.zeros(data.num_clients, dtype=torch.float64).index_add(0, owner, values) / data.sizes
+        for name, values in figures.items()
+    }
