@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairlead.experiments import *
     from fairlead.federation import Federation as Federation
     from fairlead.local_solver import LocalSolver as LocalSolver
+    from fairlead.models import *
     from fairlead.optimizers import *
     from fairlead.randomness import Key as Key
     from fairlead.records import *
@@ -44,7 +45,7 @@ _HOMES = (
         "task",
     ),
     *("samplers", "optimizers", "corrections", "aggregators", "transforms"),
-    *("clients", "conditions", "worlds", "experiments"),
+    *("clients", "conditions", "models", "worlds", "experiments"),
 )
 
 

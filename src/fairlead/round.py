@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from time import perf_counter
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fairlead.aggregators.base import normalised, weighted_sum
 from fairlead.algorithm import Algorithm
-from fairlead.client_table import tensor_in
+from fairlead.client_table import PartState, tensor_in
 from fairlead.errors import NonFiniteError
 from fairlead.observation import describe_round
 from fairlead.randomness import Key
@@ -39,6 +40,16 @@ def start(algorithm: Algorithm, world: World, key: Key) -> ServerState:
     )
 
 
+class _Move(NamedTuple):
+    """How a direction becomes a step, and what the parts on the way remember of it."""
+
+    direction: Tensor
+    step: Tensor
+    transforms: tuple[PartState, ...]
+    server: PartState
+    facts: Mapping[str, float]
+
+
 def run_round(
     algorithm: Algorithm, world: World, state: ServerState, key: Key
 ) -> tuple[ServerState, RoundRecord]:
@@ -48,76 +59,68 @@ def run_round(
     were; only participation counters of sampler and aggregator move on.
     """
     started = perf_counter()
-    conditions = world.conditions(state.round, algorithm.solver, key)
-    cohort = algorithm.sampler.draw(state.sampler, conditions, key.fold("sampler", state.round))
-    order = WorkOrder(
-        state.round,
-        algorithm.solver,
-        state.params,
-        state.buffers,
-        state.shared,
-        cohort,
-        state.memory,
-        key,
-    )
+    solver, round = algorithm.solver, state.round
+    conditions = world.conditions(round, solver, key)
+    cohort = algorithm.sampler.draw(state.sampler, conditions, key.fold("sampler", round))
+    order = WorkOrder(round, solver, state.params, state.buffers, state.shared, cohort, state.memory, key)
     updates = world.work(order)
-    _refuse_non_finite(updates, state.round)
+    _refuse_non_finite(updates, round)
 
     aggregate = algorithm.aggregator.aggregate(updates, state.aggregator, conditions)
     sampler = algorithm.sampler.observe(state.sampler, conditions, cohort, updates)
-    after = replace(state, round=state.round + 1, sampler=sampler, aggregator=aggregate.state)
-    direction = step = torch.zeros_like(state.params)
-    facts: dict[str, float] = {}
     if len(updates):
-        round_facts = (updates, conditions, facts)
-        direction, after = _transform("aggregate", aggregate.direction, algorithm, after, *round_facts)
-        step, after = _server_step(direction, algorithm, after)
-        step, after = _transform("step", step, algorithm, after, *round_facts)
-        params = state.params + step
+        move = _move(aggregate.direction, algorithm, state, updates, conditions)
+        params = state.params + move.step
         after = replace(
-            after,
+            state,
             params=params,
             buffers=weighted_sum(normalised(updates.importance), updates.buffers),
             shared=_shared(algorithm, state.shared, updates, conditions),
-            memory=world.commit(state.memory, updates, algorithm.solver, params),
+            transforms=move.transforms,
+            server=move.server,
+            memory=world.commit(state.memory, updates, solver, params),
         )
+    else:
+        still = torch.zeros_like(state.params)
+        move = _Move(still, still, state.transforms, state.server, {})
+        after = state
+    after = replace(after, round=round + 1, sampler=sampler, aggregator=aggregate.state)
     record = describe_round(
         order,
         updates,
         aggregate,
-        direction=direction,
-        step=step,
-        facts=facts,
+        direction=move.direction,
+        step=move.step,
+        facts=move.facts,
         seconds=perf_counter() - started,
     )
     return after, record
 
 
-def _transform(
-    stage: Literal["aggregate", "step"],
+def _move(
     direction: Tensor,
     algorithm: Algorithm,
     state: ServerState,
     updates: ClientUpdates,
     conditions: Conditions,
-    facts: dict[str, float],
-) -> tuple[Tensor, ServerState]:
-    """The direction after all transforms of a stage."""
-    states = list(state.transforms)
-    for position, transform in enumerate(algorithm.transforms):
-        if transform.stage == stage:
-            result = transform.transform(direction, updates, states[position], conditions)
-            direction, states[position] = result.direction, result.state
-            facts.update(result.facts)
-    return direction, replace(state, transforms=tuple(states))
+) -> _Move:
+    """Transforms of the aggregate, server optimizer, transforms of its step."""
+    states, facts = list(state.transforms), dict[str, float]()
 
+    def bend(stage: Literal["aggregate", "step"], vector: Tensor) -> Tensor:
+        for place, transform in enumerate(algorithm.transforms):
+            if transform.stage == stage:
+                bent = transform.transform(vector, updates, states[place], conditions)
+                vector, states[place] = bent.direction, bent.state
+                facts.update(bent.facts)
+        return vector
 
-def _server_step(direction: Tensor, algorithm: Algorithm, state: ServerState) -> tuple[Tensor, ServerState]:
-    """The displacement that the server optimizer makes of a direction."""
-    lr = direction.new_tensor([algorithm.server.lr_at(state.round - 1)])
+    direction = bend("aggregate", direction)
     slots = {name: tensor_in(state.server, name) for name in state.server}
-    params, slots = algorithm.server.step(state.params, -direction, slots, lr)
-    return params - state.params, replace(state, server=slots)
+    lr = direction.new_tensor([algorithm.server.lr_at(state.round)])
+    params, server = algorithm.server.step(state.params, -direction, slots, lr)
+    step = bend("step", params - state.params)
+    return _Move(direction, step, tuple(states), server, facts)
 
 
 def _shared(algorithm: Algorithm, shared: Vectors, updates: ClientUpdates, conditions: Conditions) -> Vectors:

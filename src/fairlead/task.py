@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -13,7 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fairlead.component import Component, freeze_lists
-from fairlead.errors import FieldError, did_you_mean, field_error, require_number
+from fairlead.errors import FieldError, did_you_mean
+from fairlead.models.base import ExampleShape, Model
+from fairlead.models.imported import imported
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key
 
@@ -53,68 +53,6 @@ METRICS: dict[str, PerExample] = {f.__name__: f for f in (accuracy, squared_erro
 
 
 @dataclass(frozen=True)
-class ExampleShape:
-    """What a model must take and give: the shape of one input and the number of outputs."""
-
-    inputs: tuple[int, ...]
-    outputs: int
-
-
-class Model(Component, ABC):
-    """A recipe for a module, completed with the shapes of the data."""
-
-    @abstractmethod
-    def build(self, shape: ExampleShape) -> nn.Module:
-        """A freshly initialised module; torch's global generator is seeded around the call."""
-
-
-@dataclass(frozen=True)
-class LogisticRegression(Model):
-    """One linear layer over the flattened input."""
-
-    def build(self, shape: ExampleShape) -> nn.Module:
-        return nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(shape.inputs).numel(), shape.outputs))
-
-
-@dataclass(frozen=True)
-class MLP(Model):
-    """Fully connected layers with ReLU, and dropout after each hidden layer if asked for."""
-
-    hidden: tuple[int, ...] = (200,)
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        freeze_lists(self)
-        if any(not isinstance(width, int) or width < 1 for width in self.hidden):
-            raise field_error(self, "hidden", "widths of at least 1", self.hidden)
-        require_number(self, "dropout", at_least=0, below=1)
-
-    def build(self, shape: ExampleShape) -> nn.Module:
-        layers: list[nn.Module] = [nn.Flatten()]
-        width = torch.Size(shape.inputs).numel()
-        for next_width in self.hidden:
-            layers += [nn.Linear(width, next_width), nn.ReLU()]
-            if self.dropout:
-                layers.append(nn.Dropout(self.dropout))
-            width = next_width
-        return nn.Sequential(*layers, nn.Linear(width, shape.outputs))
-
-
-@dataclass(frozen=True)
-class ImportedModel(Model):
-    """A user's own model: `path` is "package.module:function", called with `arguments`."""
-
-    path: str
-    arguments: tuple[int, ...] = ()
-
-    def build(self, shape: ExampleShape) -> nn.Module:
-        module = imported(self.path, "ImportedModel.path")(*self.arguments)
-        if not isinstance(module, nn.Module):
-            raise field_error(self, "path", "a function that returns a torch.nn.Module", self.path)
-        return module
-
-
-@dataclass(frozen=True)
 class Task(Component):
     """What is learnt: a model, a loss per example and metrics.
 
@@ -151,17 +89,6 @@ class Task(Component):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(key.fold("init").torch_seed())
             return FlatModule(self.model.build(shape))
-
-
-def imported(path: str, where: str) -> Any:
-    """What "package.module:name" names; `where` is the field that the error names."""
-    module_name, colon, name = path.partition(":")
-    if not colon:
-        raise FieldError(f"{where} must be of the form 'package.module:name', got {path!r}.")
-    try:
-        return getattr(import_module(module_name), name)
-    except (ImportError, AttributeError) as error:
-        raise FieldError(f"{where} names {path!r}, which cannot be imported: {error}.") from error
 
 
 def _function(value: str | PerExample, known: dict[str, PerExample], where: str) -> PerExample:

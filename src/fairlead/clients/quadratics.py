@@ -11,8 +11,9 @@ from fairlead.clients.data import ClientData
 from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.component import freeze_lists
 from fairlead.errors import FieldError, field_error, require_integer, require_number
+from fairlead.models.base import ExampleShape, Model
 from fairlead.randomness import Key
-from fairlead.task import ExampleShape, Model, Task
+from fairlead.task import Task
 
 Matrix = tuple[tuple[float, ...], ...]
 

@@ -15,9 +15,10 @@ from fairlead.conditions.work import EqualWork, Workload, WorkModel
 from fairlead.corrections.base import LocalOutcome
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.local_solver import LocalSolver
+from fairlead.models.base import ExampleShape
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
-from fairlead.task import ExampleShape, Task
+from fairlead.task import Task
 from fairlead.worlds.base import World
 from fairlead.worlds.batches import draw_batches
 from fairlead.worlds.engines.base import LocalJobs, Objective

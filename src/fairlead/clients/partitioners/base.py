@@ -1,0 +1,103 @@
+"""The role `Partitioner`: who gets which examples of a pooled data set."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlead.component import Component
+from fairlead.errors import FieldError
+from fairlead.randomness import Key
+
+Rows = NDArray[np.int64]
+
+
+class Partitioner(Component, ABC):
+    """Deals every example to exactly one client.
+
+    Names and keywords are those of flwr-datasets where it has the same partitioner; a *partition* there is
+    a client here, and their number is given by whoever asks for the deal.
+    """
+
+    @abstractmethod
+    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+        """Owner of each example, (examples,); `labels` are whole numbers.
+
+        `natural` is the owner that the data themselves name, where they do.
+        """
+
+
+def deal_by_sizes(order: Rows, sizes: Rows) -> Rows:
+    """Owners when clients take consecutive pieces of the given sizes from a row of examples."""
+    owner = np.empty(len(order), dtype=np.int64)
+    owner[order] = np.repeat(np.arange(len(sizes)), sizes)
+    return owner
+
+
+def whole_sizes(shares: NDArray[np.float64], total: int) -> Rows:
+    """Whole numbers proportional to `shares` that sum to `total` (largest remainders)."""
+    exact = shares / shares.sum() * total
+    sizes: Rows = np.floor(exact).astype(np.int64)
+    missing = total - int(sizes.sum())
+    sizes[np.argsort(sizes - exact, kind="stable")[:missing]] += 1
+    return sizes
+
+
+def refuse_too_few(owner: Partitioner, examples: int, num_clients: int, min_size: int) -> None:
+    """Raise if there are not enough examples to give every client `min_size` of them."""
+    if num_clients * min_size > examples:
+        raise FieldError(
+            f"{type(owner).__name__}.min_partition_size must be at most {examples // num_clients}, since "
+            f"{examples} examples are dealt to {num_clients} clients, got {min_size}."
+        )
+
+
+def top_up(owner: Rows, num_clients: int, min_size: int, generator: np.random.Generator) -> Rows:
+    """Owners after clients with fewer than `min_size` examples took single ones from the largest.
+
+    Redrawing until every client is large enough, as released code does, never ends for many clients and
+    small α; this always does, and changes as few owners as possible.
+    """
+    sizes = np.bincount(owner, minlength=num_clients)
+    short = np.repeat(np.arange(num_clients), np.maximum(min_size - sizes, 0))
+    if len(short) == 0:
+        return owner
+    # The highest ceiling such that what the largest clients hold above it covers what is short.
+    low, high = min_size, int(sizes.max())
+    while low < high:
+        ceiling = (low + high + 1) // 2
+        if np.maximum(sizes - ceiling, 0).sum() >= len(short):
+            low = ceiling
+        else:
+            high = ceiling - 1
+    shuffled = generator.permutation(len(owner))
+    by_owner = shuffled[np.argsort(owner[shuffled], kind="stable")]
+    rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    spare = by_owner[rank >= low]
+    dealt = owner.copy()
+    dealt[spare[: len(short)]] = short
+    return dealt
+
+
+def log_gamma_draws(
+    generator: np.random.Generator, shape: float, size: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Logarithms of Gamma(shape, 1) draws by Gamma(a) = Gamma(a + 1)·U^(1/a).
+
+    Plain draws underflow to zero for small shapes, and a Dirichlet vector of zeros is 0/0.
+    """
+    boosted = np.log(generator.standard_gamma(shape + 1.0, size))
+    draws: NDArray[np.float64] = boosted + np.log1p(-generator.random(size)) / shape
+    return draws
+
+
+def dirichlet_draws(
+    generator: np.random.Generator, alpha: float, size: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Symmetric Dirichlet(α) vectors along the last axis, for any α however small."""
+    logs = log_gamma_draws(generator, alpha, size)
+    shares = np.exp(logs - logs.max(-1, keepdims=True))
+    normalised: NDArray[np.float64] = shares / shares.sum(-1, keepdims=True)
+    return normalised

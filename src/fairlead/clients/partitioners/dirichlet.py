@@ -1,0 +1,150 @@
+"""Label and size skew by the Dirichlet distribution, in its three meanings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlead.clients.partitioners.base import (
+    Partitioner,
+    Rows,
+    deal_by_sizes,
+    dirichlet_draws,
+    refuse_too_few,
+    top_up,
+    whole_sizes,
+)
+from fairlead.component import freeze_lists
+from fairlead.errors import FieldError, field_error, require_integer, require_number
+from fairlead.randomness import Key
+
+
+@dataclass(frozen=True)
+class DirichletPartitioner(Partitioner):
+    """Deals each label over the clients in shares drawn from Dirichlet(α): the common meaning.
+
+        q_k ~ Dir_N(α) for every label k;  client i gets a share q_ki of the examples of label k
+
+    Symbols: α `alpha`. Labels and sizes are both skewed. With `self_balancing`, a client that already has
+    its equal share of all examples gets none of the labels dealt after. Clients with fewer than
+    `min_partition_size` examples take some from the largest at the end.
+
+    Differs from flwr-datasets, which redraws the deal up to ten times and then gives up.
+    """
+
+    alpha: float
+    min_partition_size: int = 1
+    self_balancing: bool = False
+
+    references = ("hsu2019",)
+
+    def __post_init__(self) -> None:
+        require_number(self, "alpha", above=0)
+        require_integer(self, "min_partition_size", at_least=0)
+
+    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+        refuse_too_few(self, len(labels), num_clients, self.min_partition_size)
+        generator = key.generator()
+        owner = np.empty(len(labels), dtype=np.int64)
+        sizes = np.zeros(num_clients, dtype=np.int64)
+        for label in np.unique(labels):
+            rows = generator.permutation(np.flatnonzero(labels == label))
+            shares = dirichlet_draws(generator, self.alpha, (num_clients,))
+            if self.self_balancing:
+                shares = _among_open(shares, sizes < len(labels) / num_clients)
+            pieces = whole_sizes(shares, len(rows))
+            owner[rows] = np.repeat(np.arange(num_clients), pieces)
+            sizes += pieces
+        return top_up(owner, num_clients, self.min_partition_size, generator)
+
+
+@dataclass(frozen=True)
+class InnerDirichletPartitioner(Partitioner):
+    """Gives every client its own mixture of labels drawn from Dirichlet(α), with sizes fixed beforehand.
+
+        q_i ~ Dir_K(α) for every client i;  client i draws its examples' labels from q_i
+
+    Symbols: α `alpha`, K the number of labels. Sizes are `partition_sizes`, or equal if none are given, so
+    that only labels are skewed (Hsu et al. 2019 with a uniform prior). Where a label runs out, its share
+    goes to the labels that are left.
+    """
+
+    alpha: float
+    partition_sizes: tuple[int, ...] | None = None
+
+    references = ("hsu2019",)
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        require_number(self, "alpha", above=0)
+        if self.partition_sizes is not None and any(size < 0 for size in self.partition_sizes):
+            raise field_error(self, "partition_sizes", "whole numbers of at least 0", self.partition_sizes)
+
+    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+        generator = key.generator()
+        sizes = self._sizes(len(labels), num_clients)
+        kinds, kind_of = np.unique(labels, return_inverse=True)
+        left = np.bincount(kind_of, minlength=len(kinds))
+        mixtures = dirichlet_draws(generator, self.alpha, (num_clients, len(kinds)))
+        counts = np.zeros((num_clients, len(kinds)), dtype=np.int64)
+        for client in generator.permutation(num_clients):
+            counts[client] = _draw_labels(generator, mixtures[client], int(sizes[client]), left)
+            left -= counts[client]
+        owner = np.empty(len(labels), dtype=np.int64)
+        for kind in range(len(kinds)):
+            rows = generator.permutation(np.flatnonzero(kind_of == kind))
+            owner[rows] = np.repeat(np.arange(num_clients), counts[:, kind])
+        return owner
+
+    def _sizes(self, examples: int, num_clients: int) -> Rows:
+        if self.partition_sizes is None:
+            return whole_sizes(np.ones(num_clients), examples)
+        if len(self.partition_sizes) != num_clients or sum(self.partition_sizes) != examples:
+            raise FieldError(
+                f"InnerDirichletPartitioner.partition_sizes must be {num_clients} numbers that sum to "
+                f"{examples}, got {len(self.partition_sizes)} that sum to {sum(self.partition_sizes)}."
+            )
+        return np.array(self.partition_sizes, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class DirichletSizePartitioner(Partitioner):
+    """Skews sizes alone: shares of the shuffled examples drawn from Dirichlet(α), labels IID.
+
+    Symbols: α `alpha`. Clients get at least `min_partition_size` examples.
+    """
+
+    alpha: float
+    min_partition_size: int = 1
+
+    def __post_init__(self) -> None:
+        require_number(self, "alpha", above=0)
+        require_integer(self, "min_partition_size", at_least=0)
+
+    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+        refuse_too_few(self, len(labels), num_clients, self.min_partition_size)
+        generator = key.generator()
+        sizes = whole_sizes(dirichlet_draws(generator, self.alpha, (num_clients,)), len(labels))
+        owner = deal_by_sizes(generator.permutation(len(labels)), sizes)
+        return top_up(owner, num_clients, self.min_partition_size, generator)
+
+
+def _among_open(shares: NDArray[np.float64], is_open: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Shares of the open clients alone; equal ones if underflow left them nothing."""
+    left = np.where(is_open, shares, 0.0)
+    return left if left.sum() > 0 else is_open.astype(np.float64)
+
+
+def _draw_labels(generator: np.random.Generator, mixture: NDArray[np.float64], size: int, left: Rows) -> Rows:
+    """How many of each label a client gets, never more than are left."""
+    counts = np.zeros_like(left)
+    while size > 0:
+        open_labels = left - counts > 0
+        shares = np.where(open_labels, mixture, 0.0)
+        shares = shares / shares.sum() if shares.sum() > 0 else open_labels / open_labels.sum()
+        drawn = np.minimum(generator.multinomial(size, shares), left - counts)
+        counts += drawn
+        size -= int(drawn.sum())
+    return counts

@@ -1,0 +1,100 @@
+"""IID labels with equal or skewed sizes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlead.clients.partitioners.base import (
+    Partitioner,
+    Rows,
+    deal_by_sizes,
+    refuse_too_few,
+    top_up,
+    whole_sizes,
+)
+from fairlead.component import freeze_lists
+from fairlead.errors import FieldError, field_error, require_integer, require_number
+from fairlead.randomness import Key
+
+
+@dataclass(frozen=True)
+class IidPartitioner(Partitioner):
+    """Shuffles the examples and deals them out in equal numbers, up to one."""
+
+    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+        order = key.generator().permutation(len(labels))
+        return deal_by_sizes(order, whole_sizes(np.ones(num_clients), len(labels)))
+
+
+@dataclass(frozen=True)
+class SizePartitioner(Partitioner):
+    """Deals the shuffled examples in given sizes."""
+
+    partition_sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        if not self.partition_sizes or any(size < 0 for size in self.partition_sizes):
+            raise field_error(self, "partition_sizes", "whole numbers of at least 0", self.partition_sizes)
+
+    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+        if len(self.partition_sizes) != num_clients or sum(self.partition_sizes) != len(labels):
+            raise FieldError(
+                f"SizePartitioner.partition_sizes must be {num_clients} numbers that sum to {len(labels)}, "
+                f"got {len(self.partition_sizes)} that sum to {sum(self.partition_sizes)}."
+            )
+        return deal_by_sizes(key.generator().permutation(len(labels)), np.array(self.partition_sizes))
+
+
+class SkewedSizePartitioner(Partitioner, ABC):
+    """Family of IID deals with unequal sizes: asks only for the clients' relative sizes."""
+
+    min_partition_size: int
+
+    @abstractmethod
+    def shares(self, num_clients: int, generator: np.random.Generator) -> NDArray[np.float64]:
+        """Positive numbers that the sizes are proportional to."""
+
+    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+        refuse_too_few(self, len(labels), num_clients, self.min_partition_size)
+        generator = key.generator()
+        sizes = whole_sizes(self.shares(num_clients, generator), len(labels))
+        owner = deal_by_sizes(generator.permutation(len(labels)), sizes)
+        return top_up(owner, num_clients, self.min_partition_size, generator)
+
+
+@dataclass(frozen=True)
+class LogNormalPartitioner(SkewedSizePartitioner):
+    """Sizes ∝ exp(σ·N(0, 1)), labels IID; σ `sigma`. Reduces to `IidPartitioner` for σ = 0."""
+
+    sigma: float
+    min_partition_size: int = 1
+
+    def __post_init__(self) -> None:
+        require_number(self, "sigma", at_least=0)
+        require_integer(self, "min_partition_size", at_least=0)
+
+    def shares(self, num_clients: int, generator: np.random.Generator) -> NDArray[np.float64]:
+        logs = self.sigma * generator.standard_normal(num_clients)
+        relative: NDArray[np.float64] = np.exp(logs - logs.max())
+        return relative
+
+
+@dataclass(frozen=True)
+class PowerLawPartitioner(SkewedSizePartitioner):
+    """Sizes ∝ (i + 1)^(−exponent) for client i, labels IID; reduces to `IidPartitioner` for exponent 0."""
+
+    exponent: float
+    min_partition_size: int = 1
+
+    def __post_init__(self) -> None:
+        require_number(self, "exponent", at_least=0)
+        require_integer(self, "min_partition_size", at_least=0)
+
+    def shares(self, num_clients: int, generator: np.random.Generator) -> NDArray[np.float64]:
+        relative: NDArray[np.float64] = np.arange(1, num_clients + 1, dtype=np.float64) ** -self.exponent
+        return relative

@@ -1,0 +1,44 @@
+"""Models of fully connected layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from fairlead.component import freeze_lists
+from fairlead.errors import field_error, require_number
+from fairlead.models.base import ExampleShape, Model
+
+
+@dataclass(frozen=True)
+class LogisticRegression(Model):
+    """One linear layer over the flattened input."""
+
+    def build(self, shape: ExampleShape) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(shape.inputs).numel(), shape.outputs))
+
+
+@dataclass(frozen=True)
+class MLP(Model):
+    """Fully connected layers with ReLU, and dropout after each hidden layer if asked for."""
+
+    hidden: tuple[int, ...] = (200,)
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        if any(not isinstance(width, int) or width < 1 for width in self.hidden):
+            raise field_error(self, "hidden", "widths of at least 1", self.hidden)
+        require_number(self, "dropout", at_least=0, below=1)
+
+    def build(self, shape: ExampleShape) -> nn.Module:
+        layers: list[nn.Module] = [nn.Flatten()]
+        width = torch.Size(shape.inputs).numel()
+        for next_width in self.hidden:
+            layers += [nn.Linear(width, next_width), nn.ReLU()]
+            if self.dropout:
+                layers.append(nn.Dropout(self.dropout))
+            width = next_width
+        return nn.Sequential(*layers, nn.Linear(width, shape.outputs))
