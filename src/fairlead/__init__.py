@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fairlead import diagnostics as diagnostics
     from fairlead import presets as presets
+    from fairlead import settings as settings
     from fairlead import testing as testing
     from fairlead.aggregators import *
     from fairlead.algorithm import Algorithm as Algorithm
+    from fairlead.augmentation import Augmentation as Augmentation
+    from fairlead.augmentation import HorizontalFlip as HorizontalFlip
+    from fairlead.augmentation import Normalize as Normalize
+    from fairlead.augmentation import RandomCrop as RandomCrop
+    from fairlead.calibration import calibrated_lr as calibrated_lr
+    from fairlead.calibration import step_length as step_length
     from fairlead.client_table import ClientTable as ClientTable
     from fairlead.clients import *
     from fairlead.conditions import *
@@ -32,10 +39,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("diagnostics", "presets", "testing")
+_MODULES = ("diagnostics", "presets", "settings", "testing")
 _HOMES = (
     *(
         "algorithm",
+        "augmentation",
+        "calibration",
         "client_table",
         "federation",
         "local_solver",

@@ -36,6 +36,8 @@ class Algorithm(Component):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
+        _refuse_single_halves(self.solver, self.aggregator)
+        _refuse_without_descent(self.aggregator, self.transforms)
         for part in (self.sampler, self.aggregator):
             if part.needs_effective_steps and not self.solver.is_linear:
                 cause = (
@@ -49,3 +51,34 @@ class Algorithm(Component):
                     "without clipping on the clients, or an aggregator and sampler that do not "
                     "normalise."
                 )
+
+
+def _refuse_without_descent(aggregator: Aggregator, transforms: tuple[DirectionTransform, ...]) -> None:
+    """Raise if a transform would take a step for a descent that is none."""
+    for transform in transforms:
+        if transform.needs_descent and not aggregator.proposes_descent:
+            part, server = type(transform).__name__, type(aggregator).__name__
+            raise ClashError(
+                f"{part} changes the step of a method that descends from the current model, and {server} "
+                f"does not: its step also makes up for what the clients moved before. Leave {part} out, or "
+                "use another aggregator."
+            )
+
+
+def _refuse_single_halves(solver: LocalSolver, aggregator: Aggregator) -> None:
+    """Raise if a correction or an aggregator is one half of a method and the other half is missing."""
+    server = type(aggregator).__name__
+    for correction in solver.corrections:
+        if correction.needs_aggregator not in (None, server):
+            raise ClashError(
+                f"{type(correction).__name__} is the clients' half of a method whose server must aggregate "
+                f"with {correction.needs_aggregator}, got {server}: write "
+                f"aggregator={correction.needs_aggregator}(), or leave the correction out."
+            )
+    present = [type(correction).__name__ for correction in solver.corrections]
+    if aggregator.needs_correction is not None and aggregator.needs_correction not in present:
+        raise ClashError(
+            f"{server} is the server's half of a method whose clients must use "
+            f"{aggregator.needs_correction}, got corrections {present}: add {aggregator.needs_correction} to "
+            "LocalSolver.corrections, or aggregate with WeightedMean."
+        )

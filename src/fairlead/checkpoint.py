@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import TypedDict
 
 from safetensors.torch import load, save
 from torch import Tensor
@@ -27,18 +28,15 @@ def save_state(state: ServerState, folder: Path, fingerprint: str) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     # Identical bytes for identical states: the digest is then also the name of the file.
-    content = save({name: tensor.contiguous() for name, tensor in _tensors(state)})
+    # Copies, since parts may share a tensor and safetensors would not take it twice.
+    content = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in _tensors(state)})
     digest = sha256(content).hexdigest()
     tensors = _TENSORS.format(digest=digest[:16])
-    _write_durably(folder / tensors, content)
-    manifest = {
-        "format": FORMAT,
-        "round": state.round,
-        "fingerprint": fingerprint,
-        "tensors": tensors,
-        "sha256": digest,
-    }
-    _write_durably(folder / _MANIFEST, json.dumps(manifest, indent=2).encode())
+    write_durably(folder / tensors, content)
+    manifest = _Manifest(
+        format=FORMAT, round=state.round, fingerprint=fingerprint, tensors=tensors, sha256=digest
+    )
+    write_durably(folder / _MANIFEST, json.dumps(manifest, indent=2).encode())
     for stale in folder.glob(_TENSORS.format(digest="*")):
         if stale.name != tensors:
             stale.unlink()
@@ -52,14 +50,11 @@ def load_state(like: ServerState, folder: Path, fingerprint: str) -> ServerState
             f"The checkpoint in {folder} belongs to another experiment (its algorithm, data or seed "
             "differ): resume with the same spec, or choose another folder."
         )
-    content = _read(folder / Path(str(manifest["tensors"])).name)
+    content = _read(folder / Path(manifest["tensors"]).name)
     if sha256(content).hexdigest() != manifest["sha256"]:
         raise CheckpointError(f"The checkpoint in {folder} is damaged: its checksum does not match.")
     tensors = load(content)
-    expected = {name for name, _ in _tensors(like)}
-    if expected != set(tensors):
-        differing = ", ".join(sorted(expected ^ set(tensors)))
-        raise CheckpointError(f"The checkpoint in {folder} does not fit this algorithm: {differing}.")
+    _refuse_misfit(like, tensors, folder)
     device = like.params.device
 
     def restored(prefix: str, part: PartState) -> PartState:
@@ -67,15 +62,15 @@ def load_state(like: ServerState, folder: Path, fingerprint: str) -> ServerState
         for name, old in part.items():
             path = f"{prefix}/{name}"
             if isinstance(old, ClientTable):
-                rows = tensors[f"{path}/rows"].to(device)
-                values[name] = ClientTable.restore(old.num_clients, tensors[f"{path}/clients"], rows)
+                # Into the fresh table, which knows where rows are to be kept.
+                values[name] = old.write(tensors[f"{path}/clients"], tensors[f"{path}/rows"])
             else:
                 values[name] = tensors[path].to(old.device)
         return values
 
     return replace(
         like,
-        round=int(str(manifest["round"])),
+        round=manifest["round"],
         params=tensors["params"].to(device),
         buffers=tensors["buffers"].to(device),
         shared={name: tensors[f"shared/{name}"].to(device) for name in like.shared},
@@ -87,6 +82,21 @@ def load_state(like: ServerState, folder: Path, fingerprint: str) -> ServerState
         server=restored("server", like.server),
         memory=restored("memory", like.memory),
     )
+
+
+def _refuse_misfit(like: ServerState, tensors: dict[str, Tensor], folder: Path) -> None:
+    """Raise if the tensors of a checkpoint are not those of a state like this one."""
+    expected = dict(_tensors(like))
+    differing = expected.keys() ^ tensors.keys()
+    for name in expected.keys() & tensors.keys():
+        # The number of rows of a client table grows with the run; nothing else changes shape.
+        in_table = name.endswith(("/rows", "/clients"))
+        shapes = [t.shape[1:] if in_table else t.shape for t in (expected[name], tensors[name])]
+        if shapes[0] != shapes[1] or expected[name].dtype != tensors[name].dtype:
+            differing.add(name)
+    if differing:
+        names = ", ".join(sorted(differing))
+        raise CheckpointError(f"The checkpoint in {folder} does not fit this algorithm and model: {names}.")
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -115,13 +125,21 @@ def _tensors(state: ServerState) -> Iterator[tuple[str, Tensor]]:
                 yield f"{prefix}/{name}", value
 
 
-def _read_manifest(folder: Path) -> dict[str, object]:
+class _Manifest(TypedDict):
+    format: int
+    round: int
+    fingerprint: str
+    tensors: str
+    sha256: str
+
+
+def _read_manifest(folder: Path) -> _Manifest:
     try:
-        manifest = json.loads(_read(folder / _MANIFEST))
-    except json.JSONDecodeError as error:
+        manifest: _Manifest = json.loads(_read(folder / _MANIFEST))
+    except ValueError as error:
         raise CheckpointError(f"{folder / _MANIFEST} is damaged: {error}.") from error
-    known = {"format", "round", "fingerprint", "tensors", "sha256"}
-    if not isinstance(manifest, dict) or set(manifest) != known:
+    kinds = {"format": int, "round": int, "fingerprint": str, "tensors": str, "sha256": str}
+    if not isinstance(manifest, dict) or {name: type(value) for name, value in manifest.items()} != kinds:
         raise CheckpointError(f"{folder / _MANIFEST} is not the manifest of a fairlead checkpoint.")
     if manifest["format"] != FORMAT:
         raise CheckpointError(
@@ -137,7 +155,7 @@ def _read(path: Path) -> bytes:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _write_durably(path: Path, content: bytes) -> None:
+def write_durably(path: Path, content: bytes) -> None:
     """Replace a file in one step, on the disk before this returns."""
     draft = path.with_name(path.name + ".part")
     with draft.open("wb") as file:

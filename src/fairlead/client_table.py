@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fairlead.errors import MemoryBudgetError, StaleStateError
+from fairlead.errors import FieldError, MemoryBudgetError, StaleStateError
 
 PartState = Mapping[str, "Tensor | ClientTable"]
 """What a part keeps between rounds: named tensors and client tables. All of it is checkpointed."""
@@ -31,15 +34,25 @@ class _Store:
         if len(new) == 0:
             return
         used = len(self.clients)
+        # Rows first: a refusal must leave the table as it was.
+        if used + len(new) > len(self.rows):
+            self._grow(min(len(self.slot_of), max(used + len(new), 2 * used)))
         self.slot_of[new] = torch.arange(used, used + len(new))
         self.clients = torch.cat([self.clients, new])
-        if len(self.clients) > len(self.rows):
-            self._grow(min(len(self.slot_of), max(len(self.clients), 2 * used)))
 
     def _grow(self, capacity: int) -> None:
         dim, kept = self.rows.shape[1], len(self.rows)
         size = capacity * dim * self.rows.element_size()
         if self.path is not None:
+            # Writing to a map of a file that the disk cannot hold would kill the process.
+            free = shutil.disk_usage(self.path.parent).free
+            needed = size - self.path.stat().st_blocks * 512
+            if needed > free:
+                raise MemoryBudgetError(
+                    f"A client table of {capacity} rows x {dim} parameters needs {needed / 2**30:.1f} GiB "
+                    f"more in {self.path.parent}, and {free / 2**30:.1f} GiB are free there. Store the rows "
+                    "in half the space (dtype=torch.bfloat16) or in another folder."
+                )
             # A file grows in place: a longer map of the same file shows the rows already written.
             self.rows = torch.from_file(
                 str(self.path), shared=True, size=capacity * dim, dtype=self.rows.dtype
@@ -50,11 +63,25 @@ class _Store:
             raise MemoryBudgetError(
                 f"A client table of {capacity} rows x {dim} parameters needs {size / 2**30:.1f} GiB, "
                 f"and {available / 2**30:.1f} GiB are left on {self.rows.device}. Store the rows in "
-                "half the space (dtype=torch.bfloat16) or in a file (path=...)."
+                "half the space (dtype=torch.bfloat16) or in a file (folder=...)."
             )
         grown = self.rows.new_zeros((capacity, dim))
         grown[:kept] = self.rows
         self.rows = grown
+
+
+def _scratch_file(folder: Path) -> Path:
+    """A new empty file of its own, so that runs that share a folder do not share rows."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix="client-table-", suffix=".rows", dir=folder)
+    except OSError as error:
+        raise FieldError(
+            f"ClientTable.folder must be a folder that can be written to, got {str(folder)!r}: "
+            f"{error.strerror}."
+        ) from error
+    os.close(handle)
+    return Path(name)
 
 
 def _available_bytes(device: torch.device) -> int:
@@ -87,11 +114,13 @@ class ClientTable:
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        path: Path | None = None,
+        folder: Path | None = None,
     ) -> ClientTable:
-        """An empty table; with `path` its rows live in that file, mapped into memory."""
-        store = _Store(num_clients, dim, dtype, torch.device(device))
-        store.path = path
+        """An empty table; with `folder` its rows live in a file there, mapped, and deleted with the table."""
+        store = _Store(num_clients, dim, dtype, torch.device("cpu" if folder else device))
+        if folder is not None:
+            store.path = _scratch_file(folder)
+            weakref.finalize(store, store.path.unlink, missing_ok=True)
         return ClientTable(store, 0)
 
     @staticmethod

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from torch import Tensor
 
-from fairlead.errors import FieldError, did_you_mean
+from fairlead.errors import FieldError, a_or_an, did_you_mean
 
 PartT = TypeVar("PartT", bound="Component")
 
@@ -24,6 +25,8 @@ class Component:
 
     references: ClassVar[tuple[str, ...]] = ()
     """Keys into `fairlead.references` for the papers that the part implements."""
+    exemptions: ClassVar[Mapping[str, str]] = {}
+    """Contracts of `fairlead.testing` that do not bind the part, each with the reason."""
 
 
 def freeze_lists(part: Component) -> None:
@@ -61,11 +64,11 @@ def part_named(role: type[PartT], name: str, where: str) -> type[PartT]:
     known = parts_of(role)
     if name not in known:
         raise FieldError(
-            f"{where} must be the name of a {role.__name__}, got {name!r}." + did_you_mean(name, known)
+            f"{where} must be the name of {a_or_an(role.__name__)}, got {name!r}." + did_you_mean(name, known)
         )
     return known[name]
 
 
-def summary(cls: type) -> str:
-    """First sentence of a class docstring, for tables."""
-    return (inspect.getdoc(cls) or "").split("\n\n", maxsplit=1)[0].replace("\n", " ")
+def summary(documented: object) -> str:
+    """First paragraph of the docstring of a class or function, for tables."""
+    return (inspect.getdoc(documented) or "").split("\n\n", maxsplit=1)[0].replace("\n", " ")

@@ -40,13 +40,22 @@ class CheckpointError(FairleadError, RuntimeError):
     """A checkpoint cannot be read, or belongs to another run."""
 
 
+class DataError(FairleadError, ValueError):
+    """Client data cannot be read, or make no sense."""
+
+
+class RunFolderError(FairleadError, RuntimeError):
+    """A run folder cannot be written or read, or holds another run."""
+
+
 def field_error(owner: object, field: str, constraint: str, value: object) -> FieldError:
     """The error `Class.field must be <constraint>, got <value>.`"""
     name = owner if isinstance(owner, str) else type(owner).__name__
     return FieldError(f"{name}.{field} must be {constraint}, got {value!r}.")
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a value is a finite number, which True and False are not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -68,7 +77,7 @@ def require_number(
         (at_most, "at most", operator.le),
     ]
     stated = [(bound, word, holds) for bound, word, holds in bounds if bound is not None]
-    if _is_number(value) and all(holds(value, bound) for bound, _, holds in stated):
+    if is_number(value) and all(holds(value, bound) for bound, _, holds in stated):
         return
     limits = " and ".join(f"{word} {bound:g}" for bound, word, _ in stated)
     raise field_error(owner, field, f"a finite number {limits}".strip(), value)
@@ -88,10 +97,29 @@ def require_choice(owner: object, field: str, choices: Iterable[str]) -> None:
         raise field_error(owner, field, "one of " + ", ".join(map(repr, allowed)), value)
 
 
+def is_client_lists(value: object) -> bool:
+    """Whether a value is a tuple of tuples of client ids, with at least one list, empty or not."""
+    return (
+        isinstance(value, tuple)
+        and bool(value)
+        and all(isinstance(ids, tuple) and all(_is_client(client) for client in ids) for ids in value)
+    )
+
+
+def _is_client(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def a_or_an(noun: str) -> str:
+    """A noun with its article."""
+    return f"{'an' if noun[:1].upper() in 'AEIO' else 'a'} {noun}"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?` for the nearest known name, or the list of all when none is near."""
     names = sorted(known)
-    near = get_close_matches(name, names, n=1)
+    by_lower = {known_name.lower(): known_name for known_name in names}
+    near = get_close_matches(name, names, n=1) or get_close_matches(name.lower(), by_lower, n=1)
     if near:
-        return f" Did you mean {near[0]!r}?"
+        return f" Did you mean {by_lower[near[0].lower()]!r}?"
     return f" Known: {', '.join(names)}." if names else ""

@@ -36,11 +36,13 @@ class Federation:
         self.state: ServerState = start(algorithm, world, self.key)
         self.records: list[RoundRecord] = []
         conditions = world.conditions(0, algorithm.solver, self.key)
-        if algorithm.aggregator.needs_arrival and conditions.arrival is None:
-            raise ClashError(
-                f"{type(algorithm.aggregator).__name__} divides by the arrival rates, and this world does "
-                "not know them: use an aggregator that estimates them, such as FedAU."
-            )
+        cures = ((algorithm.sampler, "FedACSEstimated"), (algorithm.aggregator, "FedAU"))
+        for part, cure in cures:
+            if part.needs_arrival and conditions.arrival is None:
+                raise ClashError(
+                    f"{type(part).__name__} needs the arrival rates, and this world does not know them: "
+                    f"use {cure}, which learns them from what arrives."
+                )
 
     @property
     def params(self) -> Tensor:
@@ -59,7 +61,9 @@ class Federation:
                 f"Federation.train needs rounds and evaluate_every of at least 0, got {rounds} and "
                 f"{evaluate_every}."
             )
-        last = self.state.round + rounds
+        return self._train(self.state.round + rounds, evaluate_every, per_client)
+
+    def _train(self, last: int, evaluate_every: int, per_client: bool) -> Iterator[RoundRecord]:
         while self.state.round < last:
             self.state, record = run_round(self.algorithm, self.world, self.state, self.key)
             done = self.state.round
@@ -74,8 +78,10 @@ class Federation:
 
     def consistency(self) -> ConsistencyReport:
         """The weights that the rounds so far really optimised, against those asked for."""
-        restored = any(c.restores_weights for c in self.algorithm.solver.corrections)
-        weights = self.world.population.weights
+        corrections, weights = self.algorithm.solver.corrections, self.world.population.weights
+        if any(correction.hides_weights for correction in corrections):
+            return ConsistencyReport(weights, None, len(self.records))
+        restored = any(correction.restores_weights for correction in corrections)
         return measured_consistency(self.records, weights, restored=restored)
 
     def save(self, folder: Path) -> None:
@@ -83,13 +89,14 @@ class Federation:
         save_state(self.state, folder, self.fingerprint)
 
     def resume(self, folder: Path) -> None:
-        """Go on from a checkpoint of the same algorithm, population and seed."""
+        """Go on from a checkpoint of the same algorithm, world and seed."""
         fresh = start(self.algorithm, self.world, self.key)
         self.state = load_state(fresh, folder, self.fingerprint)
+        self.records = [record for record in self.records if record.round < self.state.round]
 
     @property
     def fingerprint(self) -> str:
-        """Names the experiment: algorithm, seed and objective weights."""
+        """Names the experiment: algorithm, seed, objective weights and the world's own description."""
         weights = self.world.population.weights.numpy().tobytes()
-        facts = f"{self.algorithm!r} {self.seed} {self.world.population.num_parameters}"
+        facts = f"{self.algorithm!r} {self.seed} {self.world.description}"
         return sha256(facts.encode() + weights).hexdigest()[:16]

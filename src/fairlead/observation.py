@@ -44,6 +44,8 @@ def describe_round(
         bytes_down=len(cohort.clients) * sent * item,
         bytes_up=sum(values.numel() for values in returned) * item,
         facts={**aggregate.facts, **facts},
+        virtual_seconds=updates.virtual_seconds,
+        device_seconds=updates.device_seconds,
         seconds=seconds,
     )
 

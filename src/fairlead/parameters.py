@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from fairlead.augmentation import InputPipeline
 from fairlead.errors import EngineError
 from fairlead.randomness import keyed_uniform
 
@@ -28,20 +30,29 @@ class FlatModule:
     """A module together with the order in which its parameters stand in a flat vector.
 
     `torch.split` divides the vector, never slices: the backward pass of a slice allocates a whole
-    vector per parameter. Floating-point buffers (running statistics) form a second flat vector.
+    vector per parameter. Floating-point buffers (running statistics) form a second flat vector. Inputs
+    go through the `pipeline` first.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, pipeline: InputPipeline | None = None) -> None:
         self.module = copy.deepcopy(module)
+        self.pipeline = pipeline or InputPipeline()
         named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         if not named:
             raise EngineError(
                 f"{type(module).__name__} has no trainable parameter, so there is nothing to learn."
             )
+        for name, part in self.module.named_modules():
+            if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.momentum is None:
+                raise EngineError(
+                    f"{type(part).__name__} {name!r} has momentum=None, whose running average depends on how "
+                    "many batches all clients have seen before: give it a momentum, such as 0.1."
+                )
         self.names = tuple(named)
         self.shapes = tuple(p.shape for p in named.values())
         self.sizes = [p.numel() for p in named.values()]
         buffers = {n: b for n, b in self.module.named_buffers() if b.is_floating_point()}
+        self._has_counters = len(buffers) < len(list(self.module.buffers()))
         self._buffer_names = tuple(buffers)
         self._buffer_shapes = tuple(b.shape for b in buffers.values())
         self._buffer_sizes = [b.numel() for b in buffers.values()]
@@ -53,7 +64,7 @@ class FlatModule:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> FlatModule:
         """A copy on another device and in another floating-point type."""
-        return FlatModule(copy.deepcopy(self.module).to(device, dtype))
+        return FlatModule(copy.deepcopy(self.module).to(device, dtype), self.pipeline)
 
     def initial_params(self) -> Tensor:
         """The module's own parameters as a flat vector."""
@@ -75,26 +86,52 @@ class FlatModule:
         return _divide(buffers, self._buffer_names, self._buffer_sizes, self._buffer_shapes)
 
     def call(self, params: Tensor, buffers: Tensor | None, inputs: Tensor, noise: Tensor | None) -> Any:
-        """The module's outputs; `noise` is the int64 key of its dropout, None where it has none."""
+        """The module's outputs; `noise` is the int64 key of augmentation and dropout, None for neither."""
+        inputs = self.pipeline.apply(inputs, noise, params.dtype)
         named = self.unflatten(params)
-        if buffers is not None:
-            named.update(self.unflatten_buffers(buffers))
-        if noise is None:
-            return functional_call(self.module, named, (inputs,))
-        with _KeyedDropout(noise):
-            return functional_call(self.module, named, (inputs,))
+        # Counters are copied: what a module counts in one call must not reach another client's.
+        if self._has_counters:
+            own = self.module.named_buffers()
+            named.update({n: b.clone() for n, b in own if not b.is_floating_point()})
+        running = {} if buffers is None else self.unflatten_buffers(buffers)
+        named.update(running)
+        with nullcontext() if noise is None else _KeyedDropout(noise):
+            outputs = functional_call(self.module, named, (inputs,))
+        for name, values in running.items():
+            # A module may assign a buffer instead of changing it in place.
+            if named[name] is not values:
+                _keep_buffer(name, values, named[name].detach())
+        return outputs
 
     def draws_noise(self, inputs: Tensor) -> bool:
-        """Whether training draws dropout masks; refuses models that draw anything else.
+        """Whether training draws augmentations or dropout masks; refuses models that draw anything else.
 
         Asked of a real forward pass rather than of the list of modules, since many models call
-        `torch.nn.functional.dropout` themselves.
+        `torch.nn.functional.dropout` themselves; and of torch's generator, since some functions draw
+        where no override reaches (`nn.MultiheadAttention`, `nn.LSTM`, `torch.dropout`).
         """
         watch = _RandomnessWatch()
         self.module.train()
-        with torch.no_grad(), watch:
+        with (
+            torch.no_grad(),
+            torch.random.fork_rng(devices=[inputs.device] if inputs.device.type == "cuda" else []),
+            _generator_watch(self.module, inputs.device) as culprits,
+            watch,
+        ):
             self.call(self.initial_params(), self.initial_buffers(), inputs, None)
-        return watch.seen_dropout
+        if culprits:
+            raise _unkeyed(culprits[0])
+        return watch.seen_dropout or self.pipeline.draws_noise
+
+
+def _keep_buffer(name: str, values: Tensor, assigned: Tensor) -> None:
+    try:
+        values.copy_(assigned)
+    except RuntimeError as error:
+        raise EngineError(
+            f"The batched engine cannot run a model that assigns its buffer {name!r} in training, since the "
+            'clients beside each other share it: use engine="loop".'
+        ) from error
 
 
 def _divide(
@@ -150,15 +187,51 @@ class _RandomnessWatch(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is F.dropout or func in _FEATURE_DROPOUTS:
             rate, training = _dropout_arguments(args, kwargs)
-            self.seen_dropout |= training and rate > 0.0
+            if training and rate > 0.0 and func not in _UNKEYED:
+                self.seen_dropout = True
+                return args[0] if args else kwargs["input"]
         attention_rate = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
         fused = func is F.scaled_dot_product_attention and attention_rate > 0.0
         if func in _UNKEYED or fused:
-            raise EngineError(
-                f"The model draws random numbers by {getattr(func, '__name__', func)}, which cannot be "
-                "replayed: draw them from torch.nn.functional.dropout, or set their rate to 0."
-            )
+            raise _unkeyed(getattr(func, "__name__", str(func)))
         return func(*args, **kwargs)
+
+
+def _unkeyed(culprit: str) -> EngineError:
+    return EngineError(
+        f"The model draws random numbers by {culprit}, which cannot be replayed: draw them from "
+        "torch.nn.functional.dropout, or set their rate to 0."
+    )
+
+
+@contextmanager
+def _generator_watch(module: nn.Module, device: torch.device) -> Iterator[list[str]]:
+    """Collects the modules during whose call torch's generator moved, innermost first."""
+
+    def state() -> bytes:
+        on_device = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+        return b"".join(rng.numpy().tobytes() for rng in (torch.get_rng_state(), *on_device))
+
+    culprits: list[str] = []
+    entered: list[bytes] = []
+
+    def leave(label: str) -> Callable[..., None]:
+        def note(*_: Any) -> None:
+            if entered.pop() != state():
+                culprits.append(label)
+
+        return note
+
+    hooks = []
+    for name, part in module.named_modules():
+        label = f"{type(part).__name__} {name!r}" if name else type(part).__name__
+        hooks.append(part.register_forward_pre_hook(lambda *_: entered.append(state())))
+        hooks.append(part.register_forward_hook(leave(label)))
+    try:
+        yield culprits
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _dropout_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, bool]:

@@ -1,7 +1,8 @@
 """Parts to and from plain data (tables, lists, strings and numbers), as TOML and JSON hold them.
 
 A part is a table of its fields; where its role has several parts, `type` names which one. Fields at
-their default are left out when writing, and every key that is read must be a field.
+their default are left out when writing, and every key that is read must be a field. TOML has no null:
+where a field may be None, the word "none" says so.
 """
 
 from __future__ import annotations
@@ -10,147 +11,219 @@ import dataclasses
 import inspect
 import types
 import typing
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from fairlead.component import Component, is_part, part_named, parts_of
-from fairlead.errors import FieldError, did_you_mean
+from fairlead.errors import ClashError, FieldError, a_or_an, did_you_mean
 
-PartT = TypeVar("PartT", bound=Component)
+ValueT = TypeVar("ValueT")
 Plain = Any
 """None, bool, int, float, str, or lists and string-keyed tables of them."""
 
+NONE = "none"
+"""How plain data without a null say None."""
 
-def to_plain(value: Any, declared: Any = None) -> Plain:
+_SCALARS: dict[Any, str] = {
+    float: "a number",
+    int: "a whole number",
+    str: "a string",
+    bool: "true or false",
+}
+
+
+def to_plain(value: Any, declared: Any = None, where: str = "") -> Plain:
     """Plain data that `from_plain` turns back into an equal value.
 
-    `declared` is the type that the reader will expect; a part of exactly that class needs no `type`.
+    `declared` is the type that the reader will expect: a part of exactly that class needs no `type`.
     """
     if isinstance(value, Component) and dataclasses.is_dataclass(value):
-        table: dict[str, Plain] = {} if type(value) is declared else {"type": type(value).__name__}
-        hints = typing.get_type_hints(type(value))
+        options = alternatives(declared)
+        table: dict[str, Plain] = {} if type(value) in options else {"type": type(value).__name__}
+        hints = field_types(type(value))
         for field in dataclasses.fields(value):
             content = getattr(value, field.name)
-            if not field.init or content is None or _is_default(field, content):
-                continue
-            table[field.name] = to_plain(content, hints[field.name])
+            if field.init and not _is_default(field, content):
+                table[field.name] = to_plain(content, hints[field.name], join(where, field.name))
         return table
     if isinstance(value, tuple | list):
-        return [to_plain(item) for item in value]
-    if value is None or isinstance(value, bool | int | float | str):
+        lists = [get_args(option) for option in alternatives(declared) if _is_list(option)]
+        item_types = _item_types(lists[0], len(value)) if lists else [None] * len(value)
+        return [
+            to_plain(item, item_type, f"{where}[{place}]")
+            for place, (item, item_type) in enumerate(zip(value, item_types, strict=True))
+        ]
+    if value is None:
+        return NONE
+    if isinstance(value, str) and value == NONE and type(None) in alternatives(declared):
+        raise FieldError(f"{where} must not be the word {NONE!r}, which stands for no value in a spec.")
+    if isinstance(value, bool | int | float | str):
         return value
-    raise FieldError(f"{value!r} cannot be written in a spec: use a named part, or 'package.module:name'.")
+    raise FieldError(
+        f"{where or 'The value'} holds a {type(value).__name__}, which cannot be written in a spec: use a "
+        "named part, or 'package.module:name'."
+    )
 
 
-def from_plain(declared: type[PartT], data: Plain, where: str) -> PartT:
-    """The part that a table describes; `where` is its path in the spec, for errors."""
-    return typing.cast("PartT", _read(declared, data, where))
+def from_plain(declared: type[ValueT], data: Plain, where: str = "") -> ValueT:
+    """The value of a declared type that plain data describe; `where` is their path, for errors."""
+    return typing.cast("ValueT", _read(declared, data, where))
+
+
+def join(where: str, key: str) -> str:
+    """The path of a key in the table at `where`."""
+    return f"{where}.{key}" if where else key
+
+
+def alternatives(declared: Any) -> tuple[Any, ...]:
+    """What a declared type allows: the members of a union, or the type itself."""
+    return get_args(declared) if get_origin(declared) in (Union, types.UnionType) else (declared,)
+
+
+def part_class(declared: type[Component], table: Mapping[str, Plain], where: str) -> type[Component]:
+    """Which part a table describes: the one that `type` names, or the only one there is."""
+    if "type" in table:
+        name = table["type"]
+        if not isinstance(name, str):
+            raise _mismatch(join(where, "type"), f"the name of {a_or_an(declared.__name__)}", name)
+        return part_named(declared, name, join(where, "type"))
+    if not is_part(declared):
+        raise FieldError(
+            f"{join(where, 'type')} is missing: it must name {a_or_an(declared.__name__)}."
+            + did_you_mean("", parts_of(declared))
+        )
+    return declared
+
+
+def settable_fields(cls: type[Component]) -> dict[str, dataclasses.Field[Any]]:
+    """Fields of a part that a spec may set."""
+    return {field.name: field for field in dataclasses.fields(typing.cast("Any", cls)) if field.init}
+
+
+def field_types(cls: type) -> dict[str, Any]:
+    """Declared types of a part's fields."""
+    return typing.get_type_hints(cls)
+
+
+def refuse_unknown(keys: Sequence[str], known: Sequence[str], what: str, where: str) -> None:
+    """Refuse keys that are not `known` with the nearest that is; `what` says what they should be."""
+    for key in keys:
+        if key not in known:
+            raise FieldError(f"{join(where, key)} is not {what}." + did_you_mean(key, known))
+
+
+def is_required(field: dataclasses.Field[Any]) -> bool:
+    """Whether a part cannot be made without this field."""
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _is_default(field: dataclasses.Field[Any], content: Any) -> bool:
-    if field.default is not dataclasses.MISSING:
-        return bool(content == field.default)
-    return False
+    default = field.default
+    return type(content) is type(default) and bool(content == default)
 
 
 def _read(declared: Any, data: Plain, where: str) -> Any:
-    origin = get_origin(declared)
-    if origin in (Union, types.UnionType):
-        return _read_union(get_args(declared), data, where)
-    if origin is Literal:
-        allowed = get_args(declared)
-        if data not in allowed or isinstance(data, bool):
-            raise _mismatch(where, "one of " + ", ".join(map(repr, allowed)), data)
-        return data
-    if origin is tuple:
-        if not isinstance(data, list | tuple):
-            raise _mismatch(where, "a list", data)
-        (item, *_) = get_args(declared)
-        return tuple(_read(item, entry, f"{where}[{place}]") for place, entry in enumerate(data))
-    if inspect.isclass(declared) and issubclass(declared, Component):
-        return _read_part(declared, data, where)
-    return _read_scalar(declared, data, where)
-
-
-def _read_scalar(declared: Any, data: Plain, where: str) -> Any:
-    if declared is float and isinstance(data, int | float) and not isinstance(data, bool):
-        return float(data)
-    if declared in (int, str, bool) and type(data) is declared:
-        return data
-    names = {float: "a number", int: "a whole number", str: "a string", bool: "true or false"}
-    raise _mismatch(where, names.get(declared, "plain data"), data)
-
-
-def _read_union(options: tuple[Any, ...], data: Plain, where: str) -> Any:
-    """The first alternative that fits the kind of the data; its own error if there is only one."""
-    if data is None and type(None) in options:
+    options = alternatives(declared)
+    if type(None) in options and (data is None or data == NONE):
         return None
     fitting = [option for option in options if _fits(option, data)]
+    if not fitting:
+        raise _mismatch(where, _describe(options), data)
     for option in fitting[:-1]:
         try:
-            return _read(option, data, where)
+            return _read_one(option, data, where)
         except FieldError:
             continue
-    if fitting:
-        return _read(fitting[-1], data, where)
-    readable = [_describe(option) for option in options if _describe(option)]
-    raise _mismatch(where, " or ".join(readable), data)
+    return _read_one(fitting[-1], data, where)
+
+
+def _read_one(option: Any, data: Plain, where: str) -> Any:
+    """Data of the right kind as a value of a type that is no union."""
+    if _is_list(option):
+        return _read_list(option, data, where)
+    if _is_role(option):
+        return _read_part(option, data, where)
+    return float(data) if option is float else data
+
+
+def _read_list(option: Any, data: Plain, where: str) -> tuple[Any, ...]:
+    items = _item_types(get_args(option), len(data))
+    if len(items) != len(data):
+        raise _mismatch(where, f"a list of {len(items)}", data)
+    return tuple(
+        _read(item, entry, f"{where}[{place}]")
+        for place, (item, entry) in enumerate(zip(items, data, strict=True))
+    )
+
+
+def _read_part(declared: type[Component], data: Mapping[str, Plain], where: str) -> Component:
+    cls = part_class(declared, data, where)
+    known = settable_fields(cls)
+    given = {key: value for key, value in data.items() if key != "type"}
+    refuse_unknown(list(given), list(known), f"a field of {cls.__name__}", where)
+    for name, field in known.items():
+        if is_required(field) and name not in given:
+            raise FieldError(f"{join(where, name)} is missing: {cls.__name__} needs it.")
+    hints = field_types(cls)
+    values = {key: _read(hints[key], value, join(where, key)) for key, value in given.items()}
+    try:
+        return cls(**values)
+    except (FieldError, ClashError) as error:
+        raise type(error)(f"In {where}: {error}" if where else str(error)) from error
 
 
 def _fits(option: Any, data: Plain) -> bool:
-    """Whether data of this kind can possibly mean `option`."""
-    origin = get_origin(option)
-    if origin is Literal or option is str:
-        return isinstance(data, str)
-    if origin is tuple:
+    """Whether data of this kind, or for a choice this value, can mean `option`."""
+    if get_origin(option) is Literal:
+        return any(type(data) is type(choice) and data == choice for choice in get_args(option))
+    if _is_list(option):
         return isinstance(data, list | tuple)
-    if inspect.isclass(option) and issubclass(option, Component):
+    if _is_role(option):
         return isinstance(data, dict)
+    if type(data) is int and data.bit_length() > 63:
+        return False
     if option is float:
         return isinstance(data, int | float) and not isinstance(data, bool)
-    return option in (int, bool) and type(data) is option
+    return option in _SCALARS and type(data) is option
 
 
-def _describe(option: Any) -> str:
-    origin = get_origin(option)
-    if origin is Literal:
-        return ", ".join(map(repr, get_args(option)))
-    if origin is tuple:
-        return "a list"
-    if inspect.isclass(option) and issubclass(option, Component):
-        return f"a table that describes a {option.__name__}"
-    return {float: "a number", int: "a whole number", str: "a string", bool: "true or false"}.get(option, "")
+def _describe(options: Sequence[Any]) -> str:
+    """What a field with these alternatives takes, in words."""
+    words: list[str] = []
+    for option in options:
+        if get_origin(option) is Literal:
+            words += map(repr, get_args(option))
+        elif _is_list(option):
+            words.append("a list")
+        elif _is_role(option):
+            words.append(f"a table that describes {a_or_an(option.__name__)}")
+        elif option in _SCALARS:
+            words.append(_SCALARS[option])
+        elif option is type(None):
+            words.append(repr(NONE))
+    return " or ".join(words) if len(words) < 3 else "one of " + ", ".join(words)
 
 
-def _read_part(declared: type[Component], data: Plain, where: str) -> Component:
-    if not isinstance(data, dict):
-        raise _mismatch(where, f"a table that describes a {declared.__name__}", data)
-    fields = dict(data)
-    cls = declared
-    if "type" in fields:
-        name = fields.pop("type")
-        if not isinstance(name, str):
-            raise _mismatch(f"{where}.type", f"the name of a {declared.__name__}", name)
-        cls = part_named(declared, name, f"{where}.type")
-    elif not is_part(declared):
-        raise FieldError(
-            f"{where}.type is missing: it must name a {declared.__name__}."
-            + did_you_mean("", parts_of(declared))
-        )
-    known = {field.name: field for field in dataclasses.fields(typing.cast("Any", cls)) if field.init}
-    for key in fields:
-        if key not in known:
-            raise FieldError(f"{where}.{key} is not a field of {cls.__name__}." + did_you_mean(key, known))
-    hints = typing.get_type_hints(cls)
-    for name, field in known.items():
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and name not in fields:
-            raise FieldError(f"{where}.{name} is missing: {cls.__name__} needs it.")
-    values = {key: _read(hints[key], value, f"{where}.{key}") for key, value in fields.items()}
-    try:
-        return cls(**values)
-    except FieldError as error:
-        raise type(error)(f"In {where}: {error}") from error
+def _is_list(option: Any) -> bool:
+    return get_origin(option) is tuple
+
+
+def _is_role(option: Any) -> bool:
+    return inspect.isclass(option) and issubclass(option, Component)
+
+
+def _item_types(arguments: Sequence[Any], length: int) -> list[Any]:
+    """Types of the items of a tuple: `tuple[x, ...]` takes any number of them."""
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return [arguments[0]] * length
+    return list(arguments)
 
 
 def _mismatch(where: str, expected: str, data: Plain) -> FieldError:
-    return FieldError(f"{where} must be {expected}, got {data!r}.")
+    try:
+        got = repr(data)
+    except ValueError:
+        # Python refuses to print whole numbers of more than some thousands of digits.
+        got = "a number of thousands of digits"
+    shown = got if len(got) <= 100 else got[:97] + "..."
+    return FieldError(f"{where or 'The spec'} must be {expected}, got {shown}.")

@@ -3,22 +3,53 @@
 All presets take the same client-side arguments (`ClientSide`) beside their own.
 
 >>> fednova(lr=0.05, momentum=0.9, epochs=2, cohort_size=10).aggregator
-FedNova(tau_eff='work')
+FedNova(tau_eff='work', over='received')
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, ParamSpec, Required, TypedDict, Unpack
 
-from fairlead.aggregators import FedNova, WeightedMean
+from fairlead.aggregators import (
+    MIFA,
+    CommunicationAware,
+    FedAU,
+    FedAWARE,
+    FedDyn,
+    FedMGDA,
+    FedNova,
+    FedVARP,
+    RememberedMean,
+    StaleFedVARP,
+    UpdateMemory,
+    WeightedMean,
+)
 from fairlead.algorithm import Algorithm
-from fairlead.corrections import ControlVariates, Correction, Proximal
+from fairlead.corrections import (
+    VRLSGD,
+    ClientMomentum,
+    ControlVariates,
+    Correction,
+    DynamicRegularizer,
+    Proximal,
+    StaleStart,
+)
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers import SGD, Adagrad, Adam, Yogi
-from fairlead.samplers import FullParticipation, Sampler, UniformWithoutReplacement
+from fairlead.optimizers import SGD, Adagrad, Adam, AMSGrad, Yogi
+from fairlead.samplers import (
+    FedACS,
+    FedACSEstimated,
+    FullFirstRound,
+    FullParticipation,
+    OptimalSampling,
+    Sampler,
+    UniformWithoutReplacement,
+    WeightedWithReplacement,
+)
+from fairlead.transforms import AwareProjection
 
 
 class ClientSide(TypedDict, total=False):
@@ -33,7 +64,7 @@ class ClientSide(TypedDict, total=False):
     batch_size: int | None
     clip: float | None
     cohort_size: int | None
-    """Clients asked in a round, without replacement; all if not given."""
+    """Clients asked in a round; all if not given. For methods that draw with replacement, the draws."""
 
 
 Cause = Literal["work", "links", "drift"]
@@ -98,12 +129,26 @@ def fedprox(*, mu: float, **clients: Unpack[ClientSide]) -> Algorithm:
 def fednova(
     *,
     tau_eff: Literal["work", "steps"] | float = "work",
+    mu: float = 0.0,
     server_momentum: float = 0.0,
     **clients: Unpack[ClientSide],
 ) -> Algorithm:
-    """Normalised averaging: unequal work does not move the limit (Wang et al. 2021)."""
+    """Normalised averaging: unequal work does not move the limit (Wang et al. 2021).
+
+    Momentum on the clients, on the server or on both ("hybrid", 0.9 each in the paper); `mu` for
+    proximal clients.
+    """
+    solver = _solver(clients, *([Proximal(mu)] if mu else []))
     server = SGD(1.0, momentum=server_momentum)
-    return Algorithm(_solver(clients), _sampler(clients), FedNova(tau_eff), server=server)
+    return Algorithm(solver, _sampler(clients), FedNova(tau_eff), server=server)
+
+
+@method("wang2021fednova", corrects=("work", "links", "drift"))
+def fednova_vr(
+    *, tau_eff: Literal["work", "steps"] | float = "work", **clients: Unpack[ClientSide]
+) -> Algorithm:
+    """FedNova with variance reduction, read with raw gradients (Wang et al. 2021)."""
+    return Algorithm(_solver(clients, ControlVariates()), _sampler(clients), FedNova(tau_eff))
 
 
 @method("karimireddy2020scaffold", corrects=("work", "links", "drift"))
@@ -118,6 +163,31 @@ def scaffold(
     return Algorithm(solver, _sampler(clients), WeightedMean(), server=SGD(server_lr))
 
 
+@method("liang2019vrlsgd", corrects=("links", "drift"))
+def vrlsgd(**clients: Unpack[ClientSide]) -> Algorithm:
+    """Local SGD that forgets each client's own deviation (Liang et al. 2019)."""
+    return Algorithm(_solver(clients, VRLSGD()), _sampler(clients), WeightedMean())
+
+
+@method("acar2021feddyn", corrects=("work", "links", "drift"))
+def feddyn(*, alpha: float, **clients: Unpack[ClientSide]) -> Algorithm:
+    """A dynamic penalty that aligns all clients with the optimum (Acar et al. 2021)."""
+    return Algorithm(_solver(clients, DynamicRegularizer(alpha)), _sampler(clients), FedDyn())
+
+
+@method("xu2021fedcm")
+def fedcm(*, alpha: float = 0.1, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
+    """The cohort's last mean gradient as momentum on every client (Xu et al. 2021)."""
+    solver = _solver(clients, ClientMomentum(alpha))
+    return Algorithm(solver, _sampler(clients), WeightedMean(), server=SGD(server_lr))
+
+
+@method("xiang2024fedawe", corrects=("links",))
+def fedawe(*, echo: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
+    """Clients go on from their own last model and echo the rounds they missed (Xiang et al. 2024)."""
+    return Algorithm(_solver(clients, StaleStart(echo)), _sampler(clients), WeightedMean())
+
+
 @method("reddi2021")
 def fedadam(
     *,
@@ -125,10 +195,14 @@ def fedadam(
     beta1: float = 0.9,
     beta2: float = 0.99,
     eps: float = 1e-4,
+    initial_v: float = 0.0,
     **clients: Unpack[ClientSide],
 ) -> Algorithm:
-    """Adam on the server, without bias correction (Reddi et al. 2021)."""
-    server = Adam(server_lr, beta1=beta1, beta2=beta2, eps=eps, bias_correction=False)
+    """Adam on the server, without bias correction (Reddi et al. 2021).
+
+    v starts at `initial_v`: the paper asks for at least eps², released code has 0.
+    """
+    server = Adam(server_lr, beta1=beta1, beta2=beta2, eps=eps, initial_v=initial_v, bias_correction=False)
     return Algorithm(_solver(clients), _sampler(clients), WeightedMean(), server=server)
 
 
@@ -139,21 +213,195 @@ def fedyogi(
     beta1: float = 0.9,
     beta2: float = 0.99,
     eps: float = 1e-4,
+    initial_v: float = 0.0,
     **clients: Unpack[ClientSide],
 ) -> Algorithm:
-    """Yogi on the server (Reddi et al. 2021)."""
-    server = Yogi(server_lr, beta1=beta1, beta2=beta2, eps=eps)
+    """Yogi on the server, v started as in `fedadam` (Reddi et al. 2021)."""
+    server = Yogi(server_lr, beta1=beta1, beta2=beta2, eps=eps, initial_v=initial_v)
     return Algorithm(_solver(clients), _sampler(clients), WeightedMean(), server=server)
 
 
 @method("reddi2021")
-def fedadagrad(*, server_lr: float = 0.01, eps: float = 1e-4, **clients: Unpack[ClientSide]) -> Algorithm:
-    """Adagrad on the server (Reddi et al. 2021)."""
-    server = Adagrad(server_lr, eps=eps)
+def fedadagrad(
+    *,
+    server_lr: float = 0.01,
+    beta1: float = 0.0,
+    eps: float = 1e-4,
+    initial_v: float = 0.0,
+    **clients: Unpack[ClientSide],
+) -> Algorithm:
+    """Adagrad on the server, v started as in `fedadam` (Reddi et al. 2021)."""
+    server = Adagrad(server_lr, beta1=beta1, eps=eps, initial_v=initial_v)
     return Algorithm(_solver(clients), _sampler(clients), WeightedMean(), server=server)
 
 
+@method("wang2022fedams")
+def fedams(
+    *,
+    option: Literal[1, 2] = 1,
+    server_lr: float = 0.01,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    eps: float = 1e-8,
+    **clients: Unpack[ClientSide],
+) -> Algorithm:
+    """AMSGrad on the server: option 1 FedAMS, option 2 FedAMSGrad (Wang, Lin and Chen 2022)."""
+    floors: dict[int, Literal["square", "root"]] = {1: "square", 2: "root"}
+    if option not in floors:
+        raise FieldError(f"fedams.option must be 1 or 2, got {option!r}.")
+    server = AMSGrad(server_lr, beta1=beta1, beta2=beta2, eps=eps, floor=floors[option])
+    return Algorithm(_solver(clients), _sampler(clients), WeightedMean(), server=server)
+
+
+@method("weng2025fedacs")
+def importance_sampling(**clients: Unpack[ClientSide]) -> Algorithm:
+    """004's IS: draws by weight with replacement; a lost update counts as zero."""
+    sampler = WeightedWithReplacement(_draws(clients))
+    return Algorithm(_solver(clients), sampler, WeightedMean(over="asked"))
+
+
+@method("weng2025fedacs")
+def uniform_sampling(**clients: Unpack[ClientSide]) -> Algorithm:
+    """004's US: draws without replacement; a lost update counts as zero."""
+    return Algorithm(_solver(clients), _sampler(clients), WeightedMean(over="asked"))
+
+
+@method("chen2022optimal", "weng2025fedacs")
+def optimal_sampling(*, floor: float = 0.1, **clients: Unpack[ClientSide]) -> Algorithm:
+    """004's OS: draws by the length of the last updates; a lost update counts as zero."""
+    sampler = OptimalSampling(_draws(clients), floor)
+    return Algorithm(_solver(clients), sampler, WeightedMean(over="asked"))
+
+
+@method("weng2025fedacs")
+def full_participation(**clients: Unpack[ClientSide]) -> Algorithm:
+    """004's rule for asking everyone; a lost update counts as zero."""
+    if clients.get("cohort_size") is not None:
+        raise FieldError("full_participation asks everyone: leave cohort_size out, or use uniform_sampling.")
+    return Algorithm(_solver(clients), FullParticipation(), WeightedMean(over="asked"))
+
+
+@method("weng2025fedacs", corrects=("work", "links"))
+def fedacs(**clients: Unpack[ClientSide]) -> Algorithm:
+    """Sampling against unequal work and links, both known (Weng et al. 2025)."""
+    return Algorithm(_solver(clients), FedACS(_draws(clients)), WeightedMean(over="asked"))
+
+
+@method("weng2025fedacs", corrects=("work", "links"))
+def fedacs_estimated(
+    *, forget: float = 0.0, work_rate: float = 1.0, **clients: Unpack[ClientSide]
+) -> Algorithm:
+    """FedACS with arrival rates and work learnt online."""
+    sampler = FedACSEstimated(_draws(clients), forget=forget, work_rate=work_rate)
+    return Algorithm(_solver(clients), sampler, WeightedMean(over="asked"))
+
+
+@method("perazzone2022", "weng2025fedacs", corrects=("links",))
+def communication_aware_fedavg(**clients: Unpack[ClientSide]) -> Algorithm:
+    """c-a-FedAvg: updates divided by their known chance of arriving (004 (113))."""
+    return Algorithm(_solver(clients), WeightedWithReplacement(_draws(clients)), CommunicationAware())
+
+
+@method("perazzone2022", "wang2021fednova", "weng2025fedacs", corrects=("work", "links"))
+def communication_aware_fednova(**clients: Unpack[ClientSide]) -> Algorithm:
+    """c-a-FedNova: updates divided by their chance of arriving and by the work behind them."""
+    aggregator = CommunicationAware(FedNova("expected", over="asked"))
+    return Algorithm(_solver(clients), WeightedWithReplacement(_draws(clients)), aggregator)
+
+
+@method("wang2021fednova", "weng2025fedacs", corrects=("work",))
+def anonymous_fednova(**clients: Unpack[ClientSide]) -> Algorithm:
+    """FedNova as 004 compares with it (116): a lost update counts as zero, τ_eff is the expected one."""
+    aggregator = FedNova("expected", over="asked")
+    return Algorithm(_solver(clients), WeightedWithReplacement(_draws(clients)), aggregator)
+
+
+@method("wang2024fedau", corrects=("links",))
+def fedau(*, cutoff: int | None = 50, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
+    """Weights learnt from how long clients stay away (Wang & Ji 2024)."""
+    return Algorithm(_solver(clients), _sampler(clients), FedAU(cutoff), server=SGD(server_lr))
+
+
+@method("jhunjhunwala2022fedvarp", corrects=("links",))
+def fedvarp(*, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
+    """Remembered updates of everyone against the variance of participation (Jhunjhunwala et al. 2022)."""
+    return Algorithm(_solver(clients), _sampler(clients), FedVARP(), server=SGD(server_lr))
+
+
+@method("weng2025fedacs", "jhunjhunwala2022fedvarp", corrects=("links",))
+def fedvarp_stale(**clients: Unpack[ClientSide]) -> Algorithm:
+    """FedVARP as 004 compares with it (114): a lost update is replaced by the client's last one."""
+    return Algorithm(_solver(clients), WeightedWithReplacement(_draws(clients)), StaleFedVARP())
+
+
+@method("gu2021mifa", corrects=("links",))
+def mifa(*, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
+    """The mean of everyone's last update (Gu et al. 2021)."""
+    return Algorithm(_solver(clients), _sampler(clients), MIFA(), server=SGD(server_lr))
+
+
+@method("zeng2025fedaware", "zeng2023gradient")
+def fedaware(
+    *,
+    alpha: float | None = None,
+    retention: float | None = None,
+    start: Literal["seen", "all_seen", "zero", "full_first_round"] = "seen",
+    rows: Literal["raw", "unit"] = "raw",
+    first_visit: Literal["update", "scaled"] = "update",
+    memory: UpdateMemory | None = None,
+    server_lr: float = 1.0,
+    **clients: Unpack[ClientSide],
+) -> Algorithm:
+    """The shortest combination of everyone's moving-averaged updates (Zeng et al. 2025).
+
+    `alpha` as in 001, or `retention`, which 000 calls α; ½ if neither is given.
+    """
+    sampler = FullFirstRound(_sampler(clients)) if start == "full_first_round" else _sampler(clients)
+    opening = "seen" if start == "full_first_round" else start
+    aggregator = FedAWARE(alpha, retention, opening, first_visit, rows, memory or UpdateMemory())
+    return Algorithm(_solver(clients), sampler, aggregator, server=SGD(server_lr))
+
+
+@method("zeng2025fedaware", corrects=("links",))
+def fedaware_na(
+    *,
+    alpha: float | None = None,
+    retention: float | None = None,
+    first_visit: Literal["update", "scaled"] = "update",
+    memory: UpdateMemory | None = None,
+    server_lr: float = 1.0,
+    **clients: Unpack[ClientSide],
+) -> Algorithm:
+    """FedAWARE's memory with static weights, the ablation of Zeng et al. 2025."""
+    aggregator = RememberedMean(alpha, retention, first_visit, memory or UpdateMemory())
+    return Algorithm(_solver(clients), _sampler(clients), aggregator, server=SGD(server_lr))
+
+
+@method("hu2022fedmgda")
+def fedmgda_plus(*, epsilon: float = 0.1, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
+    """The shortest combination of normalised updates near the usual weights (Hu et al. 2022)."""
+    return Algorithm(_solver(clients), _sampler(clients), FedMGDA(epsilon), server=SGD(server_lr))
+
+
+def with_aware(
+    algorithm: Algorithm, *, alpha: float | None = None, retention: float | None = None
+) -> Algorithm:
+    """Any method with its step projected on FedAWARE's direction ("×AWARE", Zeng et al. 2025).
+
+    >>> with_aware(fedavg(lr=0.1), alpha=0.9).transforms[0].alpha
+    0.9
+    """
+    projection = AwareProjection(alpha, retention)
+    return replace(algorithm, transforms=(*algorithm.transforms, projection))
+
+
 def _solver(clients: ClientSide, *corrections: Correction) -> LocalSolver:
+    for name in clients:
+        if name not in ClientSide.__annotations__:
+            known = did_you_mean(name, ClientSide.__annotations__)
+            raise FieldError(f"{name!r} is not an argument of this preset.{known}")
+    if "lr" not in clients:
+        raise FieldError("Presets need lr, the learning rate of the clients.")
     optimizer = SGD(
         clients["lr"],
         momentum=clients.get("momentum", 0.0),
@@ -173,3 +421,10 @@ def _solver(clients: ClientSide, *corrections: Correction) -> LocalSolver:
 def _sampler(clients: ClientSide) -> Sampler:
     cohort_size = clients.get("cohort_size")
     return FullParticipation() if cohort_size is None else UniformWithoutReplacement(cohort_size)
+
+
+def _draws(clients: ClientSide) -> int:
+    cohort_size = clients.get("cohort_size")
+    if cohort_size is None:
+        raise FieldError("This method draws with replacement: give it cohort_size, the draws of a round.")
+    return cohort_size

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from operator import index
 
 import numpy as np
 import torch
@@ -39,7 +40,8 @@ class Key:
         """The key of a sub-stream; folding a path is folding its parts one after another."""
         name = self.name
         for part in path:
-            tag = b"s" + part.encode() if isinstance(part, str) else b"i" + str(part).encode()
+            # By value: 3, numpy's 3 and a tensor's 3 name the same stream.
+            tag = b"s" + part.encode() if isinstance(part, str) else b"i" + str(index(part)).encode()
             name = blake2b(tag, key=name, digest_size=16).digest()
         return Key(name)
 
@@ -63,6 +65,13 @@ class Key:
     def uniform(self, ids: Tensor) -> Tensor:
         """One float64 in [0, 1) per id."""
         return torch.from_numpy((self.words(ids.numpy()) >> np.uint64(11)) * 2.0**-53)
+
+    def normal(self, ids: Tensor) -> Tensor:
+        """One float64 from N(0, 1) per id, by the inverse of its distribution function."""
+        # Half a unit off the grid, so that neither 0 nor 1 and no infinite draw can occur.
+        draws = ((self.words(ids.numpy()) >> np.uint64(12)) + 0.5) * 2.0**-52
+        normal: Tensor = torch.special.ndtri(torch.from_numpy(draws))
+        return normal
 
     def integers(self, ids: Tensor, low: int | Tensor, high: int | Tensor) -> Tensor:
         """One whole number in [low, high] per id, both ends included."""

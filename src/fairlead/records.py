@@ -141,6 +141,10 @@ class ClientUpdates:
     """(m,) rounds between the anchor that the client started from and now."""
     lr: float
     """The clients' learning rate of this round, before any schedule by step."""
+    virtual_seconds: float | None = None
+    """How long the round took on the clients' devices; None where the world has no clock."""
+    device_seconds: float | None = None
+    """How long the devices of all clients asked computed, added up."""
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -225,4 +229,8 @@ class RoundRecord:
     bytes_up: int
     facts: Mapping[str, float] = field(default_factory=dict)
     evaluation: Evaluation | None = None
+    virtual_seconds: float | None = None
+    """How long the round took on the clients' devices; None where the world has no clock."""
+    device_seconds: float | None = None
+    """How long the devices of all clients asked computed, added up: the computation time of 004."""
     seconds: float = field(default=0.0, compare=False)

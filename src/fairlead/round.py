@@ -71,10 +71,11 @@ def run_round(
     if len(updates):
         move = _move(aggregate.direction, algorithm, state, updates, conditions)
         params = state.params + move.step
+        _refuse_lost_server(params, round)
         after = replace(
             state,
             params=params,
-            buffers=weighted_sum(normalised(updates.importance), updates.buffers),
+            buffers=_average_buffers(state.buffers, updates),
             shared=_shared(algorithm, state.shared, updates, conditions),
             transforms=move.transforms,
             server=move.server,
@@ -133,9 +134,23 @@ def _shared(algorithm: Algorithm, shared: Vectors, updates: ClientUpdates, condi
     return renewed
 
 
+def _average_buffers(buffers: Tensor, updates: ClientUpdates) -> Tensor:
+    """Running statistics after a round; written as a change, so that constant buffers keep every bit."""
+    return buffers + weighted_sum(normalised(updates.importance), updates.buffers - buffers)
+
+
+def _refuse_lost_server(params: Tensor, round: int) -> None:
+    if not bool(torch.isfinite(params).all()):
+        raise NonFiniteError(
+            f"In round {round} the server's step is not finite although every update is: lower the server's "
+            "learning rate, or bound its direction with Clip."
+        )
+
+
 def _refuse_non_finite(updates: ClientUpdates, round: int) -> None:
     """Stop before NaN or infinity reaches the model, and say whose they are."""
-    finite = torch.isfinite(updates.delta).all(1).cpu()
+    uploads = (updates.delta, updates.buffers, *updates.messages.values(), *updates.memory.values())
+    finite = torch.stack([torch.isfinite(rows).flatten(1).all(1) for rows in uploads]).all(0).cpu()
     if bool(finite.all()):
         return
     culprits = updates.clients[~finite].tolist()

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fairlead.augmentation import Augmentation, InputPipeline
 from fairlead.component import Component, freeze_lists
-from fairlead.errors import FieldError, did_you_mean
+from fairlead.errors import DataError, FieldError, did_you_mean
 from fairlead.models.base import ExampleShape, Model
 from fairlead.models.imported import imported
 from fairlead.parameters import FlatModule
@@ -43,9 +44,24 @@ def model_output(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Whether the largest output is at the target, averaged over time for sequences."""
-    hits = (outputs.argmax(-1) == targets).to(torch.float64)
-    return hits.reshape(len(targets), -1).mean(1)
+    """Whether the largest output is at the target, averaged over the targets of a sequence (-100: none)."""
+    hits = (outputs.argmax(-1) == targets).to(torch.float64).reshape(len(targets), -1)
+    valid = (targets != -100).to(torch.float64).reshape(len(targets), -1)
+    return hits.sum(1) / valid.sum(1).clamp(min=1.0)
+
+
+def refuse_unknown_classes(loss: PerExample, outputs: Any, targets: Tensor) -> None:
+    """Refuse classes that a model has no output for, before a run stumbles over one of them."""
+    if loss is not cross_entropy or targets.is_floating_point():
+        return
+    classes = outputs.shape[-1]
+    wrong = ((targets < 0) & (targets != -100)) | (targets >= classes)
+    if bool(wrong.any()):
+        row = int(wrong.reshape(len(targets), -1).any(1).nonzero()[0])
+        raise DataError(
+            f"Targets must be classes from 0 to {classes - 1}, since the model has {classes} outputs, got "
+            f"{int(targets[wrong][0])} in row {row}."
+        )
 
 
 LOSSES: dict[str, PerExample] = {f.__name__: f for f in (cross_entropy, squared_error, model_output)}
@@ -58,12 +74,14 @@ class Task(Component):
 
     `model` is a recipe (`MLP(...)`), initialised anew from the seed of each run, or a module, whose
     own parameters are the start. `loss` and each of `metrics` is a known name, "package.module:function"
-    or a function `(outputs, targets) -> (batch,)`.
+    or a function `(outputs, targets) -> (batch,)`. `augment` changes inputs on their way into the model, in
+    this order.
     """
 
     model: Model | nn.Module
     loss: str | PerExample = "cross_entropy"
     metrics: tuple[str | PerExample, ...] = ("accuracy",)
+    augment: tuple[Augmentation, ...] = ()
 
     def __post_init__(self) -> None:
         freeze_lists(self)
@@ -75,20 +93,32 @@ class Task(Component):
 
     def metric_functions(self) -> dict[str, PerExample]:
         """Metrics by the name under which they are reported."""
-        return {
-            metric.rpartition(":")[2] if isinstance(metric, str) else metric.__name__: _function(
-                metric, METRICS, "Task.metrics"
-            )
-            for metric in self.metrics
-        }
+        named: dict[str, PerExample] = {}
+        for metric in self.metrics:
+            function = _function(metric, METRICS, "Task.metrics")
+            name = metric.rpartition(":")[2] if isinstance(metric, str) else getattr(metric, "__name__", "")
+            if name in ("", "loss", "<lambda>") or name in named:
+                raise FieldError(
+                    f"Task.metrics must be functions with names of their own other than 'loss', got {name!r}."
+                )
+            named[name] = function
+        return named
+
+    @property
+    def description(self) -> str:
+        """The task in words that are the same in every process, which the names of functions alone are."""
+        loss = self.loss if isinstance(self.loss, str) else getattr(self.loss, "__qualname__", "a callable")
+        return f"{self.model!r} {loss} {self.augment!r}"
 
     def build(self, shape: ExampleShape, key: Key) -> FlatModule:
         """The model as a function of a flat vector, initialised from the key."""
+        pipeline = InputPipeline(self.augment)
+        pipeline.require_shape(shape.inputs)
         if isinstance(self.model, nn.Module):
-            return FlatModule(self.model)
+            return FlatModule(self.model, pipeline)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(key.fold("init").torch_seed())
-            return FlatModule(self.model.build(shape))
+            return FlatModule(self.model.build(shape), pipeline)
 
 
 def _function(value: str | PerExample, known: dict[str, PerExample], where: str) -> PerExample:

@@ -19,10 +19,21 @@ class Aggregator(Component, ABC):
     may change, and the direction is not used.
     """
 
-    needs_effective_steps: ClassVar[bool]
-    """Whether it divides by ‖a‖₁, so that only linear solvers will do."""
-    needs_arrival: ClassVar[bool]
-    """Whether it divides by 1 − q, so that the world must know the arrival rates."""
+    needs_correction: ClassVar[str | None] = None
+    """Class name of the correction that it makes sense with, for halves of a method."""
+
+    proposes_descent: ClassVar[bool] = True
+    """Whether its direction descends from the current model, x − η_g d̃ in the words of 001."""
+
+    @property
+    @abstractmethod
+    def needs_effective_steps(self) -> bool:
+        """Whether it divides by ‖a‖₁, so that only linear solvers will do."""
+
+    @property
+    @abstractmethod
+    def needs_arrival(self) -> bool:
+        """Whether it uses 1 − q, so that the world must know the arrival rates."""
 
     @abstractmethod
     def init(self, population: Population) -> PartState:
@@ -36,8 +47,13 @@ class Aggregator(Component, ABC):
 class LinearAggregator(Aggregator, ABC):
     """Family of weighted sums Σ_R coefficient_i Δ_i: asks only for the coefficients."""
 
-    needs_effective_steps: ClassVar[bool] = False
-    needs_arrival: ClassVar[bool] = False
+    @property
+    def needs_effective_steps(self) -> bool:
+        return False
+
+    @property
+    def needs_arrival(self) -> bool:
+        return False
 
     @abstractmethod
     def coefficients(self, updates: ClientUpdates, conditions: Conditions) -> Tensor:

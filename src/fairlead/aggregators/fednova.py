@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from fairlead.aggregators.base import LinearAggregator, normalised
-from fairlead.errors import field_error, require_choice, require_number
+from fairlead.errors import ClashError, field_error, require_choice, require_number
 from fairlead.records import ClientUpdates, Conditions
 
 
@@ -16,11 +16,19 @@ from fairlead.records import ClientUpdates, Conditions
 class FedNova(LinearAggregator):
     """Divides every update by the work behind it, then scales by a common amount of work.
 
-        τ_eff Σ_R p̂_i Δ_i/‖a_i‖₁                                     (003 (20))
+        τ_eff Σ_R p̂_i Δ_i/‖a_i‖₁                  (over = "received": 003 (20))
+        τ_eff Σ_R importance_i Δ_i/‖a_i‖₁           (over = "asked": 004 (116))
 
     Symbols: p̂_i the importance normalised over arrivals, ‖a_i‖₁ `effective_steps`, τ_eff the effective
-    steps of the round: Σ p̂_i‖a_i‖₁ (`tau_eff` = "work", the default), Σ p̂_i τ_i ("steps", the paper's
-    choice for proximal solvers), or a number given by the user.
+    steps of the round (`tau_eff`):
+
+    - "work", the default: Σ_R p̂_i‖a_i‖₁;
+    - "steps", the paper's choice for proximal solvers: Σ_R p̂_i τ_i;
+    - "expected", 004's choice: Σ ω_i(1−q_i)‖a_i‖₁/Σ ω_i(1−q_i) over all clients, from `Conditions`;
+    - a number.
+
+    The last two do not depend on who arrived. The first two do, and the product with the sum is then
+    biased by O(1/cohort) where work and gradients go together.
 
     Reduces to `WeightedMean` when all clients do the same work.
 
@@ -28,16 +36,22 @@ class FedNova(LinearAggregator):
     more: that gives the harmonic instead of the arithmetic mean of the work. Consistent as η → 0.
     """
 
-    tau_eff: Literal["work", "steps"] | float = "work"
+    tau_eff: Literal["work", "steps", "expected"] | float = "work"
+    over: Literal["received", "asked"] = "received"
 
     references = ("wang2021fednova",)
     needs_effective_steps: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        require_choice(self, "over", ("received", "asked"))
         if isinstance(self.tau_eff, str):
-            require_choice(self, "tau_eff", ("work", "steps"))
+            require_choice(self, "tau_eff", ("work", "steps", "expected"))
         else:
             require_number(self, "tau_eff", above=0)
+
+    @property
+    def needs_arrival(self) -> bool:
+        return self.tau_eff == "expected"
 
     def coefficients(self, updates: ClientUpdates, conditions: Conditions) -> Tensor:
         share, work = normalised(updates.importance), updates.effective_steps
@@ -47,6 +61,20 @@ class FedNova(LinearAggregator):
             scale = share @ work
         elif self.tau_eff == "steps":
             scale = share @ updates.num_steps.to(share)
+        elif self.tau_eff == "expected":
+            scale = _expected_work(conditions)
         else:
             scale = share.new_tensor(self.tau_eff)
-        return scale * share / work
+        return scale * (share if self.over == "received" else updates.importance) / work
+
+
+def _expected_work(conditions: Conditions) -> Tensor:
+    """T_eff of 004 (116b): the mean work behind an update that arrives under sampling by ω."""
+    arrival, work = conditions.arrival, conditions.effective_steps
+    if arrival is None or work is None:
+        raise ClashError(
+            'FedNova(tau_eff="expected") needs the arrival rate and the work of every client, and this world '
+            'does not know them: use tau_eff="work", or a number.'
+        )
+    arriving = conditions.weights * arrival
+    return arriving @ work / arriving.sum()

@@ -1,7 +1,18 @@
 """Who has which data."""
 
+from fairlead.clients.arrays import NpzArrays as NpzArrays
 from fairlead.clients.data import ClientData as ClientData
 from fairlead.clients.digits import Digits as Digits
+from fairlead.clients.feature_skew import FeatureSkew as FeatureSkew
+from fairlead.clients.feature_skew import GaussianNoise as GaussianNoise
+from fairlead.clients.feature_skew import Rotation as Rotation
+from fairlead.clients.huggingface import HuggingFaceData as HuggingFaceData
+from fairlead.clients.image_folders import CifarFolder as CifarFolder
+from fairlead.clients.image_folders import FashionMnistFolder as FashionMnistFolder
+from fairlead.clients.image_folders import MnistFolder as MnistFolder
+from fairlead.clients.label_blocks import LabelBlocksPartitioner as LabelBlocksPartitioner
+from fairlead.clients.leaf import LeafFolder as LeafFolder
+from fairlead.clients.linear_regression import SyntheticRegression as SyntheticRegression
 from fairlead.clients.partitioners import DirichletPartitioner as DirichletPartitioner
 from fairlead.clients.partitioners import DirichletSizePartitioner as DirichletSizePartitioner
 from fairlead.clients.partitioners import IidPartitioner as IidPartitioner
@@ -14,8 +25,15 @@ from fairlead.clients.partitioners import PowerLawPartitioner as PowerLawPartiti
 from fairlead.clients.partitioners import ReshuffledPartitioner as ReshuffledPartitioner
 from fairlead.clients.partitioners import ShardPartitioner as ShardPartitioner
 from fairlead.clients.partitioners import SizePartitioner as SizePartitioner
-from fairlead.clients.pooled import Pool as Pool
+from fairlead.clients.pool import Pool as Pool
 from fairlead.clients.pooled import PooledSource as PooledSource
 from fairlead.clients.quadratics import Quadratics as Quadratics
 from fairlead.clients.source import ClientSource as ClientSource
 from fairlead.clients.source import FederatedData as FederatedData
+from fairlead.clients.synthetic_logistic import SyntheticLogistic as SyntheticLogistic
+from fairlead.clients.tables import CsvTable as CsvTable
+from fairlead.clients.tables import CsvText as CsvText
+from fairlead.clients.tables import ParquetTable as ParquetTable
+from fairlead.clients.text import ByteTokens as ByteTokens
+from fairlead.clients.text import HashedWords as HashedWords
+from fairlead.clients.text import Tokenizer as Tokenizer

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fairlead.clients.examples import ArrayLike, as_tensor
 from fairlead.errors import FieldError
 
 
@@ -16,7 +17,8 @@ class ClientData:
     """Examples of all clients, contiguous by client.
 
     Client i owns rows `offsets[i]` to `offsets[i + 1]` of `inputs` and `targets`; a million clients are
-    three tensors, not a million objects. A client may own no row.
+    three tensors, not a million objects. A client may own no row. Files, tables and data sets that are not
+    sorted by client become this through a `Pool` or a `ClientSource`.
 
     >>> data = ClientData.from_lists([torch.zeros(3, 2), torch.ones(1, 2)], [torch.zeros(3), torch.ones(1)])
     >>> data.sizes.tolist()
@@ -45,33 +47,50 @@ class ClientData:
         if bool((offsets.diff() < 0).any()):
             raise FieldError("ClientData.offsets must not decrease.")
         if self.inputs.is_floating_point() and not bool(torch.isfinite(self.inputs).all()):
-            row = int((~torch.isfinite(self.inputs.flatten(1))).any(1).nonzero()[0])
+            row = int((~torch.isfinite(self.inputs.reshape(len(self.inputs), -1))).any(1).nonzero()[0])
             raise FieldError(f"ClientData.inputs must be finite, got NaN or infinity in row {row}.")
 
     @staticmethod
-    def from_lists(inputs: Sequence[Tensor], targets: Sequence[Tensor]) -> ClientData:
-        """One entry per client, as users often have them."""
-        if len(inputs) != len(targets):
+    def from_lists(inputs: Sequence[ArrayLike], targets: Sequence[ArrayLike]) -> ClientData:
+        """One tensor or array per client, as users often have them."""
+        if len(inputs) != len(targets) or not inputs:
             raise FieldError(
-                f"ClientData.from_lists needs as many targets as inputs, got {len(inputs)} clients' "
-                f"inputs and {len(targets)} clients' targets."
+                f"ClientData.from_lists needs as many targets as inputs, and some, got {len(inputs)} "
+                f"clients' inputs and {len(targets)} clients' targets."
             )
-        for client, (own_inputs, own_targets) in enumerate(zip(inputs, targets, strict=True)):
-            if len(own_inputs) != len(own_targets):
-                raise FieldError(
-                    f"Client {client} has {len(own_inputs)} inputs but {len(own_targets)} targets."
-                )
-        sizes = torch.tensor([len(part) for part in inputs])
-        return ClientData(torch.cat(list(inputs)), torch.cat(list(targets)), _offsets(sizes))
+        own_inputs = [as_tensor(part, f"Client {client}'s inputs") for client, part in enumerate(inputs)]
+        own_targets = [as_tensor(part, f"Client {client}'s targets") for client, part in enumerate(targets)]
+        for client, (ours, theirs) in enumerate(zip(own_inputs, own_targets, strict=True)):
+            if len(ours) != len(theirs):
+                raise FieldError(f"Client {client} has {len(ours)} inputs but {len(theirs)} targets.")
+            for kind, part, first in (
+                ("inputs", ours, own_inputs[0]),
+                ("targets", theirs, own_targets[0]),
+            ):
+                if part.shape[1:] != first.shape[1:]:
+                    raise FieldError(
+                        f"Client {client} must have {kind} of shape {tuple(first.shape[1:])} as client 0, "
+                        f"got {tuple(part.shape[1:])}."
+                    )
+        sizes = torch.tensor([len(part) for part in own_inputs])
+        return ClientData(torch.cat(own_inputs), torch.cat(own_targets), _offsets(sizes))
 
     @staticmethod
-    def from_owners(inputs: Tensor, targets: Tensor, owner: Tensor, num_clients: int) -> ClientData:
-        """Examples in any order, with the id of the client that owns each."""
-        if len(owner) != len(inputs) or (
-            len(owner) and not 0 <= int(owner.min()) <= int(owner.max()) < num_clients
-        ):
+    def from_owners(inputs: ArrayLike, targets: ArrayLike, owner: ArrayLike, num_clients: int) -> ClientData:
+        """Examples in any order, with the number of the client that owns each."""
+        inputs, targets = as_tensor(inputs, "The inputs"), as_tensor(targets, "The targets")
+        owner = as_tensor(owner, "The owners")
+        if len(owner) != len(inputs) or len(owner) != len(targets):
             raise FieldError(
-                f"ClientData.from_owners needs one owner per example, each from 0 to {num_clients - 1}."
+                f"ClientData.from_owners needs one owner and one target per example, got {len(inputs)} "
+                f"inputs, {len(targets)} targets and {len(owner)} owners."
+            )
+        outside = owner[(owner < 0) | (owner >= num_clients)]
+        if owner.is_floating_point() or owner.ndim != 1 or len(outside):
+            got = outside[0].item() if len(outside) else f"{owner.dtype} of shape {tuple(owner.shape)}"
+            raise FieldError(
+                f"ClientData.from_owners needs owners that are whole numbers from 0 to {num_clients - 1}, "
+                f"got {got}."
             )
         order = torch.argsort(owner, stable=True)
         sizes = torch.bincount(owner, minlength=num_clients)

@@ -10,7 +10,8 @@ import torch
 
 from fairlead.clients.partitioners.base import Partitioner
 from fairlead.clients.partitioners.sizes import IidPartitioner
-from fairlead.clients.pooled import Pool, PooledSource
+from fairlead.clients.pool import Pool
+from fairlead.clients.pooled import PooledSource
 from fairlead.models.dense import MLP
 from fairlead.task import Task
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,14 +12,14 @@ from fairlead.clients.data import ClientData
 from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.component import freeze_lists
 from fairlead.errors import FieldError, field_error, require_integer, require_number
-from fairlead.models.base import ExampleShape, Model
+from fairlead.models.base import ExampleShape, Model, StackableModule
 from fairlead.randomness import Key
 from fairlead.task import Task
 
 Matrix = tuple[tuple[float, ...], ...]
 
 
-class QuadraticModule(nn.Module):
+class QuadraticModule(StackableModule):
     """x ↦ ½ x'Hx − e'x for inputs [H | e] of shape (batch, d, d + 1)."""
 
     def __init__(self, start: Tensor) -> None:
@@ -29,6 +30,10 @@ class QuadraticModule(nn.Module):
         hessian, linear = inputs[..., :-1], inputs[..., -1]
         return ((0.5 * (hessian @ self.x) - linear) * self.x).sum(-1)
 
+    def forward_stacked(self, params: Tensor, inputs: Tensor) -> Tensor:
+        x, hessian, linear = params[:, None, :], inputs[..., :-1], inputs[..., -1]
+        return ((0.5 * (hessian @ x[..., None]).squeeze(-1) - linear) * x).sum(-1)
+
 
 @dataclass(frozen=True)
 class QuadraticModel(Model):
@@ -37,7 +42,7 @@ class QuadraticModel(Model):
     start: float = 1.0
 
     def build(self, shape: ExampleShape) -> nn.Module:
-        return QuadraticModule(torch.full((shape.inputs[0],), self.start))
+        return QuadraticModule(torch.full((shape.inputs[0],), self.start, dtype=torch.float64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +67,38 @@ class QuadraticProblem:
     def gradients(self, x: Tensor) -> Tensor:
         """∇F_i(x) of every client, (N, d)."""
         return self.hessians @ x - self.linear
+
+    def limit(
+        self,
+        num_steps: Sequence[int],
+        lr: float,
+        *,
+        mu: float = 0.0,
+        arrival: Sequence[float] | None = None,
+        normalise: bool = False,
+    ) -> Tensor:
+        """Where averaging converges to when client i takes τ_i exact gradient steps (003 (31), 004 (36)).
+
+            (Σ c_i K_i H_i) x = Σ c_i K_i e_i,   K_i = [I − (I − ημI − ηH_i)^τ_i](H_i + μI)⁻¹
+            c_i = ω_i(1 − q_i), divided by ‖a_i‖₁ = Σ_{j<τ_i} (1 − ημ)^j with `normalise` (FedNova)
+
+        Symbols: τ `num_steps`, η `lr`, μ `mu` of a proximal term, 1 − q `arrival` (1 unless given). Exact for
+        every η, in the mean over what arrives. The inverse in 004 (36) is read as in 003.
+        """
+        eye = torch.eye(self.hessians.shape[1], dtype=torch.float64)
+        weights = self.weights
+        if arrival is not None:
+            weights = weights * torch.tensor(arrival, dtype=torch.float64)
+        left, right = torch.zeros_like(eye), torch.zeros_like(eye[0])
+        for client, steps in enumerate(num_steps):
+            hessian, linear = self.hessians[client], self.linear[client]
+            decay = torch.linalg.matrix_power(eye - lr * (hessian + mu * eye), steps)
+            reach = weights[client] * torch.linalg.solve(hessian + mu * eye, eye - decay)
+            if normalise:
+                reach = reach / sum((1 - lr * mu) ** step for step in range(steps))
+            left, right = left + reach @ hessian, right + reach @ linear
+        solution: Tensor = torch.linalg.solve(left, right)
+        return solution
 
     def data(self) -> ClientData:
         """One example [H_i | e_i] per client, so that every gradient is exact."""
@@ -101,6 +138,8 @@ class Quadratics(ClientSource):
     def __post_init__(self) -> None:
         freeze_lists(self)
         if self.linear is not None:
+            if len({len(row) for row in self.linear}) != 1:
+                raise field_error(self, "linear", "rows of the same length, one per client", self.linear)
             object.__setattr__(self, "num_clients", len(self.linear))
             object.__setattr__(self, "dim", len(self.linear[0]))
         require_integer(self, "num_clients", at_least=1)
@@ -108,9 +147,8 @@ class Quadratics(ClientSource):
         require_number(self, "spread", at_least=0)
         require_number(self, "conditioning", at_least=1)
         require_number(self, "start")
-        if self.hessians is not None and (
-            torch.tensor(self.hessians).shape != (self.num_clients, self.dim, self.dim)
-        ):
+        widths = [[self.dim] * self.dim] * self.num_clients
+        if self.hessians is not None and [[len(row) for row in h] for h in self.hessians] != widths:
             raise FieldError(
                 f"Quadratics.hessians must be {self.num_clients} matrices of {self.dim} x {self.dim}."
             )

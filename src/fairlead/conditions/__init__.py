@@ -1,15 +1,44 @@
-"""What the algorithm faces: unequal work and unequal links."""
+"""What the algorithm faces: unequal work, unequal links and unequal devices."""
 
+from fairlead.conditions.clock import elapsed as elapsed
+from fairlead.conditions.clock import time_to as time_to
+from fairlead.conditions.devices import DeviceModel as DeviceModel
+from fairlead.conditions.devices import DeviceProfile as DeviceProfile
+from fairlead.conditions.devices import FixedDevices as FixedDevices
+from fairlead.conditions.devices import LogNormalDevices as LogNormalDevices
+from fairlead.conditions.devices import TwoGroupDevices as TwoGroupDevices
 from fairlead.conditions.link import BernoulliLink as BernoulliLink
+from fairlead.conditions.link import CombinedLink as CombinedLink
+from fairlead.conditions.link import DeadlineLink as DeadlineLink
+from fairlead.conditions.link import DriftingLink as DriftingLink
+from fairlead.conditions.link import FirstArrivals as FirstArrivals
+from fairlead.conditions.link import IndependentLink as IndependentLink
 from fairlead.conditions.link import LinkModel as LinkModel
+from fairlead.conditions.link import MarkovLink as MarkovLink
+from fairlead.conditions.link import OutageLink as OutageLink
 from fairlead.conditions.link import PerfectLink as PerfectLink
 from fairlead.conditions.link import ScriptedLink as ScriptedLink
+from fairlead.conditions.link import SinusoidalLink as SinusoidalLink
+from fairlead.conditions.link import TraceLink as TraceLink
+from fairlead.conditions.link import TwoGroupLink as TwoGroupLink
 from fairlead.conditions.link import UniformBernoulliLink as UniformBernoulliLink
+from fairlead.conditions.traces import TraceEntry as TraceEntry
+from fairlead.conditions.traces import read_trace as read_trace
+from fairlead.conditions.traces import trace_of as trace_of
+from fairlead.conditions.traces import write_trace as write_trace
 from fairlead.conditions.work import EqualWork as EqualWork
 from fairlead.conditions.work import FixedEpochs as FixedEpochs
 from fairlead.conditions.work import FixedSteps as FixedSteps
+from fairlead.conditions.work import LadderEpochs as LadderEpochs
+from fairlead.conditions.work import LadderSteps as LadderSteps
+from fairlead.conditions.work import NormalSteps as NormalSteps
 from fairlead.conditions.work import RandomEpochs as RandomEpochs
+from fairlead.conditions.work import RandomEpochsAndBatches as RandomEpochsAndBatches
 from fairlead.conditions.work import RandomSteps as RandomSteps
 from fairlead.conditions.work import ScriptedWork as ScriptedWork
+from fairlead.conditions.work import TimeBudget as TimeBudget
+from fairlead.conditions.work import TraceWork as TraceWork
+from fairlead.conditions.work import TwoGroupEpochs as TwoGroupEpochs
+from fairlead.conditions.work import TwoGroupSteps as TwoGroupSteps
 from fairlead.conditions.work import Workload as Workload
 from fairlead.conditions.work import WorkModel as WorkModel

@@ -58,6 +58,12 @@ class Correction(Component, ABC):
     """Whether `settle` divides by ‖a‖₁, so that only linear solvers will do."""
     restores_weights: ClassVar[bool]
     """Whether clients follow Σ ω_i ∇F_i at the fixed point, so that unequal work or links cannot move it."""
+    hides_weights: ClassVar[bool] = False
+    """Whether gradients of earlier rounds act in this one, so that coefficients do not tell the weights."""
+    needs_aggregator: ClassVar[str | None] = None
+    """Class name of the only aggregator that it makes sense with, for halves of a method."""
+    starts_elsewhere: ClassVar[bool] = False
+    """Whether `begin` leaves the anchor, so that `local − anchor` is more than the client's own work."""
 
     @property
     @abstractmethod

@@ -64,6 +64,11 @@ class ControlVariates(Correction):
             new = outcome.anchor_gradient
         else:
             assert outcome.effective_steps is not None
+            if outcome.lr == 0:
+                # A schedule may end at 0: such a client has gone nowhere and learnt nothing.
+                return Aftermath(
+                    outcome.delta, {"control": old}, {"control_change": torch.zeros_like(outcome.delta)}
+                )
             travelled = outcome.delta / (outcome.lr * outcome.effective_steps)
             new = old - shared["control_mean"] - travelled
         return Aftermath(outcome.delta, {"control": new}, {"control_change": new - old})

@@ -15,7 +15,7 @@ from fairlead.records import RoundRecord
 class ConsistencyReport:
     """Intended and measured objective weights of a run.
 
-        Ω_i ∝ Σ_rounds coefficient_i ‖a_i‖₁
+        Ω_i ∝ Σ_rounds (coefficient_i ‖a_i‖₁ + the same for its remembered update, where there is one)
 
     is the share of all gradient steps that client i contributed (003 (7), 004 §3): to first order in
     the learning rate the run minimises Σ Ω_i F_i instead of Σ ω_i F_i.
@@ -69,13 +69,17 @@ def measured_consistency(
     """
     if restored:
         return ConsistencyReport(weights, weights, len(records))
-    mass = torch.zeros_like(weights)
+    mass, last_work = torch.zeros_like(weights), torch.zeros_like(weights)
     for record in records:
         if record.coefficients is None or record.effective_steps is None:
             return ConsistencyReport(weights, None, len(records))
-        work = torch.tensor(record.coefficients, dtype=weights.dtype) * torch.tensor(
-            record.effective_steps, dtype=weights.dtype
-        )
-        mass.index_add_(0, torch.tensor(record.arrived, dtype=torch.int64), work)
+        # A remembered update carries the work of the round in which it arrived.
+        recalled = torch.tensor(list(record.remembered), dtype=torch.int64)
+        shares = torch.tensor(list(record.remembered.values()), dtype=weights.dtype)
+        mass.index_add_(0, recalled, shares * last_work[recalled])
+        arrived = torch.tensor(record.arrived, dtype=torch.int64)
+        work = torch.tensor(record.effective_steps, dtype=weights.dtype)
+        mass.index_add_(0, arrived, torch.tensor(record.coefficients, dtype=weights.dtype) * work)
+        last_work[arrived] = work
     total = mass.sum()
     return ConsistencyReport(weights, mass / total if total > 0 else None, len(records))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from fairlead.component import Component
+from fairlead.errors import field_error
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,8 @@ class ExampleShape:
 
     inputs: tuple[int, ...]
     outputs: int
+    tokens: int | None = None
+    """One more than the largest input where inputs are whole numbers; None where they are real."""
 
 
 class Model(Component, ABC):
@@ -24,3 +27,24 @@ class Model(Component, ABC):
     @abstractmethod
     def build(self, shape: ExampleShape) -> nn.Module:
         """A freshly initialised module; torch's global generator is seeded around the call."""
+
+
+class StackableModule(nn.Module, ABC):
+    """A module that knows how to run many clients at once, each with parameters of its own.
+
+    The batched engine then calls `forward_stacked` instead of vectorising `forward`; both must give the same
+    numbers, and dropout is not available.
+    """
+
+    @abstractmethod
+    def forward_stacked(self, params: Tensor, inputs: Tensor) -> Tensor:
+        """Outputs (L, B, ...) of L clients with flat parameters (L, d) and inputs (L, B, ...)."""
+
+
+def require_widths(model: Model, field: str) -> None:
+    """Refuse `model.field` unless it is a tuple of whole numbers of at least 1."""
+    widths = getattr(model, field)
+    if not isinstance(widths, tuple) or any(
+        not isinstance(width, int) or isinstance(width, bool) or width < 1 for width in widths
+    ):
+        raise field_error(model, field, "widths of at least 1", widths)

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from fairlead.component import freeze_lists
-from fairlead.errors import field_error, require_number
-from fairlead.models.base import ExampleShape, Model
+from fairlead.errors import require_number
+from fairlead.models.base import ExampleShape, Model, require_widths
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,18 @@ class LogisticRegression(Model):
 
 @dataclass(frozen=True)
 class MLP(Model):
-    """Fully connected layers with ReLU, and dropout after each hidden layer if asked for."""
+    """Fully connected layers with ReLU, and dropout after each hidden layer if asked for.
+
+    `MLP(hidden=(200, 200))` on 28 x 28 images is the "2NN" of McMahan et al. (2017) and the MLP of FedLab:
+    785·200 + 201·200 + 201·10 = 199,210 parameters.
+    """
 
     hidden: tuple[int, ...] = (200,)
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        if any(not isinstance(width, int) or width < 1 for width in self.hidden):
-            raise field_error(self, "hidden", "widths of at least 1", self.hidden)
+        require_widths(self, "hidden")
         require_number(self, "dropout", at_least=0, below=1)
 
     def build(self, shape: ExampleShape) -> nn.Module:

@@ -2,36 +2,99 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from torch import nn
 
+from fairlead.component import freeze_lists
 from fairlead.errors import FieldError, field_error
 from fairlead.models.base import ExampleShape, Model
+
+Argument = bool | int | float | str
 
 
 @dataclass(frozen=True)
 class ImportedModel(Model):
-    """A user's own model: `path` is "package.module:function", called with `arguments`."""
+    """A user's own model: `path` is "package.module:name" of a function or class that makes a module.
+
+    It is called with the keyword `arguments`, pairs of a name and a value; with `with_shape` also with
+    `shape`, an `ExampleShape`, for models that fit themselves to the data. In TOML:
+
+        path = "torchvision.models:resnet18"
+        arguments = [["num_classes", 10]]
+
+    >>> layer = ImportedModel("torch.nn:Linear", (("in_features", 3), ("out_features", 2)))
+    >>> layer.build(ExampleShape((3,), 2))
+    Linear(in_features=3, out_features=2, bias=True)
+    """
 
     path: str
-    arguments: tuple[int, ...] = ()
+    arguments: tuple[tuple[str, Argument], ...] = ()
+    with_shape: bool = False
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        _divided(self.path, "ImportedModel.path")
+        pairs = isinstance(self.arguments, tuple) and all(map(_is_pair, self.arguments))
+        if not pairs or len({name for name, _ in self.arguments}) < len(self.arguments):
+            raise field_error(self, "arguments", "pairs of a name and a value, no name twice", self.arguments)
 
     def build(self, shape: ExampleShape) -> nn.Module:
-        module = imported(self.path, "ImportedModel.path")(*self.arguments)
+        make = imported(self.path, "ImportedModel.path")
+        arguments: dict[str, Argument | ExampleShape] = dict(self.arguments)
+        if self.with_shape:
+            arguments["shape"] = shape
+        self._require_fit(make, arguments)
+        module = make(**arguments)
         if not isinstance(module, nn.Module):
-            raise field_error(self, "path", "a function that returns a torch.nn.Module", self.path)
+            raise field_error(self, "path", "the path of what returns a torch.nn.Module", self.path)
         return module
+
+    def _require_fit(self, make: Any, arguments: Mapping[str, object]) -> None:
+        """Refuse arguments that the function does not take, before it runs and fails in its own ways."""
+        if not callable(make):
+            raise field_error(self, "path", "the path of a function or class", self.path)
+        signature = _signature(make)
+        try:
+            if signature is not None:
+                signature.bind(**arguments)
+        except TypeError as error:
+            raise FieldError(f"ImportedModel.arguments do not fit {self.path!r}: {error}.") from error
 
 
 def imported(path: str, where: str) -> Any:
     """What "package.module:name" names; `where` is the field that the error names."""
-    module_name, colon, name = path.partition(":")
-    if not colon:
-        raise FieldError(f"{where} must be of the form 'package.module:name', got {path!r}.")
+    module_name, name = _divided(path, where)
     try:
         return getattr(import_module(module_name), name)
     except (ImportError, AttributeError) as error:
         raise FieldError(f"{where} names {path!r}, which cannot be imported: {error}.") from error
+
+
+def _divided(path: str, where: str) -> tuple[str, str]:
+    module_name, _, name = path.partition(":") if isinstance(path, str) else ("", "", "")
+    if not name.isidentifier() or not all(part.isidentifier() for part in module_name.split(".")):
+        raise FieldError(f"{where} must be of the form 'package.module:name', got {path!r}.")
+    return module_name, name
+
+
+def _is_pair(value: object) -> bool:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and isinstance(value[0], str)
+        and value[0].isidentifier()
+        and isinstance(value[1], Argument)
+    )
+
+
+def _signature(make: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(make)
+    except ValueError:
+        # Some functions of compiled modules do not tell their arguments.
+        return None

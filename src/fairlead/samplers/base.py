@@ -14,8 +14,15 @@ from fairlead.records import ClientUpdates, Cohort, Conditions, Population
 class Sampler(Component, ABC):
     """Draws a cohort, and may learn from what comes back."""
 
-    needs_effective_steps: ClassVar[bool]
-    """Whether it plans with ‖a‖₁, so that only linear solvers will do."""
+    @property
+    @abstractmethod
+    def needs_effective_steps(self) -> bool:
+        """Whether it plans with ‖a‖₁, so that only linear solvers will do."""
+
+    @property
+    @abstractmethod
+    def needs_arrival(self) -> bool:
+        """Whether it plans with 1 − q, so that the world must know the arrival rates."""
 
     @abstractmethod
     def init(self, population: Population) -> PartState:
@@ -36,6 +43,7 @@ class MemorylessSampler(Sampler, ABC):
     """Family of samplers that keep nothing between rounds: asks only for `draw`."""
 
     needs_effective_steps: ClassVar[bool] = False
+    needs_arrival: ClassVar[bool] = False
 
     def init(self, population: Population) -> PartState:
         self.check(population)

@@ -16,6 +16,8 @@ from fairlead.samplers.base import MemorylessSampler
 class FullParticipation(MemorylessSampler):
     """Asks every client of positive weight; importance is ω (004, rule "full")."""
 
+    exemptions = {"different keys": "it asks everybody"}
+
     def check(self, population: Population) -> None:
         pass
 

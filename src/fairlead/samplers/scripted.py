@@ -9,7 +9,7 @@ import torch
 
 from fairlead.client_table import PartState
 from fairlead.component import freeze_lists
-from fairlead.errors import field_error, require_choice
+from fairlead.errors import field_error, is_client_lists, require_choice
 from fairlead.randomness import Key
 from fairlead.records import Cohort, Conditions, Population
 from fairlead.samplers.base import MemorylessSampler
@@ -26,11 +26,13 @@ class ScriptedSampler(MemorylessSampler):
     cohorts: tuple[tuple[int, ...], ...]
     importance: Literal["draws", "weights"] = "draws"
 
+    exemptions = {"different keys": "it replays a list", "unbiased": "the list may be anything"}
+
     def __post_init__(self) -> None:
         freeze_lists(self)
         require_choice(self, "importance", ("draws", "weights"))
-        if not self.cohorts or any(client < 0 for cohort in self.cohorts for client in cohort):
-            raise field_error(self, "cohorts", "lists of client ids", self.cohorts)
+        if not is_client_lists(self.cohorts):
+            raise field_error(self, "cohorts", "at least one list of client ids", self.cohorts)
 
     def check(self, population: Population) -> None:
         largest = max((client for cohort in self.cohorts for client in cohort), default=0)

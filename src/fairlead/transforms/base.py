@@ -20,6 +20,8 @@ class DirectionTransform(Component, ABC):
     """
 
     stage: ClassVar[Literal["aggregate", "step"]]
+    needs_descent: ClassVar[bool] = False
+    """Whether it makes sense only for methods that descend from the current model at every round."""
 
     @abstractmethod
     def init(self, population: Population) -> PartState:

@@ -20,6 +20,11 @@ class World(ABC):
     def population(self) -> Population:
         """How many clients, with which objective weights, and how large the model is."""
 
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """What decides the numbers of a run beside algorithm, seed and ω: a checkpoint asks for the same."""
+
     @abstractmethod
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         """Parameters (d,) and running statistics (b,) before the first round."""

@@ -65,7 +65,8 @@ def _figures(
         for inputs, targets in zip(
             torch.split(data.inputs, _CHUNK), torch.split(data.targets, _CHUNK), strict=True
         ):
-            outputs = model.call(params, buffers, inputs, None)
+            # Copies, since a model may change its inputs or buffers in place.
+            outputs = model.call(params, buffers.clone(), inputs.clone(), None)
             for name, function in functions.items():
                 parts[name].append(function(outputs, targets).to("cpu", torch.float64))
     return {name: torch.cat(values) for name, values in parts.items()}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,8 +12,12 @@ from torch import Tensor
 
 from fairlead.client_table import ClientTable, PartState, table_in
 from fairlead.clients.data import ClientData
+from fairlead.conditions.base import refuse_misfits
+from fairlead.conditions.devices import DeviceModel, Payload
 from fairlead.conditions.link import LinkModel, PerfectLink
+from fairlead.conditions.link.timed import arrivals, closing_time, expected_arrival
 from fairlead.conditions.work import EqualWork, Workload, WorkModel
+from fairlead.conditions.work.budget import planned_work
 from fairlead.corrections.base import LocalOutcome
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.local_solver import LocalSolver
@@ -31,9 +37,10 @@ Weights = str | Sequence[float] | Tensor
 class SimulatedWorld(World):
     """Clients simulated on one machine.
 
-    Arguments: the `task`; the `clients`' data; `work` and `link`, how unequal they are; `weights` ω of the
-    objective, "examples" (n_i/n), "uniform" or one number per client; a common `test` set; the `engine`
-    ("auto", "batched" or "loop") and how many `lanes` the batched one has; `device` and `dtype`.
+    Arguments: the `task`; the `clients`' data; `work` and `link`, how unequal they are; `devices`, how fast,
+    for a virtual clock; `weights` ω of the objective, "examples" (n_i/n), "uniform" or one number per client;
+    a common `test` set; the `engine` ("auto", "batched" or "loop") and how many `lanes` the batched one has;
+    `device` and `dtype`.
 
     A client whose update will be lost is not trained, since nothing of its work could be seen; a client
     without examples never answers.
@@ -51,6 +58,7 @@ class SimulatedWorld(World):
         *,
         work: WorkModel | None = None,
         link: LinkModel | None = None,
+        devices: DeviceModel | None = None,
         weights: Weights = "examples",
         test: ClientData | None = None,
         engine: EngineName = "auto",
@@ -63,22 +71,25 @@ class SimulatedWorld(World):
         self.clients = clients.to(self.device, dtype)
         self.test = None if test is None else test.to(self.device, dtype)
         self.work_model, self.link_model = work or EqualWork(), link or PerfectLink()
+        self.devices = devices
+        for condition in (self.work_model, self.link_model, *([devices] if devices else [])):
+            refuse_misfits(condition, clients.num_clients, has_devices=devices is not None)
         self._shape = _example_shape(clients, test)
+        omega = _objective_weights(weights, clients.sizes)
         model = task.build(self._shape, Key.from_seed(0)).to(self.device, dtype)
-        self.objective = Objective(
-            model,
-            task.loss_function(),
-            self.clients,
-            draws_noise=model.draws_noise(self.clients.inputs[:1]),
-        )
+        self.objective = Objective.build(model, task.loss_function(), self.clients)
         self.engine, self.engine_reason = choose_engine(engine, self.objective, lanes)
-        self._population = Population(
-            _objective_weights(weights, clients.sizes), model.layout, self.device, dtype
-        )
+        self._population = Population(omega, model.layout, self.device, dtype)
 
     @property
     def population(self) -> Population:
         return self._population
+
+    @property
+    def description(self) -> str:
+        sizes = sha256(self.clients.sizes.numpy().tobytes()).hexdigest()
+        conditions = f"{self.work_model!r} {self.link_model!r} {self.devices!r}"
+        return f"{self.task.description} {conditions} {sizes}"
 
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         model = self.task.build(self._shape, key).to(self.device, self.dtype)
@@ -97,22 +108,27 @@ class SimulatedWorld(World):
         everyone = torch.arange(self.population.num_clients)
 
         def work() -> Tensor | None:
-            steps = self._workload(everyone, solver, round, key).num_steps
+            steps = self._plan(everyone, solver, round, key).work.num_steps
             norms = solver.accumulation(steps, round)
             return None if norms is None else norms.l1
 
         def arrival() -> Tensor | None:
-            return self.link_model.arrival(everyone, round, key.fold("link"))
+            durations = None if self.devices is None else self._plan(everyone, solver, round, key).durations
+            return expected_arrival(self.link_model, everyone, round, key.fold("link"), durations)
 
         return Conditions(round, self.population.weights, work, arrival)
 
     def work(self, order: WorkOrder) -> ClientUpdates:
         cohort, key, solver = order.cohort, order.key, order.solver
-        workload = self._workload(cohort.clients, solver, order.round, key)
-        arrives = self.link_model.arrives(cohort.clients, order.round, key.fold("link"))
-        present = arrives & (workload.num_steps > 0)
-        clients, num_steps = cohort.clients[present], workload.num_steps[present]
-        jobs = self._jobs(order, clients, num_steps, workload.batch_sizes[present])
+        plan = self._plan(cohort.clients, solver, order.round, key)
+        # Clients with nothing to do are not heard of, and must not count as early ones.
+        able = (plan.work.num_steps > 0).nonzero().flatten()
+        durations = None if plan.durations is None else plan.durations[able]
+        asked = cohort.clients[able]
+        arrived = arrivals(self.link_model, asked, order.round, key.fold("link"), durations)
+        present = able[arrived]
+        clients, num_steps = cohort.clients[present], plan.work.num_steps[present]
+        jobs = self._jobs(order, clients, num_steps, plan.work.batch_sizes[present])
         results = self.engine.run(self.objective, jobs)
         norms = solver.accumulation(num_steps, order.round)
         lr = solver.optimizer.lr_at(order.round)
@@ -141,6 +157,8 @@ class SimulatedWorld(World):
             buffers=results.buffers,
             age=torch.zeros_like(clients),
             lr=lr,
+            virtual_seconds=None if durations is None else closing_time(self.link_model, durations, arrived),
+            device_seconds=None if plan.computing is None else float(plan.computing.sum()),
         )
 
     def commit(
@@ -161,9 +179,33 @@ class SimulatedWorld(World):
             per_client=per_client,
         )
 
-    def _workload(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
+    def _plan(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> _Plan:
+        """What the given clients would do in a round, and how long it would take them."""
         sizes = self.clients.sizes[clients]
-        return self.work_model.workload(clients, sizes, solver, round, key.fold("work"))
+        profile = None if self.devices is None else self.devices.profile(clients, round)
+        work = planned_work(self.work_model, clients, sizes, solver, round, key.fold("work"), profile)
+        if profile is None:
+            return _Plan(work, None, None)
+        computing = profile.compute_seconds(work.num_steps, work.batch_sizes, sizes)
+        return _Plan(work, computing, computing + profile.transfer_seconds(self.payload(solver)))
+
+    def payload(self, solver: LocalSolver) -> Payload:
+        """Bytes that each client receives and sends in a round."""
+        dim, item = self.population.num_parameters, self.dtype.itemsize
+        # Tensors without content: only how large the corrections' vectors are matters.
+        params = torch.zeros(dim, dtype=self.dtype, device="meta")
+        shared: dict[str, Tensor] = {}
+        for correction in solver.corrections:
+            shared.update(correction.initial_shared(params))
+        memory = {name: params.new_zeros((1, solver.memory_dim(name, dim))) for name in solver.memory_names}
+        row, one = params.expand(1, dim), params.new_ones((1, 1))
+        outcome = LocalOutcome(0, params, row, one, one if solver.is_linear else None, 1.0, row)
+        messages = solver.settle(outcome, memory, shared).message
+        model = dim + len(self.objective.model.initial_buffers())
+        return Payload(
+            down=item * (model + sum(vector.numel() for vector in shared.values())),
+            up=item * (model + sum(message.numel() for message in messages.values())),
+        )
 
     def _jobs(self, order: WorkOrder, clients: Tensor, num_steps: Tensor, batch_sizes: Tensor) -> LocalJobs:
         sizes, offsets = self.clients.sizes, self.clients.offsets
@@ -176,6 +218,7 @@ class SimulatedWorld(World):
             words = order.key.fold("noise", order.round, client).words(np.arange(steps + 1))
             noise.append(torch.from_numpy(words.view(np.int64)))
         return LocalJobs(
+            clients=clients.tolist(),
             solver=order.solver,
             anchor=order.anchor,
             buffers=order.buffers,
@@ -201,14 +244,32 @@ class SimulatedWorld(World):
         return torch.stack(rows) if rows else order.anchor.new_zeros((0, len(order.anchor)))
 
 
+class _Plan(NamedTuple):
+    """Local work of some clients in a round, and the seconds it takes; None in a world without devices."""
+
+    work: Workload
+    computing: Tensor | None
+    durations: Tensor | None
+    """From question to answer."""
+
+
 def _example_shape(clients: ClientData, test: ClientData | None) -> ExampleShape:
     targets = clients.targets
     if targets.is_floating_point():
         outputs = int(targets.shape[1:].numel())
     else:
-        largest = [int(part.max()) for part in (targets, *([test.targets] if test else [])) if len(part)]
-        outputs = max(largest, default=0) + 1
-    return ExampleShape(tuple(clients.inputs.shape[1:]), outputs)
+        outputs = _count_values(targets, None if test is None else test.targets)
+    inputs, test_inputs = clients.inputs, None if test is None else test.inputs
+    # Bytes are pixels, which the model's input pipeline scales.
+    real = inputs.is_floating_point() or inputs.dtype == torch.uint8
+    tokens = None if real else _count_values(inputs, test_inputs)
+    return ExampleShape(tuple(inputs.shape[1:]), outputs, tokens)
+
+
+def _count_values(train: Tensor, test: Tensor | None) -> int:
+    """How many whole numbers there are from 0 to the largest in either part."""
+    largest = [int(part.max()) for part in (train, test) if part is not None and len(part)]
+    return max(largest, default=0) + 1
 
 
 def _objective_weights(weights: Weights, sizes: Tensor) -> Tensor:

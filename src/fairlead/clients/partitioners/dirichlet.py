@@ -20,6 +20,9 @@ from fairlead.component import freeze_lists
 from fairlead.errors import FieldError, field_error, require_integer, require_number
 from fairlead.randomness import Key
 
+_BLOCK = 1024
+"""Clients that draw their labels at once."""
+
 
 @dataclass(frozen=True)
 class DirichletPartitioner(Partitioner):
@@ -85,13 +88,13 @@ class InnerDirichletPartitioner(Partitioner):
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
         generator = key.generator()
         sizes = self._sizes(len(labels), num_clients)
+        if len(labels) == 0:
+            return np.empty(0, dtype=np.int64)
         kinds, kind_of = np.unique(labels, return_inverse=True)
-        left = np.bincount(kind_of, minlength=len(kinds))
         mixtures = dirichlet_draws(generator, self.alpha, (num_clients, len(kinds)))
-        counts = np.zeros((num_clients, len(kinds)), dtype=np.int64)
-        for client in generator.permutation(num_clients):
-            counts[client] = _draw_labels(generator, mixtures[client], int(sizes[client]), left)
-            left -= counts[client]
+        order = generator.permutation(num_clients)
+        counts = np.empty((num_clients, len(kinds)), dtype=np.int64)
+        counts[order] = _draw_labels(generator, mixtures[order], sizes[order], np.bincount(kind_of))
         owner = np.empty(len(labels), dtype=np.int64)
         for kind in range(len(kinds)):
             rows = generator.permutation(np.flatnonzero(kind_of == kind))
@@ -137,14 +140,35 @@ def _among_open(shares: NDArray[np.float64], is_open: NDArray[np.bool_]) -> NDAr
     return left if left.sum() > 0 else is_open.astype(np.float64)
 
 
-def _draw_labels(generator: np.random.Generator, mixture: NDArray[np.float64], size: int, left: Rows) -> Rows:
-    """How many of each label a client gets, never more than are left."""
-    counts = np.zeros_like(left)
-    while size > 0:
-        open_labels = left - counts > 0
-        shares = np.where(open_labels, mixture, 0.0)
-        shares = shares / shares.sum() if shares.sum() > 0 else open_labels / open_labels.sum()
-        drawn = np.minimum(generator.multinomial(size, shares), left - counts)
-        counts += drawn
-        size -= int(drawn.sum())
+def _draw_labels(
+    generator: np.random.Generator, mixtures: NDArray[np.float64], sizes: Rows, left: Rows
+) -> Rows:
+    """How many of each label clients get when they draw one after another, never more than are left."""
+    counts = np.zeros((len(sizes), len(left)), dtype=np.int64)
+    left = left.copy()
+    first = 0
+    while first < len(sizes):
+        # A block draws at once, up to the client at whom a label runs out, which happens once a label.
+        block = slice(first, first + _BLOCK)
+        drawn = generator.multinomial(sizes[block], _among_labels(mixtures[block], left > 0))
+        fits = np.asarray((np.cumsum(drawn, axis=0) <= left).all(axis=1))
+        done = len(fits) if fits.all() else int(np.argmin(fits))
+        counts[first : first + done] = drawn[:done]
+        left -= drawn[:done].sum(0)
+        first += done
+        if done < len(fits):
+            own = np.minimum(drawn[done], left)
+            while own.sum() < sizes[first]:
+                shares = _among_labels(mixtures[first : first + 1], left > own)[0]
+                own += np.minimum(generator.multinomial(sizes[first] - own.sum(), shares), left - own)
+            counts[first] = own
+            left -= own
+            first += 1
     return counts
+
+
+def _among_labels(mixtures: NDArray[np.float64], is_open: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Mixtures of the labels that are left; equal ones if underflow left a client nothing."""
+    shares = np.where(is_open, mixtures, 0.0)
+    total = shares.sum(1, keepdims=True)
+    return np.where(total > 0, shares / np.where(total > 0, total, 1.0), is_open / max(is_open.sum(), 1))

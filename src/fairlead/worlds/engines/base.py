@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from fairlead.clients.data import ClientData
+from fairlead.errors import EngineError
 from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.records import Vectors
-from fairlead.task import PerExample
+from fairlead.task import PerExample, refuse_unknown_classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +26,25 @@ class Objective:
     loss: PerExample
     data: ClientData
     draws_noise: bool
+
+    @staticmethod
+    def build(model: FlatModule, loss: PerExample, data: ClientData) -> Objective:
+        """An objective whose model and loss have been tried on a few examples."""
+        # Two examples at least, since some layers need several to normalise over.
+        rows = torch.arange(max(min(len(data.inputs), 3), 2)) % len(data.inputs)
+        objective = Objective(model, loss, data, model.draws_noise(data.inputs[rows]))
+        key = torch.zeros((), dtype=torch.int64, device=data.inputs.device)
+        noise = key if objective.draws_noise else None
+        with torch.no_grad():
+            outputs = model.call(model.initial_params(), model.initial_buffers(), data.inputs[rows], noise)
+            refuse_unknown_classes(loss, outputs, data.targets)
+            losses = loss(outputs, data.targets[rows])
+        if losses.shape != rows.shape:
+            raise EngineError(
+                f"Task.loss must give one number per example, (batch,) = ({len(rows)},), got shape "
+                f'{tuple(losses.shape)}: use reduction="none" and average over all axes but the first.'
+            )
+        return objective
 
     def losses(self, params: Tensor, buffers: Tensor, rows: Tensor, noise: Tensor | None) -> Tensor:
         """Loss of each of the given examples at `(d,)` parameters."""
@@ -55,6 +75,7 @@ class Objective:
 class LocalJobs:
     """The local work of one round: one entry per client that will arrive, ascending by client."""
 
+    clients: Sequence[int]
     solver: LocalSolver
     anchor: Tensor
     buffers: Tensor

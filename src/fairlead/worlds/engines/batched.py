@@ -29,7 +29,7 @@ class BatchedEngine(Engine):
         anchor = jobs.anchor
         plan = pack(jobs.num_steps, self.lanes)
         schedule = _Schedule.build(plan, jobs, anchor)
-        losses_of = stacked_losses(objective)
+        losses_of = stacked_losses(objective, jobs.buffers)
         objective.model.module.train()
 
         delta = anchor.new_zeros((len(jobs.batches), len(anchor)))
@@ -38,20 +38,24 @@ class BatchedEngine(Engine):
             {name: rows[: len(plan.loads)].clone() for name, rows in jobs.memory.items()},
             jobs.shared,
         )
+        # Lanes are written in place, so nothing may share their memory: a correction may well start
+        # from what it remembers.
+        state = LocalState(
+            state.local.clone(), {name: rows.clone() for name, rows in state.optimizer.items()}, state.memory
+        )
         step_losses = anchor.new_zeros((plan.loads[0] if plan.loads else 0, len(plan.loads)))
+        starting, ending = plan.starting(), plan.ending()
         for start, end, width in plan.segments():
-            for slot in plan.slots:
-                if slot.start == start:
-                    _place(state, slot.lane, jobs, slot.job)
+            for slot in starting.get(start, ()):
+                _place(state, slot.lane, jobs, slot.job)
             busy = _first_lanes(state, width)
             for tick in range(start, end):
                 loss, gradient = _stacked_gradient(losses_of, objective, busy.local, schedule.at(tick, width))
                 busy = jobs.solver.step(busy, gradient, anchor, jobs.shared, schedule.lrs[tick, :width])
                 step_losses[tick, :width] = loss
             _store(state, busy, width)
-            for slot in plan.slots:
-                if slot.end == end:
-                    delta[slot.job] = state.local[slot.lane] - anchor
+            for slot in ending[end]:
+                delta[slot.job] = state.local[slot.lane] - anchor
         loss = anchor.new_zeros(len(jobs.batches))
         for slot in plan.slots:
             loss[slot.job] = step_losses[slot.start : slot.end, slot.lane].mean()
@@ -94,7 +98,7 @@ class _Schedule:
             # Padding repeats an example of the same batch, whose loss is finite if the batch's is.
             rows[span, slot.lane] = batches[:, :1]
             rows[span, slot.lane, :size] = torch.where(valid, batches, batches[:, :1])
-            weight[span, slot.lane, :size] = valid / valid.sum(1, keepdim=True)
+            weight[span, slot.lane, :size] = valid.to(like.dtype) / valid.sum(1, keepdim=True)
             noise[span, slot.lane] = jobs.noise[slot.job][: len(batches)]
             lrs[span, slot.lane, 0] = jobs.step_lrs[: len(batches)]
         device = like.device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
@@ -25,11 +25,26 @@ class LanePlan:
     loads: tuple[int, ...]
     """Ticks for which each lane is busy, in descending order."""
 
+    def starting(self) -> dict[int, list[Slot]]:
+        """Slots by the tick at which they begin."""
+        return _grouped(self.slots, lambda slot: slot.start)
+
+    def ending(self) -> dict[int, list[Slot]]:
+        """Slots by the tick at which they end."""
+        return _grouped(self.slots, lambda slot: slot.end)
+
     def segments(self) -> list[tuple[int, int, int]]:
         """(start, end, width): maximal stretches during which no job begins or ends."""
         edges = sorted({0} | {slot.end for slot in self.slots})
         widths = [sum(load > start for load in self.loads) for start in edges[:-1]]
         return list(zip(edges[:-1], edges[1:], widths, strict=True))
+
+
+def _grouped(slots: Sequence[Slot], tick_of: Callable[[Slot], int]) -> dict[int, list[Slot]]:
+    groups: dict[int, list[Slot]] = {}
+    for slot in slots:
+        groups.setdefault(tick_of(slot), []).append(slot)
+    return groups
 
 
 def pack(num_steps: Sequence[int], num_lanes: int) -> LanePlan:

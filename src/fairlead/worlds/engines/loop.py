@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fairlead.errors import EngineError
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Objective
 
 
 @dataclass(frozen=True)
 class LoopEngine(Engine):
-    """Trains clients one by one, on real batches without padding."""
+    """Trains clients one by one, on real batches without padding; says whose batch a model fails on."""
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
         solver, anchor = jobs.solver, jobs.anchor
@@ -24,7 +25,13 @@ class LoopEngine(Engine):
             for step, batch in enumerate(batches):
                 rows = batch[batch >= 0].to(anchor.device)
                 key = noise[step].to(anchor.device) if objective.draws_noise else None
-                step_loss, gradient = objective.gradient(state.local, buffers[job], rows, key)
+                try:
+                    step_loss, gradient = objective.gradient(state.local, buffers[job], rows, key)
+                except (RuntimeError, ValueError, IndexError) as error:
+                    raise EngineError(
+                        f"Client {jobs.clients[job]} fails at local step {step} with a batch of {len(rows)}: "
+                        f"{error}"
+                    ) from error
                 state = solver.step(state, gradient, anchor, jobs.shared, step_lrs[step])
                 loss[job] += step_loss
             delta[job] = state.local - anchor

@@ -1,0 +1,145 @@
+"""Adaptive weights from remembered updates: FedAWARE, and the same memory with static weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fairlead.aggregators.base import Aggregator, normalised, weighted_sum
+from fairlead.aware_memory import Rows, Start, aware_memory_of, settle_aware
+from fairlead.client_table import PartState, table_in
+from fairlead.errors import FieldError
+from fairlead.records import Aggregate, ClientUpdates, Conditions, Population
+from fairlead.update_memory import (
+    FirstVisit,
+    MovingAverages,
+    UpdateMemory,
+    averages_of,
+    settle_alpha,
+    with_remembered_part,
+)
+
+
+@dataclass(frozen=True)
+class FedAWARE(Aggregator):
+    """Follows the shortest vector in the hull of all clients' moving-averaged updates (001, Algorithm 1).
+
+        m_i ← (1 − α) m_i + α Δ_i  for i ∈ R,    λ = argmin ‖Σ λ_j m_j‖² over the simplex,    d = Σ λ_j m_j
+
+    Symbols: R the clients that arrived, Δ_i = −g_i their updates (the papers subtract Σ λ_j m_j of g_i, here
+    it is added), α `alpha`, m_j the server's memory of client j, d the direction. 000 writes α for 1 − α:
+    that number is `retention`, to be given instead of `alpha`. The record holds the coefficient of every m_j
+    in d, the size of the support, ‖d‖² and the duality gap of the solution.
+
+    - `start`, before every client of positive weight was heard: the hull of those who were ("seen");
+      FedAvg's step, while memory builds up ("all_seen", as released code does); or clients not yet heard
+      count as zero vectors ("zero", the literal reading of m⁰ = 0), so that d = 0 and nothing moves. A full
+      first round, the remark of 000, is the sampler's business: `FullFirstRound`.
+    - `first_visit`: m_i ← Δ_i ("update") or αΔ_i ("scaled"), see `MovingAverages`.
+    - `rows`: "raw" as in the papers, or "unit": released code scales every m_j to length 1 and adds up the
+      scaled ones. Then ‖d‖ ≤ 1 whatever the updates, and the server's learning rate sets the step. With raw
+      rows a client that has fitted its data, so that its updates vanish, brings d and everyone to rest.
+    - `memory`: what is remembered and where. Parameters outside `memory.layers` follow FedAvg's mean of
+      the arrivals; 001 names the option for λ only and does not say what they follow.
+
+    Reduces to the client's own memory for one client; to `FedMGDA(epsilon=1)` for α = 1 and unit rows when
+    everyone arrives.
+
+    Differs from the papers: an exact solver instead of Frank–Wolfe steps; an empty round changes nothing. It
+    stops wherever the hull of the updates contains zero (a Pareto-stationary point that depends on the
+    start), not at the minimum of Σ ω_i F_i; 001's claim that d is never zero does not hold.
+
+    >>> FedAWARE(retention=0.75) == FedAWARE(alpha=0.25)
+    True
+    """
+
+    alpha: float | None = None
+    retention: float | None = None
+    start: Start = "seen"
+    first_visit: FirstVisit = "update"
+    rows: Rows = "raw"
+    memory: UpdateMemory = UpdateMemory()
+
+    references = ("zeng2025fedaware", "zeng2023gradient", "wolfe1976", "judice1994")
+    exemptions: ClassVar[Mapping[str, str]] = {
+        "identical rows": 'rows="unit" and first_visit="scaled" change the length of what is remembered'
+    }
+    needs_effective_steps: ClassVar[bool] = False
+    needs_arrival: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        settle_aware(self)
+        if self.rows == "unit" and self.memory.layers:
+            raise FieldError(
+                "FedAWARE.rows must be 'raw' where UpdateMemory.layers restricts the memory, since the other "
+                f"parameters keep their own length, got {self.rows!r}."
+            )
+
+    def init(self, population: Population) -> PartState:
+        return aware_memory_of(self).init(population)
+
+    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
+        if not len(updates):
+            return Aggregate(updates.delta.sum(0), state, None)
+        aware = aware_memory_of(self)
+        recalled = aware.recall(state, updates, conditions.weights)
+        share = normalised(updates.importance)
+        mean = weighted_sum(share, updates.delta)
+        if not recalled.ready:
+            return Aggregate(mean, recalled.state, share, facts=recalled.facts)
+        after, coefficients = recalled.state, recalled.coefficients
+        shortest = aware.averages.combined(after, coefficients, mean)
+        remembered = aware.averages.by_client(after, coefficients, conditions.weights)
+        direction = with_remembered_part(after, mean, shortest)
+        return Aggregate(direction, after, None, remembered, recalled.facts)
+
+
+@dataclass(frozen=True)
+class RememberedMean(Aggregator):
+    """Follows the mean of all clients' moving-averaged updates: 001's ablation FedAWARE-NA.
+
+        m_i ← (1 − α) m_i + α Δ_i  for i ∈ R,    then Σ_j ω_j m_j over all N clients
+
+    Symbols and fields as in `FedAWARE`; clients not yet heard have m_j = 0, so that early steps are short.
+    Parameters outside `memory.layers` follow FedAvg's mean of the arrivals.
+
+    Reduces to `MIFA` for α = 1. Limit weights ∝ ω‖a‖₁: links cannot move it, unequal work can.
+    """
+
+    alpha: float | None = None
+    retention: float | None = None
+    first_visit: FirstVisit = "update"
+    memory: UpdateMemory = UpdateMemory()
+
+    references = ("zeng2025fedaware",)
+    exemptions: ClassVar[Mapping[str, str]] = {
+        "identical rows": 'first_visit="scaled" shortens what is remembered'
+    }
+    needs_effective_steps: ClassVar[bool] = False
+    needs_arrival: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        settle_alpha(self)
+
+    def init(self, population: Population) -> PartState:
+        return averages_of(self).init(population)
+
+    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
+        if not len(updates):
+            return Aggregate(updates.delta.sum(0), state, None)
+        averages, weights = averages_of(self), conditions.weights
+        state, _ = averages.renew(state, updates, len(weights))
+        coefficients = _row_weights(averages, state, weights)
+        mean = weighted_sum(normalised(updates.importance), updates.delta)
+        direction = with_remembered_part(state, mean, averages.combined(state, coefficients, mean))
+        return Aggregate(direction, state, None, averages.by_client(state, coefficients, weights))
+
+
+def _row_weights(averages: MovingAverages, state: PartState, weights: Tensor) -> Tensor:
+    """ω of the rows seen, in their order: a client's own, or the sum over its cluster."""
+    table = table_in(state, "averages")
+    totals = weights.new_zeros(table.num_clients)
+    return totals.index_add_(0, averages.memory.row_of(len(weights)), weights)[table.clients]

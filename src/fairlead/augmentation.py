@@ -1,0 +1,186 @@
+"""The role `Augmentation`: what happens to a batch of inputs on its way into the model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fairlead.component import Component, freeze_lists
+from fairlead.errors import ClashError, field_error, is_number, require_integer, require_number
+from fairlead.randomness import keyed_uniform
+
+_SALT = 0xD1B54A32D192ED03 >> 1
+"""Keeps the draws of augmentations apart from each other and from those of dropout."""
+
+
+class Augmentation(Component, ABC):
+    """Changes a batch of inputs on the device, inside the training step.
+
+    Chance comes as uniform numbers, `draws` of them per example, from the key of the local step, so every
+    engine and every resumed run changes the same inputs in the same way. An augmentation that draws is for
+    training alone; one that does not is part of the model, and evaluation applies it too.
+    """
+
+    draws: ClassVar[int] = 0
+    """Uniform numbers needed per example."""
+
+    @abstractmethod
+    def require_shape(self, shape: tuple[int, ...]) -> None:
+        """Refuse inputs whose examples have a shape that this cannot work on."""
+
+    @abstractmethod
+    def apply(self, inputs: Tensor, uniform: Tensor) -> Tensor:
+        """The changed batch, of the same shape; `uniform` is (batch, draws) in [0, 1)."""
+
+
+@dataclass(frozen=True)
+class RandomCrop(Augmentation):
+    """Shifts an image by up to `padding` pixels each way, with zeros where nothing was.
+
+        out[y, x] = in[y + dy, x + dx];  dy, dx ~ U{−padding, …, padding}
+
+    The same as to pad by `padding` and cut out a random piece of the old size. Images are the last two
+    axes of an input. Reduces to no change for padding = 0.
+    """
+
+    padding: int = 4
+
+    draws = 2
+
+    def __post_init__(self) -> None:
+        require_integer(self, "padding", at_least=0)
+
+    def require_shape(self, shape: tuple[int, ...]) -> None:
+        _require_image(self, shape)
+
+    def apply(self, inputs: Tensor, uniform: Tensor) -> Tensor:
+        shifts = (uniform * (2 * self.padding + 1)).floor().to(torch.int64) - self.padding
+        return _shifted(_shifted(inputs, shifts[:, 0], -2), shifts[:, 1], -1)
+
+
+@dataclass(frozen=True)
+class HorizontalFlip(Augmentation):
+    """Mirrors an image left to right with the given `probability`."""
+
+    probability: float = 0.5
+
+    draws = 1
+
+    def __post_init__(self) -> None:
+        require_number(self, "probability", at_least=0, at_most=1)
+
+    def require_shape(self, shape: tuple[int, ...]) -> None:
+        _require_image(self, shape)
+
+    def apply(self, inputs: Tensor, uniform: Tensor) -> Tensor:
+        mirrored = (uniform[:, 0] < self.probability).reshape(-1, *[1] * (inputs.ndim - 1))
+        return torch.where(mirrored, inputs.flip(-1), inputs)
+
+
+@dataclass(frozen=True)
+class Normalize(Augmentation):
+    """Centres and scales inputs, in evaluation too.
+
+        out = (in − mean) / std
+
+    One number for all of an input, or one per entry of its first axis: a channel of an image, a column of
+    a table. Reduces to no change for mean = 0 and std = 1.
+    """
+
+    mean: float | tuple[float, ...]
+    std: float | tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        for field, constraint in (("mean", "a finite number or some"), ("std", "a number above 0 or some")):
+            values = _as_tuple(getattr(self, field))
+            fits = all(is_number(value) and (field == "mean" or value > 0) for value in values)
+            if not values or not fits:
+                raise field_error(self, field, constraint, getattr(self, field))
+
+    def require_shape(self, shape: tuple[int, ...]) -> None:
+        for field in ("mean", "std"):
+            value = getattr(self, field)
+            if isinstance(value, tuple) and (not shape or len(value) != shape[0]):
+                raise ClashError(
+                    f"Normalize.{field} has {len(value)} numbers, but the inputs have shape {shape}: give "
+                    "one number, or one per entry of the first axis."
+                )
+
+    def apply(self, inputs: Tensor, uniform: Tensor) -> Tensor:
+        dtype = inputs.dtype if inputs.is_floating_point() else torch.float32
+        mean, std = (
+            _constant(_as_tuple(value), inputs.device, dtype).reshape(-1, *[1] * (inputs.ndim - 2))
+            for value in (self.mean, self.std)
+        )
+        return (inputs - mean) / std
+
+
+@dataclass(frozen=True)
+class InputPipeline:
+    """What a model does to its inputs first: scales pixels, then applies augmentations in order.
+
+    Inputs of type uint8 are pixels 0 to 255, kept as bytes (a quarter of the memory and of the traffic of
+    float32) and scaled to [0, 1] batch by batch; all other inputs are left as they are.
+    """
+
+    steps: tuple[Augmentation, ...] = ()
+
+    @property
+    def draws_noise(self) -> bool:
+        """Whether training needs a key."""
+        return any(step.draws for step in self.steps)
+
+    def require_shape(self, shape: tuple[int, ...]) -> None:
+        """Refuse examples of a shape that a step cannot work on."""
+        for step in self.steps:
+            step.require_shape(shape)
+
+    def apply(self, inputs: Tensor, noise: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """Inputs (batch, ...) as the model sees them; without `noise` (evaluation) nothing is drawn."""
+        if inputs.dtype == torch.uint8:
+            inputs = inputs.to(dtype) / 255
+        for place, step in enumerate(self.steps, start=1):
+            shape = torch.Size((len(inputs), step.draws))
+            if step.draws == 0:
+                inputs = step.apply(inputs, inputs.new_zeros(shape))
+            elif noise is not None:
+                # The first rows draw the same numbers however many follow, so padding changes nothing.
+                inputs = step.apply(
+                    inputs, keyed_uniform(noise ^ (_SALT * place % 2**63), shape, inputs.device)
+                )
+        return inputs
+
+
+def _shifted(inputs: Tensor, shift: Tensor, axis: int) -> Tensor:
+    """Examples moved along an axis by a number of their own, zeros where nothing was."""
+    size = inputs.shape[axis]
+    source = torch.arange(size, device=inputs.device) + shift[:, None]
+    shape = [len(inputs), *[1] * (inputs.ndim - 1)]
+    shape[axis] = size
+    inside = ((source >= 0) & (source < size)).reshape(shape)
+    index = source.clamp(0, size - 1).reshape(shape).expand(inputs.shape)
+    return torch.where(inside, inputs.gather(axis, index), 0.0)
+
+
+def _require_image(step: Augmentation, shape: tuple[int, ...]) -> None:
+    if len(shape) < 2:
+        raise ClashError(
+            f"{type(step).__name__} needs images, (height, width) or (channels, height, width), got inputs "
+            f"of shape {shape}."
+        )
+
+
+def _as_tuple(value: float | tuple[float, ...]) -> tuple[float, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+@lru_cache(maxsize=64)
+def _constant(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Numbers on the device, sent there once: a copy from the host could not be captured in a graph."""
+    return torch.tensor(values, dtype=torch.float64).to(device, dtype)

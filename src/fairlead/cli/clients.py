@@ -1,0 +1,107 @@
+"""`fairlead clients`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlead.cli.console import JsonOption, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fairlead.diagnostics import ClientOverview
+
+_ALL_SHOWN = 40
+"""Clients above which the table shows quantiles instead of everyone."""
+_QUANTILES = {"least": 0.0, "lower quarter": 0.25, "median": 0.5, "upper quarter": 0.75, "most": 1.0}
+_SHADES = " ▁▂▃▄▅▆▇█"
+
+
+def clients(
+    spec: Annotated[Path, typer.Argument(help="The TOML file of the experiment.", metavar="SPEC")],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the spec.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed instead of the spec's.")] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds over which work and links are averaged.")] = 20,
+    plot: Annotated[Path | None, typer.Option(help="Draw it too, into an .svg, .png or .pdf file.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show who has which data, does how much work and gets through how often, before training."""
+    from fairlead.diagnostics import overview, plot_overview
+    from fairlead.experiments import load_experiment
+    from fairlead.worlds import SimulatedWorld
+
+    federation = load_experiment(spec, overrides or [], seed=seed).build()
+    assert isinstance(federation.world, SimulatedWorld)
+    found = overview(federation.world, federation.algorithm.solver, federation.key, rounds)
+    if as_json:
+        print_json(_plain(found))
+    else:
+        _print(found)
+    if plot is not None:
+        plot_overview(found, plot)
+        if not as_json:
+            say(f"Drawn in {plot}")
+
+
+def _columns(found: ClientOverview) -> dict[str, Tensor]:
+    columns = {
+        "examples": found.sizes,
+        "weight": found.weights,
+        "work": found.effective_steps,
+        "arrival": found.arrival,
+        "pull": found.pull,
+    }
+    return {name: values for name, values in columns.items() if values is not None}
+
+
+def _print(found: ClientOverview) -> None:
+    columns = _columns(found)
+    count = len(found.sizes)
+    if count <= _ALL_SHOWN:
+        rows = [
+            [str(client), *(_number(values[client].item()) for values in columns.values())]
+            for client in range(count)
+        ]
+        heads = ["client", *columns]
+        if found.label_counts is not None:
+            heads.append("labels")
+            for row, counts in zip(rows, found.label_counts, strict=True):
+                row.append(_shaded(counts))
+    else:
+        heads = ["of all clients", *columns]
+        rows = [
+            [name, *(_number(values.double().quantile(share).item()) for values in columns.values())]
+            for name, share in _QUANTILES.items()
+        ]
+    print_table(heads, rows, numbers=list(columns))
+    say()
+    examples = int(found.sizes.sum())
+    say(f"{count} clients, {examples} examples; work and arrival are means over {found.rounds} rounds.")
+    if found.pull is not None:
+        heard = found.weights > 0
+        low, high = found.pull[heard].min().item(), found.pull[heard].max().item()
+        say(
+            f"Plain averaging would count clients between {low:.2f} and {high:.2f} times their weight (pull)."
+        )
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if value == int(value) else f"{value:.3g}"
+
+
+def _shaded(counts: Tensor) -> str:
+    """One character per label, the taller the more examples of it the client has."""
+    top = max(int(counts.max()), 1)
+    return "".join(_SHADES[-(-int(count) * (len(_SHADES) - 1) // top)] for count in counts)
+
+
+def _plain(found: ClientOverview) -> dict[str, object]:
+    plain: dict[str, object] = {name: values.tolist() for name, values in _columns(found).items()}
+    if found.label_counts is not None:
+        plain["label_counts"] = found.label_counts.tolist()
+    return {**plain, "rounds": found.rounds}

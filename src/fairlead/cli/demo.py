@@ -1,0 +1,89 @@
+"""`fairlead demo`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairlead.cli.console import JsonOption, print_json, print_table, say
+from fairlead.cli.progress import RoundProgress
+
+if TYPE_CHECKING:
+    from fairlead.experiments import ComparedMethod, Experiment
+    from fairlead.records import RoundRecord
+
+
+def demo(
+    rounds: Annotated[int, typer.Option(help="Rounds of each method.", min=1)] = 120,
+    seed: Annotated[int, typer.Option(help="Seed of data, model, batches and links.", min=0)] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare methods on embedded data with unequal work and lossy links (half a minute)."""
+    import torch
+
+    from fairlead.experiments.comparison import compare
+    from fairlead.experiments.demo import demo_algorithms, demo_experiment
+
+    # The products are so small that a second thread costs more than it brings.
+    torch.set_num_threads(1)
+    experiment = demo_experiment(rounds, seed)
+    algorithms = demo_algorithms(experiment)
+    if not as_json:
+        say(_SCENE)
+    started: set[str] = set()
+    with RoundProgress(quiet=as_json) as progress:
+
+        def advance(name: str, record: RoundRecord) -> None:
+            if name not in started:
+                started.add(name)
+                progress.begin(name, experiment.rounds)
+            progress.advance(name, record)
+
+        methods = compare(experiment, algorithms, on_round=advance)
+    if as_json:
+        print_json({"seed": seed, "rounds": rounds, "methods": [_facts(method) for method in methods]})
+    else:
+        _report(experiment, methods)
+
+
+_SCENE = (
+    "Twenty clients learn to read handwritten digits; each has only a few of the ten. Five of them do eight\n"
+    "passes over their data a round and are always heard. Fifteen do one pass, and six of ten of their\n"
+    "updates are lost. Every client's data should count by its size; every method meets the same batches,\n"
+    "work and losses.\n"
+)
+
+
+def _report(experiment: Experiment, methods: list[ComparedMethod]) -> None:
+    columns = ["method", "test accuracy", "loss asked for", "misplaced weight", "chi-square"]
+    rows = [
+        [
+            method.name,
+            f"{method.evaluation.metrics['accuracy']:.1%}",
+            f"{method.objective:.3f}",
+            "unknown"
+            if method.consistency.total_variation is None
+            else f"{method.consistency.total_variation:.1%}",
+            "unknown" if method.consistency.chi_square is None else f"{method.consistency.chi_square:.3g}",
+        ]
+        for method in methods
+    ]
+    say()
+    print_table(columns, rows, numbers=columns[1:])
+    say()
+    for method in methods:
+        say(method.verdict())
+
+
+def _facts(method: ComparedMethod) -> dict[str, Any]:
+    return {
+        "method": method.name,
+        "test_accuracy": method.evaluation.metrics["accuracy"],
+        "test_loss": method.evaluation.loss,
+        "objective": method.objective,
+        "misplaced_weight": method.consistency.total_variation,
+        "misplaced_by_chance": method.chance,
+        "chi_square": method.consistency.chi_square,
+        "verdict": method.verdict(),
+    }

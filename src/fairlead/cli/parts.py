@@ -1,0 +1,146 @@
+"""`fairlead list`, `fairlead show` and `fairlead cite`: what there is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from fairlead.cli.console import JsonOption, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from fairlead.experiments.catalogue import Entry
+    from fairlead.experiments.signatures import Parameter
+
+
+def list_parts(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[KIND]",
+            help="samplers, optimizers, corrections, aggregators, transforms, clients, partitioners, skews, "
+            "tokenizers, augmentations, work, links, devices, models, schedules, tables, presets, settings "
+            "or methods; all if left out.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List parts, presets, published settings or methods."""
+    from fairlead.experiments.catalogue import KINDS, entries
+
+    if kind is None:
+        names = {kind: [entry.name for entry in entries(kind)] for kind in KINDS}
+        if as_json:
+            print_json(names)
+        else:
+            print_table(["kind", "names"], [[kind, ", ".join(found)] for kind, found in names.items()])
+    elif kind == "methods":
+        _list_methods(as_json)
+    else:
+        found = entries(kind)
+        if as_json:
+            print_json([{"name": entry.name, "summary": entry.summary} for entry in found])
+        else:
+            rows = [
+                [entry.name, ", ".join(p.name for p in entry.parameters), entry.summary] for entry in found
+            ]
+            arguments = "arguments" if kind in ("presets", "settings") else "fields"
+            print_table(["name", arguments, "what it is"], rows)
+
+
+def _list_methods(as_json: bool) -> None:
+    from fairlead.experiments.catalogue import entries
+    from fairlead.presets import METHODS
+
+    found = [(entry, METHODS[entry.name]) for entry in entries("presets")]
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": entry.name,
+                    "corrects": method.corrects,
+                    "references": method.references,
+                    "summary": entry.summary,
+                }
+                for entry, method in found
+            ]
+        )
+        return
+    rows = [
+        [
+            entry.name,
+            ", ".join(method.corrects) or "nothing",
+            ", ".join(method.references),
+            entry.summary,
+        ]
+        for entry, method in found
+    ]
+    print_table(["method", "corrects", "reference", "what it is"], rows)
+
+
+def show(
+    name: Annotated[str, typer.Argument(help="A part, a preset or a setting, such as FedNova or fednova.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Explain a part, a preset or a setting: what it does, its fields and its papers."""
+    from fairlead.experiments.catalogue import entry
+
+    found = entry(name)
+    if as_json:
+        print_json(_facts(found))
+        return
+    say(f"{found.name} ({found.kind})\n")
+    say(found.text)
+    if found.parameters:
+        say()
+        rows = [[p.name, p.written, _default(p), p.description] for p in found.parameters]
+        print_table(
+            ["argument" if found.kind in ("presets", "settings") else "field", "type", "default", ""], rows
+        )
+    if found.references:
+        say()
+        for reference in found.references:
+            say(f"[{reference.key}] {reference}")
+
+
+def cite(
+    name: Annotated[str, typer.Argument(help="A part, a preset, a setting or the key of a paper.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Print the papers behind a part, a preset or a setting as BibTeX."""
+    from dataclasses import asdict
+
+    from fairlead.experiments.catalogue import citations
+
+    found = citations(name)
+    if as_json:
+        print_json([asdict(reference) for reference in found])
+    else:
+        say("\n\n".join(reference.bibtex() for reference in found))
+
+
+def _facts(found: Entry) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "kind": found.kind,
+        "text": found.text,
+        "parameters": [
+            {
+                "name": p.name,
+                "type": p.written,
+                "required": p.required,
+                "default": _default(p),
+                "description": p.description,
+            }
+            for p in found.parameters
+        ],
+        "references": [reference.key for reference in found.references],
+    }
+
+
+def _default(parameter: Parameter) -> str:
+    if parameter.required:
+        return "required"
+    if parameter.default is None:
+        return "none" if type(None) in get_args(parameter.type) else "optional"
+    return repr(parameter.default)

@@ -1,0 +1,141 @@
+"""Client data from NumPy's .npz files."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairlead.clients.columns import client_numbers
+from fairlead.clients.examples import as_tensor
+from fairlead.clients.files import as_path, existing_file, read_file
+from fairlead.clients.pool import Pool, numbers_of_both
+from fairlead.clients.pooled import PooledSource, linear_task
+from fairlead.errors import DataError, did_you_mean, field_error, require_number
+from fairlead.task import Task
+
+
+@dataclass(frozen=True)
+class NpzArrays(PooledSource):
+    """Arrays in a .npz file, one row per example; .npz.gz and .npz.xz are unpacked.
+
+    `inputs`, `targets` and `client` name arrays of the file, as do `test_inputs`, `test_targets` and
+    `test_client` where it holds a test set too. Inputs of type uint8 are pixels; other whole numbers are
+    token ids, unless `scale` makes real numbers of them (inputs·scale). `shape` is that of one input, where
+    it is not the array's own: (1, 28, 28) for grey images without a channel axis. Targets are classes, or
+    quantities with `regression`. Files that hold pickled objects are refused.
+    """
+
+    path: str
+    inputs: str = "x"
+    targets: str = "y"
+    client: str | None = None
+    _: KW_ONLY
+    test_inputs: str | None = None
+    test_targets: str | None = None
+    test_client: str | None = None
+    shape: tuple[int, ...] | None = None
+    scale: float | None = None
+    regression: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", as_path(self.path))
+        super().__post_init__()
+        if self.scale is not None:
+            require_number(self, "scale", above=0)
+        if (self.test_inputs is None) != (self.test_targets is None):
+            raise field_error(
+                self, "test_targets", "given together with test_inputs or not at all", self.test_targets
+            )
+
+    def pool(self) -> Pool:
+        file = existing_file(self.path)
+        arrays = _Arrays(str(file), _read_npz(read_file(file), str(file)))
+        natural = test_natural = None
+        if self.client is not None:
+            natural = torch.from_numpy(client_numbers(arrays.array(self.client)))
+            if self.test_client is not None:
+                both = np.concatenate([arrays.array(self.client), arrays.array(self.test_client)])
+                numbers = torch.from_numpy(client_numbers(both))
+                natural, test_natural = numbers_of_both(*numbers.tensor_split([len(natural)]))
+        return Pool(
+            self._inputs(arrays, self.inputs),
+            self._targets(arrays, self.targets),
+            natural,
+            None if self.test_inputs is None else self._inputs(arrays, self.test_inputs),
+            None if self.test_targets is None else self._targets(arrays, self.test_targets),
+            test_natural,
+            name=arrays.file,
+        )
+
+    def default_task(self) -> Task:
+        return linear_task(regression=self.regression)
+
+    def _inputs(self, arrays: _Arrays, name: str) -> Tensor:
+        values = arrays.tensor(name)
+        if self.scale is not None:
+            values = values.to(torch.float32) * self.scale
+        if self.shape is None:
+            return values
+        size = values.shape[1:].numel()
+        if size != torch.Size(self.shape).numel():
+            raise field_error(
+                self, "shape", f"one of {size} numbers as each input of {arrays.label(name)}", self.shape
+            )
+        return values.reshape(len(values), *self.shape)
+
+    def _targets(self, arrays: _Arrays, name: str) -> Tensor:
+        values = arrays.tensor(name)
+        if self.regression:
+            return values.to(torch.float32)
+        if values.is_floating_point():
+            raise DataError(
+                f"{arrays.label(name)} holds real numbers, which are no classes; targets that are quantities "
+                "need regression=True."
+            )
+        values = values.to(torch.int64)
+        if bool((values < 0).any()) and values.ndim == 1:
+            row = int((values < 0).nonzero()[0])
+            raise DataError(
+                f"{arrays.label(name)}, row {row}: {int(values[row])} is not a class, which is a whole "
+                "number of at least 0."
+            )
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class _Arrays:
+    """Arrays of a file by name."""
+
+    file: str
+    named: dict[str, NDArray[Any]]
+
+    def label(self, name: str) -> str:
+        return f"{self.file}, array {name!r}"
+
+    def array(self, name: str) -> NDArray[Any]:
+        if name not in self.named:
+            raise DataError(f"{self.file} has no array {name!r}." + did_you_mean(name, self.named))
+        return self.named[name]
+
+    def tensor(self, name: str) -> Tensor:
+        return as_tensor(self.array(name), self.label(name))
+
+
+def _read_npz(content: bytes, file: str) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return dict(arrays.items())
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, TypeError, AttributeError) as error:
+        reason = (
+            "it holds pickled objects, which could run code"
+            if "allow_pickle" in str(error)
+            else "it is not one that numpy.savez writes"
+        )
+        raise DataError(f"{file} cannot be read as a .npz file: {reason}.") from error

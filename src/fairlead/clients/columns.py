@@ -1,0 +1,226 @@
+"""Named columns of cells as numbers, classes, clients and texts, with errors that say which cell is wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairlead.clients.examples import Image, stacked
+from fairlead.errors import DataError, did_you_mean
+
+Cells = NDArray[Any]
+"""(rows,) numbers, or any objects."""
+Names = str | tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A table in memory, before anybody knows what its columns mean."""
+
+    name: str
+    """What errors call the table."""
+    cells: Mapping[str, Cells]
+    locate: Callable[[int], str]
+    """Says where a row stands, such as "data.csv, line 12"."""
+
+    @staticmethod
+    def of(table: Any, name: str) -> Columns:
+        """A pandas or Polars frame, a pyarrow table or a Hugging Face dataset."""
+        # pyarrow has both, and means by `columns` what they hold.
+        names = [str(column) for column in getattr(table, "column_names", None) or table.columns]
+        refuse_repeated(names, name)
+        return Columns(
+            name, {column: _cells(table[column]) for column in names}, lambda row: f"{name}, row {row}"
+        )
+
+    def __len__(self) -> int:
+        return len(next(iter(self.cells.values()))) if self.cells else 0
+
+    def place(self, column: str, row: int) -> str:
+        """Where a cell stands."""
+        return f"{self.locate(row)}, column {column!r}"
+
+    def require(self, columns: Iterable[str]) -> None:
+        """Refuse names that are no columns of this table."""
+        for column in columns:
+            if column not in self.cells:
+                raise DataError(f"{self.name} has no column {column!r}." + did_you_mean(column, self.cells))
+
+    def rows(self, rows: NDArray[np.int64]) -> Columns:
+        """Some of the rows."""
+        cells = {name: cells[rows] for name, cells in self.cells.items()}
+        return Columns(self.name, cells, lambda row: self.locate(int(rows[row])))
+
+    def complete_rows(self, columns: Iterable[str]) -> NDArray[np.int64]:
+        """Numbers of the rows without a gap in the given columns."""
+        gaps = np.zeros(len(self), dtype=bool)
+        for column in columns:
+            gaps |= _gaps(self.cells[column])
+        if gaps.all():
+            raise DataError(f"{self.name} has no row that is complete in the columns used.")
+        return np.flatnonzero(~gaps)
+
+    def followed_by(self, other: Columns) -> Columns:
+        """The rows of two tables, one after the other, in the columns of the first."""
+        other.require(self.cells)
+        cells = {name: np.concatenate([cells, other.cells[name]]) for name, cells in self.cells.items()}
+        count = len(self)
+        return Columns(
+            self.name, cells, lambda row: self.locate(row) if row < count else other.locate(row - count)
+        )
+
+    def inputs(self, columns: Sequence[str]) -> Tensor:
+        """Numbers (rows, columns); a single column may hold images or arrays of one shape instead."""
+        if len(columns) == 1 and _holds_arrays(self.cells[columns[0]]):
+            return stacked(self.cells[columns[0]], len(self), f"{self.name}, column {columns[0]!r}")
+        return torch.from_numpy(np.stack([self.numbers(name) for name in columns], axis=1)).to(torch.float32)
+
+    def numbers(self, column: str) -> NDArray[np.float64]:
+        """A column of finite numbers."""
+        cells = self.cells[column]
+        values = _as_numbers(cells)
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if len(wrong):
+            row = int(wrong[0])
+            self._refuse_gap(column, row)
+            hint = ": choose the features, or tokens for text" if isinstance(cells[row], str) else ""
+            raise DataError(f"{self.place(column, row)}: {_shown(cells[row])} is not a finite number{hint}.")
+        return values
+
+    def classes(self, column: str) -> Tensor:
+        """A column of classes: whole numbers as they are, names as 0, 1, 2, ... in sorted order."""
+        cells = self.cells[column]
+        if _holds_arrays(cells):
+            return stacked(cells, len(self), f"{self.name}, column {column!r}")
+        self._refuse_gaps(column)
+        values = _as_numbers(cells)
+        named = np.flatnonzero(np.isnan(values))
+        if len(named) == len(values):
+            return torch.from_numpy(client_numbers(cells))
+        if len(named):
+            row = int(named[0])
+            raise DataError(
+                f"{self.place(column, row)}: {_shown(cells[row])} is text in a column of numbers; classes "
+                "are either all whole numbers or all names."
+            )
+        wrong = np.flatnonzero(~np.isfinite(values) | (values != np.floor(values)) | (values < 0))
+        if len(wrong):
+            row = int(wrong[0])
+            raise DataError(
+                f"{self.place(column, row)}: {_shown(cells[row])} is not a class, which is a whole number of "
+                "at least 0 or a name; a target that is a quantity needs regression=True."
+            )
+        return torch.from_numpy(values.astype(np.int64))
+
+    def clients(self, columns: Sequence[str]) -> Tensor:
+        """Owners 0, 1, 2, ... in the sorted order of what stands in one or more columns."""
+        owner = np.zeros(len(self), dtype=np.int64)
+        for column in columns:
+            self._refuse_gaps(column)
+            position = client_numbers(self.cells[column])
+            owner = _positions(owner * (int(position.max(initial=0)) + 1) + position)
+        return torch.from_numpy(owner)
+
+    def texts(self, columns: Sequence[str]) -> list[str]:
+        """Texts of one column, or of several with a blank between."""
+        for column in columns:
+            self._refuse_gaps(column)
+        return [" ".join(map(str, cells)) for cells in zip(*(self.cells[c] for c in columns), strict=True)]
+
+    def _refuse_gaps(self, column: str) -> None:
+        for row in np.flatnonzero(_gaps(self.cells[column])):
+            self._refuse_gap(column, int(row))
+
+    def _refuse_gap(self, column: str, row: int) -> None:
+        if _is_gap(self.cells[column][row]):
+            raise DataError(f"{self.place(column, row)} is empty: fill it in, or leave out incomplete rows.")
+
+
+def refuse_repeated(names: Sequence[str], table: str) -> None:
+    """Refuse columns of one name, of which only one could be found."""
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise DataError(f"{table} has more than one column {name!r}.")
+
+
+def client_numbers(ids: Cells) -> NDArray[np.int64]:
+    """0, 1, 2, ... in the order of ids: by size where all are numbers, else by name."""
+    values = _as_numbers(ids)
+    # "1" and "01" are two names, and whole numbers beyond 2^53 are no longer told apart.
+    if not np.isnan(values).any() and len(np.unique(values)) == len(set(ids.tolist())):
+        return _positions(values)
+    return _positions(np.array([str(id) for id in ids], dtype=object))
+
+
+def _cells(values: Any) -> Cells:
+    """A column of any library: an array where it can give one, else its cells one by one."""
+    to_numpy = getattr(values, "to_numpy", None)
+    if to_numpy is not None:
+        return np.asarray(to_numpy())
+    listed = list(values)
+    if all(isinstance(value, bool | int | float) for value in listed):
+        return np.array(listed)
+    cells = np.empty(len(listed), dtype=object)
+    for place, value in enumerate(listed):
+        cells[place] = value
+    return cells
+
+
+def _holds_arrays(cells: Cells) -> bool:
+    if cells.dtype != object or len(cells) == 0:
+        return cells.ndim > 1
+    return isinstance(cells[0], np.ndarray | list | Tensor | Image)
+
+
+def _as_numbers(cells: Cells) -> NDArray[np.float64]:
+    """Cells as float64, NaN where a cell is no number."""
+    if cells.dtype.kind in "biuf":
+        return cells.astype(np.float64)
+    if cells.dtype.kind in "mM":
+        return np.full(len(cells), math.nan)
+    try:
+        return np.array(cells.tolist(), dtype=np.float64)
+    except (TypeError, ValueError):
+        return np.array([_as_number(cell) for cell in cells], dtype=np.float64)
+
+
+def _as_number(cell: Any) -> float:
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _gaps(cells: Cells) -> NDArray[np.bool_]:
+    if cells.dtype.kind in "biu":
+        return np.zeros(len(cells), dtype=bool)
+    if cells.dtype.kind == "f":
+        return np.asarray(np.isnan(cells.reshape(len(cells), -1)).any(axis=1))
+    return np.array([_is_gap(cell) for cell in cells], dtype=bool)
+
+
+def _is_gap(cell: Any) -> bool:
+    """Whether nothing stands in a cell: empty text, None, NaN or pandas' own mark."""
+    if isinstance(cell, str):
+        return not cell.strip()
+    if isinstance(cell, float):
+        return math.isnan(cell)
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType")
+
+
+def _positions(values: Cells) -> NDArray[np.int64]:
+    """Where each value stands among the sorted distinct ones."""
+    places: NDArray[np.int64] = np.unique(values, return_inverse=True)[1].astype(np.int64)
+    return places
+
+
+def _shown(cell: Any) -> str:
+    text = repr(cell.item() if isinstance(cell, np.generic) else cell)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,89 @@
+"""Client data in folders of Hugging Face's `datasets`."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from fairlead.clients.columns import Columns, Names
+from fairlead.clients.files import as_path, existing_folder
+from fairlead.clients.pool import Pool, names_of
+from fairlead.clients.pooled import PooledSource, linear_task
+from fairlead.clients.text import Tokenizer
+from fairlead.errors import DataError, did_you_mean
+from fairlead.models.convolutional import FedAvgCNN
+from fairlead.models.transformer import TextTransformer
+from fairlead.task import Task
+
+
+@dataclass(frozen=True)
+class HuggingFaceData(PooledSource):
+    """A data set that `save_to_disk` left in a folder; needs datasets (`fairlead[data]`).
+
+    Nothing is downloaded: `datasets.load_dataset(name).save_to_disk(path)` once makes the folder. `features`
+    is a column of images, of numbers or of lists of them, or with `tokens` of texts; `target` holds classes,
+    or quantities with `regression`; `client` columns name the client of each row. `split` is trained
+    on, and `test_split` is the test set where the folder has it.
+    """
+
+    path: str
+    features: Names = "image"
+    target: str = "label"
+    client: Names | None = None
+    _: KW_ONLY
+    tokens: Tokenizer | None = None
+    regression: bool = False
+    split: str = "train"
+    test_split: str = "test"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", as_path(self.path))
+        super().__post_init__()
+
+    def pool(self) -> Pool:
+        folder = existing_folder(self.path)
+        splits = _load(str(folder))
+        if self.split not in splits:
+            raise DataError(f"{folder} has no split {self.split!r}." + did_you_mean(self.split, splits))
+        used = (*names_of(self.features), self.target, *names_of(self.client))
+        columns = _columns(splits[self.split], used, f"{folder}, {self.split}")
+        count = len(columns)
+        if self.test_split in splits:
+            columns = columns.followed_by(
+                _columns(splits[self.test_split], used, f"{folder}, {self.test_split}")
+            )
+        pool = Pool.from_columns(
+            columns, self.target, self.features, self.client, self.tokens, regression=self.regression
+        )
+        return pool.hold_out(torch.arange(len(pool)) >= count) if len(pool) > count else pool
+
+    def default_task(self) -> Task:
+        if self.tokens is not None:
+            return Task(TextTransformer(vocabulary=self.tokens.vocabulary, padding=0))
+        return linear_task(regression=True) if self.regression else Task(FedAvgCNN())
+
+
+def _load(folder: str) -> dict[str, Any]:
+    """Splits by name; a data set without splits is one called "train"."""
+    try:
+        library = import_module("datasets")
+    except ImportError as error:
+        raise DataError(
+            "HuggingFaceData needs datasets: install it with pip install 'fairlead[data]'."
+        ) from error
+    try:
+        loaded = library.load_from_disk(folder)
+    except (ValueError, OSError) as error:
+        raise DataError(f"{folder} is not a folder that save_to_disk of datasets wrote.") from error
+    return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
+
+
+def _columns(dataset: Any, used: tuple[str, ...], name: str) -> Columns:
+    for column in used:
+        if column not in dataset.column_names:
+            raise DataError(f"{name} has no column {column!r}." + did_you_mean(column, dataset.column_names))
+    # Only what is used is read: other columns may hold images that take long to decode.
+    return Columns.of(dataset.select_columns(list(used)), name)

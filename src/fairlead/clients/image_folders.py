@@ -1,0 +1,228 @@
+"""Image data sets in the folders in which torchvision leaves them."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairlead.clients.files import as_path, existing_folder, read_file
+from fairlead.clients.pool import Pool
+from fairlead.clients.pooled import PooledSource
+from fairlead.errors import DataError, require_choice
+from fairlead.models.convolutional import FedAvgCNN, FiveLayerCNN
+from fairlead.task import Task
+
+
+@dataclass(frozen=True)
+class MnistFolder(PooledSource):
+    """MNIST's four idx files, gzipped or not: 60,000 and 10,000 grey digits of 28 x 28 pixels.
+
+    `path` is the folder that holds them, or one above it: torchvision's root, `MNIST` or `MNIST/raw`.
+    """
+
+    path: str
+
+    references = ("lecun1998mnist",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", as_path(self.path))
+        super().__post_init__()
+
+    def pool(self) -> Pool:
+        return _idx_pool(self.path, "MNIST")
+
+    def default_task(self) -> Task:
+        return Task(FedAvgCNN())
+
+
+@dataclass(frozen=True)
+class FashionMnistFolder(PooledSource):
+    """Fashion-MNIST's four idx files, gzipped or not: 60,000 and 10,000 grey garments of 28 x 28 pixels.
+
+    `path` is the folder that holds them, or one above it: torchvision's root, `FashionMNIST` or its `raw`.
+    """
+
+    path: str
+
+    references = ("xiao2017fashion",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", as_path(self.path))
+        super().__post_init__()
+
+    def pool(self) -> Pool:
+        return _idx_pool(self.path, "FashionMNIST")
+
+    def default_task(self) -> Task:
+        return Task(FedAvgCNN())
+
+
+@dataclass(frozen=True)
+class CifarFolder(PooledSource):
+    """CIFAR-10 or CIFAR-100 as "python version" batches: colour images of 32 x 32 pixels.
+
+    `path` is `cifar-10-batches-py` or `cifar-100-python`, or the folder above if it holds one of them;
+    `labels` chooses between the 100 "fine" and the 20 "coarse" classes of CIFAR-100. Batches are pickles:
+    they are read without running any code, and refused if they ask for some.
+    """
+
+    path: str
+    labels: Literal["fine", "coarse"] = "fine"
+
+    references = ("krizhevsky2009cifar",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", as_path(self.path))
+        super().__post_init__()
+        require_choice(self, "labels", ("fine", "coarse"))
+
+    def pool(self) -> Pool:
+        root = existing_folder(self.path)
+        for folder in (root, root / "cifar-10-batches-py", root / "cifar-100-python"):
+            if (folder / "data_batch_1").is_file():
+                train = [folder / f"data_batch_{number}" for number in range(1, 6)]
+                return _cifar_pool(root, train, [folder / "test_batch"], b"labels", 10)
+            if (folder / "train").is_file():
+                field, classes = (b"fine_labels", 100) if self.labels == "fine" else (b"coarse_labels", 20)
+                return _cifar_pool(root, [folder / "train"], [folder / "test"], field, classes)
+        raise DataError(
+            f"{root} holds neither data_batch_1 (CIFAR-10) nor train (CIFAR-100), nor does "
+            "cifar-10-batches-py or cifar-100-python in it."
+        )
+
+    def default_task(self) -> Task:
+        return Task(FiveLayerCNN())
+
+
+def _idx_pool(path: str, name: str) -> Pool:
+    root = existing_folder(path)
+    folders = [root, root / "raw", root / name / "raw"]
+
+    def read(stem: str, ndim: int) -> NDArray[np.uint8]:
+        kind = f"idx{ndim}-ubyte"
+        names = [f"{stem}{mark}{kind}{packed}" for packed in ("", ".gz") for mark in ("-", ".")]
+        for folder in folders:
+            for file in (folder / name for name in names):
+                if file.is_file():
+                    return _read_idx(file, ndim)
+        raise DataError(f"{root} holds no file {names[0]}, gzipped or not, nor do raw and {name}/raw in it.")
+
+    parts: list[Tensor] = []
+    for stem in ("train", "t10k"):
+        images, labels = read(f"{stem}-images", 3), read(f"{stem}-labels", 1)
+        _require_labels(labels, 10, f"{root}, {stem}-labels")
+        if len(images) != len(labels):
+            raise DataError(f"{root} has {len(images)} {stem} images but {len(labels)} {stem} labels.")
+        parts += [torch.from_numpy(images[:, None]), torch.from_numpy(labels.astype(np.int64))]
+    return Pool(parts[0], parts[1], test_inputs=parts[2], test_targets=parts[3], name=str(root))
+
+
+def _read_idx(file: Path, ndim: int) -> NDArray[np.uint8]:
+    """An array of bytes in the idx format: 0, 0, 8, the number of axes, their lengths, the bytes."""
+    content = read_file(file)
+    if content[:4] != bytes((0, 0, 8, ndim)) or len(content) < 4 + 4 * ndim:
+        raise DataError(
+            f"{file} is not an idx file of bytes with {ndim} axes: it starts with {content[:4].hex(' ')}."
+        )
+    shape = tuple(np.frombuffer(content, ">u4", ndim, 4).tolist())
+    size = int(np.prod(shape, dtype=np.int64))
+    if len(content) != 4 + 4 * ndim + size:
+        raise DataError(
+            f"{file} must hold {size} bytes after its header, as its shape {shape} says, got "
+            f"{len(content) - 4 - 4 * ndim}: it may be cut short."
+        )
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * ndim).reshape(shape).copy()
+
+
+def _cifar_pool(root: Path, train: list[Path], test: list[Path], field: bytes, classes: int) -> Pool:
+    parts: list[Tensor] = []
+    for files in (train, test):
+        batches = [_read_cifar(file, field, classes) for file in files]
+        parts += [torch.cat([images for images, _ in batches]), torch.cat([labels for _, labels in batches])]
+    return Pool(parts[0], parts[1], test_inputs=parts[2], test_targets=parts[3], name=str(root))
+
+
+def _read_cifar(file: Path, field: bytes, classes: int) -> tuple[Tensor, Tensor]:
+    """Images (n, 3, 32, 32) and labels (n,) of one batch."""
+    if not file.is_file():
+        raise DataError(f"{file} does not exist.")
+    batch = _unpickled(file)
+    named = {_as_bytes(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
+    images, labels = named.get(b"data"), named.get(field)
+    if (
+        not isinstance(images, np.ndarray)
+        or images.dtype != np.uint8
+        or images.ndim != 2
+        or images.shape[1] != 3072
+        or not isinstance(labels, list)
+        or not all(isinstance(label, int) for label in labels)
+    ):
+        raise DataError(
+            f"{file} is not a CIFAR batch: it must hold bytes 'data' of 3072 columns and a list "
+            f"{field.decode()!r} of whole numbers."
+        )
+    if len(images) != len(labels):
+        raise DataError(f"{file} has {len(images)} images but {len(labels)} labels.")
+    _require_labels(np.array(labels, dtype=np.int64), classes, str(file))
+    return torch.from_numpy(images.copy().reshape(-1, 3, 32, 32)), torch.tensor(labels, dtype=torch.int64)
+
+
+def _require_labels(labels: NDArray[Any], classes: int, name: str) -> None:
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if len(wrong):
+        raise DataError(f"{name}, row {wrong[0]}: {labels[wrong[0]]} is not a class from 0 to {classes - 1}.")
+
+
+def _as_bytes(key: Any) -> Any:
+    return key.encode() if isinstance(key, str) else key
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """What Python 3 pickles call to make the bytes of an array; any other encoding is not about bytes."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"it encodes text as {encoding}")
+    return text.encode("latin1")
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Makes NumPy arrays and Python's own containers, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("_codecs", "encode"):
+            return _latin1
+        if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
+            return getattr(np, name)
+        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
+            return _empty_array
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which data do not need")
+
+
+def _empty_array(kind: type, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """An array that the pickle fills next: always an empty one, whatever it asks for."""
+    return np.empty(0, dtype=np.uint8)
+
+
+def _unpickled(file: Path) -> Any:
+    try:
+        return _ArrayUnpickler(io.BytesIO(read_file(file)), encoding="bytes").load()
+    except pickle.UnpicklingError as error:
+        raise DataError(f"{file} is refused: {error}.") from error
+    except (
+        EOFError,
+        IndexError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        MemoryError,
+    ) as error:
+        raise DataError(f"{file} is not a pickle that can be read: it may be cut short.") from error

@@ -1,0 +1,256 @@
+"""Client data from tables in files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import KW_ONLY, dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from fairlead.clients.columns import Columns, Names, refuse_repeated
+from fairlead.clients.files import as_path, existing_file, read_text
+from fairlead.clients.pool import Pool, names_of
+from fairlead.clients.pooled import PooledSource, linear_task
+from fairlead.clients.text import Tokenizer, character_ids, code_points, next_character_windows
+from fairlead.errors import ClashError, DataError, field_error, require_choice, require_integer
+from fairlead.models.lstm import CharLSTM
+from fairlead.models.transformer import TextTransformer
+from fairlead.task import Task
+
+
+@dataclass(frozen=True)
+class TableFields:
+    """What the columns of a table mean.
+
+    The `target` column holds classes (whole numbers as they are, names numbered in sorted order), or
+    quantities with `regression`. `features` are all other columns unless named: numbers, or with `tokens`
+    texts. One or more `client` columns name the client of each row. The test set is another file
+    `test_path`, or the rows whose `split` column says "test" instead of "train". Rows that are incomplete
+    in a column used are refused, or with `missing` = "drop" left out. `standardize` gives every feature mean
+    0 and variance 1 over the rows that are not marked as test.
+    """
+
+    path: str
+    target: str
+    client: Names | None = None
+    features: Names | None = None
+    _: KW_ONLY
+    tokens: Tokenizer | None = None
+    regression: bool = False
+    split: str | None = None
+    test_path: str | None = None
+    missing: Literal["refuse", "drop"] = "refuse"
+    standardize: bool = False
+
+    def require_fields(self) -> None:
+        """Refuse settings that contradict each other."""
+        object.__setattr__(self, "path", as_path(self.path))
+        if self.test_path is not None:
+            object.__setattr__(self, "test_path", as_path(self.test_path))
+        require_choice(self, "missing", ("refuse", "drop"))
+        if self.split is not None and self.test_path is not None:
+            raise ClashError(
+                f"{type(self).__name__} has both split and test_path, which name two test sets: give one."
+            )
+        if self.standardize and self.tokens is not None:
+            raise ClashError(
+                f"{type(self).__name__}.standardize needs numbers, but tokens makes ids of texts."
+            )
+
+    def usual_task(self) -> Task:
+        """A linear model of numbers, a small transformer of texts."""
+        if self.tokens is None:
+            return linear_task(regression=self.regression)
+        model = TextTransformer(vocabulary=self.tokens.vocabulary, padding=0)
+        if self.regression:
+            return Task(model, loss="squared_error", metrics=("squared_error",))
+        return Task(model)
+
+
+@dataclass(frozen=True)
+class CsvTable(TableFields, PooledSource):
+    """Rows of a CSV file with a header, as examples; .csv.gz, .csv.xz and .csv.bz2 are unpacked.
+
+    Columns are as in `TableFields`; `delimiter` separates cells.
+    """
+
+    _: KW_ONLY
+    delimiter: str = ","
+
+    def __post_init__(self) -> None:
+        self.require_fields()
+        super().__post_init__()
+        _require_delimiter(self)
+
+    def pool(self) -> Pool:
+        train = _read_csv(self.path, self.delimiter)
+        test = None if self.test_path is None else _read_csv(self.test_path, self.delimiter)
+        return _table_pool(self, train, test)
+
+    def default_task(self) -> Task:
+        return self.usual_task()
+
+
+@dataclass(frozen=True)
+class ParquetTable(TableFields, PooledSource):
+    """Rows of a Parquet file, or of all in a folder, as examples; needs pyarrow (`fairlead[data]`).
+
+    Columns are as in `TableFields`; a single feature may hold arrays of one shape.
+    """
+
+    def __post_init__(self) -> None:
+        self.require_fields()
+        super().__post_init__()
+
+    def pool(self) -> Pool:
+        train = _read_parquet(self.path)
+        test = None if self.test_path is None else _read_parquet(self.test_path)
+        return _table_pool(self, train, test)
+
+    def default_task(self) -> Task:
+        return self.usual_task()
+
+
+@dataclass(frozen=True)
+class CsvText(PooledSource):
+    """Texts of a CSV file for foretelling the next character, such as the lines of a play by speaker.
+
+    Each client's cells of the `text` column are joined by newlines in the order of the file and cut into
+    pieces; an example is `length` characters, and its target the next one at each of their places, (length,)
+    both. Ids are 0, 1, 2, ... in the sorted order of all characters that occur. What fills no piece at a
+    client's end is dropped, and so are clients without a single piece.
+    """
+
+    path: str
+    text: str
+    client: Names | None = None
+    length: int = 80
+    _: KW_ONLY
+    delimiter: str = ","
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", as_path(self.path))
+        super().__post_init__()
+        require_integer(self, "length", at_least=1)
+        _require_delimiter(self)
+
+    def pool(self) -> Pool:
+        columns = _read_csv(self.path, self.delimiter)
+        owners = names_of(self.client)
+        columns.require((self.text, *owners))
+        if len(columns) == 0:
+            raise DataError(f"{columns.name} has no row.")
+        owner = columns.clients(owners).numpy()
+        order = np.argsort(owner, kind="stable")
+        ends = np.cumsum(np.bincount(owner))
+        texts = [columns.cells[self.text][rows] for rows in np.split(order, ends[:-1])]
+        windows = [next_character_windows(code_points("\n".join(own)), self.length) for own in texts]
+        ids = torch.from_numpy(character_ids(np.concatenate(windows)))
+        if len(ids) == 0:
+            raise DataError(f"{columns.name} has no client with more than {self.length} characters.")
+        counts = np.array([len(own) for own in windows])
+        natural = np.repeat(np.arange((counts > 0).sum()), counts[counts > 0])
+        return Pool(
+            ids[:, :-1].contiguous(),
+            ids[:, 1:].contiguous(),
+            torch.from_numpy(natural) if owners else None,
+            name=columns.name,
+        )
+
+    def default_task(self) -> Task:
+        return Task(CharLSTM(pooling="none"))
+
+
+def _table_pool(table: TableFields, train: Columns, test: Columns | None) -> Pool:
+    owners, split = names_of(table.client), names_of(table.split)
+    columns = train if test is None else train.followed_by(test)
+    columns.require((table.target, *owners, *split, *names_of(table.features)))
+    used = names_of(table.features) or tuple(
+        name for name in columns.cells if name not in (table.target, *owners, *split)
+    )
+    is_test = np.arange(len(columns)) >= len(train)
+    if table.split is not None:
+        is_test = _says_test(columns, table.split)
+    if table.missing == "drop":
+        kept = columns.complete_rows((table.target, *owners, *used))
+        columns, is_test = columns.rows(kept), is_test[kept]
+    pool = Pool.from_columns(
+        columns, table.target, used, table.client, table.tokens, regression=table.regression
+    )
+    if is_test.all():
+        raise DataError(f"{columns.name} has no row for training.")
+    if is_test.any():
+        pool = pool.hold_out(torch.from_numpy(is_test))
+    return _standardized(pool) if table.standardize else pool
+
+
+def _says_test(columns: Columns, split: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    cells = columns.cells[split]
+    for row, cell in enumerate(cells):
+        if cell not in ("train", "test"):
+            raise DataError(f"{columns.place(split, row)} must say 'train' or 'test', got {cell!r}.")
+    return np.array([cell == "test" for cell in cells], dtype=bool)
+
+
+def _standardized(pool: Pool) -> Pool:
+    mean, std = pool.inputs.mean(0), pool.inputs.std(0, correction=0)
+    std = torch.where(std > 0, std, 1.0)
+    test = None if pool.test_inputs is None else (pool.test_inputs - mean) / std
+    return replace(pool, inputs=(pool.inputs - mean) / std, test_inputs=test)
+
+
+def _require_delimiter(table: CsvTable | CsvText) -> None:
+    if not isinstance(table.delimiter, str) or len(table.delimiter) != 1:
+        raise field_error(table, "delimiter", "one character", table.delimiter)
+
+
+def _read_csv(path: str, delimiter: str) -> Columns:
+    file = existing_file(path)
+    reader = csv.reader(io.StringIO(read_text(file), newline=""), delimiter=delimiter)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    header: list[str] | None = None
+    try:
+        for row in reader:
+            if not row:
+                continue
+            if header is None:
+                header = row
+                refuse_repeated(header, str(file))
+            elif len(row) != len(header):
+                raise DataError(
+                    f"{file}, line {reader.line_num} has {len(row)} cells, but the header has {len(header)}."
+                )
+            else:
+                rows.append(row)
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        raise DataError(f"{file}, line {reader.line_num} is not CSV: {error}.") from error
+    if header is None:
+        raise DataError(f"{file} is empty: it must begin with the names of its columns.")
+    # Cells of one column may differ much in length, which arrays of text would pad.
+    cells = {name: np.array([row[place] for row in rows], dtype=object) for place, name in enumerate(header)}
+    return Columns(str(file), cells, lambda row: f"{file}, line {lines[row]}")
+
+
+def _read_parquet(path: str) -> Columns:
+    try:
+        parquet = import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise DataError(
+            "ParquetTable needs pyarrow: install it with pip install 'fairlead[data]'."
+        ) from error
+    file = Path(path).expanduser()
+    if not file.exists():
+        raise DataError(f"{file} does not exist.")
+    try:
+        table = parquet.read_table(file)
+    except (ValueError, OSError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise DataError(f"{file} cannot be read as Parquet: {reason}.") from error
+    return Columns.of(table, str(file))

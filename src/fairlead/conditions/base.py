@@ -1,0 +1,113 @@
+"""What work, links and devices have in common: lists with one entry per client, and a clock."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fairlead.component import Component
+from fairlead.errors import ClashError, FieldError, field_error
+
+Figures = float | tuple[float, ...]
+"""One number for all clients, or one per client."""
+
+
+class Condition(Component, ABC):
+    """Anything that makes clients unequal.
+
+    All draws depend on a key, the round and the client alone, never on who else is asked: every method
+    meets the same conditions, and a resumed run meets those that it would have met.
+    """
+
+    needs_devices: ClassVar[bool] = False
+    """Whether it needs to know how fast clients are."""
+    per_client: ClassVar[tuple[str, ...]] = ()
+    """Names of the fields that may hold one entry per client."""
+
+
+def refuse_misfits(condition: Condition, num_clients: int, *, has_devices: bool) -> None:
+    """Refuse conditions that describe another number of clients, or need devices that are not there."""
+    for part in _within(condition):
+        if part.needs_devices and not has_devices:
+            raise ClashError(
+                f"{type(part).__name__} needs to know how long clients take: give the world devices, for "
+                "instance devices=FixedDevices(step_seconds=0.1)."
+            )
+        for field in part.per_client:
+            values = getattr(part, field)
+            if not isinstance(values, tuple):
+                continue
+            for row in values if isinstance(values[0], tuple) else (values,):
+                if len(row) != num_clients:
+                    raise FieldError(
+                        f"{type(part).__name__}.{field} must have one entry per client ({num_clients}), got "
+                        f"{len(row)}."
+                    )
+
+
+def _within(condition: Condition) -> Iterator[Condition]:
+    """A condition and those that it is made of."""
+    yield condition
+    assert dataclasses.is_dataclass(condition)
+    for field in dataclasses.fields(condition):
+        value = getattr(condition, field.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Condition):
+                yield from _within(part)
+
+
+def require_figures(
+    owner: Condition, field: str, constraint: str, low: float, high: float = float("inf")
+) -> None:
+    """Refuse `owner.field` unless it is a number from low to high, or a list of them."""
+    value = getattr(owner, field)
+    numbers = value if isinstance(value, tuple) else (value,)
+    # Written so that NaN fails too.
+    allowed = all(
+        isinstance(number, int | float) and not isinstance(number, bool) and low <= number <= high
+        for number in numbers
+    )
+    if not numbers or not allowed or float("inf") in numbers:
+        raise field_error(owner, field, constraint, value)
+
+
+def require_counts(owner: Condition, field: str, counts: Sequence[int]) -> None:
+    """Refuse `owner.field` unless its entries are whole numbers of at least 1."""
+    if not counts or any(
+        not isinstance(count, int) or isinstance(count, bool) or count < 1 for count in counts
+    ):
+        raise field_error(owner, field, "whole numbers of at least 1", counts)
+
+
+def require_range(owner: Condition, field: str, at_least: float, at_most: float = float("inf")) -> None:
+    """Refuse `owner.field` unless it is a pair low ≤ high inside the given bounds."""
+    low, high = getattr(owner, field)
+    if not at_least <= low <= high <= at_most:
+        bounds = (
+            f"from {at_least:g} to {at_most:g}" if at_most < float("inf") else f"of at least {at_least:g}"
+        )
+        raise field_error(owner, field, f"two ascending numbers {bounds}", (low, high))
+
+
+def figures_of(owner: Condition, field: str, clients: Tensor) -> Tensor:
+    """The given clients' entries of `owner.field`, (c,) float64."""
+    value: Figures = getattr(owner, field)
+    if not isinstance(value, tuple):
+        return torch.full((len(clients),), float(value), dtype=torch.float64)
+    return torch.tensor(entries_of(owner, field, value, clients), dtype=torch.float64)
+
+
+def entries_of(owner: Condition, field: str, values: Sequence[float], clients: Tensor) -> list[float]:
+    """Entries of a list with one per client."""
+    if len(clients) and int(clients.max()) >= len(values):
+        raise FieldError(
+            f"{type(owner).__name__}.{field} must have one entry per client, got {len(values)} for client "
+            f"{int(clients.max())}."
+        )
+    # Picked one by one: a list for a million clients costs nothing when a hundred are asked.
+    return [values[client] for client in clients.tolist()]

@@ -1,0 +1,188 @@
+"""The role `DeviceModel`: how fast clients compute and transmit, for a virtual clock."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairlead.component import freeze_lists
+from fairlead.conditions.base import Condition, Figures, figures_of, require_figures
+from fairlead.errors import require_integer, require_number
+from fairlead.randomness import Key
+
+_SLACK = 1e-9
+
+
+class Payload(NamedTuple):
+    """Bytes that a client receives and sends in a round."""
+
+    down: int
+    up: int
+
+
+class DeviceProfile(NamedTuple):
+    """How fast some clients are in one round, (c,) float64 each."""
+
+    step_seconds: Tensor
+    example_seconds: Tensor
+    latency: Tensor
+    """Seconds in which nothing is computed or sent, both ways together."""
+    download: Tensor
+    """Bytes per second, infinite where transmission takes no time."""
+    upload: Tensor
+
+    def compute_seconds(self, num_steps: Tensor, batch_sizes: Tensor, sizes: Tensor) -> Tensor:
+        """Seconds of local work, the short last batch of an epoch counted by its examples."""
+        per_epoch = _batches_per_epoch(batch_sizes, sizes)
+        epochs = torch.div(num_steps, per_epoch, rounding_mode="floor")
+        examples = epochs * sizes + torch.minimum(num_steps % per_epoch * batch_sizes, sizes)
+        return num_steps * self.step_seconds + examples * self.example_seconds
+
+    def transfer_seconds(self, payload: Payload) -> Tensor:
+        """Seconds of latency, download and upload."""
+        return self.latency + payload.down / self.download + payload.up / self.upload
+
+    def steps_within(self, seconds: float, batch_sizes: Tensor, sizes: Tensor) -> Tensor:
+        """The most steps that fit into `seconds` of local work, (c,) float64; infinite if they take none."""
+        per_epoch = _batches_per_epoch(batch_sizes, sizes)
+        epoch = per_epoch * self.step_seconds + sizes * self.example_seconds
+        # The slack keeps 0.3 s at 0.1 s a step from being two steps.
+        epochs = (seconds / epoch * (1 + _SLACK)).floor()
+        left = torch.where(epoch > 0, seconds - epochs * epoch, 0.0)
+        step = self.step_seconds + batch_sizes * self.example_seconds
+        more = (left / step * (1 + _SLACK) + _SLACK).floor().clamp(min=0)
+        return torch.where(epoch > 0, epochs * per_epoch + torch.minimum(more, per_epoch - 1), torch.inf)
+
+
+def _batches_per_epoch(batch_sizes: Tensor, sizes: Tensor) -> Tensor:
+    batches = torch.div(sizes + batch_sizes - 1, batch_sizes.clamp(min=1), rounding_mode="floor")
+    return batches.clamp(min=1)
+
+
+class DeviceModel(Condition, ABC):
+    """Decides how fast any set of clients is in a round.
+
+    Hardware is a property of the population, not of a run: what is drawn comes from the model's own seed,
+    so that runs with different seeds meet the same devices.
+    """
+
+    @abstractmethod
+    def profile(self, clients: Tensor, round: int) -> DeviceProfile:
+        """Speeds of the given clients."""
+
+
+@dataclass(frozen=True)
+class FixedDevices(DeviceModel):
+    """Devices of given speed: one number for all clients, or one per client.
+
+        seconds of a round = latency + bytes down/download + steps·step_seconds
+                             + examples·example_seconds + bytes up/upload
+
+    `download` and `upload` are bytes per second; None: transmission takes no time.
+    """
+
+    step_seconds: Figures = 0.0
+    example_seconds: Figures = 0.0
+    latency: Figures = 0.0
+    download: Figures | None = None
+    upload: Figures | None = None
+
+    per_client: ClassVar[tuple[str, ...]] = (
+        "step_seconds",
+        "example_seconds",
+        "latency",
+        "download",
+        "upload",
+    )
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        _check_speeds(self)
+
+    def profile(self, clients: Tensor, round: int) -> DeviceProfile:
+        return DeviceProfile(
+            figures_of(self, "step_seconds", clients),
+            figures_of(self, "example_seconds", clients),
+            figures_of(self, "latency", clients),
+            _rates_of(self, "download", clients),
+            _rates_of(self, "upload", clients),
+        )
+
+
+@dataclass(frozen=True)
+class LogNormalDevices(DeviceModel):
+    """Devices whose speeds are spread log-normally around given medians.
+
+        client i in round t:  compute seconds × exp(σ_s z_i + σ_t z_it),   bytes per second × exp(σ_r z'_i)
+
+    Symbols: σ_s `speed_sigma`, σ_r `rate_sigma`, σ_t `jitter` (what else the device does in that round), all
+    z independent N(0, 1) from `seed`; the other fields are medians, as in `FixedDevices`. Reduces to
+    `FixedDevices` when all three are 0.
+    """
+
+    step_seconds: float = 0.0
+    example_seconds: float = 0.0
+    latency: float = 0.0
+    download: float | None = None
+    upload: float | None = None
+    speed_sigma: float = 1.0
+    rate_sigma: float = 1.0
+    jitter: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_speeds(self)
+        for field in ("speed_sigma", "rate_sigma", "jitter"):
+            require_number(self, field, at_least=0)
+        require_integer(self, "seed", at_least=0)
+
+    def profile(self, clients: Tensor, round: int) -> DeviceProfile:
+        key = Key.from_seed(self.seed).fold("devices")
+        slowness = self.speed_sigma * key.fold("speed").normal(clients)
+        if self.jitter:
+            slowness = slowness + self.jitter * key.fold("jitter", round).normal(clients)
+        slowness = slowness.exp()
+        rate = (self.rate_sigma * key.fold("rate").normal(clients)).exp()
+        return DeviceProfile(
+            self.step_seconds * slowness,
+            self.example_seconds * slowness,
+            figures_of(self, "latency", clients),
+            _rates_of(self, "download", clients) * rate,
+            _rates_of(self, "upload", clients) * rate,
+        )
+
+
+@dataclass(frozen=True)
+class TwoGroupDevices(DeviceModel):
+    """Clients below `boundary` have devices of the `first` kind, the others of the `second`."""
+
+    boundary: int
+    first: DeviceModel
+    second: DeviceModel
+
+    def __post_init__(self) -> None:
+        require_integer(self, "boundary", at_least=0)
+
+    def profile(self, clients: Tensor, round: int) -> DeviceProfile:
+        is_first = clients < self.boundary
+        first, second = self.first.profile(clients, round), self.second.profile(clients, round)
+        return DeviceProfile(*(torch.where(is_first, a, b) for a, b in zip(first, second, strict=True)))
+
+
+def _check_speeds(devices: FixedDevices | LogNormalDevices) -> None:
+    for field in ("step_seconds", "example_seconds", "latency"):
+        require_figures(devices, field, "finite numbers of at least 0", 0.0)
+    for field in ("download", "upload"):
+        if getattr(devices, field) is not None:
+            # The least positive float: rates divide.
+            require_figures(devices, field, "finite numbers above 0, or None", 5e-324)
+
+
+def _rates_of(devices: DeviceModel, field: str, clients: Tensor) -> Tensor:
+    if getattr(devices, field) is None:
+        return torch.full((len(clients),), torch.inf, dtype=torch.float64)
+    return figures_of(devices, field, clients)

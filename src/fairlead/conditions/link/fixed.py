@@ -1,0 +1,43 @@
+"""Links without chance: perfect or replayed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fairlead.component import freeze_lists
+from fairlead.conditions.link.base import IndependentLink, LinkModel
+from fairlead.errors import field_error
+from fairlead.randomness import Key
+
+
+@dataclass(frozen=True)
+class PerfectLink(IndependentLink):
+    """Every update arrives."""
+
+    def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        return torch.ones(len(clients), dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class ScriptedLink(LinkModel):
+    """Replays given arrivals: one list of client ids per round, then again.
+
+    No probability is defined, so methods that need 1 − q must estimate it.
+    """
+
+    arrivals: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        if not self.arrivals:
+            raise field_error(self, "arrivals", "at least one list of clients", self.arrivals)
+
+    def arrival(self, clients: Tensor, round: int, key: Key) -> None:
+        return None
+
+    def arrives(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        present = torch.tensor(self.arrivals[round % len(self.arrivals)], dtype=torch.int64)
+        return torch.isin(clients, present)

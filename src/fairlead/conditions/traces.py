@@ -1,0 +1,242 @@
+"""Traces: files that say what each client did in each round.
+
+A trace is a CSV file with a header, or a file of JSON lines, with the columns `round`, `client` and any of
+`steps`, `batch_size` and `arrives` (0 or 1). A value that is not known is left empty. `TraceWork` reads the
+first two, `TraceLink` the last, so that one file can hold both.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairlead.conditions.base import Condition
+from fairlead.errors import FieldError, did_you_mean, field_error
+from fairlead.records import RoundRecord
+
+SUFFIXES = (".csv", ".jsonl")
+
+
+class TraceEntry(NamedTuple):
+    """What one client did in one round; None where the trace does not say."""
+
+    round: int
+    client: int
+    steps: int | None = None
+    batch_size: int | None = None
+    arrives: int | None = None
+
+
+_LEAST: Mapping[str, int] = {"round": 0, "client": 0, "steps": 0, "batch_size": 1, "arrives": 0}
+
+
+def trace_of(records: Iterable[RoundRecord]) -> list[TraceEntry]:
+    """What was seen of the clients in a run: who arrived after how many steps, and who did not.
+
+    The work of clients that did not arrive was not seen, and is left empty.
+    """
+    entries = []
+    for record in records:
+        steps = dict(zip(record.arrived, record.num_steps, strict=True))
+        entries += [
+            TraceEntry(record.round, client, steps.get(client), None, int(client in steps))
+            for client in record.asked
+        ]
+    return entries
+
+
+def write_trace(path: str | PathLike[str], entries: Iterable[TraceEntry]) -> None:
+    """Write a trace as CSV or as JSON lines, as the ending of the name says."""
+    file, entries = Path(path), list(entries)
+    _require_suffix("A trace", file)
+    used = [name for name in TraceEntry._fields if any(getattr(e, name) is not None for e in entries)]
+    rows = [[getattr(entry, name) for name in used] for entry in entries]
+    with file.open("w", encoding="utf-8", newline="") as stream:
+        if file.suffix == ".csv":
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(used)
+            writer.writerows(rows)
+        else:
+            for row in rows:
+                known = {name: value for name, value in zip(used, row, strict=True) if value is not None}
+                stream.write(json.dumps(known) + "\n")
+
+
+def read_trace(path: str | PathLike[str]) -> list[TraceEntry]:
+    """The entries of a trace, in the order of the file."""
+    file = Path(path)
+    _require_suffix("A trace", file)
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise FieldError(f"The trace {file} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise FieldError(f"The trace {file} is not UTF-8 text.") from error
+    parse = _csv_rows if file.suffix == ".csv" else _json_rows
+    entries, seen = [], set[tuple[int, int]]()
+    for line, entry in parse(file, text):
+        if entry[:2] in seen:
+            raise FieldError(
+                f"{file}, line {line}: client {entry.client} has an entry for round {entry.round} already."
+            )
+        seen.add(entry[:2])
+        entries.append(entry)
+    if not entries:
+        raise FieldError(f"The trace {file} has no entries.")
+    return entries
+
+
+def require_trace_path(owner: Condition) -> None:
+    """Refuse `owner.path` unless its ending says how to read it."""
+    path: object = getattr(owner, "path")  # noqa: B009
+    if not isinstance(path, str) or Path(path).suffix not in SUFFIXES:
+        raise field_error(owner, "path", f"a file name that ends in {' or '.join(SUFFIXES)}", path)
+
+
+@dataclass(frozen=True, eq=False)
+class Timetable:
+    """The entries of a trace that tell one thing, for look-ups by client and round.
+
+    Rounds start over after the last one of the file.
+    """
+
+    file: Path
+    period: int
+    index: Tensor
+    """(rows,) client·period + round, ascending."""
+    values: Tensor
+    """(rows, columns) int64, -1 where the trace does not say."""
+
+    def rows(self, clients: Tensor, round: int) -> Tensor:
+        """The row for each client in this round, -1 where there is none."""
+        wanted = clients * self.period + round % self.period
+        row = torch.searchsorted(self.index, wanted).clamp(max=len(self.index) - 1)
+        return torch.where(self.index[row] == wanted, row, -1)
+
+    def latest_rows(self, clients: Tensor, round: int) -> Tensor:
+        """The last row for each client up to this round, -1 where there is none."""
+        wanted = clients * self.period + round % self.period
+        row = torch.searchsorted(self.index, wanted, right=True) - 1
+        known = self.index[row.clamp(min=0)]
+        is_own = torch.div(known, self.period, rounding_mode="floor") == clients
+        return torch.where((row >= 0) & is_own, row, -1)
+
+    def refuse_gaps(self, rows: Tensor, clients: Tensor, round: int, owner: Condition) -> None:
+        """Raise if a client has no row."""
+        if bool((rows < 0).any()):
+            client = int(clients[rows < 0][0])
+            place = f"round {round % self.period}"
+            raise FieldError(
+                f"The trace {self.file} says nothing about client {client} in {place}: add an entry, or say "
+                f"what a gap means with {type(owner).__name__}.missing."
+            )
+
+
+def timetable(path: str, column: str, *others: str) -> Timetable:
+    """The entries of a trace that have a value in `column`, with the `others` beside it."""
+    try:
+        status = Path(path).stat()
+    except OSError as error:
+        raise FieldError(f"The trace {path} cannot be read: {error.strerror}.") from error
+    # Time and size of the file are part of the name under which it is remembered.
+    return _timetable(path, status.st_mtime_ns, status.st_size, (column, *others))
+
+
+@lru_cache(maxsize=8)
+def _timetable(path: str, modified: int, size: int, columns: Sequence[str]) -> Timetable:
+    entries = read_trace(path)
+    period = max(entry.round for entry in entries) + 1
+    telling = [entry for entry in entries if getattr(entry, columns[0]) is not None]
+    if not telling:
+        raise FieldError(f"The trace {path} has no values of {columns[0]}.")
+    index = torch.tensor([entry.client * period + entry.round for entry in telling])
+    known = [[getattr(entry, name) for name in columns] for entry in telling]
+    values = torch.tensor([[-1 if value is None else value for value in row] for row in known])
+    order = torch.argsort(index)
+    return Timetable(Path(path), period, index[order], values[order])
+
+
+def _csv_rows(file: Path, text: str) -> Iterator[tuple[int, TraceEntry]]:
+    reader = csv.reader(text.splitlines(), strict=True)
+    header: list[str] = []
+    try:
+        for row in reader:
+            place = f"{file}, line {reader.line_num}"
+            if not header:
+                header = [name.strip() for name in row]
+                _check_columns(header, place)
+            elif len(row) != len(header) and row:
+                raise FieldError(f"{place}: it must have {len(header)} values, got {len(row)}.")
+            elif row:
+                yield reader.line_num, _entry(dict(zip(header, row, strict=True)), place, _whole_text)
+    except csv.Error as error:
+        raise FieldError(f"{file}, line {reader.line_num}: {error}.") from error
+
+
+def _json_rows(file: Path, text: str) -> Iterator[tuple[int, TraceEntry]]:
+    for line, written in enumerate(text.splitlines(), start=1):
+        place = f"{file}, line {line}"
+        if not written.strip():
+            continue
+        try:
+            row = json.loads(written)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise FieldError(f"{place}: it must be a JSON object.") from error
+        if not isinstance(row, dict):
+            raise FieldError(f"{place}: it must be a JSON object, got {written.strip()[:50]}.")
+        _check_columns(list(row), place)
+        yield line, _entry(row, place, _whole_number)
+
+
+def _check_columns(names: Sequence[str], place: str) -> None:
+    for name in names:
+        if name not in TraceEntry._fields:
+            raise FieldError(
+                f"{place}: {name!r} is not a column of a trace." + did_you_mean(name, TraceEntry._fields)
+            )
+        if names.count(name) > 1:
+            raise FieldError(f"{place}: the column {name!r} stands twice.")
+    for name in ("round", "client"):
+        if name not in names:
+            raise FieldError(f"{place}: the column {name!r} is missing.")
+
+
+def _entry(row: Mapping[str, object], place: str, whole: Callable[[object], int | None]) -> TraceEntry:
+    values: dict[str, int | None] = {}
+    for name, written in row.items():
+        if written is None or written == "":
+            values[name] = None
+            continue
+        value, most = whole(written), 1 if name == "arrives" else 2**31
+        is_wrong_truth = isinstance(written, bool) and name != "arrives"
+        if value is None or is_wrong_truth or not _LEAST[name] <= value <= most:
+            bounds = f"of at least {_LEAST[name]}" if name != "arrives" else "0 or 1"
+            raise FieldError(f"{place}: {name} must be a whole number {bounds}, got {written!r}.")
+        values[name] = value
+    round, client = values.get("round"), values.get("client")
+    if round is None or client is None:
+        raise FieldError(f"{place}: round and client must both be given.")
+    return TraceEntry(round, client, values.get("steps"), values.get("batch_size"), values.get("arrives"))
+
+
+def _whole_text(written: object) -> int | None:
+    text = str(written).strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _whole_number(written: object) -> int | None:
+    return int(written) if isinstance(written, int) else None
+
+
+def _require_suffix(what: str, file: Path) -> None:
+    if file.suffix not in SUFFIXES:
+        raise FieldError(f"{what} must be a file that ends in {' or '.join(SUFFIXES)}, got {file}.")

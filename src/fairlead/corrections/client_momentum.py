@@ -1,0 +1,78 @@
+"""Momentum that the server gives to its clients: FedCM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fairlead.corrections.base import Aftermath, Correction, Extent, LocalOutcome
+from fairlead.errors import require_number
+from fairlead.records import ClientUpdates, Vectors
+
+
+@dataclass(frozen=True)
+class ClientMomentum(Correction):
+    """Mixes every local gradient with the cohort's mean gradient of the last round (FedCM, Xu et al. 2021).
+
+        g ← α g + (1 − α) Δ
+        Δ⁺ = Σ_R p̂_i (x − y_i)/(ητ_i)
+
+    Symbols: α `alpha`, Δ `shared["momentum"]`, p̂_i the importance normalised over arrivals, τ_i the steps of
+    client i: for any linear solver ‖a_i‖₁ of the solver without this correction.
+
+    Reduces to no correction for α = 1.
+
+    Differs from the paper, which writes one common K for all τ_i and prints x − η_gΔ⁺, so that its server
+    step carries the factor ηK; here the server adds Σ p̂_i(y_i − x). With unequal work and the own τ_i the
+    limit is that of weights α·(‖a‖-weighted) + (1 − α)·ω: the bias of FedAvg shrinks by α and stays. A
+    common K in Δ⁺ would leave it as it is.
+    """
+
+    alpha: float = 0.1
+
+    references = ("xu2021fedcm",)
+    exemptions: ClassVar[Mapping[str, str]] = {
+        "neutral": "it scales the gradient by α even before there is a momentum"
+    }
+    memory_extent: ClassVar[Mapping[str, Extent]] = {}
+    shared_names: ClassVar[tuple[str, ...]] = ("momentum",)
+    needs_effective_steps: ClassVar[bool] = True
+    restores_weights: ClassVar[bool] = False
+    hides_weights: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require_number(self, "alpha", above=0, at_most=1)
+
+    @property
+    def needs_anchor_gradient(self) -> bool:
+        return False
+
+    def initial_shared(self, params: Tensor) -> Vectors:
+        return {"momentum": torch.zeros_like(params)}
+
+    def begin(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
+        return anchor
+
+    def correct(
+        self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors
+    ) -> Tensor:
+        return self.alpha * gradient + (1 - self.alpha) * shared["momentum"]
+
+    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
+        return Aftermath(outcome.delta, {}, {})
+
+    def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
+        assert updates.effective_steps is not None
+        if updates.lr == 0:
+            return shared
+        # The probe sees raw gradients through the factor α: without it the work is 1/α times as much.
+        work = updates.lr * updates.effective_steps / self.alpha
+        coefficients = updates.importance / (updates.importance.sum() * work)
+        return {"momentum": -coefficients.to(updates.delta) @ updates.delta}
+
+    def adopt(self, memory: Vectors, params: Tensor) -> Vectors:
+        return {}

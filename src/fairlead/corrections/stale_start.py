@@ -1,0 +1,83 @@
+"""Local work on the model of a client's last visit, echoed for the rounds it missed: FedAWE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fairlead.corrections.base import Aftermath, Correction, Extent, LocalOutcome
+from fairlead.errors import require_number
+from fairlead.records import ClientUpdates, Vectors
+
+
+@dataclass(frozen=True)
+class StaleStart(Correction):
+    """Clients go on from their own last model and make up for missed rounds (FedAWE, Xiang et al. 2024).
+
+        y_i from x_i by local work
+        x_i† = x_i + γ (t − t_i)(y_i − x_i),   upload x_i† − x
+        x_i ← x⁺,  t_i ← t                      once the new global parameters x⁺ are known
+
+    Symbols: t the round, t_i the last round in which client i arrived (−1 at first), γ `echo` (the paper's
+    η_g), x_i `memory["own_model"]`, t_i + 1 `memory["adopted_at"]`, x the anchor, x⁰ `shared["first_model"]`,
+    from which a client that never arrived starts. The mean of the uploads makes x⁺ = Σ_R p̂_i x_i†, so the
+    aggregator must be `WeightedMean` and the server's learning rate 1.
+
+    A client that arrives with rate 1 − q_i waits 1/(1 − q_i) rounds on average, so echoing gives all
+    clients the same share of steps without knowing q: unequal links move the limit only by O(η). Unequal
+    work moves it as it moves FedAvg's.
+
+    Reduces to no correction for γ = 1 when every client arrives in every round.
+
+    Differs from the paper: weights p̂_i where it has a plain mean, the same for uniform ω; the initial model
+    is broadcast in every round instead of being kept by clients that have not arrived yet.
+    """
+
+    echo: float = 1.0
+
+    references = ("xiang2024fedawe",)
+    memory_extent: ClassVar[dict[str, Extent]] = {"own_model": "vector", "adopted_at": "scalar"}
+    shared_names: ClassVar[tuple[str, ...]] = ("first_model",)
+    needs_effective_steps: ClassVar[bool] = False
+    needs_aggregator: ClassVar[str | None] = "WeightedMean"
+    starts_elsewhere: ClassVar[bool] = True
+    restores_weights: ClassVar[bool] = False
+    hides_weights: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require_number(self, "echo", above=0)
+
+    @property
+    def needs_anchor_gradient(self) -> bool:
+        return False
+
+    def initial_shared(self, params: Tensor) -> Vectors:
+        return {"first_model": params}
+
+    def begin(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
+        return torch.where(memory["adopted_at"] > 0, memory["own_model"], shared["first_model"])
+
+    def correct(
+        self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors
+    ) -> Tensor:
+        return gradient
+
+    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
+        start = self.begin(outcome.anchor, memory, shared)
+        now = outcome.round + 1
+        missed = now - memory["adopted_at"]
+        echoed = start + self.echo * missed * (outcome.anchor + outcome.delta - start)
+        adopted_at = torch.full_like(memory["adopted_at"], now)
+        return Aftermath(echoed - outcome.anchor, {"own_model": start, "adopted_at": adopted_at}, {})
+
+    def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
+        return shared
+
+    def adopt(self, memory: Vectors, params: Tensor) -> Vectors:
+        return {
+            "own_model": params.expand_as(memory["own_model"]),
+            "adopted_at": memory["adopted_at"],
+        }

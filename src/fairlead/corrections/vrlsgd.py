@@ -1,0 +1,69 @@
+"""The drift elimination of VRL-SGD."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fairlead.corrections.base import Aftermath, Correction, Extent, LocalOutcome
+from fairlead.records import ClientUpdates, Vectors
+
+
+@dataclass(frozen=True)
+class VRLSGD(Correction):
+    """Subtracts each client's own deviation from the average model (Liang et al. 2019).
+
+        g ← g − Δ_i
+        Δ_i ← Δ_i + (x⁺ − y_i)/(η‖a_i‖₁)        once the new global parameters x⁺ are known
+
+    Symbols: Δ_i `memory["drift"]`, 1/(η‖a_i‖₁) `memory["pace"]`, y_i the local parameters. Nothing is
+    broadcast or uploaded beside the model.
+
+    For constant work Σ_i ‖a_i‖₁Δ_i = 0 in every round, so the limit solves Σ_i ‖a_i‖₁∇F_i = 0 exactly for any
+    η: equal work removes client drift, unequal work moves the limit to the point that FedAvg only reaches
+    as η → 0. When the work changes from round to round the sum is lost. A step then feeds the next one with
+    the factor Σ ω_i‖a_i(t+1)‖₁/‖a_i(t)‖₁, above 1 on average: where the curvature met in a round outweighs
+    the excess the model comes to rest at a point that depends on the start, otherwise it diverges.
+
+    Reduces to the printed method for plain SGD, where ‖a_i‖₁ = τ_i, with full participation and uniform
+    weights. The paper has no other case; elsewhere the same formulas hold. With weights ω the invariant is
+    Σ ω_i‖a_i‖₁Δ_i = 0. A client that is absent or lost keeps its Δ_i, and the sum survives as long as those
+    that arrive are averaged in proportion to ω; sampling with replacement breaks it.
+    """
+
+    references = ("liang2019vrlsgd",)
+    memory_extent: ClassVar[dict[str, Extent]] = {"drift": "vector", "pace": "scalar"}
+    shared_names: ClassVar[tuple[str, ...]] = ()
+    needs_effective_steps: ClassVar[bool] = True
+    restores_weights: ClassVar[bool] = False
+
+    @property
+    def needs_anchor_gradient(self) -> bool:
+        return False
+
+    def initial_shared(self, params: Tensor) -> Vectors:
+        return {}
+
+    def begin(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
+        return anchor
+
+    def correct(
+        self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors
+    ) -> Tensor:
+        return gradient - memory["drift"]
+
+    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
+        assert outcome.effective_steps is not None
+        # A client with a learning rate of 0 has gone nowhere: nothing is learnt of its drift.
+        pace = (1 / outcome.lr if outcome.lr else 0.0) / outcome.effective_steps
+        local = outcome.anchor + outcome.delta
+        # x⁺ is not known yet: its share of the new Δ_i is added by `adopt`.
+        return Aftermath(outcome.delta, {"drift": memory["drift"] - pace * local, "pace": pace}, {})
+
+    def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
+        return {}
+
+    def adopt(self, memory: Vectors, params: Tensor) -> Vectors:
+        return {"drift": memory["drift"] + memory["pace"] * params, "pace": memory["pace"]}

@@ -1,0 +1,117 @@
+"""A look at a federation before training: who has what, does how much, and gets through how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fairlead.errors import FieldError
+from fairlead.local_solver import LocalSolver
+from fairlead.randomness import Key
+from fairlead.worlds.simulated import SimulatedWorld
+
+_BARS_AT_MOST = 200
+"""Clients above which bars become too thin to draw one by one."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClientOverview:
+    """Facts of every client, averaged over the rounds looked at; None where the world cannot know."""
+
+    weights: Tensor
+    """ω, (N,)."""
+    sizes: Tensor
+    """Examples held, (N,)."""
+    label_counts: Tensor | None
+    """(N, classes); None where targets are not single classes."""
+    effective_steps: Tensor | None
+    """Mean ‖a‖₁ of a round, (N,)."""
+    arrival: Tensor | None
+    """Mean probability that an update arrives, (N,)."""
+    rounds: int
+
+    @property
+    def pull(self) -> Tensor | None:
+        """Ω_i/ω_i of plain averaging, Ω ∝ ω(1 − q)‖a‖₁ (004 §3): how much too strongly a client counts."""
+        if self.effective_steps is None or self.arrival is None:
+            return None
+        strength = self.effective_steps * self.arrival
+        return strength / (self.weights @ strength)
+
+
+def overview(world: SimulatedWorld, solver: LocalSolver, key: Key, rounds: int = 20) -> ClientOverview:
+    """What the given rounds would ask of the clients, without training anybody."""
+    if rounds < 1:
+        raise FieldError(f"overview needs rounds of at least 1, got {rounds}.")
+    work: list[Tensor | None] = []
+    arrival: list[Tensor | None] = []
+    for round in range(rounds):
+        conditions = world.conditions(round, solver, key)
+        work.append(conditions.effective_steps)
+        arrival.append(conditions.arrival)
+    return ClientOverview(
+        weights=world.population.weights,
+        sizes=world.clients.sizes,
+        label_counts=_label_counts(world),
+        effective_steps=_mean(work),
+        arrival=_mean(arrival),
+        rounds=rounds,
+    )
+
+
+def plot_overview(clients: ClientOverview, path: Path) -> None:
+    """Bubbles of labels by client as the papers draw them, with sizes, work and arrival rates beside them.
+
+    Needs matplotlib: `pip install 'fairlead[plots]'`. The ending of `path` decides the format.
+    """
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
+    except ImportError as error:
+        raise FieldError("Plots need matplotlib: pip install 'fairlead[plots]'.") from error
+    bars = {"examples": clients.sizes, "work": clients.effective_steps, "arrival": clients.arrival}
+    known = {name: values for name, values in bars.items() if values is not None}
+    wide = clients.label_counts is not None
+    ratios = ([3.0] if wide else []) + [1.0] * len(known)
+    height = min(3.0 + 0.14 * len(clients.sizes), 40.0)
+    figure = Figure(figsize=(2.0 + 1.9 * sum(ratios), height), layout="constrained")
+    axes = list(figure.subplots(1, len(ratios), sharey=True, width_ratios=ratios, squeeze=False)[0])
+    ids = range(len(clients.sizes))
+    if clients.label_counts is not None:
+        bubbles = axes.pop(0)
+        owner, label = clients.label_counts.nonzero(as_tuple=True)
+        counts = clients.label_counts[owner, label].to(torch.float64)
+        bubbles.scatter(label.tolist(), owner.tolist(), s=(120 * counts / counts.max()).tolist(), alpha=0.7)
+        bubbles.set(xlabel="label")
+        bubbles.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axis, (name, values) in zip(axes, known.items(), strict=True):
+        if len(ids) <= _BARS_AT_MOST:
+            axis.barh(ids, values.tolist())
+        else:
+            axis.fill_betweenx(ids, values.tolist(), step="mid")
+        axis.set(xlabel=name)
+    for axis in figure.axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].set(ylabel="client", ylim=(len(ids) - 0.5, -0.5))
+    figure.axes[0].yaxis.set_major_locator(MaxNLocator(integer=True))
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise FieldError(f"The plot cannot be written to {path}: {error}.") from error
+
+
+def _label_counts(world: SimulatedWorld) -> Tensor | None:
+    targets = world.clients.targets.cpu()
+    if targets.is_floating_point() or targets.ndim > 1 or not len(targets):
+        return None
+    classes, num_clients = int(targets.max()) + 1, world.population.num_clients
+    owner = torch.repeat_interleave(torch.arange(num_clients), world.clients.sizes)
+    return torch.bincount(owner * classes + targets, minlength=num_clients * classes).view(-1, classes)
+
+
+def _mean(values: list[Tensor | None]) -> Tensor | None:
+    known = [value for value in values if value is not None]
+    return torch.stack(known).mean(0) if len(known) == len(values) else None

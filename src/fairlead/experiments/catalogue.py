@@ -1,0 +1,121 @@
+"""What fairlead has: parts by kind, presets, published settings, and the papers behind them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from fairlead.aggregators import Aggregator
+from fairlead.augmentation import Augmentation
+from fairlead.clients import ClientSource, FeatureSkew, Partitioner, Tokenizer
+from fairlead.component import Component, is_part, parts_of, summary
+from fairlead.conditions import DeviceModel, LinkModel, WorkModel
+from fairlead.corrections import Correction
+from fairlead.errors import FieldError, did_you_mean
+from fairlead.experiments.signatures import Parameter, argument_parameters, part_parameters
+from fairlead.models import Model
+from fairlead.optimizers import Optimizer, Schedule
+from fairlead.presets import METHODS
+from fairlead.references import REFERENCES, Reference, reference
+from fairlead.samplers import Sampler
+from fairlead.settings import SETTINGS
+from fairlead.transforms import DirectionTransform
+
+ROLES: dict[str, tuple[type[Component], ...]] = {
+    "samplers": (Sampler,),
+    "optimizers": (Optimizer,),
+    "corrections": (Correction,),
+    "aggregators": (Aggregator,),
+    "transforms": (DirectionTransform,),
+    "clients": (ClientSource,),
+    "partitioners": (Partitioner,),
+    "skews": (FeatureSkew,),
+    "tokenizers": (Tokenizer,),
+    "augmentations": (Augmentation,),
+    "work": (WorkModel,),
+    "links": (LinkModel,),
+    "devices": (DeviceModel,),
+    "models": (Model,),
+    "schedules": (Schedule,),
+    "tables": tuple(cls for cls in Component.__subclasses__() if is_part(cls)),
+}
+"""Kinds of parts, by the name under which they are listed; of each of the "tables" there is only one."""
+
+KINDS = (*ROLES, "presets", "settings")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A part, a preset or a published setting."""
+
+    kind: str
+    name: str
+    summary: str
+    """The first sentence of its docstring."""
+    text: str
+    """All of it."""
+    parameters: tuple[Parameter, ...]
+    references: tuple[Reference, ...]
+
+
+def entries(kind: str) -> list[Entry]:
+    """Everything of a kind."""
+    if kind == "presets":
+        return [
+            _entry(kind, method.name, method.build, argument_parameters(method.build), method.references)
+            for method in METHODS.values()
+        ]
+    if kind == "settings":
+        return [
+            _entry(kind, setting.name, setting.build, argument_parameters(setting.build), setting.references)
+            for setting in SETTINGS.values()
+        ]
+    if kind not in ROLES:
+        raise FieldError(f"{kind!r} is not a kind of parts." + did_you_mean(kind, [*KINDS, "methods"]))
+    return [
+        _entry(kind, cls.__name__, cls, part_parameters(cls), cls.references)
+        for role in ROLES[kind]
+        for cls in parts_of(role).values()
+    ]
+
+
+def entry(name: str) -> Entry:
+    """The part, preset or setting of the given name."""
+    for found in _all_entries():
+        if found.name == name:
+            return found
+    known = [found.name for found in _all_entries()]
+    raise FieldError(f"{name!r} is not a part, a preset or a setting." + _nearest(name, known))
+
+
+def citations(name: str) -> list[Reference]:
+    """The papers behind a part, a preset or a setting, or the one with the given key."""
+    if name in REFERENCES:
+        return [reference(name)]
+    known = {found.name: found for found in _all_entries()}
+    if name not in known:
+        raise FieldError(
+            f"{name!r} is not a part, a preset, a setting or the key of a paper."
+            + _nearest(name, [*known, *REFERENCES])
+        )
+    if not known[name].references:
+        raise FieldError(f"{name} has no paper to cite.")
+    return list(known[name].references)
+
+
+def _all_entries() -> Iterator[Entry]:
+    return (found for kind in KINDS for found in entries(kind))
+
+
+def _entry(
+    kind: str, name: str, documented: object, parameters: Iterable[Parameter], keys: Iterable[str]
+) -> Entry:
+    text = inspect.getdoc(documented) or ""
+    return Entry(kind, name, summary(documented), text, tuple(parameters), tuple(map(reference, keys)))
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """The nearest name if there is one; all names would fill the screen."""
+    suggestion = did_you_mean(name, known)
+    return suggestion if suggestion.startswith(" Did you") else " `fairlead list` shows what there is."

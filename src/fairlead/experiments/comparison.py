@@ -1,0 +1,124 @@
+"""Several algorithms under the same conditions, and which objective each of them really optimised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fairlead.algorithm import Algorithm
+from fairlead.diagnostics.consistency import ConsistencyReport, measured_consistency
+from fairlead.experiments.experiment import Experiment
+from fairlead.federation import Federation
+from fairlead.records import Evaluation, RoundRecord
+
+_NEARLY = 0.1
+"""Share of misplaced weight up to which a method is said to be nearly right."""
+_STRETCHES = 10
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedMethod:
+    """One algorithm of a comparison, after its last round."""
+
+    name: str
+    federation: Federation
+    evaluation: Evaluation
+    """Of the final model, with figures per client."""
+    consistency: ConsistencyReport
+    chance: float
+    """Share of the weight that chance alone would misplace in as many rounds; see `chance_level`."""
+
+    @property
+    def objective(self) -> float:
+        """Σ ω_i F_i of the final model: the loss that was asked for, over all clients' own data."""
+        assert self.evaluation.client_loss is not None
+        weights = self.consistency.intended
+        losses = torch.tensor(self.evaluation.client_loss, dtype=weights.dtype)
+        heard = weights > 0
+        return float(weights[heard] @ losses[heard])
+
+    def verdict(self) -> str:
+        """One sentence on the objective that the method really optimised."""
+        surrogate, misplaced = self.consistency.surrogate, self.consistency.total_variation
+        if surrogate is None or misplaced is None:
+            return f"{self.name} has no weights that could be measured, so its objective is not known."
+        if misplaced < 1e-6:
+            return f"{self.name} optimised the objective that was asked for."
+        if misplaced < 2 * self.chance:
+            return (
+                f"{self.name} optimised the objective that was asked for, as far as "
+                f"{self.consistency.rounds} rounds can tell: {misplaced:.0%} of the weight strayed by chance."
+            )
+        if misplaced < _NEARLY:
+            return (
+                f"{self.name} optimised nearly the objective that was asked for: {misplaced:.0%} of the "
+                "weight went to the wrong clients."
+            )
+        intended = self.consistency.intended
+        favoured = surrogate > intended
+        return (
+            f"{self.name} optimised another objective: {int(favoured.sum())} of {len(intended)} clients got "
+            f"{float(surrogate[favoured].sum()):.0%} of the weight instead of "
+            f"{float(intended[favoured].sum()):.0%}."
+        )
+
+
+def compare(
+    experiment: Experiment,
+    algorithms: Mapping[str, Algorithm],
+    *,
+    on_round: Callable[[str, RoundRecord], None] | None = None,
+) -> list[ComparedMethod]:
+    """Run each algorithm in the place of the experiment's own, one after another.
+
+    All share the seed, and so the data, the initial model, the batches, the work and the links: what
+    differs between them is the method. `on_round` is called with the name and the record of each round.
+
+    >>> import fairlead as fl
+    >>> quadratics = fl.Quadratics(linear=((0.0,), (4.0,)), start=0.0)
+    >>> fedavg, fednova = fl.presets.fedavg(lr=0.01, steps=1), fl.presets.fednova(lr=0.01, steps=1)
+    >>> experiment = Experiment(quadratics, fedavg, rounds=300, work=fl.FixedSteps((1, 9)))
+    >>> for method in compare(experiment, {"FedAvg": fedavg, "FedNova": fednova}):
+    ...     print(method.verdict())
+    FedAvg optimised another objective: 1 of 2 clients got 90% of the weight instead of 50%.
+    FedNova optimised the objective that was asked for.
+    """
+    compared = []
+    for name, algorithm in algorithms.items():
+        federation = replace(experiment, algorithm=algorithm).build()
+        for record in federation.train(experiment.rounds, evaluate_every=experiment.evaluate_every):
+            if on_round:
+                on_round(name, record)
+        consistency = federation.consistency()
+        compared.append(
+            ComparedMethod(
+                name,
+                federation,
+                federation.evaluate(per_client=True),
+                consistency,
+                chance_level(federation.records, consistency.intended),
+            )
+        )
+    return compared
+
+
+def chance_level(records: Sequence[RoundRecord], weights: Tensor) -> float:
+    """Share of the weight that lost updates and draws would misplace by chance if Ω were ω on average.
+
+        ½ Σ_i E|N(0, s_i²)| = Σ_i s_i/√(2π)
+
+    Symbols: s_i the standard error of client i's measured weight, from its spread over ten equal
+    stretches of the run.
+    """
+    length = max(len(records) // _STRETCHES, 1)
+    stretches = [records[start : start + length] for start in range(0, len(records), length)]
+    measured = [measured_consistency(stretch, weights).surrogate for stretch in stretches]
+    heard = [surrogate for surrogate in measured if surrogate is not None]
+    if len(heard) < 2:
+        return 0.0
+    errors = torch.stack(heard).std(0) / math.sqrt(len(heard))
+    return float(errors.sum() / math.sqrt(2 * math.pi))

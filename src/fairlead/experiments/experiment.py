@@ -1,0 +1,107 @@
+"""`Experiment`: everything that determines a run, in one value."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from fairlead.algorithm import Algorithm
+from fairlead.clients.source import ClientSource
+from fairlead.component import Component, freeze_lists
+from fairlead.conditions.devices import DeviceModel
+from fairlead.conditions.link import LinkModel, PerfectLink
+from fairlead.conditions.work import EqualWork, WorkModel
+from fairlead.errors import field_error, require_choice, require_integer
+from fairlead.federation import Federation
+from fairlead.randomness import Key
+from fairlead.task import Task
+from fairlead.worlds.engines.choice import EngineName
+from fairlead.worlds.simulated import SimulatedWorld
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
+
+
+@dataclass(frozen=True)
+class Experiment(Component):
+    """An algorithm, the clients and conditions that it meets, and for how long.
+
+    Fields: where the `clients` get their data; the `algorithm`; `rounds` to run; the `task`, the usual
+    one of the data unless given; `work` and `link`, how unequal clients are; `devices`, how fast they are,
+    for a virtual clock; the objective `weights` ω, "examples" (n_i/n), "uniform" or one number per client,
+    where None takes those that the client source defines and "examples" if it defines none; the `seed` of
+    everything that is drawn; the model is evaluated after every `evaluate_every`-th round and after the last
+    (0: never), `per_client` too if asked; `engine`, `lanes`, `device` and `dtype` as in `SimulatedWorld`.
+
+    Two experiments that differ in `algorithm` alone meet the same data, initial model, batches, work and
+    links.
+
+    >>> import fairlead as fl
+    >>> experiment = Experiment(fl.Digits(num_clients=5), fl.presets.fedavg(lr=0.1), rounds=2)
+    >>> [record.round for record in experiment.build().train(experiment.rounds)]
+    [0, 1]
+    """
+
+    clients: ClientSource
+    algorithm: Algorithm
+    rounds: int
+    task: Task | None = None
+    work: WorkModel = EqualWork()
+    link: LinkModel = PerfectLink()
+    devices: DeviceModel | None = None
+    weights: Literal["examples", "uniform"] | tuple[float, ...] | None = None
+    seed: int = 0
+    evaluate_every: int = 10
+    per_client: bool = False
+    engine: EngineName = "auto"
+    lanes: int = 16
+    device: str = "cpu"
+    dtype: Literal["float32", "float64"] = "float32"
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        require_integer(self, "rounds", at_least=1)
+        require_integer(self, "seed", at_least=0)
+        require_integer(self, "evaluate_every", at_least=0)
+        require_integer(self, "lanes", at_least=1)
+        require_choice(self, "engine", ("auto", "loop", "batched"))
+        require_choice(self, "dtype", _DTYPES)
+        if isinstance(self.weights, str):
+            require_choice(self, "weights", ("examples", "uniform"))
+        if not _DEVICE.fullmatch(self.device):
+            raise field_error(self, "device", "'cpu', 'cuda' or 'cuda:<number>'", self.device)
+
+    def build(self) -> Federation:
+        """A fresh federation, before its first round."""
+        self._require_device()
+        data = self.clients.load(Key.from_seed(self.seed).fold("data"))
+        weights = self.weights
+        if weights is None:
+            weights = "examples" if data.weights is None else tuple(data.weights.tolist())
+        world = SimulatedWorld(
+            self.task or self.clients.default_task(),
+            data.train,
+            work=self.work,
+            link=self.link,
+            devices=self.devices,
+            weights=weights,
+            test=data.test,
+            engine=self.engine,
+            lanes=self.lanes,
+            device=self.device,
+            dtype=_DTYPES[self.dtype],
+        )
+        return Federation(self.algorithm, world, self.seed)
+
+    def _require_device(self) -> None:
+        device = torch.device(self.device)
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            raise field_error(
+                self,
+                "device",
+                f"a device of this machine, which has {torch.cuda.device_count()} CUDA devices",
+                self.device,
+            )

@@ -1,0 +1,79 @@
+"""Where a run's numbers come from: versions, machine, engine and times."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy
+import torch
+
+from fairlead import __version__
+from fairlead.federation import Federation
+from fairlead.worlds.simulated import SimulatedWorld
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """One start of a run: a run that was resumed has several."""
+
+    fairlead: str
+    python: str
+    torch: str
+    numpy: str
+    platform: str
+    device: str
+    engine: str
+    engine_reason: str
+    seed: int
+    git_commit: str | None
+    """Of the working directory, with "-dirty" if files differ from it."""
+    first_round: int
+    started: str
+    """UTC, ISO 8601, like `ended`."""
+    ended: str | None = None
+    next_round: int | None = None
+    """The round from which another start would go on."""
+    outcome: str = "running"
+    """"running", "finished", "interrupted" or "failed: " with the error."""
+
+
+def provenance_of(federation: Federation) -> Provenance:
+    """The facts of a start that is just being made."""
+    world = federation.world
+    assert isinstance(world, SimulatedWorld)
+    return Provenance(
+        fairlead=__version__,
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+        numpy=numpy.__version__,
+        platform=platform.platform(),
+        device=device_name(world.device),
+        engine=type(world.engine).__name__,
+        engine_reason=world.engine_reason,
+        seed=federation.seed,
+        git_commit=git_commit(),
+        first_round=federation.state.round,
+        started=now(),
+    )
+
+
+def device_name(device: torch.device) -> str:
+    """A device with its model where it has one, such as "cuda:0 (NVIDIA H200)"."""
+    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def git_commit() -> str | None:
+    """The commit checked out in the working directory, or None outside a repository."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None

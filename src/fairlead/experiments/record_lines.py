@@ -1,0 +1,77 @@
+"""Round records as lines of strict JSON, and back without loss.
+
+Finite numbers are written so that they read back to the same bits. JSON has no infinity and no NaN:
+they are written as the strings "inf", "-inf" and "nan"; null always means that there is no value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import typing
+from collections.abc import Mapping
+from typing import Any, get_args, get_origin
+
+from fairlead.errors import FieldError
+from fairlead.plain_data import alternatives
+from fairlead.records import RoundRecord
+
+_NON_FINITE = ("inf", "-inf", "nan")
+
+
+def record_to_line(record: RoundRecord) -> str:
+    """One line of JSON, without the line break."""
+    return json.dumps(strict(dataclasses.asdict(record)), allow_nan=False, separators=(",", ":"))
+
+
+def record_from_line(line: str) -> RoundRecord:
+    """The record that `record_to_line` wrote."""
+    try:
+        record = _decode(RoundRecord, json.loads(line))
+    except (ValueError, TypeError) as error:
+        raise FieldError(f"This is not the record of a round: {line[:80]!r}.") from error
+    assert isinstance(record, RoundRecord)
+    return record
+
+
+def strict(value: Any) -> Any:
+    """The same plain data with infinities and NaN as strings, so that any JSON reader takes them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(item) for item in value]
+    return value
+
+
+def _decode(declared: Any, value: Any) -> Any:
+    """A value of a record's field; the declared types say what JSON cannot."""
+    options = alternatives(declared)
+    if type(None) in options:
+        if value is None:
+            return None
+        (declared,) = (option for option in options if option is not type(None))
+    if dataclasses.is_dataclass(declared):
+        hints = typing.get_type_hints(declared)
+        fields = {name: _decode(hints[name], item) for name, item in _table(value).items() if name in hints}
+        return typing.cast("Any", declared)(**fields)
+    if get_origin(declared) is tuple:
+        if not isinstance(value, list):
+            raise TypeError(value)
+        return tuple(_decode(get_args(declared)[0], item) for item in value)
+    if get_origin(declared) is Mapping:
+        of_key, of_item = get_args(declared)
+        return {of_key(key): _decode(of_item, item) for key, item in _table(value).items()}
+    if declared is float and isinstance(value, str) and value in _NON_FINITE:
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, int if declared is int else int | float):
+        raise TypeError(value)
+    return declared(value)
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(value)
+    return value

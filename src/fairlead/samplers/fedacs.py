@@ -1,0 +1,164 @@
+"""Heterogeneity-aware client sampling: FedACS, with known and with estimated conditions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fairlead.client_table import PartState, tensor_in
+from fairlead.errors import ClashError, FieldError, field_error, require_integer, require_number
+from fairlead.randomness import Key
+from fairlead.records import ClientUpdates, Cohort, Conditions, Population
+from fairlead.samplers.base import MemorylessSampler, Sampler
+from fairlead.samplers.weighted import draw_with_replacement
+
+
+@dataclass(frozen=True)
+class FedACS(MemorylessSampler):
+    """Asks clients the more often the less of their work gets through (004 (15)).
+
+        p_i ∝ ω_i/[(1 − q_i)‖a_i‖₁],   importance_i = c_i/K
+
+    Symbols: K `cohort_size` independent draws, c_i how often client i was drawn, 1 − q_i
+    `Conditions.arrival`, ‖a_i‖₁ `Conditions.effective_steps`, both of the round that is about to start and
+    therefore free to vary. Averaged anonymously, by `WeightedMean(over="asked")`, the mean coefficient of
+    Δ_i is ∝ ω_i/‖a_i‖₁, so that the run minimises Σ ω_i F_i up to O(η), whatever links and work are.
+
+    Reduces to `WeightedWithReplacement` when (1 − q_i)‖a_i‖₁ is the same for all (004 (13)).
+
+    Differs from the paper: (14a) is read without the ω inside its sum, as (15) requires. A client of
+    positive weight that can never arrive is refused. `WeightedMean(over="received")` divides by a random
+    number instead of K and is consistent only for large cohorts.
+    """
+
+    cohort_size: int
+
+    references = ("weng2025fedacs",)
+    exemptions = {"unbiased": "it asks for ω/((1 − q)‖a‖₁), so that what arrives is unbiased"}
+    needs_effective_steps: ClassVar[bool] = True
+    needs_arrival: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require_integer(self, "cohort_size", at_least=1)
+
+    def check(self, population: Population) -> None:
+        pass
+
+    def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
+        weights, arrival, work = conditions.weights, conditions.arrival, conditions.effective_steps
+        if arrival is None or work is None:
+            raise ClashError(
+                "FedACS plans with the arrival rate and the work of every client, and this world does not "
+                "know them: use FedACSEstimated, which learns them from what arrives."
+            )
+        hopeless = ((weights > 0) & (arrival * work <= 0)).nonzero().flatten().tolist()
+        if hopeless:
+            raise FieldError(
+                f"FedACS needs an arrival rate above 0 and some work of every client of positive weight, got "
+                f"0 for clients {hopeless[:10]} in round {conditions.round}: give them weight 0."
+            )
+        return draw_with_replacement(_probabilities(weights, arrival * work), self.cohort_size, key)
+
+
+@dataclass(frozen=True)
+class FedACSEstimated(Sampler):
+    """FedACS for a server that is not told arrival rates and work, but learns them from its own rounds.
+
+        p_i ∝ ω_i/[max(r̂_i, floor)·ŵ_i],   r̂_i = A_i/(A_i + L_i),   importance_i = c_i/K
+        asked:    A_i ← (1 − ρ)A_i + [arrived],   L_i ← (1 − ρ)L_i + [lost]
+        arrived:  ŵ_i ← (1 − ν)ŵ_i + ν‖a_i‖₁      (the first report as it is)
+
+    Symbols: K `cohort_size`; A_i and L_i start at `prior_arrived` and `prior_lost`; ρ `forget`; ν
+    `work_rate`; floor `min_arrival`. A client drawn twice in a round tells once. ρ = 0 is the posterior
+    mean of a Beta prior, right for links that stay as they are; ρ > 0 forgets with a memory of 1/ρ
+    questions, an exponential moving average, and follows links that drift. ν = 1 takes the last
+    report; ν < 1 averages work that is random. With `planned_work` the world's plan of ‖a_i‖₁ replaces the
+    reports where the world has one.
+
+    Optimism for the unseen: a client that never arrived counts with the least work that anyone ever
+    reported (1 if nobody did), and one never asked with the prior's arrival rate, 1/2 by default. Both raise
+    its p_i against clients that are known to do more or to get through better, until it has told. Since
+    r̂_i ≤ 1 and work is bounded, every p_i stays above 0 and nobody is forgotten.
+
+    Reduces to `FedACS` as the estimates converge.
+
+    Differs from the paper, which assumes both known. Sampling corrects a client only once it is known, so
+    rounds × K must be large against N. 1/r̂_i and 1/ŵ_i are too large on average by the relative variance
+    of the estimate: about (ρ/2)·q_i/(1 − q_i) for ρ > 0, and Var‖a_i‖₁/E²‖a_i‖₁ for random work with ν = 1.
+    The floor keeps a dead client from drawing the whole cohort; one whose true arrival rate is below it
+    is asked too rarely. The server must see who arrived, though not who sent which update.
+    """
+
+    cohort_size: int
+    prior_arrived: float = 1.0
+    prior_lost: float = 1.0
+    forget: float = 0.0
+    work_rate: float = 1.0
+    planned_work: bool = False
+    min_arrival: float = 0.05
+
+    references = ("weng2025fedacs",)
+    exemptions = {"unbiased": "it asks for ω/((1 − q)‖a‖₁), so that what arrives is unbiased"}
+    needs_effective_steps: ClassVar[bool] = True
+    needs_arrival: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_integer(self, "cohort_size", at_least=1)
+        require_number(self, "prior_arrived", above=0)
+        require_number(self, "prior_lost", at_least=0)
+        require_number(self, "forget", at_least=0, below=1)
+        require_number(self, "work_rate", above=0, at_most=1)
+        require_number(self, "min_arrival", above=0, at_most=1)
+
+    def init(self, population: Population) -> PartState:
+        nothing = torch.zeros(population.num_clients, dtype=torch.float64)
+        return {
+            "arrived": nothing + self.prior_arrived,
+            "lost": nothing + self.prior_lost,
+            "work": nothing,
+        }
+
+    def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
+        work = conditions.effective_steps if self.planned_work else None
+        if work is None:
+            work = _filled(tensor_in(state, "work"))
+        useful = self.estimated_arrival(state) * work
+        return draw_with_replacement(_probabilities(conditions.weights, useful), self.cohort_size, key)
+
+    def estimated_arrival(self, state: PartState) -> Tensor:
+        """max(r̂_i, floor) of every client, (N,)."""
+        arrived, lost = tensor_in(state, "arrived"), tensor_in(state, "lost")
+        return (arrived / (arrived + lost)).clamp(min=self.min_arrival)
+
+    def observe(
+        self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates
+    ) -> PartState:
+        if updates.effective_steps is None:
+            raise field_error(self, "effective_steps", "known for every update", None)
+        came = torch.isin(cohort.clients, updates.clients).to(torch.float64)
+        work, clients = tensor_in(state, "work"), updates.clients
+        reported, old = updates.effective_steps, work[clients]
+        averaged = (1 - self.work_rate) * old + self.work_rate * reported
+        return {
+            "arrived": self._counted(tensor_in(state, "arrived"), cohort.clients, came),
+            "lost": self._counted(tensor_in(state, "lost"), cohort.clients, 1 - came),
+            "work": work.index_put((clients,), torch.where(old > 0, averaged, reported)),
+        }
+
+    def _counted(self, counts: Tensor, asked: Tensor, events: Tensor) -> Tensor:
+        return counts.index_put((asked,), (1 - self.forget) * counts[asked] + events)
+
+
+def _probabilities(weights: Tensor, useful: Tensor) -> Tensor:
+    """ω_i/useful_i, not normalised; clients of weight 0 may have nothing useful to divide by."""
+    return torch.where(weights > 0, weights / useful, 0.0)
+
+
+def _filled(work: Tensor) -> Tensor:
+    """Reported work, with the least of all reports in place of those still missing (0)."""
+    reported = work > 0
+    least = work[reported].min() if bool(reported.any()) else work.new_ones(())
+    return torch.where(reported, work, least)

@@ -1,0 +1,248 @@
+"""Contracts of the parts that clients run: optimizers, schedules and corrections."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fairlead.corrections.base import Correction, LocalOutcome
+from fairlead.optimizers.base import Optimizer, OptimizerState
+from fairlead.optimizers.schedules import Schedule
+from fairlead.records import Vectors
+from fairlead.testing.rounds import (
+    NUM_PARAMETERS,
+    draws,
+    is_bound,
+    make_updates,
+    name_of,
+    require,
+    same_tensors,
+)
+
+_LANES, _STEPS = 3, 4
+
+
+def check_optimizer(part: Optimizer) -> None:
+    """Raise an `AssertionError` unless an optimizer keeps its contract.
+
+    Rows side by side move as each would alone; a learning rate of zero moves nothing; without gradient and
+    weight decay nothing moves ("at rest"); the first step goes down the gradient; dtype and kinds of state
+    are kept and arguments are not changed; an optimizer that claims to be linear is.
+    """
+    start = draws("start", _LANES, NUM_PARAMETERS)
+    gradients = [draws(f"gradient {step}", _LANES, NUM_PARAMETERS) for step in range(_STEPS)]
+    lr = torch.full((_LANES, 1), 0.1, dtype=torch.float64)
+    stacked = _walk(part, start, gradients, lr)
+    for lane in range(_LANES):
+        alone = _walk(part, start[lane], [g[lane] for g in gradients], lr[lane])
+        require(
+            torch.allclose(stacked[lane], alone, rtol=1e-13, atol=1e-15),
+            f"{name_of(part)} must move rows side by side as it moves each alone: keep to the last axis.",
+        )
+    require(
+        torch.equal(_walk(part, start, gradients, torch.zeros_like(lr)), start),
+        f"{name_of(part)} must not move with a learning rate of 0.",
+    )
+    plain = replace(part, weight_decay=0.0)
+    if is_bound(part, "at rest"):
+        require(
+            torch.equal(_walk(plain, start, [torch.zeros_like(start)] * _STEPS, lr), start),
+            f"{name_of(part)} must not move without a gradient.",
+        )
+    downhill = ((_walk(plain, start, gradients[:1], lr) - start) * gradients[0]).sum(-1)
+    require(bool((downhill < 0).all()), f"{name_of(part)} must take its first step down the gradient.")
+    require(
+        math.isfinite(part.lr_at(0)) and part.lr_at(0) >= 0,
+        f"{name_of(part)} must have a learning rate of at least 0 in round 0, got {part.lr_at(0)}.",
+    )
+    for dtype in (torch.float32, torch.float64):
+        moved = _walk(part, start.to(dtype), [g.to(dtype) for g in gradients], lr.to(dtype))
+        require(moved.dtype == dtype, f"{name_of(part)} must keep parameters in {dtype}, got {moved.dtype}.")
+    if part.linear:
+        _check_linear(plain, start, gradients, lr)
+
+
+def _walk(part: Optimizer, params: Tensor, gradients: Sequence[Tensor], lr: Tensor) -> Tensor:
+    """Parameters after some steps, each checked to leave its arguments alone."""
+    state: OptimizerState = part.init(params)
+    for gradient in gradients:
+        given = {"params": params, "gradient": gradient, "lr": lr, **state}
+        before = {name: value.clone() for name, value in given.items()}
+        params_after, state_after = part.step(params, gradient, state, lr)
+        require(
+            same_tensors(before, given),
+            f"{name_of(part)} must not change parameters, gradient, state or learning rate in place.",
+        )
+        shapes = {name: (value.shape, value.dtype) for name, value in state.items()}
+        require(
+            shapes == {name: (value.shape, value.dtype) for name, value in state_after.items()},
+            f"{name_of(part)} must keep the names, shapes and dtypes of its state from step to step.",
+        )
+        params, state = params_after, state_after
+    return params
+
+
+def _check_linear(part: Optimizer, start: Tensor, gradients: Sequence[Tensor], lr: Tensor) -> None:
+    others = [draws(f"other {step}", _LANES, NUM_PARAMETERS) for step in range(_STEPS)]
+    mixed = [2.0 * one - 3.0 * other for one, other in zip(gradients, others, strict=True)]
+    one, other, both = (_walk(part, start, path, lr) - start for path in (gradients, others, mixed))
+    require(
+        torch.allclose(both, 2.0 * one - 3.0 * other, rtol=1e-10, atol=1e-12),
+        f"{name_of(part)} claims to be linear in the gradients and is not: set linear = False.",
+    )
+
+
+def check_schedule(part: Schedule) -> None:
+    """Raise an `AssertionError` unless a schedule is a finite factor of at least 0 at any time."""
+    for time in (*range(20), 1_000, 1_000_000):
+        factor = part.factor(time)
+        require(
+            isinstance(factor, float) and math.isfinite(factor) and factor >= 0,
+            f"{name_of(part)} must give a finite factor of at least 0 at time {time}, got {factor!r}.",
+        )
+        require(factor == part.factor(time), f"{name_of(part)} must give the same factor twice.")
+
+
+def check_correction(part: Correction) -> None:
+    """Raise an `AssertionError` unless a correction keeps its contract.
+
+    Clients side by side are corrected as each would be alone; memory and broadcast have the names and
+    extents that are declared; nothing that was passed in is changed; the corrected gradient is an affine
+    function of the raw one, as the unit-gradient probe needs it ("affine"); a client that remembers nothing,
+    is sent zeros and stands at the anchor follows its raw gradient ("neutral"); a learning rate of zero
+    leaves everything finite.
+    """
+    anchor = draws("anchor", NUM_PARAMETERS)
+    initial = dict(part.initial_shared(anchor))
+    _require_names(part, initial, dict.fromkeys(part.shared_names, anchor.shape), "broadcast")
+    shared = {name: draws(f"shared {name}", NUM_PARAMETERS) for name in part.shared_names}
+    memory = {
+        name: draws(f"memory {name}", _LANES, NUM_PARAMETERS if extent == "vector" else 1)
+        for name, extent in part.memory_extent.items()
+    }
+    for remembered, sent in (
+        (memory, shared),
+        ({n: torch.zeros_like(v) for n, v in memory.items()}, initial),
+    ):
+        _check_side_by_side(part, anchor, remembered, sent)
+    gradient, other = draws("gradient", NUM_PARAMETERS), draws("other", NUM_PARAMETERS)
+    local, own = draws("local", NUM_PARAMETERS), {name: rows[0] for name, rows in memory.items()}
+    if is_bound(part, "affine"):
+        one, two, mixed = (
+            part.correct(g, local, anchor, own, shared)
+            for g in (gradient, other, 3.0 * gradient - 2.0 * other)
+        )
+        require(
+            torch.allclose(mixed, 3.0 * one - 2.0 * two, rtol=1e-10, atol=1e-12),
+            f"{name_of(part)} must correct gradients by an affine map, or effective steps have no meaning.",
+        )
+    if is_bound(part, "neutral"):
+        nothing = {name: torch.zeros_like(row) for name, row in own.items()}
+        silence = {name: torch.zeros_like(vector) for name, vector in shared.items()}
+        require(
+            torch.equal(part.correct(gradient, anchor, anchor, nothing, silence), gradient),
+            f"{name_of(part)} must pass the raw gradient on while it has nothing to correct with.",
+        )
+    _check_share(part, shared, own)
+
+
+def _check_side_by_side(part: Correction, anchor: Tensor, memory: Vectors, shared: Vectors) -> None:
+    gradient, local = draws("gradient", _LANES, NUM_PARAMETERS), draws("local", _LANES, NUM_PARAMETERS)
+    params = draws("params", NUM_PARAMETERS)
+    for lr in (0.1, 0.0):
+        outcome = LocalOutcome(
+            round=3,
+            anchor=anchor,
+            delta=draws("delta", _LANES, NUM_PARAMETERS) * lr,
+            num_steps=torch.tensor([[1.0], [2.0], [4.0]], dtype=torch.float64),
+            effective_steps=torch.tensor([[1.0], [1.8], [3.1]], dtype=torch.float64),
+            lr=lr,
+            anchor_gradient=draws("anchor gradient", _LANES, NUM_PARAMETERS),
+        )
+
+        def all_of(
+            lane: int | None, outcome: LocalOutcome = outcome
+        ) -> dict[str, Tensor]:  # what a client does, for one lane or for all
+            pick: Callable[[Tensor], Tensor] = (lambda t: t) if lane is None else (lambda t: t[lane])
+            own = {name: pick(rows) for name, rows in memory.items()}
+            start = anchor.expand(_LANES, -1) if lane is None else anchor
+            left = part.settle(_picked(outcome, pick), own, shared)
+            adopted = part.adopt(left.memory, params)
+            rows = own if lane is None else {name: row[None] for name, row in own.items()}
+            names = {name: row.shape for name, row in rows.items()}
+            for kind, found in (("memory", left.memory), ("adopted memory", adopted)):
+                found = found if lane is None else {name: row[None] for name, row in found.items()}
+                _require_names(part, found, names, kind)
+            return {
+                "begin": part.begin(start, own, shared),
+                "correct": part.correct(pick(gradient), pick(local), anchor, own, shared),
+                "delta": left.delta,
+                **{f"memory {name}": row for name, row in left.memory.items()},
+                **{f"message {name}": row for name, row in left.message.items()},
+                **{f"adopted {name}": row for name, row in adopted.items()},
+            }
+
+        given = {"gradient": gradient, "local": local, "anchor": anchor, "params": params}
+        given |= {**memory, **shared, "delta": outcome.delta, "num_steps": outcome.num_steps}
+        before = {name: value.clone() for name, value in given.items()}
+        together = all_of(None)
+        require(same_tensors(before, given), f"{name_of(part)} must not change its arguments in place.")
+        for what, rows in together.items():
+            require(
+                bool(torch.isfinite(rows).all()),
+                f"{name_of(part)} must keep everything finite, but {what} is not at a learning rate of {lr}.",
+            )
+            for lane in range(_LANES):
+                require(
+                    torch.allclose(rows[lane], all_of(lane)[what], rtol=1e-12, atol=1e-14),
+                    f"{name_of(part)} must treat clients side by side as each alone, but {what} differs.",
+                )
+
+
+def _picked(outcome: LocalOutcome, pick: Callable[[Tensor], Tensor]) -> LocalOutcome:
+    assert outcome.effective_steps is not None
+    assert outcome.anchor_gradient is not None
+    return outcome._replace(
+        delta=pick(outcome.delta),
+        num_steps=pick(outcome.num_steps),
+        effective_steps=pick(outcome.effective_steps),
+        anchor_gradient=pick(outcome.anchor_gradient),
+    )
+
+
+def _check_share(part: Correction, shared: Vectors, own: Vectors) -> None:
+    """The broadcast keeps its names and shapes, stays finite and is not changed in place."""
+    rows = {name: row.repeat(2, 1) for name, row in own.items()}
+    importance = torch.tensor([0.25, 0.75], dtype=torch.float64)
+    for lr in (0.1, 0.0):
+        outcome = LocalOutcome(
+            round=0,
+            anchor=draws("anchor", NUM_PARAMETERS),
+            delta=draws("delta", 2, NUM_PARAMETERS) * lr,
+            num_steps=torch.ones((2, 1), dtype=torch.float64),
+            effective_steps=torch.ones((2, 1), dtype=torch.float64),
+            lr=lr,
+            anchor_gradient=draws("anchor gradient", 2, NUM_PARAMETERS),
+        )
+        left = part.settle(outcome, rows, shared)
+        updates = make_updates([0, 1], [0, 1], importance, left.delta, messages=left.message, lr=lr)
+        before = {name: vector.clone() for name, vector in shared.items()}
+        renewed = part.share(shared, updates, importance)
+        _require_names(part, renewed, {name: vector.shape for name, vector in shared.items()}, "broadcast")
+        require(same_tensors(before, shared), f"{name_of(part)} must not change the broadcast in place.")
+        require(
+            all(bool(torch.isfinite(vector).all()) for vector in renewed.values()),
+            f"{name_of(part)} must keep the broadcast finite, also at a learning rate of {lr}.",
+        )
+
+
+def _require_names(part: Correction, found: Vectors, expected: Mapping[str, torch.Size], kind: str) -> None:
+    shapes = {name: tuple(value.shape) for name, value in found.items()}
+    require(
+        shapes == {name: tuple(shape) for name, shape in expected.items()},
+        f"{name_of(part)} declares a {kind} of {dict(expected)}, got {shapes}.",
+    )

@@ -1,0 +1,133 @@
+"""Examples of parts: instances that the contract checks can run, made from a class alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from fairlead.clients.partitioners import SizePartitioner
+from fairlead.component import Component, parts_of
+from fairlead.conditions import (
+    BernoulliLink,
+    CombinedLink,
+    DriftingLink,
+    FixedEpochs,
+    FixedSteps,
+    OutageLink,
+    ScriptedLink,
+    ScriptedWork,
+    SinusoidalLink,
+)
+from fairlead.errors import FairleadError
+from fairlead.optimizers import SGD, Exponential
+from fairlead.samplers import ScriptedSampler, WeightedWithReplacement
+
+PartT = TypeVar("PartT", bound=Component)
+
+NUM_CLIENTS = 7
+"""Clients in the populations that checks are made with."""
+NUM_EXAMPLES = 120
+"""Examples in the pool that partitioners deal."""
+
+_GIVEN: dict[type, tuple[Component, ...]] = {
+    BernoulliLink: (BernoulliLink(0.3), BernoulliLink((0.0, 0.1, 0.2, 0.5, 0.7, 0.9, 1.0))),
+    CombinedLink: (CombinedLink((BernoulliLink(0.3), OutageLink(0.2))),),
+    DriftingLink: (DriftingLink(0.1, 0.7, rounds=4),),
+    FixedEpochs: (FixedEpochs((1, 2, 3, 4, 5, 6, 7)),),
+    FixedSteps: (FixedSteps((1, 2, 3, 4, 5, 6, 7)),),
+    ScriptedLink: (ScriptedLink(((0, 1, 2), (), (3, 6))),),
+    ScriptedSampler: (
+        ScriptedSampler(((0, 0, 2), (1,), (3, 4, 6))),
+        ScriptedSampler(((0, 2), (1,)), importance="weights"),
+    ),
+    ScriptedWork: (ScriptedWork(((1, 2, 3, 4, 5, 6, 7), (2, 2, 2, 2, 2, 2, 2))),),
+    SinusoidalLink: (SinusoidalLink(0.5, amplitude=0.3, period=5.0),),
+    SGD: (
+        SGD(0.1),
+        SGD(0.1, momentum=0.9, weight_decay=0.1),
+        SGD(0.1, momentum=0.9, nesterov=True),
+        SGD(0.1, momentum=0.9, dampening=0.5, schedule=Exponential(0.9)),
+    ),
+    SizePartitioner: (SizePartitioner((60, 20, 0, 20, 10, 9, 1)),),
+}
+"""Parts whose fields only make sense together, or with the population that the checks have."""
+
+_PREFERRED: tuple[Component, ...] = (WeightedWithReplacement(3), BernoulliLink(0.3), SGD(0.1))
+"""What parts made of other parts are made of."""
+
+_FLOATS: dict[str, float] = {"lr": 0.1, "low": 0.1, "high": 0.6}
+_INTEGERS: dict[str, int] = {"cohort_size": 3, "low": 1, "high": 3}
+
+
+def examples(cls: type[PartT]) -> tuple[PartT, ...]:
+    """Instances of a part to check: one made from its required fields, and one for every alternative.
+
+    Numbers are 0.5 and 2 unless their name says more; a part-valued field takes an example of its own role;
+    then every other value of a `Literal` or `bool` field is tried, one field at a time. A part that cannot
+    be made so raises an `AssertionError` that says how to go on.
+    """
+    if cls in _GIVEN:
+        return typing.cast("tuple[PartT, ...]", _GIVEN[cls])
+    hints = typing.get_type_hints(cls)
+    fields = [field for field in dataclasses.fields(typing.cast("Any", cls)) if field.init]
+    required = [
+        field.name
+        for field in fields
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+    try:
+        first = cls(**{name: _value(name, hints[name]) for name in required})
+    except (FairleadError, TypeError, LookupError) as error:
+        raise AssertionError(
+            f"No example of {cls.__name__} can be made from its fields ({error}): give its required fields "
+            "defaults, or call fairlead.testing.check_part with an instance of your own."
+        ) from error
+    return first, *_variants(first, {field.name: hints[field.name] for field in fields})
+
+
+def _value(name: str, declared: Any) -> Any:
+    """A value for a required field, by its name or else by its type."""
+    options = get_args(declared) if get_origin(declared) in (Union, types.UnionType) else (declared,)
+    for option in options:
+        origin = get_origin(option)
+        if option is type(None):
+            return None
+        if option is bool:
+            return False
+        if option is int:
+            return _INTEGERS.get(name, 2)
+        if option is float:
+            return _FLOATS.get(name, 0.5)
+        if origin is Literal:
+            return get_args(option)[0]
+        if origin is tuple:
+            first = _value(name, get_args(option)[0])
+            return (first, first + 1 if isinstance(first, int) else first)
+        if isinstance(option, type) and issubclass(option, Component):
+            preferred = (part for part in _PREFERRED if isinstance(part, option))
+            return next(preferred, None) or examples(next(iter(parts_of(option).values())))[0]
+    raise LookupError(f"no value is known for {name}: {declared}")
+
+
+def _variants(first: PartT, hints: dict[str, Any]) -> Iterator[PartT]:
+    for name, declared in hints.items():
+        current = getattr(first, name)
+        for value in _alternatives(declared):
+            if value == current:
+                continue
+            try:
+                yield dataclasses.replace(typing.cast("Any", first), **{name: value})
+            except FairleadError:
+                # Not every alternative goes with the other fields as they stand.
+                continue
+
+
+def _alternatives(declared: Any) -> tuple[Any, ...]:
+    if get_origin(declared) in (Union, types.UnionType):
+        return tuple(value for option in get_args(declared) for value in _alternatives(option))
+    if get_origin(declared) is Literal:
+        return get_args(declared)
+    return (False, True) if declared is bool else ()

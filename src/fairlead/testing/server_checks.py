@@ -1,0 +1,399 @@
+"""Contracts of the parts that the server runs: aggregators, samplers and direction transforms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairlead.aggregators.base import Aggregator, LinearAggregator, weighted_sum
+from fairlead.client_table import PartState
+from fairlead.randomness import Key
+from fairlead.records import ClientUpdates, Cohort, Conditions
+from fairlead.samplers.base import Sampler
+from fairlead.testing.examples import NUM_CLIENTS
+from fairlead.testing.rounds import (
+    NUM_PARAMETERS,
+    contents,
+    draws,
+    frozen_copy,
+    is_bound,
+    make_conditions,
+    make_population,
+    make_updates,
+    name_of,
+    no_updates,
+    require,
+    same_tensors,
+    through_checkpoint,
+    uneven_weights,
+)
+from fairlead.transforms.base import DirectionTransform
+
+Z_LIMIT = 4.5
+"""Standard errors within which an unbiased mean must lie: missed by chance once in 150,000 times."""
+_DRAWS = 1500
+_DTYPES = (torch.float32, torch.float64)
+
+
+class _Round(NamedTuple):
+    """One round to show to a part."""
+
+    updates: ClientUpdates
+    conditions: Conditions
+
+
+def _rounds(labels: Sequence[int], dtype: torch.dtype = torch.float64) -> list[_Round]:
+    """Three rounds with losses and unequal work, in which client k goes by the id `labels[k]`.
+
+    Everyone arrives in the first; two of five are lost in the second; one arrives in the third.
+    """
+    label = torch.tensor(labels)
+    weights, arrival, work = (torch.empty(NUM_CLIENTS, dtype=torch.float64) for _ in range(3))
+    weights[label] = uneven_weights()
+    arrival[label] = torch.linspace(0.3, 1.0, NUM_CLIENTS, dtype=torch.float64)
+    work[label] = torch.arange(1.0, NUM_CLIENTS + 1, dtype=torch.float64)
+    plan: list[tuple[list[int], list[int]]] = [
+        (list(range(NUM_CLIENTS)), list(range(NUM_CLIENTS))),
+        ([0, 2, 3, 5, 6], [0, 3, 6]),
+        ([1, 4], [4]),
+    ]
+    made = []
+    for round, (asked, arrived) in enumerate(plan):
+        ids = sorted(labels[k] for k in asked)
+        came = sorted(arrived, key=lambda k: labels[k])
+        delta = draws(f"delta {round}", NUM_CLIENTS, NUM_PARAMETERS, dtype=dtype)[came]
+        updates = make_updates(
+            ids, [labels[k] for k in came], weights[ids], delta, torch.tensor([k + 1 for k in came])
+        )
+        made.append(_Round(updates, make_conditions(weights, round, arrival=arrival, work=work)))
+    return made
+
+
+def check_aggregator(part: Aggregator) -> None:
+    """Raise an `AssertionError` unless an aggregator keeps its contract.
+
+    The direction has the shape, dtype and device of an update and is finite, also for one row; nothing that
+    was passed in is changed; renaming the clients changes nothing; zero rows give a zero direction; equal
+    rows of clients that all arrived after equal work give that row ("identical rows"); a round without rows
+    changes nothing with a parameter axis and no client's row; the state survives a checkpoint.
+    """
+    labels = list(range(NUM_CLIENTS))
+    for dtype in _DTYPES:
+        _check_directions(part, _rounds(labels, dtype), dtype)
+    _check_renaming(part)
+    _check_special_rows(part)
+    _check_empty_round(part)
+    _check_aggregator_checkpoint(part)
+
+
+def _directions(part: Aggregator, rounds: Sequence[_Round], dtype: torch.dtype) -> Iterator[Tensor]:
+    state = part.init(make_population(rounds[0].conditions.weights, dtype))
+    for updates, conditions in rounds:
+        result = part.aggregate(updates, state, conditions)
+        state = result.state
+        yield result.direction
+
+
+def _check_directions(part: Aggregator, rounds: Sequence[_Round], dtype: torch.dtype) -> None:
+    state = part.init(make_population(uneven_weights(), dtype))
+    for updates, conditions in rounds:
+        rows, before, m = frozen_copy(updates), contents(state), len(updates)
+        kept = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+        result = part.aggregate(updates, state, conditions)
+        direction, coefficients = result.direction, result.coefficients
+        require(
+            direction.shape == (NUM_PARAMETERS,) and direction.dtype == dtype,
+            f"{name_of(part)} must give a direction of shape ({NUM_PARAMETERS},) in {dtype}, got "
+            f"{tuple(direction.shape)} in {direction.dtype}.",
+        )
+        require(
+            direction.device == updates.delta.device,
+            f"{name_of(part)} must leave the direction on {updates.delta.device}.",
+        )
+        require(
+            bool(torch.isfinite(direction).all()),
+            f"{name_of(part)} must give a finite direction for {m} finite rows.",
+        )
+        require(
+            coefficients is None or (coefficients.shape == (m,) and coefficients.dtype == torch.float64),
+            f"{name_of(part)} must tell one float64 coefficient per row that arrived, or None.",
+        )
+        require(
+            same_tensors(rows, frozen_copy(updates))
+            and all(torch.equal(value, before[name]) for name, value in kept.items()),
+            f"{name_of(part)} must not change the updates or the old state in place.",
+        )
+        if isinstance(part, LinearAggregator) and coefficients is not None:
+            require(
+                torch.equal(direction, weighted_sum(coefficients, updates.delta)),
+                f"{name_of(part)} must add up the rows with the coefficients that it tells.",
+            )
+        state = result.state
+    once, again = (list(_directions(part, rounds, dtype)) for _ in range(2))
+    require(
+        all(torch.equal(one, other) for one, other in zip(once, again, strict=True)),
+        f"{name_of(part)} must give the same direction for the same updates.",
+    )
+
+
+def _check_renaming(part: Aggregator) -> None:
+    renamed = [3, 6, 0, 5, 1, 4, 2]
+    plain = _directions(part, _rounds(range(NUM_CLIENTS)), torch.float64)
+    permuted = _directions(part, _rounds(renamed), torch.float64)
+    for round, (one, other) in enumerate(zip(plain, permuted, strict=True)):
+        require(
+            torch.allclose(one, other, rtol=1e-9, atol=1e-9),
+            f"{name_of(part)} must not depend on how clients are numbered, but its direction moves by "
+            f"{float((one - other).abs().max()):.2g} in round {round}.",
+        )
+
+
+def _check_special_rows(part: Aggregator) -> None:
+    everyone, weights = list(range(NUM_CLIENTS)), uneven_weights()
+    row = draws("row", NUM_PARAMETERS)
+    if is_bound(part, "zero rows"):
+        zeros = torch.zeros((NUM_CLIENTS, NUM_PARAMETERS), dtype=torch.float64)
+        direction = _first_direction(part, make_updates(everyone, everyone, weights, zeros))
+        require(
+            bool((direction == 0).all()),
+            f"{name_of(part)} must give a zero direction for updates of zero, got {direction.tolist()}.",
+        )
+    if is_bound(part, "identical rows"):
+        rows = row.repeat(NUM_CLIENTS, 1)
+        direction = _first_direction(part, make_updates(everyone, everyone, weights, rows))
+        require(
+            torch.allclose(direction, row, rtol=1e-9, atol=1e-12),
+            f"{name_of(part)} must return a row that all clients sent after equal work, got "
+            f"{direction.tolist()} for {row.tolist()}; if it is no average by intention, say why in its "
+            "class attribute exemptions = {'identical rows': ...}.",
+        )
+
+
+def _first_direction(part: Aggregator, updates: ClientUpdates) -> Tensor:
+    weights = uneven_weights()
+    return part.aggregate(updates, part.init(make_population(weights)), make_conditions(weights)).direction
+
+
+def _check_empty_round(part: Aggregator) -> None:
+    weights = uneven_weights()
+    first, second, _ = _rounds(range(NUM_CLIENTS))
+    fresh = part.init(make_population(weights))
+    for warm, state in (
+        ("before any update", fresh),
+        ("after a round", part.aggregate(*_with_state(first, part.init(make_population(weights)))).state),
+    ):
+        before = contents(state)
+        nothing = no_updates([0, 1], weights[:2], torch.float64)
+        result = part.aggregate(nothing, state, second.conditions)
+        after = contents(result.state)
+        changed = [
+            name
+            for name, value in before.items()
+            if (value.shape[-1:] == (NUM_PARAMETERS,) or "/" in name) and not torch.equal(value, after[name])
+        ]
+        require(
+            before.keys() == after.keys() and not changed,
+            f"{name_of(part)} must leave its state alone in an empty round {warm}, counters excepted, but "
+            f"changes {', '.join(changed) or 'what it holds'}.",
+        )
+        require(
+            result.direction.shape == (NUM_PARAMETERS,),
+            f"{name_of(part)} must answer an empty round {warm} too.",
+        )
+
+
+def _with_state(round: _Round, state: PartState) -> tuple[ClientUpdates, PartState, Conditions]:
+    return round.updates, state, round.conditions
+
+
+def _check_aggregator_checkpoint(part: Aggregator) -> None:
+    first, second, third = _rounds(range(NUM_CLIENTS))
+    population = make_population(uneven_weights())
+    state = part.init(population)
+    for shown in (first, second):
+        state = part.aggregate(*_with_state(shown, state)).state
+    restored = through_checkpoint(state, part.init(population), round=2)
+    straight = part.aggregate(*_with_state(third, state)).direction
+    resumed = part.aggregate(*_with_state(third, restored)).direction
+    require(
+        torch.equal(straight, resumed),
+        f"{name_of(part)} must go on from a checkpoint exactly: all that it remembers belongs in its state.",
+    )
+
+
+def check_sampler(part: Sampler) -> None:
+    """Raise an `AssertionError` unless a sampler keeps its contract.
+
+    Cohorts list distinct ids in ascending order with whole multiplicities and finite importances; they
+    depend on the key alone, and different keys give different ones ("different keys"); the mean importance
+    of every client is its weight ("unbiased"), by a z-test over 1,500 draws before and after it has observed
+    rounds; the state survives a checkpoint.
+    """
+    weights = uneven_weights()
+    fresh, _, later = (
+        make_conditions(
+            weights,
+            round,
+            arrival=torch.linspace(0.3, 1.0, NUM_CLIENTS, dtype=torch.float64),
+            work=torch.arange(1.0, NUM_CLIENTS + 1, dtype=torch.float64),
+        )
+        for round in range(3)
+    )
+    state = part.init(make_population(weights))
+    cohorts = _checked_cohorts(part, state, fresh)
+    for empty in (False, True):
+        state = _observed(part, state, fresh, empty=empty)
+    cohorts += _checked_cohorts(part, state, later)
+    if is_bound(part, "different keys"):
+        # Not in every round: some samplers start with everybody.
+        require(
+            any(not _same_cohort(cohorts[-1], cohort) for cohort in cohorts[-_DRAWS:]),
+            f"{name_of(part)} draws the same cohort for {_DRAWS} keys: it must use the key.",
+        )
+    restored = through_checkpoint(state, part.init(make_population(weights)), round=2)
+    key = Key.from_seed(7)
+    require(
+        _same_cohort(part.draw(state, later, key), part.draw(restored, later, key)),
+        f"{name_of(part)} must draw the same cohort after a checkpoint: all it learnt belongs in its state.",
+    )
+
+
+def _observed(part: Sampler, state: PartState, conditions: Conditions, *, empty: bool) -> PartState:
+    cohort = part.draw(state, conditions, Key.from_seed(1))
+    before = contents(state)
+    if empty:
+        updates = no_updates(cohort.clients.tolist(), cohort.importance, torch.float64)
+    else:
+        asked = cohort.clients.tolist()
+        delta = draws("observed", NUM_CLIENTS, NUM_PARAMETERS)[cohort.clients]
+        updates = make_updates(asked, asked, cohort.importance, delta, cohort.clients + 1)
+    after = part.observe(state, conditions, cohort, updates)
+    require(same_tensors(before, contents(state)), f"{name_of(part)} must not change its old state in place.")
+    return after
+
+
+def _checked_cohorts(part: Sampler, state: PartState, conditions: Conditions) -> list[Cohort]:
+    cohorts = [part.draw(state, conditions, Key.from_seed(seed)) for seed in range(_DRAWS)]
+    for cohort in cohorts[:200]:
+        _check_cohort(part, cohort)
+    require(
+        _same_cohort(cohorts[5], part.draw(state, conditions, Key.from_seed(5))),
+        f"{name_of(part)} must draw the same cohort for the same key.",
+    )
+    if is_bound(part, "unbiased"):
+        _check_unbiased(part, cohorts, conditions.weights)
+    return cohorts
+
+
+def _check_cohort(part: Sampler, cohort: Cohort) -> None:
+    clients, c = cohort.clients, len(cohort.clients)
+    require(
+        clients.dtype == torch.int64 and clients.shape == (c,) and bool((clients.diff() > 0).all()),
+        f"{name_of(part)} must ask distinct clients in ascending order, got {clients.tolist()}.",
+    )
+    require(
+        c == 0 or (int(clients[0]) >= 0 and int(clients[-1]) < NUM_CLIENTS),
+        f"{name_of(part)} must ask clients from 0 to {NUM_CLIENTS - 1}, got {clients.tolist()}.",
+    )
+    multiplicity = cohort.multiplicity
+    require(
+        multiplicity.shape == (c,) and multiplicity.dtype == torch.int64 and bool((multiplicity >= 1).all()),
+        f"{name_of(part)} must say how often each client was drawn, got {multiplicity.tolist()}.",
+    )
+    importance = cohort.importance
+    require(
+        importance.shape == (c,)
+        and importance.dtype == torch.float64
+        and bool((torch.isfinite(importance) & (importance >= 0)).all()),
+        f"{name_of(part)} must give each client a float64 importance of at least 0, got "
+        f"{importance.tolist()}.",
+    )
+
+
+def _same_cohort(one: Cohort, other: Cohort) -> bool:
+    return (
+        torch.equal(one.clients, other.clients)
+        and torch.equal(one.multiplicity, other.multiplicity)
+        and torch.equal(one.importance, other.importance)
+    )
+
+
+def _check_unbiased(part: Sampler, cohorts: Sequence[Cohort], weights: Tensor) -> None:
+    table = torch.zeros((len(cohorts), NUM_CLIENTS), dtype=torch.float64)
+    for row, cohort in zip(table, cohorts, strict=True):
+        row[cohort.clients] = cohort.importance
+    gap = (table.mean(0) - weights).abs()
+    allowed = Z_LIMIT * table.std(0) / math.sqrt(len(cohorts)) + 1e-12
+    worst = int((gap / allowed).argmax())
+    require(
+        bool((gap <= allowed).all()),
+        f"{name_of(part)} gives client {worst} a mean importance of {float(table.mean(0)[worst]):.4f} "
+        f"instead of its weight {float(weights[worst]):.4f}; if it is biased by intention, say why in its "
+        "class attribute exemptions = {'unbiased': ...}.",
+    )
+
+
+def check_transform(part: DirectionTransform) -> None:
+    """Raise an `AssertionError` unless a direction transform keeps its contract.
+
+    The direction keeps shape, dtype and device and stays finite; nothing that was passed in is changed; the
+    same direction is transformed in the same way; a zero direction stays zero ("zero direction"); the state
+    survives a checkpoint.
+    """
+    for dtype in _DTYPES:
+        once, again = (_transformed(part, dtype) for _ in range(2))
+        require(
+            all(torch.equal(one, other) for one, other in zip(once, again, strict=True)),
+            f"{name_of(part)} must transform the same direction in the same way.",
+        )
+    population, rounds = make_population(uneven_weights()), _rounds(range(NUM_CLIENTS))
+    if is_bound(part, "zero direction"):
+        zero = torch.zeros(NUM_PARAMETERS, dtype=torch.float64)
+        result = part.transform(zero, rounds[0].updates, part.init(population), rounds[0].conditions)
+        require(
+            bool((result.direction == 0).all()),
+            f"{name_of(part)} must leave a zero direction zero, got {result.direction.tolist()}.",
+        )
+    state = part.init(population)
+    for updates, conditions in rounds[:2]:
+        state = part.transform(draws("direction", NUM_PARAMETERS), updates, state, conditions).state
+    restored = through_checkpoint(state, part.init(population), round=2)
+    straight, resumed = (
+        part.transform(draws("last", NUM_PARAMETERS), rounds[2].updates, held, rounds[2].conditions)
+        for held in (state, restored)
+    )
+    require(
+        torch.equal(straight.direction, resumed.direction),
+        f"{name_of(part)} must go on from a checkpoint exactly: all that it remembers belongs in its state.",
+    )
+
+
+def _transformed(part: DirectionTransform, dtype: torch.dtype) -> list[Tensor]:
+    state = part.init(make_population(uneven_weights(), dtype))
+    found = []
+    for updates, conditions in _rounds(range(NUM_CLIENTS), dtype):
+        direction = draws(f"direction {conditions.round}", NUM_PARAMETERS, dtype=dtype)
+        given, rows = direction.clone(), frozen_copy(updates)
+        result = part.transform(direction, updates, state, conditions)
+        bent = result.direction
+        require(
+            bent.shape == direction.shape and bent.dtype == dtype and bent.device == direction.device,
+            f"{name_of(part)} must keep shape, dtype and device of the direction, got {tuple(bent.shape)} in "
+            f"{bent.dtype}.",
+        )
+        require(bool(torch.isfinite(bent).all()), f"{name_of(part)} must keep a finite direction finite.")
+        require(
+            torch.equal(given, direction) and same_tensors(rows, frozen_copy(updates)),
+            f"{name_of(part)} must not change the direction or the updates in place.",
+        )
+        require(
+            all(isinstance(value, float) for value in result.facts.values()),
+            f"{name_of(part)} must report its facts as floats.",
+        )
+        state = result.state
+        found.append(bent)
+    return found

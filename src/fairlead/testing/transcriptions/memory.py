@@ -1,0 +1,220 @@
+"""Methods whose server remembers its clients: last updates, participation, moving averages.
+
+Signs as in the papers: g_i = x − y_i points along the gradient, and x ← x − η_g·direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Unpack
+
+import numpy as np
+
+from fairlead.testing.transcriptions.averaging import follow, local_updates
+from fairlead.testing.transcriptions.script import (
+    Array,
+    Round,
+    Script,
+    Solver,
+    smallest_in_hull,
+)
+
+
+def fedvarp(script: Script, *, server_lr: float = 1.0, **solver: Unpack[Solver]) -> Array:
+    """Jhunjhunwala et al. 2022: v = Σ_R p̂_i(g_i − y_i) + Σ_j ω_j y_j with the old y; then y_i ← g_i on R."""
+    y = script.zero_rows()
+
+    def step(round: Round, x: Array) -> Array:
+        g, share = local_updates(script, round, x, solver), round.share
+        v = script.weights @ y + sum((share[i] * (g[i] - y[i]) for i in g), script.zeros())
+        for i in g:
+            y[i] = g[i]
+        return server_lr * v
+
+    return follow(script, step)
+
+
+def fedvarp_stale(script: Script, **solver: Unpack[Solver]) -> Array:
+    """004 (114): the last received update stands in for a client that was drawn and lost."""
+    last = script.zero_rows()
+
+    def step(round: Round, x: Array) -> Array:
+        g = local_updates(script, round, x, solver)
+        for i in g:
+            last[i] = g[i]
+        return sum((weight * last[i] for i, weight in round.asked.items()), script.zeros())
+
+    return follow(script, step)
+
+
+def mifa(script: Script, *, server_lr: float = 1.0, **solver: Unpack[Solver]) -> Array:
+    """Gu et al. 2021: y_i ← g_i on R, x ← x − η_g Σ_j ω_j y_j."""
+    y = script.zero_rows()
+
+    def step(round: Round, x: Array) -> Array:
+        for i, g in local_updates(script, round, x, solver).items():
+            y[i] = g
+        mean: Array = server_lr * (script.weights @ y)
+        return mean
+
+    return follow(script, step)
+
+
+def fedau(
+    script: Script, *, cutoff: int | None = 50, server_lr: float = 1.0, **solver: Unpack[Solver]
+) -> Array:
+    """Wang and Ji 2024: x ← x − η_g Σ_R ω_i w_i g_i, w_i the mean interval between participations.
+
+    After the round S_i += 1; if i ∈ R or S_i = K, w_i ← the running mean of the S_i so far and S_i = 0.
+    """
+    w, intervals, waited = (
+        np.ones(script.num_clients),
+        np.zeros(script.num_clients),
+        np.zeros(script.num_clients),
+    )
+
+    def count(round: Round) -> None:
+        for n in range(script.num_clients):
+            waited[n] += 1
+            if n in round.received or waited[n] == cutoff:
+                first = intervals[n] == 0
+                w[n] = waited[n] if first else (intervals[n] * w[n] + waited[n]) / (intervals[n] + 1)
+                intervals[n] += 1
+                waited[n] = 0
+
+    def step(round: Round, x: Array) -> Array:
+        g = local_updates(script, round, x, solver)
+        move = sum((script.weights[i] * w[i] * g[i] for i in g), script.zeros())
+        count(round)
+        return server_lr * move
+
+    return follow(script, step, on_empty=count)
+
+
+def fedmgda_plus(
+    script: Script, *, epsilon: float = 0.1, server_lr: float = 1.0, **solver: Unpack[Solver]
+) -> Array:
+    """Hu et al. 2022: unit rows u_i = g_i/‖g_i‖, λ* = argmin ‖Σλ_i u_i‖ with |λ_i − p̂_i| ≤ ε."""
+
+    def step(round: Round, x: Array) -> Array:
+        g, share = local_updates(script, round, x, solver), round.share
+        rows = np.array([g[i] / np.linalg.norm(g[i]) for i in g])
+        prior = np.array([share[i] for i in g])
+        weights = smallest_in_hull(rows, np.maximum(prior - epsilon, 0.0), np.minimum(prior + epsilon, 1.0))
+        direction: Array = server_lr * (weights @ rows)
+        return direction
+
+    return follow(script, step)
+
+
+Start = Literal["seen", "all_seen", "zero"]
+"""Until every client was received: hull of the seen, a FedAvg step, or zero rows in the hull."""
+FirstVisit = Literal["update", "scaled"]
+"""m_i after the first visit: g_i, as 001's analysis has it, or αg_i, as its code does."""
+
+
+class _Memory:
+    """Moving averages m_i ← (1 − α)m_i + αg_i of the clients' updates (001 (3)).
+
+    000 writes the same with α for what 001 calls 1 − α: that is `retention`.
+    """
+
+    def __init__(
+        self, script: Script, alpha: float | None, retention: float | None, first_visit: FirstVisit
+    ) -> None:
+        if retention is not None:
+            alpha = 1 - retention
+        self.alpha = 0.5 if alpha is None else alpha
+        self.rows, self.first_visit = script.zero_rows(), first_visit
+        self.seen: set[int] = set()
+
+    @property
+    def complete(self) -> bool:
+        return len(self.seen) == len(self.rows)
+
+    def learn(self, updates: dict[int, Array]) -> None:
+        for i, g in updates.items():
+            if i not in self.seen and self.first_visit == "update":
+                self.rows[i] = g
+            else:
+                self.rows[i] = (1 - self.alpha) * self.rows[i] + self.alpha * g
+            self.seen.add(i)
+
+    def shortest(self, *, unit: bool = False, unseen: bool = False) -> Array:
+        """d = Σλ_i m_i of minimum norm on the simplex."""
+        rows = self.rows if unseen else self.rows[sorted(self.seen)]
+        if unit:
+            norms = np.linalg.norm(rows, axis=1, keepdims=True)
+            rows = rows / np.where(norms > 0, norms, 1.0)
+        combined: Array = smallest_in_hull(rows) @ rows
+        return combined
+
+
+def fedaware(
+    script: Script,
+    *,
+    alpha: float | None = None,
+    retention: float | None = None,
+    start: Start = "seen",
+    rows: Literal["raw", "unit"] = "raw",
+    first_visit: FirstVisit = "update",
+    server_lr: float = 1.0,
+    **solver: Unpack[Solver],
+) -> Array:
+    """001, Algorithm 1: m_i as above on R, then x ← x − η_g Σλ_i m_i of minimum norm."""
+    memory = _Memory(script, alpha, retention, first_visit)
+
+    def step(round: Round, x: Array) -> Array:
+        g, share = local_updates(script, round, x, solver), round.share
+        memory.learn(g)
+        if start == "all_seen" and not memory.complete:
+            return server_lr * sum((share[i] * g[i] for i in g), script.zeros())
+        return server_lr * memory.shortest(unit=rows == "unit", unseen=start == "zero")
+
+    return follow(script, step)
+
+
+def fedaware_na(
+    script: Script,
+    *,
+    alpha: float | None = None,
+    retention: float | None = None,
+    first_visit: FirstVisit = "update",
+    server_lr: float = 1.0,
+    **solver: Unpack[Solver],
+) -> Array:
+    """001's ablation: the same memory with static weights, x ← x − η_g Σ_i ω_i m_i over all clients."""
+    memory = _Memory(script, alpha, retention, first_visit)
+
+    def step(round: Round, x: Array) -> Array:
+        memory.learn(local_updates(script, round, x, solver))
+        direction: Array = server_lr * (script.weights @ memory.rows)
+        return direction
+
+    return follow(script, step)
+
+
+def aware_projection(
+    script: Script,
+    base: Callable[[dict[int, Array], dict[int, float]], Array],
+    *,
+    alpha: float | None = None,
+    first_visit: FirstVisit = "update",
+    **solver: Unpack[Solver],
+) -> Array:
+    """001, Proposition 3.1: the step of any method, projected on the minimum-norm d of the memory.
+
+    `base` maps the updates g_i and their shares p̂_i to the method's own step η_g d̃ and keeps its state, which
+    never sees the projection. A zero d leaves the model where it is.
+    """
+    memory = _Memory(script, alpha, None, first_visit)
+
+    def step(round: Round, x: Array) -> Array:
+        g = local_updates(script, round, x, solver)
+        proposal = base(g, round.share)
+        memory.learn(g)
+        d = memory.shortest()
+        square = float(d @ d)
+        return (float(proposal @ d) / square) * d if square > 0 else script.zeros()
+
+    return follow(script, step)

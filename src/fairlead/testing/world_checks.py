@@ -1,0 +1,190 @@
+"""Contracts of the parts that make clients unequal: work, links, devices and partitioners."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlead.clients.partitioners.base import Partitioner
+from fairlead.conditions import DeviceModel, FixedDevices, LinkModel, Workload, WorkModel
+from fairlead.conditions.link.timed import arrivals, closing_time, expected_arrival
+from fairlead.conditions.work.budget import planned_work
+from fairlead.local_solver import LocalSolver
+from fairlead.optimizers.sgd import SGD
+from fairlead.randomness import Key
+from fairlead.testing.examples import NUM_CLIENTS, NUM_EXAMPLES
+from fairlead.testing.rounds import is_bound, name_of, require
+from fairlead.testing.server_checks import Z_LIMIT
+
+_SOME = torch.tensor([1, 4, 6])
+_DEVICES = FixedDevices(step_seconds=(1.0, 0.5, 2.0, 0.1, 0.3, 4.0, 1.5), latency=0.2)
+_DURATIONS = torch.tensor([1.0, 0.4, 2.0, 0.3, 0.6, 5.0, 1.1], dtype=torch.float64)
+
+
+def check_work(part: WorkModel) -> None:
+    """Raise an `AssertionError` unless a work model keeps its contract.
+
+    Clients with examples take at least one step with batches no larger than what they have, clients without
+    take none; what a client does depends on the key, the round and the client alone.
+    """
+    everyone, sizes = torch.arange(NUM_CLIENTS), torch.tensor([9, 0, 1, 3, 4, 100, 20])
+    solver = LocalSolver(SGD(lr=0.1), epochs=2, batch_size=4)
+
+    def workload(clients: Tensor, round: int, seed: int) -> Workload:
+        devices = _DEVICES.profile(clients, round)
+        return planned_work(part, clients, sizes[clients], solver, round, Key.from_seed(seed), devices)
+
+    for round in range(5):
+        work = workload(everyone, round, 0)
+        steps, batches = work.num_steps, work.batch_sizes
+        require(
+            steps.shape == batches.shape == everyone.shape and steps.dtype == batches.dtype == torch.int64,
+            f"{name_of(part)} must give one whole number of steps and one batch size per client.",
+        )
+        require(
+            bool(((steps >= 1) == (sizes > 0)).all()) and bool((steps >= 0).all()),
+            f"{name_of(part)} must give at least one step to a client with examples and none to one without, "
+            f"got {steps.tolist()} for sizes {sizes.tolist()}.",
+        )
+        require(
+            bool(((batches <= sizes) & ((batches >= 1) | (sizes == 0))).all()),
+            f"{name_of(part)} must keep batches between 1 and the examples a client has, got "
+            f"{batches.tolist()} for sizes {sizes.tolist()}.",
+        )
+        some, again = workload(_SOME, round, 0), workload(everyone, round, 0)
+        require(
+            torch.equal(some.num_steps, steps[_SOME]) and torch.equal(some.batch_sizes, batches[_SOME]),
+            f"{name_of(part)} must not let a client's work depend on who else is asked.",
+        )
+        require(
+            torch.equal(again.num_steps, steps) and torch.equal(again.batch_sizes, batches),
+            f"{name_of(part)} must give the same work for the same key and round.",
+        )
+
+
+def check_link(part: LinkModel) -> None:
+    """Raise an `AssertionError` unless a link model keeps its contract.
+
+    Whether an update arrives depends on the key, the round, the client and how long it takes, never on who
+    else is asked ("independent"); the rates that it tells are probabilities, and 1,000 keys in each of two
+    rounds agree with them by a z-test ("rates").
+    """
+    everyone = torch.arange(NUM_CLIENTS)
+    for round in range(5):
+        key = Key.from_seed(round)
+        arrives = arrivals(part, everyone, round, key, _DURATIONS)
+        rates = expected_arrival(part, everyone, round, key, _DURATIONS)
+        require(
+            arrives.shape == everyone.shape and arrives.dtype == torch.bool,
+            f"{name_of(part)} must say for every client whether its update arrives.",
+        )
+        if is_bound(part, "independent"):
+            require(
+                torch.equal(arrivals(part, _SOME, round, key, _DURATIONS[_SOME]), arrives[_SOME]),
+                f"{name_of(part)} must not let an arrival depend on who else is asked.",
+            )
+        closes = closing_time(part, _DURATIONS, arrives)
+        require(
+            math.isfinite(closes) and closes >= 0,
+            f"{name_of(part)} must end the round after a finite time, got {closes}.",
+        )
+        require(
+            torch.equal(arrivals(part, everyone, round, key, _DURATIONS), arrives),
+            f"{name_of(part)} must give the same arrivals for the same key and round.",
+        )
+        if rates is None:
+            continue
+        some = expected_arrival(part, _SOME, round, key, _DURATIONS[_SOME])
+        require(
+            rates.shape == everyone.shape
+            and rates.dtype == torch.float64
+            and bool(((rates >= 0) & (rates <= 1)).all()),
+            f"{name_of(part)} must tell arrival rates from 0 to 1 in float64, got {rates.tolist()}.",
+        )
+        require(
+            some is not None and torch.equal(some, rates[_SOME]),
+            f"{name_of(part)} must not let an arrival rate depend on who else is asked.",
+        )
+    if is_bound(part, "rates"):
+        for round in (0, 3):
+            _check_rates(part, round)
+
+
+def _check_rates(part: LinkModel, round: int) -> None:
+    everyone = torch.arange(NUM_CLIENTS)
+    surplus, variance = torch.zeros(2, NUM_CLIENTS, dtype=torch.float64)
+    for seed in range(1000):
+        key = Key.from_seed(seed)
+        rates = expected_arrival(part, everyone, round, key, _DURATIONS)
+        if rates is None:
+            return
+        surplus += arrivals(part, everyone, round, key, _DURATIONS).to(torch.float64) - rates
+        variance += rates * (1 - rates)
+    worst = int((surplus.abs() - Z_LIMIT * variance.sqrt()).argmax())
+    z = float(surplus[worst]) / math.sqrt(max(float(variance[worst]), 1e-12))
+    require(
+        abs(float(surplus[worst])) <= Z_LIMIT * math.sqrt(float(variance[worst])) + 1e-9,
+        f"{name_of(part)} lets updates of client {worst} arrive at another rate than it tells (z = {z:.1f}).",
+    )
+
+
+def check_devices(part: DeviceModel) -> None:
+    """Raise an `AssertionError` unless a device model keeps its contract.
+
+    How fast a client is depends on the round and the client alone; seconds are at least 0, bytes per second
+    above 0.
+    """
+    everyone = torch.arange(NUM_CLIENTS)
+    for round in range(3):
+        profile, again = part.profile(everyone, round), part.profile(everyone, round)
+        some = part.profile(_SOME, round)
+        for name, figures in profile._asdict().items():
+            is_rate = name in ("download", "upload")
+            require(
+                figures.shape == everyone.shape
+                and figures.dtype == torch.float64
+                and bool((figures > 0 if is_rate else (figures >= 0) & figures.isfinite()).all()),
+                f"{name_of(part)} must give every client a {name} in float64, got {figures.tolist()}.",
+            )
+            require(
+                torch.equal(getattr(again, name), figures)
+                and torch.equal(getattr(some, name), figures[_SOME]),
+                f"{name_of(part)} must not let {name} depend on who else is asked, or on chance.",
+            )
+
+
+def check_partitioner(part: Partitioner) -> None:
+    """Raise an `AssertionError` unless a partitioner keeps its contract.
+
+    Every example goes to one client that exists; the deal depends on the key alone, and two keys give
+    different deals ("different keys").
+    """
+    labels = np.arange(NUM_EXAMPLES, dtype=np.int64) % 5
+    natural = np.arange(NUM_EXAMPLES, dtype=np.int64) * 3 % NUM_CLIENTS
+    before = labels.copy(), natural.copy()
+    deals = [part.deal(labels, NUM_CLIENTS, Key.from_seed(seed), natural) for seed in (0, 0, 1)]
+    for owner in deals:
+        require(
+            owner.shape == labels.shape and owner.dtype == np.int64,
+            f"{name_of(part)} must name one owner per example, got shape {owner.shape}.",
+        )
+        require(
+            bool(((owner >= 0) & (owner < NUM_CLIENTS)).all()),
+            f"{name_of(part)} must deal to clients from 0 to {NUM_CLIENTS - 1}, got {owner.min()} to "
+            f"{owner.max()}.",
+        )
+    require(
+        bool((labels == before[0]).all() and (natural == before[1]).all()),
+        f"{name_of(part)} must not change labels or natural owners in place.",
+    )
+    require(
+        bool((deals[0] == deals[1]).all()), f"{name_of(part)} must deal the same examples for the same key."
+    )
+    if is_bound(part, "different keys"):
+        require(
+            bool((deals[0] != deals[2]).any()),
+            f"{name_of(part)} deals the same examples for two keys: it must use the key.",
+        )

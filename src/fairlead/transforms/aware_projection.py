@@ -1,0 +1,76 @@
+"""AWARE as an extension of any method: its step, projected on FedAWARE's direction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fairlead.aware_memory import Rows, Start, aware_memory_of, settle_aware
+from fairlead.client_table import PartState
+from fairlead.records import ClientUpdates, Conditions, Population, Transformed
+from fairlead.transforms.base import DirectionTransform
+from fairlead.update_memory import FirstVisit, UpdateMemory, remembered_part, with_remembered_part
+
+
+@dataclass(frozen=True)
+class AwareProjection(DirectionTransform):
+    """Projects a method's step on the direction that FedAWARE would take (001, Proposition 3.1).
+
+        step ← (⟨step, d⟩/⟨d, d⟩) d
+
+    Symbols: step, the displacement that the base method's server makes (η_g d̃ in the paper, with the other
+    sign), d FedAWARE's direction from a memory of its own. Sign and length of d do not matter. The base
+    method's state (momentum, second moments) is that of the unprojected method. Where ⟨step, d⟩ < 0 the
+    step goes along −d; the record holds the cosine.
+
+    Fields as in `FedAWARE`. While the memory has not started (`start` = "all_seen", as in released code) the
+    step passes unchanged. Parameters outside `memory.layers` keep the base method's step, and the projection
+    is that of the remembered ones.
+
+    Reduces to no change where step and d are parallel, in particular with one client and α = 1 under
+    FedAvg.
+
+    Differs from the paper: d = 0, which 001 excludes, has the zero vector as its projection: the model then
+    stays where it is, and the record says `aware_zero` = 1.
+    """
+
+    alpha: float | None = None
+    retention: float | None = None
+    start: Start = "seen"
+    first_visit: FirstVisit = "update"
+    rows: Rows = "raw"
+    memory: UpdateMemory = UpdateMemory()
+
+    references = ("zeng2025fedaware",)
+    stage: ClassVar[Literal["aggregate", "step"]] = "step"
+    needs_descent: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        settle_aware(self)
+
+    def init(self, population: Population) -> PartState:
+        return aware_memory_of(self).init(population)
+
+    def transform(
+        self, direction: Tensor, updates: ClientUpdates, state: PartState, conditions: Conditions
+    ) -> Transformed:
+        aware = aware_memory_of(self)
+        recalled = aware.recall(state, updates, conditions.weights)
+        facts = recalled.facts
+        if not recalled.ready:
+            return Transformed(direction, recalled.state, facts)
+        step = remembered_part(recalled.state, direction)
+        facts["aware_zero"] = float(recalled.is_zero)
+        projected = torch.zeros_like(step)
+        if not recalled.is_zero:
+            axis = aware.averages.combined(recalled.state, recalled.coefficients, direction).double()
+            axis = axis / torch.linalg.vector_norm(axis)
+            along = axis @ step.double()
+            length = float(torch.linalg.vector_norm(step.double()))
+            facts["aware_cosine"] = float(along) / length if length > 0 else 0.0
+            projected = (along * axis).to(step)
+        changed = with_remembered_part(recalled.state, direction, projected)
+        return Transformed(changed, recalled.state, facts)

@@ -1,0 +1,102 @@
+"""The command line as users start it: light, interruptible, readable in a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fairlead as fl
+
+SPEC = """
+rounds = 100000
+evaluate_every = 0
+[clients]
+type = "Quadratics"
+num_clients = 4
+[algorithm]
+preset = "scaffold"
+lr = 0.05
+steps = 2
+[link]
+type = "BernoulliLink"
+drop = 0.3
+"""
+
+
+def python(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import fairlead",
+        "import fairlead.cli",
+        "from fairlead.cli import app; app(['--help'], standalone_mode=False)",
+        "from fairlead.cli import app; app(['run', '--help'], standalone_mode=False)",
+        "from fairlead.cli import app; app(['--version'], standalone_mode=False)",
+    ],
+)
+def test_torch_is_loaded_only_when_needed(statement: str) -> None:
+    result = python("-c", f"{statement}\nimport sys\nassert 'torch' not in sys.modules, 'torch is loaded'")
+    assert result.returncode == 0, result.stderr
+
+
+def fairlead(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return python("-c", "from fairlead.cli import main; main()", *arguments, cwd=cwd)
+
+
+def test_errors_are_one_sentence_on_standard_error(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text("rounds = \n")
+    result = fairlead("run", "spec.toml", cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr == "fairlead: spec.toml, line 1: invalid value.\n"
+
+
+def test_output_in_a_pipe_has_no_control_characters(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text(SPEC)
+    result = fairlead("run", "spec.toml", "--rounds", "20", "-o", "run", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert all(character.isprintable() or character == "\n" for character in result.stdout + result.stderr)
+    assert "spec  round 20/20" in result.stderr
+    assert "20 rounds are in run" in result.stdout
+
+
+def test_ctrl_c_leaves_a_run_that_goes_on_exactly(tmp_path: Path) -> None:
+    """Interrupt a long run, follow the advice that it prints, and compare with one never stopped."""
+    (tmp_path / "spec.toml").write_text(SPEC)
+    command = [sys.executable, "-c", "from fairlead.cli import main; main()"]
+    run = subprocess.Popen(
+        [*command, "run", "spec.toml", "-o", "run"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    rounds, deadline = tmp_path / "run" / "rounds.jsonl", time.monotonic() + 60
+    while not (rounds.exists() and rounds.stat().st_size > 2000) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(run.pid, signal.SIGINT)
+    stdout, stderr = run.communicate(timeout=60)
+    assert run.returncode == 130, stderr
+    assert "Stopping after this round" in stderr
+    done = len(fl.load_records(tmp_path / "run"))
+    advice = "fairlead run run/spec.toml -o run --resume"
+    assert stdout.strip() == f"Stopped after {done} rounds. Go on with: {advice}"
+    manifest = json.loads((tmp_path / "run" / "checkpoint" / "manifest.json").read_text())
+    assert manifest["round"] == done
+
+    total = str(done + 15)
+    resumed = fairlead(*advice.split()[1:], "--rounds", total, cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    whole = fairlead("run", "spec.toml", "--rounds", total, "-o", "whole", cwd=tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    assert fl.load_records(tmp_path / "run") == fl.load_records(tmp_path / "whole")

@@ -1,0 +1,128 @@
+"""Arrays in .npz files that the tests write."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fairlead as fl
+from fairlead.errors import DataError, FieldError
+
+
+def write(path: Path, **arrays: Any) -> str:
+    np.savez(path, **arrays)
+    return str(path)
+
+
+IMAGES = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
+
+
+def test_clients_and_pixels(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.npz", x=IMAGES, y=np.array([1, 0, 1], np.uint8), writer=np.array([7, 3, 7]))
+    pool = fl.NpzArrays(path, client="writer", shape=(1, 2, 2)).pool()
+    assert pool.inputs.dtype == torch.uint8
+    assert pool.inputs.tolist() == IMAGES[:, None].tolist()
+    assert pool.targets.dtype == torch.int64
+    assert pool.natural is not None
+    assert pool.natural.tolist() == [1, 0, 1]
+
+
+def test_packed_files(tmp_path: Path) -> None:
+    content = Path(write(tmp_path / "a.npz", x=IMAGES, y=[0, 1, 2])).read_bytes()
+    (tmp_path / "b.npz.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "c.npz.xz").write_bytes(lzma.compress(content))
+    for name in ("b.npz.gz", "c.npz.xz"):
+        assert fl.NpzArrays(str(tmp_path / name)).pool().targets.tolist() == [0, 1, 2]
+
+
+def test_a_test_set_by_client(tmp_path: Path) -> None:
+    arrays = {"a": IMAGES, "b": [0, 1, 1], "who": ["q", "p", "q"]}
+    tests = {"c": IMAGES[:2], "d": [1, 0], "them": ["q", "q"], "others": ["q", "r"]}
+    path = write(tmp_path / "a.npz", **arrays, **tests)
+    source = fl.NpzArrays(path, "a", "b", "who", test_inputs="c", test_targets="d", test_client="them")
+    data = source.load(fl.Key.from_seed(0))
+    assert data.train.sizes.tolist() == [1, 2]
+    assert data.test is not None
+    assert data.test.sizes.tolist() == [0, 2]
+    source = fl.NpzArrays(path, "a", "b", "who", test_inputs="c", test_targets="d", test_client="others")
+    data = source.load(fl.Key.from_seed(0))
+    assert data.test is not None
+    assert data.test.sizes.tolist() == [2]
+
+
+def test_scaled_integers_and_quantities(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.npz", x=np.array([[100], [-50]], np.int16), y=[0.5, 1.5])
+    pool = fl.NpzArrays(path, scale=0.01, regression=True).pool()
+    torch.testing.assert_close(pool.inputs, torch.tensor([[1.0], [-0.5]]))
+    assert pool.targets.tolist() == [0.5, 1.5]
+    assert fl.NpzArrays(path, regression=True).pool().inputs.dtype == torch.int64
+
+
+class Dangerous:
+    """Would leave a file behind if it were unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.mark,)
+
+
+def test_pickled_objects_are_refused(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    path = write(tmp_path / "a.npz", x=np.array([Dangerous(mark)], dtype=object), y=[0])
+    with pytest.raises(DataError, match=r"a.npz cannot be read as a .npz file: it holds pickled objects"):
+        fl.NpzArrays(path).pool()
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "message"),
+    [
+        ({"x": IMAGES, "labels": [0, 1, 2]}, {}, "has no array 'y'"),
+        ({"x": IMAGES, "y": [0, 1]}, {}, "one target per input, got 3 inputs and 2 targets"),
+        ({"x": IMAGES, "y": [0, -1, 2]}, {}, "array 'y', row 1: -1 is not a class"),
+        ({"x": IMAGES, "y": [0.5, 1, 2]}, {}, "array 'y' holds real numbers.*regression=True"),
+        ({"x": IMAGES, "y": ["a", "b", "c"]}, {}, "array 'y' must be numbers, got text"),
+        ({"x": np.array([[np.nan]]), "y": [0]}, {}, "must have finite inputs, got NaN or infinity in row 0"),
+        ({"x": IMAGES, "y": [0, 1, 2]}, {"client": "who"}, "has no array 'who'"),
+        (
+            {"x": IMAGES, "y": [0, 1, 2], "who": [1, 2]},
+            {"client": "who"},
+            "one client per example, got 2 for 3",
+        ),
+        ({"x": 1.0, "y": [0]}, {}, "array 'x' must have one row per example, got a single number"),
+        ({"x": IMAGES[:0], "y": np.zeros(0, int)}, {}, "has no example"),
+    ],
+)
+def test_broken_arrays(tmp_path: Path, arrays: dict[str, Any], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        fl.NpzArrays(write(tmp_path / "a.npz", **arrays), **options).pool()
+
+
+def test_broken_files(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"absent.npz does not exist\."):
+        fl.NpzArrays(str(tmp_path / "absent.npz")).pool()
+    for content in (b"", b"PK\x03\x04 cut short", b"text"):
+        (tmp_path / "a.npz").write_bytes(content)
+        with pytest.raises(DataError, match=r"a.npz cannot be read as a .npz file: "):
+            fl.NpzArrays(str(tmp_path / "a.npz")).pool()
+    np.save(tmp_path / "single.npy", np.zeros(3))
+    with pytest.raises(DataError, match=r"single.npy cannot be read as a .npz file: it is not one"):
+        fl.NpzArrays(str(tmp_path / "single.npy")).pool()
+
+
+def test_settings_that_do_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(FieldError, match=r"NpzArrays.scale must be a finite number above 0, got 0"):
+        fl.NpzArrays("a.npz", scale=0)
+    with pytest.raises(FieldError, match="test_targets must be given together with test_inputs"):
+        fl.NpzArrays("a.npz", test_inputs="x")
+    path = write(tmp_path / "a.npz", x=IMAGES, y=[0, 1, 2])
+    with pytest.raises(FieldError, match=r"NpzArrays.shape must be one of 4 numbers as each input of"):
+        fl.NpzArrays(path, shape=(1, 28, 28)).pool()

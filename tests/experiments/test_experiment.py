@@ -1,0 +1,93 @@
+"""`Experiment`: what it builds, whose weights count, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import fairlead as fl
+from fairlead.errors import FieldError
+
+QUADRATICS = fl.Quadratics(linear=((0.0,), (4.0,)), weights=(1.0, 3.0), start=0.0)
+FEDAVG = fl.presets.fedavg(lr=0.1, steps=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(None, [0.25, 0.75]), ("examples", [0.5, 0.5]), ("uniform", [0.5, 0.5]), ((1.0, 4.0), [0.2, 0.8])],
+)
+def test_weights_are_the_sources_own_unless_given(given: object, expected: list[float]) -> None:
+    """Quadratics define (1, 3), normalised to (¼, ¾); each client holds one example."""
+    experiment = replace(fl.Experiment(QUADRATICS, FEDAVG, rounds=1), weights=given)  # type: ignore[arg-type]
+    torch.testing.assert_close(
+        experiment.build().world.population.weights, torch.tensor(expected, dtype=torch.float64)
+    )
+
+
+def test_weights_are_by_examples_where_the_source_defines_none() -> None:
+    clients = fl.Digits(3, fl.SizePartitioner((100, 200, 1497)), test_fraction=0.0)
+    world = fl.Experiment(clients, FEDAVG, rounds=1).build().world
+    assert isinstance(world, fl.SimulatedWorld)
+    sizes = world.clients.sizes.to(torch.float64)
+    torch.testing.assert_close(world.population.weights, sizes / sizes.sum())
+
+
+def test_equal_experiments_give_equal_runs_and_the_seed_changes_them() -> None:
+    experiment = fl.Experiment(fl.Digits(4, fl.DirichletPartitioner(0.5)), FEDAVG, rounds=2)
+    first, second = experiment.build(), experiment.build()
+    other = replace(experiment, seed=1).build()
+    records = [list(federation.train(2)) for federation in (first, second, other)]
+    assert records[0] == records[1]
+    assert torch.equal(first.params, second.params)
+    assert records[0] != records[2]
+
+
+def test_algorithms_meet_the_same_data_and_initial_model() -> None:
+    experiment = fl.Experiment(fl.Digits(4, fl.DirichletPartitioner(0.5)), FEDAVG, rounds=2, seed=3)
+    one = experiment.build()
+    other = replace(experiment, algorithm=fl.presets.scaffold(lr=0.3, steps=2)).build()
+    assert torch.equal(one.params, other.params)
+    assert isinstance(one.world, fl.SimulatedWorld)
+    assert isinstance(other.world, fl.SimulatedWorld)
+    assert torch.equal(one.world.clients.inputs, other.world.clients.inputs)
+
+
+def test_dtype_task_and_engine_reach_the_world() -> None:
+    experiment = fl.Experiment(
+        fl.Digits(4), FEDAVG, rounds=1, task=fl.Task(fl.LogisticRegression()), dtype="float64", engine="loop"
+    )
+    federation = experiment.build()
+    assert federation.params.dtype == torch.float64
+    assert len(federation.params) == 64 * 10 + 10
+    assert isinstance(federation.world, fl.SimulatedWorld)
+    assert type(federation.world.engine).__name__ == "LoopEngine"
+
+
+def test_a_device_that_the_machine_lacks_is_refused() -> None:
+    missing = f"cuda:{torch.cuda.device_count()}"
+    experiment = fl.Experiment(QUADRATICS, FEDAVG, rounds=1, device=missing)
+    with pytest.raises(
+        FieldError, match=r"Experiment.device must be a device of this machine, which has \d+"
+    ):
+        experiment.build()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("rounds", 0, "Experiment.rounds must be a whole number of at least 1, got 0."),
+        ("seed", -1, "Experiment.seed must be a whole number of at least 0, got -1."),
+        ("evaluate_every", -1, "Experiment.evaluate_every must be a whole number of at least 0, got -1."),
+        ("lanes", 0, "Experiment.lanes must be a whole number of at least 1, got 0."),
+        ("engine", "fast", "Experiment.engine must be one of 'auto', 'loop', 'batched', got 'fast'."),
+        ("device", "cuda:x", "Experiment.device must be 'cpu', 'cuda' or 'cuda:<number>', got 'cuda:x'."),
+        ("dtype", "half", "Experiment.dtype must be one of 'float32', 'float64', got 'half'."),
+        ("weights", "size", "Experiment.weights must be one of 'examples', 'uniform', got 'size'."),
+    ],
+)
+def test_values_that_are_not_allowed(field: str, value: object, message: str) -> None:
+    with pytest.raises(FieldError) as caught:
+        replace(fl.Experiment(QUADRATICS, FEDAVG, rounds=1), **{field: value})  # type: ignore[arg-type]
+    assert str(caught.value) == message

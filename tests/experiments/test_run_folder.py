@@ -1,0 +1,282 @@
+"""Runs on disk: kept, resumed to the bit, never overwritten."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fairlead as fl
+from fairlead.errors import CheckpointError, FieldError, NonFiniteError, RunFolderError
+from fairlead.experiments.provenance import git_commit
+
+METHODS: dict[str, fl.Algorithm] = {
+    "scaffold": fl.presets.scaffold(lr=0.1, steps=3, cohort_size=3),
+    "fedyogi": fl.presets.fedyogi(lr=0.1, steps=3),
+    "fedau": fl.presets.fedau(lr=0.1, steps=3),
+    "mifa": fl.presets.mifa(lr=0.1, steps=3, cohort_size=3),
+    "fedacs_estimated": fl.presets.fedacs_estimated(lr=0.1, steps=3, cohort_size=4),
+}
+
+
+def experiment(name: str = "scaffold", rounds: int = 7) -> fl.Experiment:
+    """Lossy links, random work and a method with memory."""
+    return fl.Experiment(
+        fl.Digits(6, fl.DirichletPartitioner(0.3)),
+        METHODS[name],
+        rounds,
+        work=fl.RandomSteps(1, 4),
+        link=fl.BernoulliLink(0.3),
+        evaluate_every=2,
+        per_client=True,
+    )
+
+
+class KilledError(Exception):
+    """Stands for whatever ends a process without warning."""
+
+
+def kill_after(rounds: int) -> Any:
+    def on_round(record: fl.RoundRecord) -> None:
+        if record.round + 1 == rounds:
+            raise KilledError
+
+    return on_round
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("killed_after", [1, 5])
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, name: str, killed_after: int) -> None:
+    """Killed before the first checkpoint or two rounds after one: the same records and parameters."""
+    whole = fl.run_experiment(experiment(name), tmp_path / "whole", checkpoint_every=3)
+    with pytest.raises(KilledError):
+        fl.run_experiment(
+            experiment(name), tmp_path / "cut", checkpoint_every=3, on_round=kill_after(killed_after)
+        )
+    resumed = fl.run_experiment(experiment(name), tmp_path / "cut", resume=True, checkpoint_every=3)
+    assert resumed.outcome == "finished"
+    assert resumed.federation.records == whole.federation.records
+    assert (
+        fl.load_records(tmp_path / "cut") == fl.load_records(tmp_path / "whole") == whole.federation.records
+    )
+    assert torch.equal(resumed.federation.params, whole.federation.params)
+    surrogates = [run.federation.consistency().surrogate for run in (resumed, whole)]
+    assert surrogates[0] is None or torch.equal(surrogates[0], surrogates[1])  # type: ignore[arg-type]
+
+
+def test_a_run_leaves_its_spec_records_provenance_and_checkpoint(tmp_path: Path) -> None:
+    run = fl.run_experiment(experiment(), tmp_path / "run")
+    store = fl.RunFolder(tmp_path / "run")
+    assert sorted(path.name for path in store.path.iterdir()) == [
+        "checkpoint", "provenance.json", "rounds.jsonl", "spec.toml",
+    ]  # fmt: skip
+    assert store.experiment() == experiment()
+    assert store.records() == run.federation.records
+    (start,) = store.provenance()
+    assert (start.first_round, start.next_round, start.outcome) == (0, 7, "finished")
+    assert (start.fairlead, start.torch, start.seed) == (fl.__version__, torch.__version__, 0)
+    assert start.engine in ("BatchedEngine", "LoopEngine")
+    assert start.engine_reason
+    assert start.ended is not None
+    assert start.ended >= start.started
+    fresh = experiment().build()
+    fresh.resume(store.checkpoint)
+    assert torch.equal(fresh.params, run.federation.params)
+
+
+def test_records_are_on_disk_as_each_round_ends(tmp_path: Path) -> None:
+    seen: list[int] = []
+    fl.run_experiment(
+        experiment(),
+        tmp_path / "run",
+        on_round=lambda record: seen.append(len(fl.load_records(tmp_path / "run"))),
+    )
+    assert seen == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    fl.run_experiment(experiment(rounds=2), tmp_path)
+    before = (tmp_path / "rounds.jsonl").read_bytes()
+    with pytest.raises(RunFolderError, match="already holds a run of 2 rounds: resume it, or choose another"):
+        fl.run_experiment(experiment(rounds=2), tmp_path)
+    assert (tmp_path / "rounds.jsonl").read_bytes() == before
+
+
+def test_a_users_own_spec_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text("# mine\n")
+    with pytest.raises(RunFolderError, match="already holds files of the same names as a run's"):
+        fl.run_experiment(experiment(rounds=2), tmp_path)
+    assert (tmp_path / "spec.toml").read_text() == "# mine\n"
+
+
+def test_a_run_without_a_finished_round_may_be_replaced(tmp_path: Path) -> None:
+    diverging = replace(experiment(), algorithm=fl.presets.fedavg(lr=1e30, steps=3))
+    with pytest.raises(NonFiniteError):
+        fl.run_experiment(diverging, tmp_path)
+    (start,) = fl.RunFolder(tmp_path).provenance()
+    assert start.outcome.startswith("failed: In round 0 the updates of clients")
+    fl.run_experiment(experiment(rounds=2), tmp_path)
+    assert [start.outcome for start in fl.RunFolder(tmp_path).provenance()] == ["finished"]
+    assert len(fl.load_records(tmp_path)) == 2
+
+
+def test_resuming_another_experiment_is_refused(tmp_path: Path) -> None:
+    fl.run_experiment(experiment(rounds=2), tmp_path)
+    other = replace(experiment(rounds=2), link=fl.PerfectLink(), seed=1)
+    with pytest.raises(RunFolderError, match="another experiment, with a different link and seed: resume it"):
+        fl.run_experiment(other, tmp_path, resume=True)
+
+
+def test_a_run_can_be_lengthened_but_not_shortened(tmp_path: Path) -> None:
+    fl.run_experiment(experiment(rounds=2), tmp_path / "grown")
+    grown = fl.run_experiment(experiment(rounds=4), tmp_path / "grown", resume=True)
+    whole = fl.run_experiment(experiment(rounds=4), tmp_path / "whole")
+    assert grown.federation.records == whole.federation.records
+    assert torch.equal(grown.federation.params, whole.federation.params)
+    assert fl.RunFolder(tmp_path / "grown").experiment().rounds == 4
+    starts = fl.RunFolder(tmp_path / "grown").provenance()
+    assert [(start.first_round, start.next_round) for start in starts] == [(0, 2), (2, 4)]
+    with pytest.raises(RunFolderError, match="is already 4 rounds long: 3 are too few"):
+        fl.run_experiment(experiment(rounds=3), tmp_path / "grown", resume=True)
+
+
+def test_resuming_a_finished_run_does_nothing(tmp_path: Path) -> None:
+    fl.run_experiment(experiment(rounds=2), tmp_path)
+    before = (tmp_path / "rounds.jsonl").read_bytes()
+    again = fl.run_experiment(experiment(rounds=2), tmp_path, resume=True)
+    assert again.outcome == "finished"
+    assert len(again.federation.records) == 2
+    assert (tmp_path / "rounds.jsonl").read_bytes() == before
+
+
+def test_resuming_an_empty_folder_starts(tmp_path: Path) -> None:
+    assert len(fl.run_experiment(experiment(rounds=2), tmp_path / "new", resume=True).federation.records) == 2
+
+
+def test_a_line_cut_short_is_dropped(tmp_path: Path) -> None:
+    whole = fl.run_experiment(experiment(), tmp_path, checkpoint_every=3)
+    file = tmp_path / "rounds.jsonl"
+    file.write_bytes(file.read_bytes()[:-20])
+    assert fl.load_records(tmp_path) == whole.federation.records[:-1]
+
+
+def test_what_comes_after_the_checkpoint_is_computed_again(tmp_path: Path) -> None:
+    """A crash in the middle of a line after a checkpoint: resuming gives every round once."""
+    whole = fl.run_experiment(experiment(), tmp_path / "whole", checkpoint_every=3)
+    with pytest.raises(KilledError):
+        fl.run_experiment(experiment(), tmp_path / "cut", checkpoint_every=3, on_round=kill_after(5))
+    with (tmp_path / "cut" / "rounds.jsonl").open("a") as file:
+        file.write('{"round":5,"asked":[0')
+    fl.run_experiment(experiment(), tmp_path / "cut", resume=True)
+    assert fl.load_records(tmp_path / "cut") == whole.federation.records
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda lines: [*lines[:3], b"garbage", *lines[4:]], "Line 4 of .*rounds.jsonl is damaged"),
+        (lambda lines: [*lines[:3], b"\xff\xff", *lines[4:]], "Line 4 of .*rounds.jsonl is damaged"),
+        (lambda lines: [lines[1], lines[0], *lines[2:]], "Line 1 of .* should be round 0, and is round 1"),
+        (lambda lines: lines[:2], "holds 2 rounds, but the checkpoint was made after 7: this run cannot"),
+    ],
+)
+def test_damaged_records_are_reported(tmp_path: Path, damage: Any, message: str) -> None:
+    fl.run_experiment(experiment(), tmp_path)
+    file = tmp_path / "rounds.jsonl"
+    lines = damage(file.read_bytes().split(b"\n")[:-1])
+    file.write_bytes(b"".join(line + b"\n" for line in lines))
+    with pytest.raises(RunFolderError, match=message):
+        fl.run_experiment(experiment(), tmp_path, resume=True)
+
+
+def test_a_damaged_checkpoint_is_reported(tmp_path: Path) -> None:
+    fl.run_experiment(experiment(), tmp_path)
+    (tensors,) = (tmp_path / "checkpoint").glob("*.safetensors")
+    tensors.write_bytes(tensors.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match="checksum"):
+        fl.run_experiment(experiment(), tmp_path, resume=True)
+
+
+def test_a_damaged_provenance_is_reported(tmp_path: Path) -> None:
+    fl.run_experiment(experiment(rounds=1), tmp_path)
+    (tmp_path / "provenance.json").write_text("[{}]")
+    with pytest.raises(RunFolderError, match=r"provenance.json is damaged"):
+        fl.run_experiment(experiment(rounds=1), tmp_path, resume=True)
+
+
+def test_folders_that_cannot_be_used_say_so(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"rounds.jsonl cannot be read: No such file or directory\."):
+        fl.load_records(tmp_path / "absent")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match=r"cannot be written: Not a directory\."):
+        fl.run_experiment(experiment(rounds=1), tmp_path / "file" / "run")
+    with pytest.raises(FieldError, match="checkpoint_every must be at least 1, got 0"):
+        fl.run_experiment(experiment(rounds=1), tmp_path / "run", checkpoint_every=0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_round_and_leaves_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
+    told: list[str] = []
+
+    def on_round(record: fl.RoundRecord) -> None:
+        if record.round == 1:
+            os.kill(os.getpid(), number)
+
+    handlers = [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)]
+    stopped = fl.run_experiment(
+        experiment(), tmp_path / "cut", on_round=on_round, on_interrupt=lambda: told.append("stopping")
+    )
+    assert [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert (stopped.outcome, told, len(stopped.federation.records)) == ("interrupted", ["stopping"], 3)
+    manifest = json.loads((tmp_path / "cut" / "checkpoint" / "manifest.json").read_text())
+    assert manifest["round"] == 3
+    (start,) = stopped.folder.provenance()
+    assert (start.outcome, start.next_round) == ("interrupted", 3)
+    resumed = fl.run_experiment(experiment(), tmp_path / "cut", resume=True)
+    whole = fl.run_experiment(experiment(), tmp_path / "whole")
+    assert resumed.federation.records == whole.federation.records
+
+
+def test_the_second_interrupt_stops_at_once(tmp_path: Path) -> None:
+    def on_round(record: fl.RoundRecord) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fl.run_experiment(experiment(), tmp_path, on_round=on_round)
+    (start,) = fl.RunFolder(tmp_path).provenance()
+    assert start.outcome == "interrupted"
+    resumed = fl.run_experiment(experiment(), tmp_path, resume=True)
+    assert len(resumed.federation.records) == 7
+
+
+def test_runs_work_outside_the_main_thread(tmp_path: Path) -> None:
+    thread = threading.Thread(target=lambda: fl.run_experiment(experiment(rounds=2), tmp_path))
+    thread.start()
+    thread.join()
+    assert len(fl.load_records(tmp_path)) == 2
+
+
+def test_the_commit_of_the_working_directory_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert git_commit() is None
+    git = shutil.which("git")
+    assert git is not None
+    identity = ["-c", "user.name=x", "-c", "user.email=x@x"]
+    for command in (["init", "-q"], [*identity, "commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([git, *command], check=True)
+    commit = git_commit()
+    assert commit is not None
+    assert len(commit) == 40
+    (tmp_path / "file").write_text("a")
+    subprocess.run([git, "add", "file"], check=True)
+    assert git_commit() == commit + "-dirty"

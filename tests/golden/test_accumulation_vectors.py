@@ -1,0 +1,172 @@
+"""‖a‖₁ and ‖a‖₂ of every linear solver against the closed forms of 003 §IV.
+
+With j = 0, ..., τ − 1 the accumulation vectors are
+    SGD              1
+    proximal         (1 − α)^(τ−1−j),  α = ημ
+    decayed lr       γ^j
+    momentum         (1 − ρ^(τ−j))/(1 − ρ)
+    Nesterov         (1 − ρ^(τ−j+1))/(1 − ρ)
+    dampening        (1 − δ)·momentum
+and the norms below are their sums, written in closed form where the sum is geometric.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+import fairlead as fl
+from fairlead.optimizers.base import OptimizerState
+from fairlead.testing.quadratic_theory import LocalWork, accumulation
+
+STEPS = range(1, 10)
+ETA, MU, GAMMA, RHO, DELTA = 0.1, 0.7, 0.9, 0.6, 0.3
+ALPHA = ETA * MU
+
+
+def norms(solver: fl.LocalSolver, num_steps: int, round: int = 0) -> tuple[float, float]:
+    found = solver.accumulation(torch.tensor([num_steps]), round)
+    assert found is not None
+    return float(found.l1), float(found.l2)
+
+
+def momentum_vector(tau: int) -> list[float]:
+    return [(1 - RHO ** (tau - j)) / (1 - RHO) for j in range(tau)]
+
+
+CASES: dict[str, tuple[fl.LocalSolver, Callable[[int], float], Callable[[int], float]]] = {
+    "sgd": (fl.LocalSolver(fl.SGD(ETA)), lambda t: t, lambda t: math.sqrt(t)),
+    "proximal": (
+        fl.LocalSolver(fl.SGD(ETA), corrections=(fl.Proximal(MU),)),
+        lambda t: (1 - (1 - ALPHA) ** t) / ALPHA,
+        lambda t: math.sqrt((1 - (1 - ALPHA) ** (2 * t)) / (1 - (1 - ALPHA) ** 2)),
+    ),
+    "decayed": (
+        fl.LocalSolver(fl.SGD(ETA), step_schedule=fl.Exponential(GAMMA)),
+        lambda t: (1 - GAMMA**t) / (1 - GAMMA),
+        lambda t: math.sqrt((1 - GAMMA ** (2 * t)) / (1 - GAMMA**2)),
+    ),
+    "momentum": (
+        fl.LocalSolver(fl.SGD(ETA, momentum=RHO)),
+        lambda t: (t - RHO * (1 - RHO**t) / (1 - RHO)) / (1 - RHO),
+        lambda t: math.sqrt(sum(a * a for a in momentum_vector(t))),
+    ),
+    "nesterov": (
+        fl.LocalSolver(fl.SGD(ETA, momentum=RHO, nesterov=True)),
+        lambda t: (t - RHO**2 * (1 - RHO**t) / (1 - RHO)) / (1 - RHO),
+        lambda t: math.sqrt(sum(((1 - RHO ** (t - j + 1)) / (1 - RHO)) ** 2 for j in range(t))),
+    ),
+    "dampened": (
+        fl.LocalSolver(fl.SGD(ETA, momentum=RHO, dampening=DELTA)),
+        lambda t: (1 - DELTA) * (t - RHO * (1 - RHO**t) / (1 - RHO)) / (1 - RHO),
+        lambda t: (1 - DELTA) * math.sqrt(sum(a * a for a in momentum_vector(t))),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_norms_are_those_of_the_closed_form(name: str) -> None:
+    solver, l1, l2 = CASES[name]
+    for tau in STEPS:
+        assert norms(solver, tau) == pytest.approx((l1(tau), l2(tau)), abs=1e-12)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_combinations_use_the_impulse_response(nesterov: bool) -> None:
+    """Momentum, proximal term and decayed lr at once, against the composed 2 x 2 step maps."""
+    solver = fl.LocalSolver(
+        fl.SGD(ETA, momentum=RHO, nesterov=nesterov),
+        corrections=(fl.Proximal(MU),),
+        step_schedule=fl.Exponential(GAMMA),
+    )
+    for tau in STEPS:
+        a = accumulation(LocalWork(ETA, tau, momentum=RHO, nesterov=nesterov, mu=MU, decay=GAMMA))
+        assert norms(solver, tau) == pytest.approx((float(a.sum()), float(a.norm())), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_long_work_has_the_same_closed_forms(name: str) -> None:
+    """Beyond the first steps the norms of a steady solver come from one impulse, in K operations."""
+    solver, l1, l2 = CASES[name]
+    for tau in (64, 65, 300):
+        assert norms(solver, tau) == pytest.approx((l1(tau), l2(tau)), rel=1e-12)
+
+
+def test_work_of_twenty_thousand_steps_is_measured_in_seconds() -> None:
+    """A table of K² impulses would take 4·10⁸ numbers."""
+    started = time.perf_counter()
+    assert norms(CASES["momentum"][0], 20_000)[0] == pytest.approx(CASES["momentum"][1](20_000), rel=1e-12)
+    assert time.perf_counter() - started < 60.0
+
+
+@dataclass(frozen=True)
+class _Alternating(fl.Optimizer):
+    """Linear, but not the same at every step: every other gradient is left out."""
+
+    linear: ClassVar[bool] = True
+
+    def init(self, params: Tensor) -> OptimizerState:
+        return {"step": params.new_zeros((*params.shape[:-1], 1))}
+
+    def step(
+        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
+    ) -> tuple[Tensor, OptimizerState]:
+        return params - lr * gradient * (1 - state["step"] % 2), {"step": state["step"] + 1}
+
+
+def test_a_solver_that_is_not_steady_is_probed_step_by_step() -> None:
+    assert norms(fl.LocalSolver(_Alternating(ETA)), 151)[0] == pytest.approx(76.0)
+
+
+def test_one_table_serves_clients_with_different_steps() -> None:
+    solver = CASES["momentum"][0]
+    steps = torch.tensor([5, 1, 0, 9, 5])
+    found = solver.accumulation(steps, 0)
+    assert found is not None
+    assert found.l1.tolist() == pytest.approx([CASES["momentum"][1](t) if t else 0.0 for t in steps.tolist()])
+
+
+def test_nobody_asked_has_no_norms() -> None:
+    found = fl.LocalSolver(fl.SGD(ETA)).accumulation(torch.tensor([], dtype=torch.int64), 0)
+    assert found is not None
+    assert len(found.l1) == 0
+
+
+def test_weight_decay_is_part_of_the_objective_and_not_of_the_work() -> None:
+    """A penalty ½λ‖x‖² changes gradients, not how the solver adds them up."""
+    plain, decayed = (fl.LocalSolver(fl.SGD(ETA, momentum=RHO, weight_decay=wd)) for wd in (0.0, 0.5))
+    assert norms(decayed, 7) == norms(plain, 7)
+
+
+def test_constant_corrections_do_not_count_as_work() -> None:
+    """VR row of the table: y ← y − η(g + b) has the a of the base solver."""
+    solver = fl.LocalSolver(fl.SGD(ETA, momentum=RHO), corrections=(fl.ControlVariates(),))
+    assert norms(solver, 7) == norms(CASES["momentum"][0], 7)
+
+
+def test_proximal_work_follows_the_learning_rate_of_the_round() -> None:
+    """α = η_tμ: after a decay by 10 the same steps are worth more."""
+    optimizer = fl.SGD(ETA, schedule=fl.Milestones((3,), gamma=0.1))
+    solver = fl.LocalSolver(optimizer, corrections=(fl.Proximal(MU),))
+    expected = [(1 - (1 - a) ** 5) / a for a in (ALPHA, ALPHA / 10)]
+    assert [norms(solver, 5, round)[0] for round in (2, 3)] == pytest.approx(expected)
+
+
+def test_a_learning_rate_of_zero_still_has_work() -> None:
+    """As η → 0 the proximal a tends to (1, ..., 1)."""
+    solver = fl.LocalSolver(fl.SGD(0.0), corrections=(fl.Proximal(MU),))
+    assert norms(solver, 4) == pytest.approx((4.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    "solver", [fl.LocalSolver(fl.Adam(ETA)), fl.LocalSolver(fl.SGD(ETA), clip=1.0)], ids=["adam", "clip"]
+)
+def test_solvers_that_are_not_linear_have_no_norms(solver: fl.LocalSolver) -> None:
+    assert solver.accumulation(torch.tensor([3]), 0) is None

@@ -1,0 +1,126 @@
+"""Settings and combinations that cannot work are refused with cause and cure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from lossy_quadratics import ClosedFormWorld, Links
+
+from fairlead import presets
+from fairlead.aggregators import CommunicationAware, FedAU, FedNova
+from fairlead.algorithm import Algorithm
+from fairlead.conditions import BernoulliLink
+from fairlead.errors import ClashError, FieldError
+from fairlead.federation import Federation
+from fairlead.local_solver import LocalSolver
+from fairlead.optimizers import Adam
+from fairlead.randomness import Key
+from fairlead.records import Conditions
+from fairlead.samplers import FedACS, FedACSEstimated, OptimalSampling
+
+WEIGHTS = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+
+
+def world(link: Links | None = None, *, secretive: bool = False) -> ClosedFormWorld:
+    centres, steps = torch.eye(3, dtype=torch.float64), torch.tensor([1, 2, 3])
+    return ClosedFormWorld(centres, WEIGHTS, steps, link, secretive=secretive)
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "cure"),
+    [
+        ("fedacs", "FedACS", "FedACSEstimated"),
+        ("communication_aware_fedavg", "CommunicationAware", "FedAU"),
+        ("anonymous_fednova", "FedNova", "FedAU"),
+    ],
+)
+def test_unknown_arrival_rates_are_refused_at_construction(name: str, part: str, cure: str) -> None:
+    algorithm = presets.method_named(name).build(lr=0.1, steps=1, cohort_size=2)
+    with pytest.raises(ClashError, match=f"^{part} needs the arrival rates.*use {cure}"):
+        Federation(algorithm, world(secretive=True))
+
+
+@pytest.mark.parametrize("name", ["fedacs_estimated", "fedau", "fedvarp", "fedvarp_stale", "mifa"])
+def test_methods_that_learn_run_in_a_secretive_world(name: str) -> None:
+    algorithm = presets.method_named(name).build(lr=0.1, steps=1, cohort_size=2)
+    run = Federation(algorithm, world(BernoulliLink(0.3), secretive=True))
+    assert len(list(run.train(3))) == 3
+
+
+def test_fedacs_names_clients_that_can_never_arrive() -> None:
+    run = Federation(presets.fedacs(lr=0.1, steps=1, cohort_size=2), world(BernoulliLink((0.0, 1.0, 1.0))))
+    with pytest.raises(FieldError, match=r"got 0 for clients \[1, 2\] in round 0: give them weight 0"):
+        next(run.train(1))
+
+
+def test_fedacs_leaves_dead_clients_of_weight_zero_alone() -> None:
+    arrival = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64)
+    conditions = Conditions(
+        0,
+        torch.tensor([0.0, 0.5, 0.5], dtype=torch.float64),
+        forecast_work=lambda: torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64),
+        forecast_arrival=lambda: arrival,
+    )
+    cohort = FedACS(50).draw({}, conditions, Key.from_seed(0))
+    assert cohort.clients.tolist() == [1, 2]
+
+
+def test_fedacs_without_planned_work_is_refused() -> None:
+    conditions = Conditions(0, WEIGHTS, forecast_arrival=lambda: torch.ones_like(WEIGHTS))
+    with pytest.raises(ClashError, match="use FedACSEstimated"):
+        FedACS(2).draw({}, conditions, Key.from_seed(0))
+
+
+@pytest.mark.parametrize("sampler", [FedACS(2), FedACSEstimated(2)])
+def test_work_aware_sampling_needs_a_linear_solver(sampler: FedACS | FedACSEstimated) -> None:
+    with pytest.raises(ClashError, match="Adam"):
+        Algorithm(LocalSolver(Adam(lr=0.1), steps=1), sampler=sampler)
+
+
+def test_wrapped_fednova_needs_a_linear_solver() -> None:
+    with pytest.raises(ClashError, match="CommunicationAware needs the effective number of local steps"):
+        Algorithm(LocalSolver(Adam(lr=0.1), steps=1), aggregator=CommunicationAware(FedNova()))
+
+
+def test_links_are_not_corrected_twice() -> None:
+    with pytest.raises(ClashError, match="second time"):
+        CommunicationAware(CommunicationAware())
+
+
+def test_impossible_arrival_is_reported() -> None:
+    class Wrong(ClosedFormWorld):
+        def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
+            honest = super().conditions(round, solver, key)
+            return replace(honest, forecast_arrival=lambda: torch.zeros_like(WEIGHTS))
+
+    wrong = Wrong(torch.eye(3, dtype=torch.float64), WEIGHTS, torch.tensor([1, 2, 3]))
+    run = Federation(presets.communication_aware_fedavg(lr=0.1, steps=1, cohort_size=2), wrong)
+    with pytest.raises(ClashError, match="whose updates arrived"):
+        next(run.train(1))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FedACS(0), "FedACS.cohort_size must be a whole number of at least 1, got 0"),
+        (lambda: FedACSEstimated(2, forget=1.0), "FedACSEstimated.forget must be a finite number"),
+        (lambda: FedACSEstimated(2, work_rate=0.0), "FedACSEstimated.work_rate must be"),
+        (lambda: FedACSEstimated(2, prior_arrived=0.0), "FedACSEstimated.prior_arrived must be"),
+        (lambda: FedACSEstimated(2, min_arrival=0.0), "FedACSEstimated.min_arrival must be"),
+        (lambda: OptimalSampling(2, floor=1.5), "OptimalSampling.floor must be"),
+        (lambda: FedAU(0), "FedAU.cutoff must be a whole number of at least 1, got 0"),
+        (lambda: FedNova("mean"), "FedNova.tau_eff must be one of 'work', 'steps', 'expected'"),  # type: ignore[arg-type]
+        (lambda: FedNova(over="all"), "FedNova.over must be one of"),  # type: ignore[arg-type]
+        (lambda: presets.fedacs(lr=0.1, steps=1), "give it cohort_size"),
+        (
+            lambda: presets.full_participation(lr=0.1, steps=1, cohort_size=2),
+            "full_participation asks everyone",
+        ),
+    ],
+)
+def test_wrong_settings_are_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(FieldError, match=message.replace("(", r"\(")):
+        make()

@@ -1,0 +1,71 @@
+"""`QuadraticProblem.limit` against iterated rounds and against the closed forms for H = I."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import fairlead as fl
+from fairlead.clients.quadratics import QuadraticProblem
+
+KEY = fl.Key.from_seed(2)
+
+
+def rounds_of(
+    problem: QuadraticProblem, steps: list[int], lr: float, mu: float, arrival: list[float], normalise: bool
+) -> Tensor:
+    """Averaging written as loops: mean update over what arrives, many rounds."""
+    x = torch.zeros(problem.linear.shape[1], dtype=torch.float64)
+    for _ in range(1500):
+        move = torch.zeros_like(x)
+        for client, count in enumerate(steps):
+            y, unit = x.clone(), 0.0
+            for _ in range(count):
+                y = y - lr * (problem.hessians[client] @ y - problem.linear[client] + mu * (y - x))
+                unit = unit * (1 - lr * mu) + 1.0
+            weight = float(problem.weights[client]) * arrival[client]
+            move = move + weight * (y - x) / (unit if normalise else 1.0)
+        x = x + move
+    return x
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("mu", [0.0, 0.5])
+def test_the_limit_is_where_rounds_end(mu: float, normalise: bool) -> None:
+    source = fl.Quadratics(num_clients=3, dim=2, conditioning=4.0, weights=(0.5, 0.3, 0.2))
+    problem = source.problem(KEY)
+    steps, arrival = [1, 4, 9], [0.9, 0.5, 0.7]
+    limit = problem.limit(steps, 0.1, mu=mu, arrival=arrival, normalise=normalise)
+    assert torch.allclose(limit, rounds_of(problem, steps, 0.1, mu, arrival, normalise), atol=1e-10)
+    assert float((limit - problem.optimum).norm()) > 1e-3
+
+
+def test_equal_work_has_no_bias() -> None:
+    """With H_i = I and equal steps every K_i is the same: the limit is the optimum."""
+    problem = fl.Quadratics(num_clients=4, dim=3).problem(KEY)
+    assert torch.allclose(problem.limit([7] * 4, 0.2), problem.optimum)
+
+
+def test_identity_hessians_weight_by_kappa() -> None:
+    """κ_i = 1 − (1 − η)^τ_i: x = Σ ω_i κ_i e_i / Σ ω_i κ_i, and Σ τ_i e_i/Σ τ_i as η → 0 (003 Lemma 1)."""
+    problem = fl.Quadratics(num_clients=4, dim=3).problem(KEY)
+    steps = [1, 2, 5, 20]
+    kappa = torch.tensor([1 - 0.9**count for count in steps], dtype=torch.float64)
+    assert torch.allclose(problem.limit(steps, 0.1), kappa @ problem.linear / kappa.sum())
+    taus = torch.tensor(steps, dtype=torch.float64)
+    assert torch.allclose(problem.limit(steps, 1e-7), taus @ problem.linear / taus.sum(), atol=1e-5)
+    assert torch.allclose(problem.limit(steps, 1e-7, normalise=True), problem.optimum, atol=1e-5)
+
+
+def test_a_federation_ends_at_the_limit() -> None:
+    problem = fl.Quadratics(num_clients=5, dim=3, conditioning=3.0).problem(KEY)
+    steps = (1, 3, 5, 7, 9)
+    world = fl.SimulatedWorld(
+        problem.task(), problem.data(), work=fl.FixedSteps(steps), weights="uniform", dtype=torch.float64
+    )
+    for preset, normalise in ((fl.presets.fedavg(lr=0.1), False), (fl.presets.fednova(lr=0.1), True)):
+        run = fl.Federation(preset, world)
+        for _ in run.train(200):
+            pass
+        assert torch.allclose(run.params, problem.limit(steps, 0.1, normalise=normalise), atol=1e-8)
