@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -37,7 +38,9 @@ class FedACS(MemorylessSampler):
     cohort_size: int
 
     references = ("weng2025fedacs",)
-    exemptions = {"unbiased": "it asks for ω/((1 − q)‖a‖₁), so that what arrives is unbiased"}
+    exemptions: ClassVar[Mapping[str, str]] = {
+        "unbiased": "it asks for ω/((1 − q)‖a‖₁), so that what arrives is unbiased"
+    }
     needs_effective_steps: ClassVar[bool] = True
     needs_arrival: ClassVar[bool] = True
 
@@ -101,7 +104,9 @@ class FedACSEstimated(Sampler):
     min_arrival: float = 0.05
 
     references = ("weng2025fedacs",)
-    exemptions = {"unbiased": "it asks for ω/((1 − q)‖a‖₁), so that what arrives is unbiased"}
+    exemptions: ClassVar[Mapping[str, str]] = {
+        "unbiased": "it asks for ω/((1 − q)‖a‖₁), so that what arrives is unbiased"
+    }
     needs_effective_steps: ClassVar[bool] = True
     needs_arrival: ClassVar[bool] = False
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -16,7 +18,7 @@ from fairlead.samplers.base import MemorylessSampler
 class FullParticipation(MemorylessSampler):
     """Asks every client of positive weight; importance is ω (004, rule "full")."""
 
-    exemptions = {"different keys": "it asks everybody"}
+    exemptions: ClassVar[Mapping[str, str]] = {"different keys": "it asks everybody"}
 
     def check(self, population: Population) -> None:
         pass

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
@@ -26,7 +27,10 @@ class ScriptedSampler(MemorylessSampler):
     cohorts: tuple[tuple[int, ...], ...]
     importance: Literal["draws", "weights"] = "draws"
 
-    exemptions = {"different keys": "it replays a list", "unbiased": "the list may be anything"}
+    exemptions: ClassVar[Mapping[str, str]] = {
+        "different keys": "it replays a list",
+        "unbiased": "the list may be anything",
+    }
 
     def __post_init__(self) -> None:
         freeze_lists(self)

@@ -185,7 +185,8 @@ def example_of_preset(preset: Callable[..., Algorithm]) -> Algorithm:
     parameters = inspect.signature(preset).parameters
     named = {name: value for name, value in _ARGUMENTS.items() if name in parameters}
     if "eps" in parameters and "server_lr" in parameters:
-        named["server_lr"] = 0.2
+        # A second moment that only grows, as Adagrad's, brakes for ever: it may start faster.
+        named["server_lr"] = 0.2 if "beta2" in parameters else 1.0
     common = {"lr": 0.1, "steps": 3, "batch_size": 4, **named}
     try:
         return preset(**common)
