@@ -8,9 +8,8 @@ FedNova(tau_eff='work', over='received')
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal, ParamSpec, Required, TypedDict, Unpack
+from dataclasses import replace
+from typing import Literal, Unpack
 
 from fairlead.aggregators import (
     MIFA,
@@ -38,6 +37,11 @@ from fairlead.corrections import (
 )
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.local_solver import LocalSolver
+from fairlead.methods import METHODS as METHODS
+from fairlead.methods import ClientSide as ClientSide
+from fairlead.methods import Method as Method
+from fairlead.methods import method
+from fairlead.methods import method_named as method_named
 from fairlead.optimizers import SGD, Adagrad, Adam, AMSGrad, Yogi
 from fairlead.samplers import (
     FedACS,
@@ -50,58 +54,6 @@ from fairlead.samplers import (
     WeightedWithReplacement,
 )
 from fairlead.transforms import AwareProjection
-
-
-class ClientSide(TypedDict, total=False):
-    """What clients do, and how many are asked."""
-
-    lr: Required[float]
-    momentum: float
-    nesterov: bool
-    weight_decay: float
-    epochs: int | None
-    steps: int | None
-    batch_size: int | None
-    clip: float | None
-    cohort_size: int | None
-    """Clients asked in a round; all if not given. For methods that draw with replacement, the draws."""
-
-
-Cause = Literal["work", "links", "drift"]
-Arguments = ParamSpec("Arguments")
-
-
-@dataclass(frozen=True)
-class Method:
-    """A preset with what is known of it."""
-
-    name: str
-    build: Callable[..., Algorithm]
-    corrects: tuple[Cause, ...]
-    """What cannot move its limit: unequal work, unequal links, the drift of heterogeneous clients."""
-    references: tuple[str, ...]
-
-
-METHODS: dict[str, Method] = {}
-
-
-def method(
-    *references: str, corrects: tuple[Cause, ...] = ()
-) -> Callable[[Callable[Arguments, Algorithm]], Callable[Arguments, Algorithm]]:
-    """Enter a preset into the table of methods."""
-
-    def enter(build: Callable[Arguments, Algorithm]) -> Callable[Arguments, Algorithm]:
-        METHODS[build.__name__] = Method(build.__name__, build, corrects, references)
-        return build
-
-    return enter
-
-
-def method_named(name: str) -> Method:
-    """The method whose preset is called `name`."""
-    if name not in METHODS:
-        raise FieldError(f"{name!r} is not a preset." + did_you_mean(name, METHODS))
-    return METHODS[name]
 
 
 @method("mcmahan2017fedavg")

@@ -26,6 +26,8 @@ class ConsistencyReport:
     surrogate: Tensor | None
     """Ω, (N,); None where coefficients or effective steps do not exist, or nothing arrived."""
     rounds: int
+    restored: bool = False
+    """Whether Ω = ω follows from a correction that restores the weights, and was not measured."""
 
     @property
     def chi_square(self) -> float | None:
@@ -47,6 +49,11 @@ class ConsistencyReport:
     def __str__(self) -> str:
         if self.surrogate is None:
             return "This run has no measurable surrogate weights."
+        if self.restored:
+            return (
+                "The corrections of this method make every client follow the objective's own weights at the "
+                "fixed point, whatever work and links are: by design no weight is misplaced."
+            )
         ratio = self.surrogate / self.intended
         heard = self.intended > 0
         gained = int(torch.where(heard, ratio, -1.0).argmax())
@@ -68,7 +75,7 @@ def measured_consistency(
     Ω = ω whatever the coefficients.
     """
     if restored:
-        return ConsistencyReport(weights, weights, len(records))
+        return ConsistencyReport(weights, weights, len(records), restored=True)
     mass, last_work = torch.zeros_like(weights), torch.zeros_like(weights)
     for record in records:
         if record.coefficients is None or record.effective_steps is None:

@@ -46,6 +46,11 @@ class ComparedMethod:
         surrogate, misplaced = self.consistency.surrogate, self.consistency.total_variation
         if surrogate is None or misplaced is None:
             return f"{self.name} has no weights that could be measured, so its objective is not known."
+        if self.consistency.restored:
+            return (
+                f"{self.name} optimised the objective that was asked for by design: its corrections undo "
+                "unequal work and losses."
+            )
         if misplaced < 1e-6:
             return f"{self.name} optimised the objective that was asked for."
         if misplaced < 2 * self.chance:

@@ -8,7 +8,7 @@ from torch import Tensor
 from fairlead.clients.data import ClientData
 from fairlead.parameters import FlatModule
 from fairlead.records import Evaluation
-from fairlead.task import Task
+from fairlead.task import Task, refuse_unknown_classes
 
 _CHUNK = 2048
 
@@ -67,6 +67,7 @@ def _figures(
         ):
             # Copies, since a model may change its inputs or buffers in place.
             outputs = model.call(params, buffers.clone(), inputs.clone(), None)
+            refuse_unknown_classes(functions["loss"], outputs, targets)
             for name, function in functions.items():
                 parts[name].append(function(outputs, targets).to("cpu", torch.float64))
     return {name: torch.cat(values) for name, values in parts.items()}
