@@ -53,7 +53,7 @@ def main() -> None:
         axes.add_patch(plt.Circle(problem.optimum.tolist(), radius, fill=False, color="0.85", lw=0.8))
     for name, algorithm in METHODS.items():
         path = mean_path(algorithm)
-        (line,) = axes.plot(path[:, 0], path[:, 1], lw=1.6, label=name)
+        (line,) = axes.plot(path[::5, 0], path[::5, 1], lw=1.6, label=name)
         end = path[-200:].mean(0)
         axes.plot(end[0], end[1], "o", color=line.get_color(), ms=7)
     axes.plot(minima[:, 0], minima[:, 1], "s", color="0.35", ms=7)
@@ -61,7 +61,7 @@ def main() -> None:
         label = f"client {client}: {STEPS[client]} steps, {1 - DROP[client]:.0%} arrive"
         axes.annotate(label, (x, y), (0, 9), textcoords="offset points", ha="center", fontsize=8, color="0.3")
     axes.plot(*problem.optimum.tolist(), "*", color="black", ms=14, label="the optimum asked for")
-    axes.set(aspect="equal", xlim=(-2.1, 2.1), ylim=(-1.05, 1.65), xticks=[], yticks=[])
+    axes.set(aspect="equal", xlim=(-2.1, 2.9), ylim=(-1.05, 1.65), xticks=[], yticks=[])
     axes.legend(frameon=False, fontsize=9, loc="upper right")
     for side in axes.spines.values():
         side.set_visible(False)

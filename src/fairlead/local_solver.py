@@ -32,10 +32,12 @@ class LocalState(NamedTuple):
 
 
 class Accumulation(NamedTuple):
-    """Norms of the accumulation vector a for 0, 1, 2, ... local steps."""
+    """Sizes of the accumulation vector a, for clients or for 0, 1, 2, ... local steps."""
 
     l1: Tensor
+    """Σ_j a_j, the displacement by gradients of 1 in units of η: ‖a‖₁ where no a_j is negative, as in 003."""
     l2: Tensor
+    """‖a‖₂."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,9 @@ class LocalSolver(Component):
         parameters as steps, whose j-th entry receives a unit gradient at step j and none at any
         other, holds −η·a after the last step, for any optimizer, schedule and correction. After k steps it
         holds that of a client with k steps, so one run serves every client.
+
+        The sum is signed: momentum swings beyond the minimum of a proximal term and back, some a_j are then
+        negative, and a client has come as far as a constant gradient would have moved it.
         """
         if not self.is_linear:
             return None
@@ -188,7 +193,13 @@ class LocalSolver(Component):
         # for a power of two, so that random work does not make a new one a round.
         lr = self.optimizer.lr_at(round) if self.corrections else 1.0
         table = _accumulation_table(self, lr, _next_power_of_two(longest))
-        return Accumulation(table.l1[num_steps], table.l2[num_steps])
+        work = table.l1[num_steps]
+        if bool(((num_steps > 0) & (work <= 0)).any()):
+            raise FieldError(
+                f"LocalSolver with lr={lr:g} does not follow a constant gradient: its corrections throw it back "
+                "to its start or beyond. Lower the learning rate, or the strength of the corrections."
+            )
+        return Accumulation(work, table.l2[num_steps])
 
 
 def epochs_to_steps(epochs: Tensor, sizes: Tensor, batch_sizes: Tensor) -> Tensor:
@@ -218,14 +229,14 @@ def _accumulation_table(solver: LocalSolver, lr: float, num_steps: int) -> Accum
     if not torch.allclose(short.l1, repeated.l1, rtol=1e-12) or probe.step_schedule != Constant():
         return _norms_of(_responses(probe, lr, num_steps, num_impulses=num_steps))
     answers = torch.cat([torch.zeros(1, dtype=torch.float64), *first])
-    return Accumulation(answers.abs().cumsum(0), answers.square().cumsum(0).sqrt())
+    return Accumulation(answers.cumsum(0), answers.square().cumsum(0).sqrt())
 
 
 _TRIAL = 64
 
 
 def _responses(probe: LocalSolver, lr: float, num_steps: int, num_impulses: int) -> Iterator[Tensor]:
-    """−a after 1, 2, ... steps: entry j received a unit gradient at step j, and none at any other."""
+    """a after 1, 2, ... steps: entry j received a unit gradient at step j, and none at any other."""
     anchor = torch.zeros(num_impulses, dtype=torch.float64)
     nothing = dict.fromkeys(probe.memory_names, anchor)
     shared = {name: anchor for c in probe.corrections for name in c.shared_names}
@@ -236,11 +247,11 @@ def _responses(probe: LocalSolver, lr: float, num_steps: int, num_impulses: int)
         if step < num_impulses:
             impulse[step] = 1.0
         state = probe.step(state, impulse, anchor, shared, step_lr)
-        yield state.local / lr
+        yield -state.local / lr
 
 
 def _norms_of(responses: Iterable[Tensor]) -> Accumulation:
-    """Norms for 0, 1, 2, ... steps."""
-    norms = [(0.0, 0.0), *((float(r.abs().sum()), float(r.norm())) for r in responses)]
+    """Sum and norm for 0, 1, 2, ... steps."""
+    norms = [(0.0, 0.0), *((float(r.sum()), float(r.norm())) for r in responses)]
     l1, l2 = torch.tensor(norms, dtype=torch.float64).unbind(1)
     return Accumulation(l1, l2)

@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 
 import fairlead as fl
+from fairlead.clients.quadratics import QuadraticProblem
+from fairlead.errors import FieldError
 from fairlead.optimizers.base import OptimizerState
 from fairlead.testing.quadratic_theory import LocalWork, accumulation
 
@@ -89,6 +91,40 @@ def test_combinations_use_the_impulse_response(nesterov: bool) -> None:
     for tau in STEPS:
         a = accumulation(LocalWork(ETA, tau, momentum=RHO, nesterov=nesterov, mu=MU, decay=GAMMA))
         assert norms(solver, tau) == pytest.approx((float(a.sum()), float(a.norm())), abs=1e-12)
+
+
+def test_a_swing_beyond_the_proximal_minimum_counts_as_way_back() -> None:
+    """ρ = ½, α = ημ = ½: v ← v/2 + g − y/2, y ← y + v, in units of η and with the gradient's sign.
+
+    An impulse gives y = 1, 1, ½, 0, −¼, so that five steps along gradients of 1 lead to 2¼ and not to 2¾.
+    """
+    solver = fl.LocalSolver(fl.SGD(0.5, momentum=0.5), corrections=(fl.Proximal(1.0),))
+    assert norms(solver, 5) == pytest.approx((2.25, math.sqrt(2.3125)), abs=1e-12)
+
+
+def test_fednova_divides_by_the_way_and_not_by_the_swings() -> None:
+    """Clients with nearly constant gradients move by Σ_j a_j times them: normalised, all count by ω.
+
+    F_i = ½h‖x − e_i‖² with h = 1e-4 and 3, 12 and 40 steps of proximal momentum, for which Σ|a_j| is up to
+    2.8 times as large; the limit is the mean of the e_i up to O(hη‖a‖).
+    """
+    linear = torch.tensor([[2.0], [-1.0], [5.0]], dtype=torch.float64)
+    curvature = torch.full((3, 1, 1), 1e-4, dtype=torch.float64)
+    problem = QuadraticProblem(curvature, 1e-4 * linear, torch.full((3,), 1 / 3, dtype=torch.float64))
+    world = fl.SimulatedWorld(
+        problem.task(linear.mean()), problem.data(), work=fl.FixedSteps((3, 12, 40)), dtype=torch.float64
+    )
+    run = fl.Federation(fl.presets.fednova(lr=0.05, momentum=0.9, mu=1.0), world)
+    for _ in run.train(1):
+        pass
+    assert run.params.item() == pytest.approx(2.0, abs=1e-6)
+
+
+def test_a_solver_that_is_thrown_back_is_refused() -> None:
+    """ημ = 2: every other step returns to the anchor, and nothing could be divided by that."""
+    solver = fl.LocalSolver(fl.SGD(1.0), corrections=(fl.Proximal(2.0),))
+    with pytest.raises(FieldError, match="LocalSolver with lr=1 does not follow a constant gradient"):
+        norms(solver, 4)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fairlead.component import freeze_lists
 from fairlead.conditions.link.base import IndependentLink, LinkModel
-from fairlead.errors import field_error
+from fairlead.errors import field_error, is_client_lists
 from fairlead.randomness import Key
 
 
@@ -32,8 +32,8 @@ class ScriptedLink(LinkModel):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        if not self.arrivals:
-            raise field_error(self, "arrivals", "at least one list of clients", self.arrivals)
+        if not is_client_lists(self.arrivals):
+            raise field_error(self, "arrivals", "lists of client ids", self.arrivals)
 
     def arrival(self, clients: Tensor, round: int, key: Key) -> None:
         return None
