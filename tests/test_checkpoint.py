@@ -229,7 +229,10 @@ def test_an_unfinished_write_does_not_count(tmp_path: Path) -> None:
     """A crash while writing leaves a draft beside the old checkpoint, which stays valid."""
     trained(2).save(tmp_path)
     (tmp_path / "manifest.json.part").write_text("{")
-    (tmp_path / "state-0123456789abcdef.safetensors.part").write_bytes(b"half")
+    draft = tmp_path / "state-0123456789abcdef.safetensors.part"
+    draft.write_bytes(b"half")
     run = federation()
     run.resume(tmp_path)
     assert run.state.round == 2
+    run.save(tmp_path)
+    assert not draft.exists()

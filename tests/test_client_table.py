@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -129,8 +130,9 @@ def test_rows_that_do_not_fit_are_refused_with_remedies(monkeypatch: pytest.Monk
 
 
 def test_the_budget_is_what_the_machine_has_left() -> None:
+    """On Linux, which says so; elsewhere the table is not refused."""
     left = client_table._available_bytes(torch.device("cpu"))
-    assert 2**20 < left < 2**50
+    assert left == sys.maxsize or 2**20 < left < 2**50
 
 
 def test_states_know_their_kinds() -> None:

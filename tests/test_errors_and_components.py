@@ -57,6 +57,10 @@ REFUSED: list[tuple[Any, str]] = [
         "UniformWithoutReplacement.cohort_size must be a whole number of at least 1, got 2.0.",
     ),
     (
+        lambda: anything.Milestones((2.5,)),
+        "Milestones.times must be ascending whole numbers of at least 0, got (2.5,).",
+    ),
+    (
         lambda: anything.ScriptedSampler(()),
         "ScriptedSampler.cohorts must be at least one list of client ids, got ().",
     ),
@@ -125,6 +129,14 @@ CLASHES: list[tuple[Any, str]] = [
     (
         lambda: fl.LocalSolver(fl.SGD(0.1), corrections=(fl.ClientMomentum(), fl.ClientMomentum(0.5))),
         "both keep 'momentum' between rounds: leave one of them out",
+    ),
+    (
+        lambda: fl.LocalSolver(fl.SGD(0.1), corrections=(fl.ControlVariates(), fl.VRLSGD())),
+        "ControlVariates reads the clients' gradients from their updates, and would take what VRLSGD in",
+    ),
+    (
+        lambda: fl.LocalSolver(fl.SGD(0.1), corrections=(fl.ControlVariates("anchor"), fl.ClientMomentum())),
+        "ClientMomentum reads the clients' gradients from their updates",
     ),
 ]
 

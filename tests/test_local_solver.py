@@ -55,6 +55,16 @@ def test_clipping_bounds_the_raw_gradient() -> None:
     assert walk(solver, [[0.0, 0.0]], 1.0) == [0.0, 0.0]
 
 
+def test_clipping_a_gradient_whose_square_overflows() -> None:
+    """1e20 is a float32 and its square is not: the client must still move by the bound, not stand still."""
+    solver = fl.LocalSolver(fl.SGD(1.0), clip=5.0)
+    start = torch.zeros(2)
+    state = solver.step(
+        solver.start(start, {}, {}), torch.tensor([3e20, 4e20]), start, {}, torch.tensor([1.0])
+    )
+    assert state.local.tolist() == pytest.approx([-3.0, -4.0])
+
+
 def test_clipping_comes_before_corrections_and_weight_decay() -> None:
     """From y = 0: g = (3, 4)/5 → y₁ = −(.6, .8). Then g = 0 clipped stays 0, plus μy₁ = −½(.6, .8)."""
     solver = fl.LocalSolver(fl.SGD(1.0), clip=1.0, corrections=(fl.Proximal(0.5),))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fairlead as fl
-from fairlead.errors import FieldError
+from fairlead.errors import DataError, FieldError
 from fairlead.task import accuracy, cross_entropy, squared_error
 
 
@@ -63,6 +63,22 @@ def test_weights_that_make_no_objective_are_refused(weights: Any, sentence: str)
 def test_a_federation_without_examples_is_refused() -> None:
     with pytest.raises(FieldError, match="weights must be finite, at least 0 and not all 0"):
         fl.SimulatedWorld(fl.Task(nn.Linear(2, 2)), data((0, 0)))
+
+
+def test_token_ids_below_zero_are_refused() -> None:
+    tokens = fl.ClientData.from_lists([torch.tensor([[0, 1], [2, -1]])], [torch.zeros(2, dtype=torch.int64)])
+    with pytest.raises(DataError, match="are token ids and must be at least 0, got -1"):
+        fl.SimulatedWorld(fl.Task(fl.CharLSTM(hidden=2)), tokens)
+
+
+def test_other_examples_of_the_same_sizes_are_another_world() -> None:
+    task, zeros = fl.Task(nn.Linear(2, 2)), torch.zeros(3, dtype=torch.int64)
+    worlds = [
+        fl.SimulatedWorld(task, fl.ClientData.from_lists([inputs], [targets]))
+        for inputs in (torch.zeros(3, 2), torch.ones(3, 2))
+        for targets in (zeros, zeros + 1)
+    ]
+    assert len({world.description for world in worlds}) == 4
 
 
 def test_conditions_forecast_work_and_arrival() -> None:

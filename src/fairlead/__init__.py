@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fairlead import diagnostics as diagnostics
+    from fairlead import errors as errors
     from fairlead import presets as presets
     from fairlead import settings as settings
     from fairlead import testing as testing
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("diagnostics", "presets", "settings", "testing")
+_MODULES = ("diagnostics", "errors", "presets", "settings", "testing")
 _HOMES = (
     *(
         "algorithm",
@@ -58,12 +59,24 @@ _HOMES = (
 )
 
 
+def __dir__() -> list[str]:
+    found = {*_MODULES, "__version__"}
+    for home in _HOMES:
+        contents = vars(import_module(f"fairlead.{home}"))
+        found |= {name for name, value in contents.items() if _is_public(name, value)}
+    return sorted(found)
+
+
+def _is_public(name: str, value: Any) -> bool:
+    own = (isclass(value) or isfunction(value)) and value.__module__.startswith("fairlead")
+    return own and not name.startswith("_")
+
+
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"fairlead.{name}")
-    if not name.startswith("_"):
-        for home in _HOMES:
-            value = vars(import_module(f"fairlead.{home}")).get(name)
-            if (isclass(value) or isfunction(value)) and value.__module__.startswith("fairlead"):
-                return value
+    for home in _HOMES if not name.startswith("_") else ():
+        value = vars(import_module(f"fairlead.{home}")).get(name)
+        if _is_public(name, value):
+            return value
     raise AttributeError(f"module 'fairlead' has no attribute {name!r}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fairlead.aggregators.base import Aggregator
 from fairlead.aggregators.weighted_mean import WeightedMean
 from fairlead.component import Component, freeze_lists
-from fairlead.errors import ClashError
+from fairlead.errors import ClashError, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.base import Optimizer
 from fairlead.optimizers.sgd import SGD
@@ -36,20 +36,21 @@ class Algorithm(Component):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
+        roles = {"solver": LocalSolver, "sampler": Sampler, "aggregator": Aggregator, "server": Optimizer}
+        for field, role in roles.items():
+            require_instance(self, field, getattr(self, field), role)
+        for transform in self.transforms:
+            require_instance(self, "transforms", transform, DirectionTransform)
         _refuse_single_halves(self.solver, self.aggregator)
         _refuse_without_descent(self.aggregator, self.transforms)
+        _refuse_moved_mean(self)
         for part in (self.sampler, self.aggregator):
             if part.needs_effective_steps and not self.solver.is_linear:
-                cause = (
-                    "LocalSolver.clip"
-                    if self.solver.optimizer.linear
-                    else type(self.solver.optimizer).__name__
-                )
                 raise ClashError(
                     f"{type(part).__name__} needs the effective number of local steps, which does not "
-                    f"exist with {cause} because the update is then not linear in the gradients: use SGD "
-                    "without clipping on the clients, or an aggregator and sampler that do not "
-                    "normalise."
+                    f"exist with {self.solver.nonlinear_part} because the update is then not linear in the "
+                    "gradients: use SGD without clipping on the clients, or an aggregator and sampler that "
+                    "do not normalise."
                 )
 
 
@@ -62,6 +63,20 @@ def _refuse_without_descent(aggregator: Aggregator, transforms: tuple[DirectionT
                 f"{part} changes the step of a method that descends from the current model, and {server} "
                 f"does not: its step also makes up for what the clients moved before. Leave {part} out, or "
                 "use another aggregator."
+            )
+
+
+def _refuse_moved_mean(algorithm: Algorithm) -> None:
+    """Raise if clients work on models of their own and the new model would not be the mean of theirs."""
+    plain = (WeightedMean(), (), SGD(lr=1.0))
+    if (algorithm.aggregator, algorithm.transforms, algorithm.server) == plain:
+        return
+    for correction in algorithm.solver.corrections:
+        if correction.starts_elsewhere:
+            raise ClashError(
+                f"{type(correction).__name__} lets clients start from models of their own, so that only the "
+                "mean of what arrives is a model again: write aggregator=WeightedMean(), server=SGD(1.0) "
+                "and no transforms."
             )
 
 

@@ -50,7 +50,7 @@ class Recalled(NamedTuple):
 class AwareMemory:
     """Moving averages of updates with their inner products, kept so that a round costs only what changed.
 
-        d = Σ λ_i m_i  with  λ = argmin ‖Σ λ_i m_i‖² over the simplex               (001 (2))
+        d = Σ λ_i m_i  with  λ = argmin ‖Σ λ_i m_i‖² over the simplex               (Zeng 2025 (2))
 
     `rows` = "raw" takes the averages as they are, "unit" scales each to length 1 first. `start` says who is
     in the hull before everyone was heard: only those who were ("seen"); nobody, since the method has not yet

@@ -1,4 +1,4 @@
-"""Learning rates that give different participation rules the same expected step (004 I.2)."""
+"""Learning rates that give different participation rules the same expected step (Weng 2025 I.2)."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _KNOWN = (*_UNCORRECTED, *_LINKS_CORRECTED, *_SAMPLED_AGAINST_BOTH)
 def step_length(method: str, *, weights: PerClient, arrival: PerClient, effective_steps: PerClient) -> float:
     """Local gradient steps that a round of a method is worth on average: its step is η times that long.
 
-        Σ ω(1−q)‖a‖₁                the rules that correct no links, and FedNova as 004 has it
+        Σ ω(1−q)‖a‖₁                the rules that correct no links, and FedNova as Weng 2025 has it
         Σ ω‖a‖₁                     c-a-FedAvg, c-a-FedNova, FedVARP, MIFA
         1/Σ [ω/((1−q)‖a‖₁)]         FedACS
 
     Symbols: ω `weights`, 1 − q `arrival`, ‖a‖₁ `effective_steps`, one number per client; `method` is the name
     of a preset. Clients of weight 0 do not count.
 
-    Differs from what happens for FedAU: 004 counts it with the uncorrected rules, because its weights
+    Differs from what happens for FedAU: Weng 2025 counts it with the uncorrected rules, because its weights
     are hard to foresee, although they tend to those of c-a-FedAvg.
     """
     share, chance, work = _columns(weights, arrival, effective_steps)
@@ -71,7 +71,7 @@ def calibrated_lr(
 
         η_method · step_length(method) = lr · step_length("importance_sampling")
 
-    The methods then differ in where they go, not in how far (004 I.2). Where conditions change from
+    The methods then differ in where they go, not in how far (Weng 2025 I.2). Where conditions change from
     round to round, call it with those of each round. For a proximal solver ‖a‖₁ depends on the learning
     rate: give `effective_steps` as a function of it, and the equation is solved by iteration.
 

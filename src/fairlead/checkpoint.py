@@ -37,7 +37,8 @@ def save_state(state: ServerState, folder: Path, fingerprint: str) -> None:
         format=FORMAT, round=state.round, fingerprint=fingerprint, tensors=tensors, sha256=digest
     )
     write_durably(folder / _MANIFEST, json.dumps(manifest, indent=2).encode())
-    for stale in folder.glob(_TENSORS.format(digest="*")):
+    # Drafts that a crash left behind included.
+    for stale in folder.glob(_TENSORS.format(digest="*") + "*"):
         if stale.name != tensors:
             stale.unlink()
 

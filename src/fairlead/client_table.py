@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Mapping
@@ -87,7 +88,13 @@ def _scratch_file(folder: Path) -> Path:
 def _available_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        # Only Linux says how much memory could be had, caches that it would give up included.
+        return sys.maxsize
+    kibibytes = next(line.split()[1] for line in lines if line.startswith("MemAvailable"))
+    return int(kibibytes) * 1024
 
 
 @dataclass(frozen=True, eq=False)

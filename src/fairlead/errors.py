@@ -56,7 +56,16 @@ def field_error(owner: object, field: str, constraint: str, value: object) -> Fi
 
 def is_number(value: object) -> bool:
     """Whether a value is a finite number, which True and False are not."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        # A whole number beyond the largest float.
+        return False
+
+
+def is_integer(value: object, at_least: int) -> bool:
+    """Whether a value is a whole number of at least `at_least`, which True and False are not."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= at_least
 
 
 def require_number(
@@ -86,8 +95,14 @@ def require_number(
 def require_integer(owner: object, field: str, *, at_least: int) -> None:
     """Refuse `owner.field` unless it is a whole number of at least `at_least`."""
     value = getattr(owner, field)
-    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+    if not is_integer(value, at_least):
         raise field_error(owner, field, f"a whole number of at least {at_least}", value)
+
+
+def require_instance(owner: object, field: str, value: object, kind: type) -> None:
+    """Refuse `value` for `owner.field` unless it is an instance of `kind`."""
+    if not isinstance(value, kind):
+        raise field_error(owner, field, a_or_an(kind.__name__), value)
 
 
 def require_choice(owner: object, field: str, choices: Iterable[str]) -> None:
@@ -102,12 +117,8 @@ def is_client_lists(value: object) -> bool:
     return (
         isinstance(value, tuple)
         and bool(value)
-        and all(isinstance(ids, tuple) and all(_is_client(client) for client in ids) for ids in value)
+        and all(isinstance(ids, tuple) and all(is_integer(client, 0) for client in ids) for ids in value)
     )
-
-
-def _is_client(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def a_or_an(noun: str) -> str:

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
+from os import PathLike
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairlead.algorithm import Algorithm
 from fairlead.checkpoint import load_state, save_state
-from fairlead.diagnostics.consistency import ConsistencyReport, measured_consistency
-from fairlead.errors import ClashError, FieldError
+from fairlead.diagnostics.consistency import (
+    ConsistencyReport,
+    measured_consistency,
+    predicted_consistency,
+)
+from fairlead.diagnostics.guard import ConsistencyGuard
+from fairlead.errors import ClashError, FieldError, require_instance
 from fairlead.randomness import Key
 from fairlead.records import Evaluation, RoundRecord, ServerState
 from fairlead.round import run_round, start
@@ -31,23 +37,30 @@ class Federation:
     """
 
     def __init__(self, algorithm: Algorithm, world: World, seed: int = 0) -> None:
+        require_instance(self, "algorithm", algorithm, Algorithm)
+        require_instance(self, "world", world, World)
+        require_instance(self, "seed", seed, int)
         self.algorithm, self.world, self.seed = algorithm, world, seed
         self.key = Key.from_seed(seed)
         self.state: ServerState = start(algorithm, world, self.key)
         self.records: list[RoundRecord] = []
+        self.guard = ConsistencyGuard(algorithm, world.population.weights)
         conditions = world.conditions(0, algorithm.solver, self.key)
-        cures = ((algorithm.sampler, "FedACSEstimated"), (algorithm.aggregator, "FedAU"))
-        for part, cure in cures:
+        for part in (algorithm.sampler, algorithm.aggregator):
             if part.needs_arrival and conditions.arrival is None:
                 raise ClashError(
                     f"{type(part).__name__} needs the arrival rates, and this world does not know them: "
-                    f"use {cure}, which learns them from what arrives."
+                    "use one that learns them from what arrives (FedACSEstimated, FedAU) or does without."
                 )
 
     @property
     def params(self) -> Tensor:
         """The global model as a flat vector."""
         return self.state.params
+
+    def model(self) -> nn.Module:
+        """A copy of the model with the global parameters, to predict with, save or go on training."""
+        return self.world.module(self.state.params, self.state.buffers)
 
     def train(
         self, rounds: int, *, evaluate_every: int = 0, per_client: bool = False
@@ -70,6 +83,7 @@ class Federation:
             if evaluate_every and (done % evaluate_every == 0 or done == last):
                 record = replace(record, evaluation=self.evaluate(per_client=per_client))
             self.records.append(record)
+            self.guard.watch(self.records)
             yield record
 
     def evaluate(self, *, per_client: bool = False) -> Evaluation:
@@ -77,21 +91,25 @@ class Federation:
         return self.world.evaluate(self.state.params, self.state.buffers, per_client=per_client)
 
     def consistency(self) -> ConsistencyReport:
-        """The weights that the rounds so far really optimised, against those asked for."""
-        corrections, weights = self.algorithm.solver.corrections, self.world.population.weights
-        if any(correction.hides_weights for correction in corrections):
-            return ConsistencyReport(weights, None, len(self.records))
-        restored = any(correction.restores_weights for correction in corrections)
-        return measured_consistency(self.records, weights, restored=restored)
+        """The weights that the rounds so far really optimised, against those asked for and those foreseen."""
+        weights, rounds = self.world.population.weights, len(self.records)
+        measured = measured_consistency(self.records, weights, algorithm=self.algorithm)
+        foreseen = predicted_consistency(self.algorithm, self.world, rounds=max(rounds, 1), key=self.key)
+        return replace(measured, predicted=foreseen.predicted, condition=foreseen.condition)
 
-    def save(self, folder: Path) -> None:
+    @property
+    def notice(self) -> str | None:
+        """One sentence once the run is seen to optimise another objective than asked; None so far."""
+        return self.guard.notice
+
+    def save(self, folder: str | PathLike[str]) -> None:
         """Write a checkpoint from which `resume` goes on exactly."""
-        save_state(self.state, folder, self.fingerprint)
+        save_state(self.state, Path(folder), self.fingerprint)
 
-    def resume(self, folder: Path) -> None:
+    def resume(self, folder: str | PathLike[str]) -> None:
         """Go on from a checkpoint of the same algorithm, world and seed."""
         fresh = start(self.algorithm, self.world, self.key)
-        self.state = load_state(fresh, folder, self.fingerprint)
+        self.state = load_state(fresh, Path(folder), self.fingerprint)
         self.records = [record for record in self.records if record.round < self.state.round]
 
     @property

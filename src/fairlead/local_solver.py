@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import combinations, permutations
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from fairlead.component import Component, freeze_lists
 from fairlead.corrections.base import Aftermath, Correction, LocalOutcome
-from fairlead.errors import ClashError, FieldError, require_integer, require_number
+from fairlead.errors import ClashError, FieldError, require_instance, require_integer, require_number
 from fairlead.optimizers.base import Optimizer, OptimizerState
 from fairlead.optimizers.schedules import Constant, Schedule
 from fairlead.records import Vectors
@@ -35,7 +36,7 @@ class Accumulation(NamedTuple):
     """Sizes of the accumulation vector a, for clients or for 0, 1, 2, ... local steps."""
 
     l1: Tensor
-    """Σ_j a_j, the displacement by gradients of 1 in units of η: ‖a‖₁ where no a_j is negative, as in 003."""
+    """Σ_j a_j, the displacement by gradients of 1 in units of η: ‖a‖₁ where no a_j is negative, as in Wang 2021."""
     l2: Tensor
     """‖a‖₂."""
 
@@ -66,6 +67,11 @@ class LocalSolver(Component):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
+        require_instance(self, "optimizer", self.optimizer, Optimizer)
+        require_instance(self, "step_schedule", self.step_schedule, Schedule)
+        require_instance(self, "corrections", self.corrections, tuple)
+        for correction in self.corrections:
+            require_instance(self, "corrections", correction, Correction)
         if self.epochs is not None and self.steps is not None:
             raise FieldError(
                 f"LocalSolver takes epochs or steps, not both; got epochs={self.epochs} and "
@@ -78,34 +84,26 @@ class LocalSolver(Component):
                 require_integer(self, field, at_least=1)
         if self.clip is not None:
             require_number(self, "clip", above=0)
-        for name in dict.fromkeys(n for c in self.corrections for n in (*c.memory_extent, *c.shared_names)):
-            keepers = [c for c in self.corrections if name in (*c.memory_extent, *c.shared_names)]
-            if len(keepers) > 1:
-                raise ClashError(
-                    f"{' and '.join(type(c).__name__ for c in keepers)} in LocalSolver.corrections "
-                    f"both keep {name!r} between rounds: leave one of them out."
-                )
-        keepers = [c for c in self.corrections if c.memory_extent or c.shared_names]
+        _refuse_clashes(self.corrections)
         for correction in self.corrections:
-            others = [type(c).__name__ for c in keepers if c is not correction]
-            if correction.starts_elsewhere and others:
-                raise ClashError(
-                    f"{type(correction).__name__} starts local work away from the anchor, and "
-                    f"{' and '.join(others)} in LocalSolver.corrections would take the distance for a "
-                    "gradient: leave one of them out."
-                )
-            if correction.needs_effective_steps and not self.is_linear:
-                cause = "LocalSolver.clip" if self.optimizer.linear else type(self.optimizer).__name__
+            if correction.needs_effective_steps and self.nonlinear_part is not None:
                 raise ClashError(
                     f"{type(correction).__name__} needs the effective number of local steps, which does not "
-                    f"exist with {cause} because the update is then not linear in the gradients: use SGD "
-                    "without clipping on the clients."
+                    f"exist with {self.nonlinear_part} because the update is then not linear in the "
+                    "gradients: use SGD without clipping on the clients."
                 )
+
+    @property
+    def nonlinear_part(self) -> str | None:
+        """Which part keeps the update from being linear in the raw gradients; None: ‖a‖₁ exists."""
+        if not self.optimizer.linear:
+            return type(self.optimizer).__name__
+        return None if self.clip is None else "LocalSolver.clip"
 
     @property
     def is_linear(self) -> bool:
         """Whether the update is a linear function of the raw gradients, so that ‖a‖₁ exists."""
-        return self.optimizer.linear and self.clip is None
+        return self.nonlinear_part is None
 
     @property
     def memory_names(self) -> tuple[str, ...]:
@@ -143,8 +141,9 @@ class LocalSolver(Component):
     ) -> LocalState:
         """State after one step along the raw `gradient`."""
         if self.clip is not None:
-            norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
-            gradient = gradient * (self.clip / norm.clamp(min=self.clip))
+            # In float64, since an infinite norm would shorten a long gradient to zero.
+            norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True, dtype=torch.float64)
+            gradient = gradient * (self.clip / norm.clamp(min=self.clip)).to(gradient)
         for correction in self.corrections:
             gradient = correction.correct(gradient, state.local, anchor, state.memory, shared)
         local, optimizer = self.optimizer.step(state.local, gradient, state.optimizer, lr)
@@ -161,12 +160,12 @@ class LocalSolver(Component):
             message.update(left.message)
         return Aftermath(outcome.delta, new_memory, message)
 
-    def adopt(self, memory: Vectors, params: Tensor) -> Vectors:
-        """Memory of clients that arrived, once the new global parameters are known."""
+    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
+        """Memory of clients that arrived, once aggregate and new global parameters are known."""
         adopted: dict[str, Tensor] = {}
         for correction in self.corrections:
             own = {name: memory[name] for name in correction.memory_extent}
-            adopted.update(correction.adopt(own, params))
+            adopted.update(correction.adopt(own, params, direction))
         return adopted
 
     def step_lrs(self, round: int, num_steps: int) -> Tensor:
@@ -196,10 +195,34 @@ class LocalSolver(Component):
         work = table.l1[num_steps]
         if bool(((num_steps > 0) & (work <= 0)).any()):
             raise FieldError(
-                f"LocalSolver with lr={lr:g} does not follow a constant gradient: its corrections throw it back "
-                "to its start or beyond. Lower the learning rate, or the strength of the corrections."
+                f"LocalSolver with lr={lr:g} does not follow a constant gradient: its corrections throw it "
+                "back to its start or beyond. Lower the learning rate, or the strength of the corrections."
             )
         return Accumulation(work, table.l2[num_steps])
+
+
+def _refuse_clashes(corrections: tuple[Correction, ...]) -> None:
+    """Raise if what one correction keeps between rounds would mislead another."""
+    keepers = [c for c in corrections if c.memory_extent or c.shared_names]
+    for one, other in combinations(keepers, 2):
+        twice = {*one.memory_extent, *one.shared_names} & {*other.memory_extent, *other.shared_names}
+        if twice:
+            raise ClashError(
+                f"{type(one).__name__} and {type(other).__name__} in LocalSolver.corrections both keep "
+                f"{min(twice)!r} between rounds: leave one of them out."
+            )
+    for one, other in permutations(keepers, 2):
+        name, disturber = type(one).__name__, type(other).__name__
+        if one.starts_elsewhere:
+            raise ClashError(
+                f"{name} starts local work away from the anchor, and {disturber} in LocalSolver.corrections "
+                "would take the distance for a gradient: leave one of them out."
+            )
+        if one.needs_effective_steps and not other.starts_elsewhere:
+            raise ClashError(
+                f"{name} reads the clients' gradients from their updates, and would take what {disturber} in "
+                "LocalSolver.corrections adds for gradients: leave one of them out."
+            )
 
 
 def epochs_to_steps(epochs: Tensor, sizes: Tensor, batch_sizes: Tensor) -> Tensor:

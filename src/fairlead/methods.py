@@ -18,9 +18,13 @@ class ClientSide(TypedDict, total=False):
     nesterov: bool
     weight_decay: float
     epochs: int | None
+    """1 if neither epochs nor steps are given."""
     steps: int | None
     batch_size: int | None
+    """Examples a step, 32 if not given; none: all."""
     clip: float | None
+    replacement: bool
+    """Draw the cohort by weight with replacement instead of uniformly without (Wang 2021, Theorem 3)."""
     cohort_size: int | None
     """Clients asked in a round; all if not given. For methods that draw with replacement, the draws."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ def describe_round(
     sent = len(order.anchor) + len(order.buffers) + sum(v.numel() for v in order.shared.values())
     returned = [updates.delta, updates.buffers, *updates.messages.values()]
     work, remembered = updates.effective_steps, aggregate.remembered
+    live = observe_updates(updates.delta, updates.importance) if len(updates) else NOTHING_ARRIVED
     return RoundRecord(
         round=order.round,
         asked=tuple(cohort.clients.tolist()),
@@ -38,25 +40,100 @@ def describe_round(
         if remembered is None
         else dict(zip(remembered.clients.tolist(), remembered.weights.tolist(), strict=True)),
         train_loss=_weighted_loss(updates),
-        direction_norm=float(torch.linalg.vector_norm(direction)),
-        step_norm=float(torch.linalg.vector_norm(step)),
-        elud=update_diversity(updates.delta) if len(updates) else None,
+        direction_norm=float(torch.linalg.vector_norm(direction, dtype=torch.float64)),
+        step_norm=float(torch.linalg.vector_norm(step, dtype=torch.float64)),
+        elud=live.elud,
         bytes_down=len(cohort.clients) * sent * item,
         bytes_up=sum(values.numel() for values in returned) * item,
         facts={**aggregate.facts, **facts},
         virtual_seconds=updates.virtual_seconds,
         device_seconds=updates.device_seconds,
+        client_lr=updates.lr if len(updates) else None,
+        lud=live.lud,
+        consensus=live.consensus,
+        coherence=live.coherence,
+        update_norm=live.update_norm,
+        drift_norm=live.drift_norm,
         seconds=seconds,
     )
 
 
+class UpdateFigures(NamedTuple):
+    """How much the updates of a round agree; None where nothing arrived."""
+
+    elud: float | None
+    lud: float | None
+    consensus: float | None
+    coherence: float | None
+    update_norm: float | None
+    drift_norm: float | None
+
+
+NOTHING_ARRIVED = UpdateFigures(None, None, None, None, None, None)
+
+
+def observe_updates(delta: Tensor, importance: Tensor) -> UpdateFigures:
+    """All figures of a round that the (m, d) updates alone tell, in three passes over them.
+
+        G = Σ λ_i g_i,   ρ = ‖G‖²,   LUD = √(Σ λ_i‖g_i‖²/ρ),   e-LUD the same with λ_i = 1/m
+        coherence = Σ_{i<j} ⟨u_i, u_j⟩ = (‖Σ u_i‖² − Σ‖u_i‖²)/2,   u_i = g_i/‖g_i‖, 0 for g_i = 0
+        drift = (1/m) Σ ‖g_i − ḡ‖,   ‖g_i − ḡ‖² = ‖g_i‖² − 2⟨g_i, ḡ⟩ + ‖ḡ‖²,   ḡ = (1/m) Σ g_i
+
+    Symbols: g `delta` (the sign does not matter), λ `importance` scaled to sum 1, which estimates the
+    objective's weights whoever was sampled. Diversities are inf where the mean is 0 and some update is not.
+    """
+    if delta.dtype.itemsize < 4:
+        delta = delta.float()
+    size, total = len(delta), float(importance.sum())
+    weights = importance / total if total > 0 else torch.full_like(importance, 1 / size)
+    norm = torch.linalg.vector_norm(delta, dim=1)
+    mixtures = torch.stack(
+        [torch.full_like(norm, 1 / size), weights.to(norm), torch.nan_to_num(1 / norm, posinf=0.0)]
+    )
+    means = mixtures @ delta
+    # One transfer: on an accelerator every separate number would wait for all work queued before it.
+    found = torch.cat([norm, delta @ means[0], torch.linalg.vector_norm(means, dim=1)]).tolist()
+    norms, products = found[:size], found[size : 2 * size]
+    mean_square, rho, unit_square = (value * value for value in found[2 * size :])
+    squares = [value * value for value in norms]
+    largest = max(squares)
+    if delta.dtype != torch.float64 and not _TINY < largest < _HUGE and (largest > 0 or bool(delta.any())):
+        return observe_updates(delta.double(), importance)
+    apart = [square - 2 * product + mean_square for square, product in zip(squares, products, strict=True)]
+    if min(apart) < _CANCELLED * largest:
+        # Where clients nearly agree the difference above is rounding, and the distances themselves are not.
+        drift_norm = sum(float(torch.dist(row, means[0])) for row in delta) / size
+    else:
+        drift_norm = sum(map(math.sqrt, apart)) / size
+    return UpdateFigures(
+        elud=diversity(sum(squares) / size, mean_square),
+        lud=diversity(sum(w * s for w, s in zip(weights.tolist(), squares, strict=True)), rho),
+        consensus=rho,
+        coherence=(unit_square - sum(square > 0 for square in squares)) / 2,
+        update_norm=sum(norms) / size,
+        drift_norm=drift_norm,
+    )
+
+
+_TINY, _HUGE = 1e-30, 1e30
+"""Squared lengths outside of which single precision loses the squares of entries."""
+_CANCELLED = 1e-4
+"""Squared distance from the mean, relative to the squared length, that single precision loses."""
+
+
 def update_diversity(delta: Tensor) -> float:
-    """e-LUD (001): √( mean ‖g_i‖² / ‖mean g_i‖² ) of the received updates, at least 1."""
-    squares = torch.linalg.vector_norm(delta, dim=1).double().square()
-    mean_square = float(torch.linalg.vector_norm(delta.mean(0)).double().square())
-    if mean_square == 0.0:
-        return math.inf if bool(squares.any()) else 1.0
-    return math.sqrt(float(squares.mean()) / mean_square)
+    """e-LUD (Zeng 2025): √( mean ‖g_i‖² / ‖mean g_i‖² ) of the received updates, at least 1."""
+    elud = observe_updates(delta, torch.ones(len(delta), dtype=torch.float64)).elud
+    assert elud is not None
+    return elud
+
+
+def diversity(mean_of_squares: float, square_of_mean: float) -> float:
+    """√(mean of squares / square of mean): inf where only the mean vanishes, 1 where everything does."""
+    if square_of_mean == 0.0:
+        return math.inf if mean_of_squares > 0 else 1.0
+    # Jensen's inequality in rounded numbers may miss its limit by a few bits.
+    return max(math.sqrt(mean_of_squares / square_of_mean), 1.0)
 
 
 def _weighted_loss(updates: ClientUpdates) -> float | None:

@@ -17,7 +17,8 @@ from fairlead.augmentation import InputPipeline
 from fairlead.errors import EngineError
 from fairlead.randomness import keyed_uniform
 
-_FEATURE_DROPOUTS = {F.dropout1d: 2, F.dropout2d: 2, F.dropout3d: 2, F.feature_alpha_dropout: 2}
+_FEATURE_DROPOUTS = {F.dropout1d: 2, F.dropout2d: 2, F.dropout3d: 2}
+_DROPOUTS = {F.dropout, *_FEATURE_DROPOUTS, F.alpha_dropout, F.feature_alpha_dropout}
 _UNKEYED = {
     *(torch.rand, torch.randn, torch.randint, torch.randperm, torch.rand_like, torch.randn_like),
     *(torch.randint_like, torch.bernoulli, torch.multinomial, torch.normal, torch.poisson),
@@ -76,6 +77,12 @@ class FlatModule:
         named = dict(self.module.named_buffers())
         parts = [named[name].detach().reshape(-1) for name in self._buffer_names]
         return torch.cat(parts) if parts else self.initial_params().new_zeros(0)
+
+    def filled(self, params: Tensor, buffers: Tensor) -> nn.Module:
+        """A copy of the module with the given parameters and running statistics, in evaluation mode."""
+        module = copy.deepcopy(self.module)
+        module.load_state_dict({**self.unflatten(params), **self.unflatten_buffers(buffers)}, strict=False)
+        return module.eval()
 
     def unflatten(self, params: Tensor) -> dict[str, Tensor]:
         """Named tensors that share memory with a `(d,)` vector."""
@@ -185,9 +192,11 @@ class _RandomnessWatch(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func is F.dropout or func in _FEATURE_DROPOUTS:
+        if func in _DROPOUTS:
             rate, training = _dropout_arguments(args, kwargs)
-            if training and rate > 0.0 and func not in _UNKEYED:
+            if not training or rate == 0.0:
+                return func(*args, **kwargs)
+            if func not in _UNKEYED:
                 self.seen_dropout = True
                 return args[0] if args else kwargs["input"]
         attention_rate = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)

@@ -207,29 +207,32 @@ def fedams(
 
 @method("weng2025fedacs")
 def importance_sampling(**clients: Unpack[ClientSide]) -> Algorithm:
-    """004's IS: draws by weight with replacement; a lost update counts as zero."""
+    """The rule IS of Weng 2025: draws by weight with replacement; a lost update counts as zero."""
     sampler = WeightedWithReplacement(_draws(clients))
     return Algorithm(_solver(clients), sampler, WeightedMean(over="asked"))
 
 
 @method("weng2025fedacs")
 def uniform_sampling(**clients: Unpack[ClientSide]) -> Algorithm:
-    """004's US: draws without replacement; a lost update counts as zero."""
+    """The rule US of Weng 2025: draws without replacement; a lost update counts as zero."""
     return Algorithm(_solver(clients), _sampler(clients), WeightedMean(over="asked"))
 
 
 @method("chen2022optimal", "weng2025fedacs")
 def optimal_sampling(*, floor: float = 0.1, **clients: Unpack[ClientSide]) -> Algorithm:
-    """004's OS: draws by the length of the last updates; a lost update counts as zero."""
+    """The rule OS of Weng 2025: draws by the length of the last updates; a lost update counts as zero."""
     sampler = OptimalSampling(_draws(clients), floor)
     return Algorithm(_solver(clients), sampler, WeightedMean(over="asked"))
 
 
 @method("weng2025fedacs")
 def full_participation(**clients: Unpack[ClientSide]) -> Algorithm:
-    """004's rule for asking everyone; a lost update counts as zero."""
-    if clients.get("cohort_size") is not None:
-        raise FieldError("full_participation asks everyone: leave cohort_size out, or use uniform_sampling.")
+    """The rule of Weng 2025 for asking everyone; a lost update counts as zero."""
+    if clients.get("cohort_size") is not None or clients.get("replacement", False):
+        raise FieldError(
+            "full_participation asks everyone: leave cohort_size and replacement out, or use "
+            "uniform_sampling."
+        )
     return Algorithm(_solver(clients), FullParticipation(), WeightedMean(over="asked"))
 
 
@@ -250,7 +253,7 @@ def fedacs_estimated(
 
 @method("perazzone2022", "weng2025fedacs", corrects=("links",))
 def communication_aware_fedavg(**clients: Unpack[ClientSide]) -> Algorithm:
-    """c-a-FedAvg: updates divided by their known chance of arriving (004 (113))."""
+    """c-a-FedAvg: updates divided by their known chance of arriving (Weng 2025 (113))."""
     return Algorithm(_solver(clients), WeightedWithReplacement(_draws(clients)), CommunicationAware())
 
 
@@ -263,7 +266,7 @@ def communication_aware_fednova(**clients: Unpack[ClientSide]) -> Algorithm:
 
 @method("wang2021fednova", "weng2025fedacs", corrects=("work",))
 def anonymous_fednova(**clients: Unpack[ClientSide]) -> Algorithm:
-    """FedNova as 004 compares with it (116): a lost update counts as zero, τ_eff is the expected one."""
+    """FedNova as Weng 2025 compares with it (116): a lost update counts as zero, τ_eff is the expected one."""
     aggregator = FedNova("expected", over="asked")
     return Algorithm(_solver(clients), WeightedWithReplacement(_draws(clients)), aggregator)
 
@@ -282,7 +285,7 @@ def fedvarp(*, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorit
 
 @method("weng2025fedacs", "jhunjhunwala2022fedvarp", corrects=("links",))
 def fedvarp_stale(**clients: Unpack[ClientSide]) -> Algorithm:
-    """FedVARP as 004 compares with it (114): a lost update is replaced by the client's last one."""
+    """FedVARP as Weng 2025 compares with it (114): a lost update is replaced by the client's last one."""
     return Algorithm(_solver(clients), WeightedWithReplacement(_draws(clients)), StaleFedVARP())
 
 
@@ -306,7 +309,7 @@ def fedaware(
 ) -> Algorithm:
     """The shortest combination of everyone's moving-averaged updates (Zeng et al. 2025).
 
-    `alpha` as in 001, or `retention`, which 000 calls α; ½ if neither is given.
+    `alpha` as in Zeng 2025, or `retention`, which Zeng 2023 calls α; ½ if neither is given.
     """
     sampler = FullFirstRound(_sampler(clients)) if start == "full_first_round" else _sampler(clients)
     opening = "seen" if start == "full_first_round" else start
@@ -372,11 +375,15 @@ def _solver(clients: ClientSide, *corrections: Correction) -> LocalSolver:
 
 def _sampler(clients: ClientSide) -> Sampler:
     cohort_size = clients.get("cohort_size")
+    if clients.get("replacement", False):
+        return WeightedWithReplacement(_draws(clients))
     return FullParticipation() if cohort_size is None else UniformWithoutReplacement(cohort_size)
 
 
 def _draws(clients: ClientSide) -> int:
     cohort_size = clients.get("cohort_size")
+    if not clients.get("replacement", True):
+        raise FieldError("This method draws with replacement: leave the argument replacement out.")
     if cohort_size is None:
         raise FieldError("This method draws with replacement: give it cohort_size, the draws of a round.")
     return cohort_size

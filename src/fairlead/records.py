@@ -224,7 +224,7 @@ class RoundRecord:
     direction_norm: float
     step_norm: float
     elud: float | None
-    """e-LUD of the received updates (001); None in an empty round, inf if their mean is zero."""
+    """e-LUD of the received updates (Zeng 2025); None in an empty round, inf if their mean is zero."""
     bytes_down: int
     bytes_up: int
     facts: Mapping[str, float] = field(default_factory=dict)
@@ -232,5 +232,17 @@ class RoundRecord:
     virtual_seconds: float | None = None
     """How long the round took on the clients' devices; None where the world has no clock."""
     device_seconds: float | None = None
-    """How long the devices of all clients asked computed, added up: the computation time of 004."""
+    """How long the devices of all clients asked computed, added up: the computation time of Weng 2025."""
+    client_lr: float | None = None
+    """The clients' learning rate of the round, before any schedule by step; None in an empty round."""
+    lud: float | None = None
+    """LUD of the received updates under the objective's weights as sampled (Zeng 2025 (5)); as `elud` otherwise."""
+    consensus: float | None = None
+    """‖Σ λ_i g_i‖² under the same weights, one draw of the client consensus dynamics ρᵗ (Zeng 2025)."""
+    coherence: float | None = None
+    """Client coherence, Σ_{i<j} cos(g_i, g_j) over the received updates (Zeng 2025); None in an empty round."""
+    update_norm: float | None = None
+    """Mean ‖g_i‖ of the received updates; None in an empty round."""
+    drift_norm: float | None = None
+    """Mean ‖g_i − mean g‖ of the received updates; None in an empty round."""
     seconds: float = field(default=0.0, compare=False)

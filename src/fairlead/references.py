@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fairlead.errors import FieldError, did_you_mean
 
@@ -16,12 +17,14 @@ class Reference:
     title: str
     venue: str
     year: int
+    kind: Literal["inproceedings", "article", "misc"] = "inproceedings"
 
     def bibtex(self) -> str:
         """A BibTeX entry."""
+        venue = {"inproceedings": "booktitle", "article": "journal", "misc": "howpublished"}[self.kind]
         return (
-            f"@inproceedings{{{self.key},\n  author = {{{self.authors}}},\n  title = {{{self.title}}},\n"
-            f"  booktitle = {{{self.venue}}},\n  year = {{{self.year}}}\n}}"
+            f"@{self.kind}{{{self.key},\n  author = {{{self.authors}}},\n  title = {{{self.title}}},\n"
+            f"  {venue} = {{{self.venue}}},\n  year = {{{self.year}}}\n}}"
         )
 
     def __str__(self) -> str:
@@ -44,6 +47,7 @@ _ALL = (
         "Gradient-Based Learning Applied to Document Recognition",
         "Proceedings of the IEEE",
         1998,
+        "article",
     ),
     Reference(
         "xiao2017fashion",
@@ -51,6 +55,7 @@ _ALL = (
         "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning Algorithms",
         "arXiv:1708.07747",
         2017,
+        "misc",
     ),
     Reference(
         "krizhevsky2009cifar",
@@ -58,6 +63,7 @@ _ALL = (
         "Learning Multiple Layers of Features from Tiny Images",
         "University of Toronto",
         2009,
+        "misc",
     ),
     Reference(
         "li2022niid",
@@ -79,6 +85,7 @@ _ALL = (
         "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification",
         "arXiv:1909.06335",
         2019,
+        "misc",
     ),
     Reference(
         "li2020fedprox",
@@ -103,6 +110,7 @@ _ALL = (
         "Variance Reduced Local SGD with Lower Communication Complexity",
         "arXiv:1912.12844",
         2019,
+        "misc",
     ),
     Reference(
         "acar2021feddyn",
@@ -118,6 +126,7 @@ _ALL = (
         "FedCM: Federated Learning with Client-level Momentum",
         "arXiv:2106.10874",
         2021,
+        "misc",
     ),
     Reference(
         "xiang2024fedawe",
@@ -140,6 +149,7 @@ _ALL = (
         "A Novel Framework for the Analysis and Design of Heterogeneous Federated Learning",
         "IEEE Transactions on Signal Processing",
         2021,
+        "article",
     ),
     Reference(
         "wang2022fedams",
@@ -154,6 +164,7 @@ _ALL = (
         "Optimal Client Sampling for Federated Learning",
         "Transactions on Machine Learning Research",
         2022,
+        "article",
     ),
     Reference(
         "perazzone2022",
@@ -187,8 +198,9 @@ _ALL = (
         "weng2025fedacs",
         "Weng, Shudi and Ren, Chao and Xiao, Ming and Skoglund, Mikael",
         "Heterogeneity-Aware Client Sampling: A Unified Solution for Consistent Federated Learning",
-        "arXiv",
+        "arXiv:2505.11304",
         2025,
+        "misc",
     ),
     Reference(
         "caldas2018leaf",
@@ -197,6 +209,7 @@ _ALL = (
         "LEAF: A Benchmark for Federated Settings",
         "arXiv:1812.01097",
         2018,
+        "misc",
     ),
     Reference(
         "granqvist2024pfl",
@@ -234,6 +247,7 @@ _ALL = (
         "Language Models are Unsupervised Multitask Learners",
         "OpenAI",
         2019,
+        "misc",
     ),
     Reference(
         "zeng2025fedaware",
@@ -246,8 +260,9 @@ _ALL = (
         "zeng2023gradient",
         "Zeng, Dun and Xu, Zenglin and Pan, Yu and Wang, Qifan and Tang, Xiaoying",
         "Tackling Hybrid Heterogeneity on Federated Optimization via Gradient Diversity Maximization",
-        "arXiv",
+        "arXiv:2310.02702",
         2023,
+        "misc",
     ),
     Reference(
         "hu2022fedmgda",
@@ -255,6 +270,7 @@ _ALL = (
         "Federated Learning Meets Multi-Objective Optimization",
         "IEEE Transactions on Network Science and Engineering",
         2022,
+        "article",
     ),
     Reference(
         "wolfe1976",
@@ -262,6 +278,7 @@ _ALL = (
         "Finding the Nearest Point in a Polytope",
         "Mathematical Programming",
         1976,
+        "article",
     ),
     Reference(
         "judice1994",
@@ -270,6 +287,7 @@ _ALL = (
         "Problems",
         "Computers & Operations Research",
         1994,
+        "article",
     ),
     Reference(
         "bonawitz2019",
@@ -286,6 +304,7 @@ _ALL = (
         "On the Unreasonable Effectiveness of Federated Averaging with Heterogeneous Data",
         "Transactions on Machine Learning Research",
         2024,
+        "article",
     ),
     Reference(
         "alpaydin1998digits",
@@ -293,6 +312,7 @@ _ALL = (
         "Optical Recognition of Handwritten Digits",
         "UCI Machine Learning Repository",
         1998,
+        "misc",
     ),
 )
 

@@ -71,15 +71,17 @@ def run_round(
     if len(updates):
         move = _move(aggregate.direction, algorithm, state, updates, conditions)
         params = state.params + move.step
-        _refuse_lost_server(params, round)
+        shared = _shared(algorithm, state.shared, updates, conditions)
+        slots = (tensor_in(move.server, name) for name in move.server)
+        _refuse_lost_server(round, params, *slots, *shared.values())
         after = replace(
             state,
             params=params,
             buffers=_average_buffers(state.buffers, updates),
-            shared=_shared(algorithm, state.shared, updates, conditions),
+            shared=shared,
             transforms=move.transforms,
             server=move.server,
-            memory=world.commit(state.memory, updates, solver, params),
+            memory=world.commit(state.memory, updates, solver, params, aggregate.direction),
         )
     else:
         still = torch.zeros_like(state.params)
@@ -139,8 +141,9 @@ def _average_buffers(buffers: Tensor, updates: ClientUpdates) -> Tensor:
     return buffers + weighted_sum(normalised(updates.importance), updates.buffers - buffers)
 
 
-def _refuse_lost_server(params: Tensor, round: int) -> None:
-    if not bool(torch.isfinite(params).all()):
+def _refuse_lost_server(round: int, *vectors: Tensor) -> None:
+    """Stop at infinity also where it hides: a second moment of infinity makes a step of zero."""
+    if not all(bool(torch.isfinite(vector).all()) for vector in vectors):
         raise NonFiniteError(
             f"In round {round} the server's step is not finite although every update is: lower the server's "
             "learning rate, or bound its direction with Clip."

@@ -152,38 +152,42 @@ def _filled_preset(algorithm: Mapping[str, Plain], setting: Setting) -> dict[str
         side.pop("epochs", None)
     filled = {**side, **algorithm}
     schedule = setting.solver.optimizer.schedule
-    if schedule != Constant() and "solver" not in algorithm:
-        filled["solver"] = {"optimizer": {"schedule": to_plain(schedule, Schedule)}}
+    solver = filled.get("solver", {})
+    optimizer = solver.get("optimizer", {}) if isinstance(solver, dict) else None
+    # A solver or an optimizer of the spec's own has its own schedule too.
+    if schedule != Constant() and isinstance(optimizer, dict) and "type" not in (*solver, *optimizer):
+        optimizer = {"schedule": to_plain(schedule, Schedule), **optimizer}
+        filled["solver"] = {**solver, "optimizer": optimizer}
     return filled
 
 
 @published("zeng2023gradient", "mcmahan2017fedavg")
 def statistical_only() -> Setting:
-    """Labels differ, work does not: 200 label-sorted shards, two for each of 100 clients (000)."""
+    """Labels differ, work does not: 200 label-sorted shards, two for each of 100 clients (Zeng 2023)."""
     return Setting(100, _fedaware_solver(), cohort_size=10, partition=ShardPartitioner(2))
 
 
 @published("zeng2023gradient", "zeng2025fedaware")
 def hybrid(alpha: float = 0.1) -> Setting:
-    """Labels and sizes differ, and with them the local steps: Dirichlet over 100 clients (000, 001)."""
+    """Labels and sizes differ, and with them the local steps: Dirichlet over 100 clients (Zeng 2023, Zeng 2025)."""
     return Setting(100, _fedaware_solver(), cohort_size=10, partition=DirichletPartitioner(alpha))
 
 
 @published("zeng2023gradient", "zeng2025fedaware")
 def hybrid_plus(alpha: float = 0.1) -> Setting:
-    """*Hybrid* with epochs from U(2, 5) and batch sizes from U(10, n_i) for every client and round (000)."""
+    """*Hybrid* with epochs from U(2, 5) and batch sizes from U(10, n_i) for every client and round (Zeng 2023)."""
     return replace(hybrid(alpha), work=RandomEpochsAndBatches(2, 5, min_batch_size=10))
 
 
 @published("zeng2025fedaware")
 def label_blocks() -> Setting:
-    """20 clients, of which ten have balanced labels and ten do not; all are asked (001 Fig. 6)."""
+    """20 clients, of which ten have balanced labels and ten do not; all are asked (Zeng 2025 Fig. 6)."""
     return Setting(20, _fedaware_solver(), rounds=150, partition=LabelBlocksPartitioner(10))
 
 
 @published("wang2021fednova")
 def fednova_equal_epochs() -> Setting:
-    """16 clients by Dirichlet(0.1), two epochs each, all of them asked for 100 rounds (003 Table I)."""
+    """16 clients by Dirichlet(0.1), two epochs each, all of them asked for 100 rounds (Wang 2021 Table I)."""
     # "A constant factor after 50 % and 75 % of the rounds" is 10 in the released code.
     optimizer = SGD(0.05, schedule=Milestones((50, 75), gamma=0.1))
     solver = LocalSolver(optimizer, epochs=2, batch_size=32)
@@ -192,32 +196,32 @@ def fednova_equal_epochs() -> Setting:
 
 @published("wang2021fednova")
 def fednova_random_epochs() -> Setting:
-    """As `fednova_equal_epochs`, with epochs from U(2, 5) for every client and round (003 Table I)."""
+    """As `fednova_equal_epochs`, with epochs from U(2, 5) for every client and round (Wang 2021 Table I)."""
     return replace(fednova_equal_epochs(), work=RandomEpochs(2, 5))
 
 
 @published("wang2021fednova", "li2020fedprox")
 def fednova_synthetic() -> Setting:
-    """Synthetic(1, 1) over 30 clients, five epochs each, all asked (003 Fig. 5 left; rounds are ours)."""
+    """Synthetic(1, 1) over 30 clients, five epochs each, all asked (Wang 2021 Fig. 5 left; rounds are ours)."""
     solver = LocalSolver(SGD(0.02), epochs=5, batch_size=20)
     return Setting(30, solver, rounds=200, clients=SyntheticLogistic(1.0, 1.0, num_clients=30))
 
 
 @published("wang2021fednova", "li2020fedprox")
 def fednova_synthetic_partial() -> Setting:
-    """As `fednova_synthetic`, with 30 % of the clients asked (003 Fig. 5 middle)."""
+    """As `fednova_synthetic`, with 30 % of the clients asked (Wang 2021 Fig. 5 middle)."""
     return replace(fednova_synthetic(), cohort_size=9)
 
 
 @published("wang2021fednova", "li2020fedprox")
 def fednova_synthetic_random() -> Setting:
-    """As `fednova_synthetic_partial`, with epochs from U(1, 5) (003 Fig. 5 right)."""
+    """As `fednova_synthetic_partial`, with epochs from U(1, 5) (Wang 2021 Fig. 5 right)."""
     return replace(fednova_synthetic_partial(), work=RandomEpochs(1, 5))
 
 
 @published("wang2021fednova")
 def fednova_quadratics_equal() -> Setting:
-    """30 quadratic clients with e_i ~ N(0, 0.01 I), 30 steps each (003 Fig. 2a).
+    """30 quadratic clients with e_i ~ N(0, 0.01 I), 30 steps each (Wang 2021 Fig. 2a).
 
     The paper does not say dimension, start and number of rounds: 10, 1 and 1,200 here.
     """
@@ -229,13 +233,13 @@ def fednova_quadratics_equal() -> Setting:
 
 @published("wang2021fednova")
 def fednova_quadratics_random() -> Setting:
-    """As `fednova_quadratics_equal`, with normal steps of mean 30 in [1, 96] (003 Fig. 2b)."""
+    """As `fednova_quadratics_equal`, with normal steps of mean 30 in [1, 96] (Wang 2021 Fig. 2b)."""
     return replace(fednova_quadratics_equal(), work=NormalSteps(30.0, 16.0, low=1, high=96))
 
 
 @published("weng2025fedacs")
 def fedacs_static(alpha: float = 0.1) -> Setting:
-    """20 clients by Dirichlet(α) with 1, 3, ..., 39 epochs and arrival rates 0.60, 0.62, ..., 0.98 (004).
+    """20 clients by Dirichlet(α) with 1, 3, ..., 39 epochs and arrival rates 0.60, 0.62, ..., 0.98 (Weng 2025).
 
     Those who work little also arrive rarely. The table of learning rates and batch sizes leaves open which
     ones go with CIFAR-10; these are those of CINIC-10.
@@ -253,7 +257,7 @@ def fedacs_static(alpha: float = 0.1) -> Setting:
 
 @published("weng2025fedacs")
 def fedacs_dynamic(alpha: float = 0.1) -> Setting:
-    """20 clients by Dirichlet(α) in two groups whose work and links vary by round (004 §I.3.1).
+    """20 clients by Dirichlet(α) in two groups whose work and links vary by round (Weng 2025 §I.3.1).
 
     First half: epochs from U(1, 10) and q from U(0.4, 0.5); second half: U(20, 30) and U(0, 0.1).
     """
@@ -262,19 +266,19 @@ def fedacs_dynamic(alpha: float = 0.1) -> Setting:
 
 @published("weng2025fedacs")
 def fedacs_static_one_class() -> Setting:
-    """As `fedacs_static`, with one class per client: MNIST in 004."""
+    """As `fedacs_static`, with one class per client: MNIST in Weng 2025."""
     return _one_class(fedacs_static())
 
 
 @published("weng2025fedacs")
 def fedacs_dynamic_one_class() -> Setting:
-    """As `fedacs_dynamic`, with one class per client: MNIST in 004."""
+    """As `fedacs_dynamic`, with one class per client: MNIST in Weng 2025."""
     return _one_class(fedacs_dynamic())
 
 
 @published("weng2025fedacs")
 def fedacs_quadratics_equal() -> Setting:
-    """30 quadratic clients with e_i ~ N(0, I) in 10 dimensions, T = 15 and q = 0.2 (004 Fig. 4 left)."""
+    """30 quadratic clients with e_i ~ N(0, I) in 10 dimensions, T = 15 and q = 0.2 (Weng 2025 Fig. 4 left)."""
     solver = LocalSolver(SGD(0.001), steps=15, batch_size=None)
     clients = Quadratics(num_clients=30, dim=10, spread=1.0)
     return Setting(30, solver, cohort_size=15, clients=clients, link=BernoulliLink(0.2))
@@ -282,7 +286,7 @@ def fedacs_quadratics_equal() -> Setting:
 
 @published("weng2025fedacs")
 def fedacs_quadratics_unequal() -> Setting:
-    """As `fedacs_quadratics_equal`, with T from 1 to 30 and q from 0.01 to 0.3 (004 Fig. 4 middle).
+    """As `fedacs_quadratics_equal`, with T from 1 to 30 and q from 0.01 to 0.3 (Weng 2025 Fig. 4 middle).
 
     The paper does not say how they are paired: T_m = m and q_m = 0.01 m here.
     """
@@ -292,7 +296,7 @@ def fedacs_quadratics_unequal() -> Setting:
 
 @published("weng2025fedacs")
 def fedacs_quadratics_varying() -> Setting:
-    """As `fedacs_quadratics_equal`, with two groups that vary by round (004 Fig. 4 right).
+    """As `fedacs_quadratics_equal`, with two groups that vary by round (Weng 2025 Fig. 4 right).
 
     First half: T from U(1, 10) and q from U(0.2, 0.4); second half: U(20, 30) and U(0, 0.2).
     """
@@ -302,7 +306,7 @@ def fedacs_quadratics_varying() -> Setting:
 
 @published("weng2025fedacs")
 def fedacs_quadratics_static() -> Setting:
-    """20 quadratic clients with T = 1, 3, ..., 39 and arrival rates 0.60, ..., 0.98 (004 Fig. 7 left)."""
+    """20 quadratic clients with T = 1, 3, ..., 39 and arrival rates 0.60, ..., 0.98 (Weng 2025 Fig. 7 left)."""
     solver = LocalSolver(SGD(0.002), steps=1, batch_size=None)
     return Setting(
         20,
@@ -316,7 +320,7 @@ def fedacs_quadratics_static() -> Setting:
 
 @published("weng2025fedacs")
 def fedacs_quadratics_dynamic() -> Setting:
-    """20 quadratic clients in the two groups of `fedacs_dynamic` (004 Fig. 7 right)."""
+    """20 quadratic clients in the two groups of `fedacs_dynamic` (Weng 2025 Fig. 7 right)."""
     return replace(fedacs_quadratics_static(), work=TwoGroupSteps(10), link=TwoGroupLink(10))
 
 

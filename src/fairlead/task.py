@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fairlead.augmentation import Augmentation, InputPipeline
 from fairlead.component import Component, freeze_lists
-from fairlead.errors import DataError, FieldError, did_you_mean
+from fairlead.errors import DataError, FieldError, did_you_mean, field_error
 from fairlead.models.base import ExampleShape, Model
 from fairlead.models.imported import imported
 from fairlead.parameters import FlatModule
@@ -36,6 +36,11 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     """½‖output − target‖²."""
     error = (outputs.reshape(targets.shape) - targets).reshape(len(targets), -1)
     return 0.5 * error.square().sum(1)
+
+
+def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """(output − target)², averaged over the numbers of a target."""
+    return squared_error(outputs, targets) * 2 / max(targets[0].numel(), 1)
 
 
 def model_output(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -65,7 +70,7 @@ def refuse_unknown_classes(loss: PerExample, outputs: Any, targets: Tensor) -> N
 
 
 LOSSES: dict[str, PerExample] = {f.__name__: f for f in (cross_entropy, squared_error, model_output)}
-METRICS: dict[str, PerExample] = {f.__name__: f for f in (accuracy, squared_error)}
+METRICS: dict[str, PerExample] = {f.__name__: f for f in (accuracy, mean_squared_error)}
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,13 @@ class Task(Component):
     augment: tuple[Augmentation, ...] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.metrics, str):
+            raise field_error(self, "metrics", "a list of metrics", self.metrics)
         freeze_lists(self)
+        if not isinstance(self.model, Model | nn.Module):
+            raise field_error(
+                self, "model", "a Model or a torch.nn.Module (an instance, not a class)", self.model
+            )
         self.loss_function()
         self.metric_functions()
 

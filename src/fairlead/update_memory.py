@@ -24,7 +24,7 @@ _AT_ONCE = 2**20
 
 @dataclass(frozen=True)
 class UpdateMemory(Component):
-    """What is remembered of clients' updates, and where: 001 names the first two ways to save space.
+    """What is remembered of clients' updates, and where: Zeng 2025 names the first two ways to save space.
 
     - `layers`: patterns of parameter names, such as "fc2.*"; only these parameters are remembered. All if
       empty. What happens to the others is the business of the part that remembers.
@@ -112,13 +112,13 @@ class Remembers(Protocol):
 def settle_alpha(part: Remembers) -> None:
     """Check the fields of a part that remembers, and say its moving average by `alpha` alone.
 
-    001 writes α for the share of the new update, 000 for the share of what was remembered; here the first
+    Zeng 2025 writes α for the share of the new update, Zeng 2023 for the share of what was remembered; here the first
     is `alpha` and the second is `retention` = 1 − `alpha`. Both papers use ½, the default.
     """
     if part.alpha is not None and part.retention is not None:
         raise FieldError(
-            f"{type(part).__name__} takes alpha, the share of the new update (001), or retention, the share "
-            f"of the memory (000), not both; got alpha={part.alpha} and retention={part.retention}."
+            f"{type(part).__name__} takes alpha, the share of the new update (Zeng 2025), or retention, the share "
+            f"of the memory (Zeng 2023), not both; got alpha={part.alpha} and retention={part.retention}."
         )
     if part.retention is not None:
         require_number(part, "retention", at_least=0, below=1)
@@ -142,9 +142,9 @@ class Renewed(NamedTuple):
 class MovingAverages:
     """A moving average m_i of every client's updates, in a table that grows with the clients seen.
 
-        m_i ← (1 − α) m_i + α Δ_i   for the clients that arrived; others keep theirs     (001 (3))
+        m_i ← (1 − α) m_i + α Δ_i   for the clients that arrived; others keep theirs     (Zeng 2025 (3))
 
-    At the first visit m_i ← Δ_i (`first_visit` = "update"), as the analysis of 001 assumes with
+    At the first visit m_i ← Δ_i (`first_visit` = "update"), as the analysis of Zeng 2025 assumes with
     ‖m⁰ − g⁰‖ = 0, or m_i ← αΔ_i ("scaled"), which is (3) from m_i = 0 and what released code does. Short rows
     count most where a norm is minimised, so the second favours newcomers.
     """

@@ -93,7 +93,7 @@ class Memory(NamedTuple):
 def transcribed(
     alpha: float, step: Callable[[Memory], Array], first_visit: Literal["update", "scaled"] = "update"
 ) -> Array:
-    """x ← x − step(memory) with m_i ← (1 − α)m_i + αg_i (001 (3)), over the scripted rounds."""
+    """x ← x − step(memory) with m_i ← (1 − α)m_i + αg_i (Zeng 2025 (3)), over the scripted rounds."""
     quadratics = problem()
     hessians, linear = quadratics.hessians.numpy(), quadratics.linear.numpy()
     x, rows, models = np.full(DIM, 2.0), dict[int, Array](), []

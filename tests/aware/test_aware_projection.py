@@ -1,4 +1,4 @@
-"""AWARE as an extension: projection of any method's step (001, Proposition 3.1)."""
+"""AWARE as an extension: projection of any method's step (Zeng 2025, Proposition 3.1)."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_everything_together_runs() -> None:
 
 
 def test_feddyn_is_refused() -> None:
-    """001 excludes it, since its new model is no step along an estimate of the gradient."""
+    """Zeng 2025 excludes it, since its new model is no step along an estimate of the gradient."""
     with pytest.raises(ClashError, match="AwareProjection changes the step of a method that descends"):
         with_aware(feddyn(alpha=0.1, lr=0.1))
     assert replace(feddyn(alpha=0.1, lr=0.1), transforms=(Clip(1.0),)).transforms == (Clip(1.0),)

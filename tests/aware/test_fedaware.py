@@ -66,7 +66,7 @@ def test_matches_the_transcription(
 
 
 def test_remembers_by_000s_convention_too() -> None:
-    """000 writes m ← αm + (1 − α)g: its α = 0.8 is 001's 0.2, and the two names cannot be mixed up."""
+    """Zeng 2023 writes m ← αm + (1 − α)g: its α = 0.8 is Zeng 2025's 0.2, and the two names cannot be mixed up."""
     part = FedAWARE(retention=0.8)
     assert part.alpha == pytest.approx(0.2)
     expected = transcribed(0.2, aware_direction)
@@ -184,7 +184,7 @@ def test_one_client_follows_its_own_memory() -> None:
 
 
 def test_opposite_clients_cancel_and_stay() -> None:
-    """Zero lies between Δ and −Δ: 001's claim that ‖d‖ > 0 fails, and the server rests."""
+    """Zero lies between Δ and −Δ: Zeng 2025's claim that ‖d‖ > 0 fails, and the server rests."""
     direction, weights, facts = aggregated(FedAWARE(), {0: [1.0, 2.0], 1: [-2.0, -4.0]})
     np.testing.assert_allclose(direction, [0.0, 0.0], atol=1e-15)
     assert weights == pytest.approx({0: 2 / 3, 1: 1 / 3}, abs=1e-12)

@@ -100,3 +100,17 @@ def test_ctrl_c_leaves_a_run_that_goes_on_exactly(tmp_path: Path) -> None:
     whole = fairlead("run", "spec.toml", "--rounds", total, "-o", "whole", cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
     assert fl.load_records(tmp_path / "run") == fl.load_records(tmp_path / "whole")
+
+
+def test_models_in_the_working_directory_are_found(tmp_path: Path) -> None:
+    """A console script has its own folder on Python's path, not the one that it is called in."""
+    (tmp_path / "own_models.py").write_text(
+        "from torch.nn import Flatten, Linear, Sequential\n\n"
+        "def net():\n    return Sequential(Flatten(), Linear(64, 10))\n"
+    )
+    spec = SPEC.replace("100000", "1").replace("Quadratics", "Digits")
+    model = '[task.model]\ntype = "ImportedModel"\npath = "own_models:net"\n'
+    (tmp_path / "spec.toml").write_text(spec + model)
+    script = "import sys; from fairlead.cli import main; sys.argv[1:] = ['run', 'spec.toml', '-q']; main()"
+    done = python("-P", "-c", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

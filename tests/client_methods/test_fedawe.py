@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from scripted_quadratics import LOSSY, PROBLEM, federation, memory_of, run, vectors
 
-from fairlead.aggregators import FedNova
+from fairlead.aggregators import FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.conditions import FixedSteps, ScriptedLink
@@ -15,6 +18,7 @@ from fairlead.errors import ClashError, FieldError
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers import SGD
 from fairlead.presets import fedavg, fedawe
+from fairlead.transforms import AwareProjection, Clip
 
 
 def test_three_rounds_by_hand() -> None:
@@ -77,6 +81,16 @@ def test_senseless_combinations_are_refused() -> None:
     """Uploads are not work alone, so nothing may divide them by steps or read gradients from them."""
     with pytest.raises(ClashError, match=r"StaleStart .* WeightedMean, got FedNova"):
         Algorithm(LocalSolver(SGD(0.1), corrections=(StaleStart(),)), aggregator=FedNova())
+    moved: tuple[dict[str, Any], ...] = (
+        {"aggregator": WeightedMean(over="asked")},
+        {"server": SGD(0.5)},
+        {"server": SGD(1.0, momentum=0.5)},
+        {"transforms": (Clip(1.0),)},
+        {"transforms": (AwareProjection(),)},
+    )
+    for fields in moved:
+        with pytest.raises(ClashError, match="only the mean of what arrives is a model again"):
+            replace(fedawe(lr=0.1), **fields)
     for other in (ControlVariates(), VRLSGD()):
         with pytest.raises(ClashError, match=f"StaleStart starts .* {type(other).__name__} in LocalSolver"):
             LocalSolver(SGD(0.1), corrections=(other, StaleStart()))
@@ -88,8 +102,17 @@ def test_senseless_combinations_are_refused() -> None:
         StaleStart(-1)
 
 
-def test_consistency_report_does_not_guess() -> None:
-    """Gradients of earlier rounds act in this one: coefficients times steps would be the wrong weights."""
+def test_consistency_report_counts_the_echo() -> None:
+    """Ω_i ∝ ω_i Σ (rounds since i was last heard)·τ_i, counted over the records."""
     training = federation(fedawe(lr=0.1))
-    run(training, 2)
-    assert training.consistency().surrogate is None
+    run(training, 3)
+    weights = training.world.population.weights
+    mass = torch.zeros_like(weights)
+    heard: dict[int, int] = {}
+    for record in training.records:
+        for client, steps in zip(record.arrived, record.num_steps, strict=True):
+            mass[client] += weights[client] * (record.round - heard.get(client, -1)) * steps
+            heard[client] = record.round
+    surrogate = training.consistency().surrogate
+    assert surrogate is not None
+    torch.testing.assert_close(surrogate, mass / mass.sum())

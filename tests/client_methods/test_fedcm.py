@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from scripted_quadratics import LOSSY, PROBLEM, federation, run, vectors
@@ -13,6 +15,7 @@ from fairlead.errors import ClashError, FieldError
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers import SGD, Adam
 from fairlead.presets import fedavg, fedcm
+from fairlead.samplers import ScriptedSampler
 
 
 def test_two_rounds_by_hand() -> None:
@@ -33,6 +36,17 @@ def test_two_rounds_by_hand() -> None:
     assert training.state.shared["momentum"].tolist() == [-0.875]
     assert run(training, 1).tolist() == [1.75]
     assert training.state.shared["momentum"].tolist() == [-0.875]
+
+
+def test_a_round_of_clients_without_weight_teaches_nothing() -> None:
+    """Only client 2 of weight 0 arrives in round 1: Σ_R p̂_i is not defined, and Δ stays as it was."""
+    weightless = replace(PROBLEM, weights=torch.tensor([0.6, 0.4, 0.0], dtype=torch.float64))
+    sampler = ScriptedSampler(((0, 1), (2,), (0, 1)), importance="weights")
+    training = federation(replace(fedcm(lr=0.2), sampler=sampler), problem=weightless)
+    run(training, 1)
+    before = training.state.shared["momentum"]
+    run(training, 1)
+    assert torch.equal(training.state.shared["momentum"], before)
 
 
 def test_alpha_of_one_is_fedavg() -> None:
@@ -86,8 +100,20 @@ def test_refusals() -> None:
     assert ClientMomentum(0.1) in LocalSolver(SGD(0.1), corrections=(ClientMomentum(0.1),)).corrections
 
 
-def test_consistency_report_does_not_guess() -> None:
-    """Gradients of earlier rounds act in this one: coefficients times steps would be the wrong weights."""
-    training = federation(fedcm(lr=0.1))
+def test_consistency_report_mixes_weights_by_work_with_weights_without() -> None:
+    """Ω = α·(shares of coefficient × work) + (1 − α)·(shares of the coefficients), counted over the records."""
+    alpha = 0.3
+    training = federation(fedcm(lr=0.1, alpha=alpha))
     run(training, 2)
-    assert training.consistency().surrogate is None
+    by_work, alike = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    for record in training.records:
+        assert record.coefficients is not None
+        for client, coefficient, steps in zip(
+            record.arrived, record.coefficients, record.num_steps, strict=True
+        ):
+            by_work[client] += coefficient * steps
+            alike[client] += coefficient
+    expected = alpha * by_work / by_work.sum() + (1 - alpha) * alike / alike.sum()
+    surrogate = training.consistency().surrogate
+    assert surrogate is not None
+    torch.testing.assert_close(surrogate, expected)

@@ -8,7 +8,9 @@ from scripted_quadratics import LOSSY, PROBLEM, federation, memory_of, run, vect
 
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.conditions import FixedSteps, ScriptedWork
+from fairlead.federation import Federation
 from fairlead.presets import vrlsgd
+from fairlead.worlds import SimulatedWorld
 
 
 def test_two_rounds_by_hand() -> None:
@@ -42,6 +44,19 @@ def test_weighted_drifts_sum_to_zero_for_constant_work(momentum: float) -> None:
         total = (PROBLEM.weights * work) @ memory_of(training, "drift")
         torch.testing.assert_close(total, torch.zeros_like(total), rtol=0, atol=1e-12)
     assert memory_of(training, "drift").abs().min() > 1e-3
+
+
+def test_the_sum_stays_zero_in_single_precision() -> None:
+    """Models near 10 and 1/(ητ) = 200: differences of models are rounded by 200·10·2⁻²⁴ = 1e-4 in every
+    round, which adds up; displacements of 0.05 and less by 6e-7.
+    """
+    centres = torch.randn((8, 5), generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 10
+    curvature = torch.eye(5, dtype=torch.float64).repeat(8, 1, 1)
+    problem = QuadraticProblem(curvature, centres, torch.full((8,), 0.125, dtype=torch.float64))
+    world = SimulatedWorld(problem.task(0.0), problem.data(), work=FixedSteps((5,) * 8), dtype=torch.float32)
+    training = Federation(vrlsgd(lr=1e-3), world)
+    run(training, 300)
+    assert memory_of(training, "drift").mean(0).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("lr", [0.1, 0.4])

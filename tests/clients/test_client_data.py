@@ -97,3 +97,12 @@ def test_classes_without_an_output_are_refused_before_a_run() -> None:
     data = fl.ClientData.from_lists([torch.zeros(2, 2)], [torch.tensor([0, -1])])
     with pytest.raises(DataError, match=r"got -1 in row 1"):
         fl.SimulatedWorld(fl.Task(torch.nn.Linear(2, 3)), data)
+
+
+def test_numbers_that_are_not_finite_are_refused() -> None:
+    good, bad = torch.zeros(3, 1), torch.tensor([[0.0], [torch.nan], [torch.inf]])
+    for inputs, targets, kind in ((bad, good, "inputs"), (good, bad, "targets")):
+        with pytest.raises(
+            FieldError, match=f"ClientData.{kind} must be finite, got NaN or infinity in row 1"
+        ):
+            fl.ClientData.from_lists([inputs], [targets])

@@ -148,6 +148,14 @@ def test_broken_files(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("[]")
     with pytest.raises(DataError, match=r"a.json is not a LEAF file: it must hold 'users'"):
         fl.LeafFolder(str(tmp_path)).pool()
+    for content in (
+        '{"users": 3, "num_samples": [1], "user_data": {}}',
+        '{"users": ["a"], "num_samples": 1, "user_data": {}}',
+        '{"users": ["a"], "num_samples": [1], "user_data": ["a"]}',
+    ):
+        (tmp_path / "a.json").write_text(content)
+        with pytest.raises(DataError, match=r"a.json is not a LEAF file"):
+            fl.LeafFolder(str(tmp_path)).pool()
     with pytest.raises(DataError, match=r"absent does not exist\."):
         fl.LeafFolder(str(tmp_path / "absent")).pool()
 
@@ -157,6 +165,11 @@ def test_a_user_in_two_files(tmp_path: Path) -> None:
     write(tmp_path / "b.json", {"f0001_03": WRITERS["f0001_03"]})
     with pytest.raises(DataError, match=r"b.json, user 'f0001_03' appears a second time, after .*a.json"):
         fl.LeafFolder(str(tmp_path)).pool()
+
+
+def test_half_a_surrogate_pair_is_a_character(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", {"A": (["ab\ud800"], ["b"])})
+    assert fl.LeafFolder(str(tmp_path), text=True).pool().inputs.tolist() == [[0, 1, 2]]
 
 
 def test_texts_that_do_not_fit(tmp_path: Path) -> None:

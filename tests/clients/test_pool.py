@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import fairlead as fl
-from fairlead.errors import DataError, FieldError
+from fairlead.errors import ClashError, DataError, FieldError
 
 INPUTS = [[0.0, 0.5], [1.0, 1.5], [2.0, 2.5], [3.0, 3.5]]
 LABELS = [2, 0, 1, 2]
@@ -378,3 +378,23 @@ class TestPartitions:
                 own = real.load_partition(client)
                 assert data.inputs[data.rows_of(client), 0].tolist() == list(own["x"])
                 assert data.targets[data.rows_of(client)].tolist() == list(own["y"])
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [
+        fl.DirichletPartitioner(0.5),
+        fl.InnerDirichletPartitioner(0.5),
+        fl.ShardPartitioner(2),
+        fl.PathologicalPartitioner(1),
+        fl.LabelBlocksPartitioner(),
+    ],
+)
+@pytest.mark.parametrize("targets", [torch.zeros(20), torch.zeros(20, 3, dtype=torch.int64)])
+def test_examples_without_a_single_class_are_not_dealt_by_class(
+    partition: fl.Partitioner, targets: torch.Tensor
+) -> None:
+    pool = fl.Pool.from_arrays(torch.zeros(20, 2), targets)
+    with pytest.raises(ClashError, match="deals examples by their class, and those of The data set have no"):
+        pool.deal(partition, 4)
+    assert pool.deal(fl.IidPartitioner(), 4).sizes.tolist() == [5, 5, 5, 5]

@@ -211,6 +211,19 @@ def test_a_setting_with_its_own_data_and_schedule_needs_no_more() -> None:
     assert changed.rounds == 1200
 
 
+def test_the_schedule_of_a_setting_stays_when_the_solver_is_changed() -> None:
+    spec = 'setting = "fednova_equal_epochs"\nclients = {type = "Digits"}\nalgorithm = {preset = "fedavg"'
+    schedule = fl.settings.fednova_equal_epochs().solver.optimizer.schedule
+    for change, expected in (
+        ("clip = 1.0", schedule),
+        ("optimizer.momentum = 0.5", schedule),
+        ('optimizer.schedule = {type = "Constant"}', fl.Constant()),
+        ('optimizer = {type = "SGD", lr = 0.1}', fl.Constant()),
+    ):
+        algorithm = fl.from_toml(fl.Experiment, f"{spec}, solver.{change}}}").algorithm
+        assert algorithm.solver.optimizer.schedule == expected
+
+
 def test_unknown_settings_are_refused() -> None:
     with pytest.raises(
         FieldError, match=r"setting must be the name of a published setting, got 'hybrid-plus'. Did"

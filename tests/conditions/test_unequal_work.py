@@ -295,3 +295,17 @@ def test_two_groups_of_devices() -> None:
 def test_wrong_fields_are_refused(build: type, message: str) -> None:
     with pytest.raises(FieldError, match=message):
         build()
+
+
+def test_each_client_can_have_its_own_batch_size() -> None:
+    """Two epochs over 10, 10 and 3 examples in batches of 4, 32 and 2: 2·⌈10/4⌉, 2·1 and 2·⌈3/2⌉ steps."""
+    solver = fl.LocalSolver(fl.SGD(0.1), epochs=2)
+    clients, sizes = torch.arange(3), torch.tensor([10, 10, 3])
+    model = fl.FixedBatchSizes((4, 32, 2))
+    work = model.workload(clients, sizes, solver, 0, fl.Key.from_seed(0))
+    assert work.num_steps.tolist() == [6, 2, 4]
+    assert work.batch_sizes.tolist() == [4, 10, 2]
+    same = fl.FixedBatchSizes((32,) * 3, fl.RandomEpochs(1, 5))
+    plain = fl.RandomEpochs(1, 5).workload(clients, sizes, solver, 3, fl.Key.from_seed(1))
+    again = same.workload(clients, sizes, solver, 3, fl.Key.from_seed(1))
+    assert again.num_steps.tolist() == plain.num_steps.tolist()

@@ -247,7 +247,7 @@ def test_regression(device: torch.device) -> None:
         [torch.randn((n, 2), generator=draw, dtype=torch.float64) for n in SIZES],
     )
     solver = fl.LocalSolver(fl.SGD(0.2), batch_size=3)
-    task = fl.Task(fl.MLP(hidden=(5,)), loss="squared_error", metrics=("squared_error",))
+    task = fl.Task(fl.MLP(hidden=(5,)), loss="squared_error", metrics=("mean_squared_error",))
     assert_agreement(fl.Algorithm(solver), task, data, device)
 
 

@@ -212,6 +212,20 @@ def test_dropout_inside_fused_modules_is_refused_by_name(inner: nn.Module, name:
         world(Wrapper(inner), "loop")
 
 
+@pytest.mark.parametrize("idle", [nn.AlphaDropout(0.0), nn.FeatureAlphaDropout(0.0)])
+def test_randomness_at_a_rate_of_zero_is_none(idle: nn.Module) -> None:
+    assert not world(Wrapper(idle), "loop").objective.draws_noise
+
+
+def test_a_model_that_does_not_fit_the_data_is_refused_in_one_sentence() -> None:
+    data = fl.ClientData.from_lists([torch.zeros(4, 5)], [torch.zeros(4, dtype=torch.int64)])
+    sentence = (
+        r"Linear or its loss fails on a batch with inputs of shape \(3, 5\) and targets of shape \(3,\): "
+    )
+    with pytest.raises(EngineError, match=sentence):
+        fl.SimulatedWorld(fl.Task(nn.Linear(7, 2)), data)
+
+
 def test_operations_without_a_batching_rule_are_refused_by_name() -> None:
     """vmap would run them one client after another, slower than the loop, and warn at every step."""
     with pytest.raises(EngineError, match=r"cannot run MultiheadAttention 'inner.attention'.*batching rule"):

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState
@@ -85,6 +85,9 @@ class ClosedFormWorld(World):
     def description(self) -> str:
         return f"{self.centres} {self.steps} {self.link!r}"
 
+    def module(self, params: Tensor, buffers: Tensor) -> nn.Module:
+        return nn.Identity()
+
     def kappa(self, lr: float) -> Tensor:
         return 1 - (1 - lr) ** self.steps.to(torch.float64)
 
@@ -116,7 +119,12 @@ class ClosedFormWorld(World):
         return updates_of(cohort, clients, delta, self.steps[clients], lr=lr)
 
     def commit(
-        self, memory: PartState, updates: ClientUpdates, solver: LocalSolver, params: Tensor
+        self,
+        memory: PartState,
+        updates: ClientUpdates,
+        solver: LocalSolver,
+        params: Tensor,
+        direction: Tensor,
     ) -> PartState:
         return memory
 

@@ -1,4 +1,4 @@
-"""Equal step lengths for fair comparisons (004 I.2)."""
+"""Equal step lengths for fair comparisons (Weng 2025 I.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of each client's update every participation rule follows on average (004 §2 and appendix B)."""
+"""How much of each client's update every participation rule follows on average (Weng 2025 §2 and appendix B)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def aggregate(aggregator: Aggregator, state: PartState, cohort: Cohort, arrived:
 
 @pytest.mark.parametrize("name", RULES)
 def test_mean_coefficient_is_that_of_the_table(name: str) -> None:
-    """Over 2500 rounds the mean coefficient is the one that 004 derives, within 4.5 standard errors.
+    """Over 2500 rounds the mean coefficient is the one that Weng 2025 derives, within 4.5 standard errors.
 
     The errors are below 10 % of the largest coefficient (below 5 % but for OS, which has a client of norm 0).
     """

@@ -39,7 +39,7 @@ def world(link: Links | None = None, *, secretive: bool = False) -> ClosedFormWo
 )
 def test_unknown_arrival_rates_are_refused_at_construction(name: str, part: str, cure: str) -> None:
     algorithm = presets.method_named(name).build(lr=0.1, steps=1, cohort_size=2)
-    with pytest.raises(ClashError, match=f"^{part} needs the arrival rates.*use {cure}"):
+    with pytest.raises(ClashError, match=f"^{part} needs the arrival rates.*{cure}"):
         Federation(algorithm, world(secretive=True))
 
 

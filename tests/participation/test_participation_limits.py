@@ -1,4 +1,4 @@
-"""Where every participation method ends up on quadratics with Bernoulli links (004 §4; 003 (5)).
+"""Where every participation method ends up on quadratics with Bernoulli links (Weng 2025 §4; Wang 2021 (5)).
 
 With F_i = ½‖x − e_i‖² an update is κ_i(e_i − x), κ_i = 1 − (1 − η)^τ_i, and every method here is linear in
 the updates. If the coefficients of a round do not depend on the model, the long-run mean of x solves

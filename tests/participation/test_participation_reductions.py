@@ -20,6 +20,7 @@ from fairlead.aggregators import (
 )
 from fairlead.clients import Quadratics
 from fairlead.conditions import BernoulliLink, FixedSteps, LinkModel, PerfectLink
+from fairlead.errors import FieldError
 from fairlead.federation import Federation
 from fairlead.randomness import Key
 from fairlead.samplers import (
@@ -105,3 +106,12 @@ def test_uniform_sampling_of_everyone_is_full_participation() -> None:
     own = final_model(UniformWithoutReplacement(5), WeightedMean(over="asked"), link=link)
     expected = final_model(FullParticipation(), WeightedMean(over="asked"), link=link)
     assert torch.equal(own, expected)
+
+
+def test_any_preset_can_draw_its_cohort_by_weight_with_replacement() -> None:
+    algorithm = presets.fednova(lr=0.1, cohort_size=4, replacement=True)
+    assert algorithm.sampler == WeightedWithReplacement(4)
+    with pytest.raises(FieldError, match="leave the argument replacement out"):
+        presets.fedacs(lr=0.1, cohort_size=4, replacement=False)
+    with pytest.raises(FieldError, match="give it cohort_size"):
+        presets.fedavg(lr=0.1, replacement=True)

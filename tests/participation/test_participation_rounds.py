@@ -80,17 +80,17 @@ def combine(coefficient: Callable[[int], float], updates: dict[int, Array]) -> A
 
 
 def anonymous(round: int, asked: dict[int, float], updates: dict[int, Array]) -> Array:
-    """004 (18)."""
+    """Weng 2025 (18)."""
     return combine(lambda i: asked[i], updates)
 
 
 def communication_aware(round: int, asked: dict[int, float], updates: dict[int, Array]) -> Array:
-    """004 (113)."""
+    """Weng 2025 (113)."""
     return combine(lambda i: asked[i] / RATES[i], updates)
 
 
 def anonymous_fednova(round: int, asked: dict[int, float], updates: dict[int, Array]) -> Array:
-    """004 (116): T_eff is a mean over all clients, not over those that arrived."""
+    """Weng 2025 (116): T_eff is a mean over all clients, not over those that arrived."""
     a = np.array([work_of(steps) for steps in WORK[round]])
     mass = OMEGA * np.array(RATES)
     return combine(lambda i: asked[i] * (mass @ a / mass.sum()) / a[i], updates)
@@ -103,7 +103,7 @@ def communication_aware_fednova(round: int, asked: dict[int, float], updates: di
 
 
 def communication_aware_shares(round: int, asked: dict[int, float], updates: dict[int, Array]) -> Array:
-    """003 (20) with p̂ ∝ c_i/(1 − q_i) over the arrivals, τ_eff = Σp̂‖a‖."""
+    """Wang 2021 (20) with p̂ ∝ c_i/(1 − q_i) over the arrivals, τ_eff = Σp̂‖a‖."""
     mass = {i: asked[i] / RATES[i] for i in updates}
     total = sum(mass.values())
     tau = sum(mass[i] / total * work_of(WORK[round][i]) for i in updates)
@@ -146,7 +146,7 @@ def fedvarp() -> Direction:
 
 
 def fedvarp_stale() -> Direction:
-    """004 (114)."""
+    """Weng 2025 (114)."""
     memory = np.zeros((4, 3))
 
     def direction(round: int, asked: dict[int, float], updates: dict[int, Array]) -> Array:
@@ -227,7 +227,7 @@ def test_method_matches_its_transcription(name: str, engine: Literal["loop", "ba
 
 @pytest.mark.parametrize("engine", ["loop", "batched"])
 def test_full_participation_matches_its_transcription(engine: Literal["loop", "batched"]) -> None:
-    """004 (21): Σ_R ω_i Δ_i over all that arrive."""
+    """Weng 2025 (21): Σ_R ω_i Δ_i over all that arrive."""
     expected = transcribe(lambda round: dict(enumerate(OMEGA)), anonymous)
     np.testing.assert_allclose(run(preset("full_participation"), engine), expected, rtol=0, atol=1e-10)
 
@@ -245,7 +245,7 @@ def counts(draws: list[int]) -> dict[int, float]:
 
 @pytest.mark.parametrize("engine", ["loop", "batched"])
 def test_fedacs_matches_its_transcription(engine: Literal["loop", "batched"]) -> None:
-    """004 Algorithm 1 with the work of each round: p ∝ ω/((1 − q)‖a^{(r)}‖₁)."""
+    """Weng 2025 Algorithm 1 with the work of each round: p ∝ ω/((1 − q)‖a^{(r)}‖₁)."""
 
     def draw(round: int) -> dict[int, float]:
         a = np.array([work_of(steps) for steps in WORK[round]])
@@ -295,7 +295,7 @@ def test_estimated_fedacs_matches_its_transcription(
 
 @pytest.mark.parametrize("engine", ["loop", "batched"])
 def test_optimal_sampling_matches_its_transcription(engine: Literal["loop", "batched"]) -> None:
-    """004 (20) with the last received norms, the largest for the unseen, and a floor of 0.1."""
+    """Weng 2025 (20) with the last received norms, the largest for the unseen, and a floor of 0.1."""
     norms: dict[int, float] = {}
 
     def draw(round: int) -> dict[int, float]:

@@ -160,7 +160,7 @@ def test_control_variates_are_scaffold_for_plain_descent_and_uniform_weights() -
 
 
 def test_control_variates_under_fednova_are_fednova_vr() -> None:
-    """`ControlVariates`: "With the aggregator `FedNova` it is FedNova-VR (003), read with raw gradients".
+    """`ControlVariates`: "With the aggregator `FedNova` it is FedNova-VR (Wang 2021), read with raw gradients".
 
     d_i is the mean raw gradient of a client's last round (0 at first); local steps follow
     g + Σ_j p_j d_j − d_i, and the server adds τ_eff Σ p_i Δ_i/τ_i.

@@ -48,7 +48,7 @@ def test_equal_work_has_no_bias() -> None:
 
 
 def test_identity_hessians_weight_by_kappa() -> None:
-    """κ_i = 1 − (1 − η)^τ_i: x = Σ ω_i κ_i e_i / Σ ω_i κ_i, and Σ τ_i e_i/Σ τ_i as η → 0 (003 Lemma 1)."""
+    """κ_i = 1 − (1 − η)^τ_i: x = Σ ω_i κ_i e_i / Σ ω_i κ_i, and Σ τ_i e_i/Σ τ_i as η → 0 (Wang 2021 Lemma 1)."""
     problem = fl.Quadratics(num_clients=4, dim=3).problem(KEY)
     steps = [1, 2, 5, 20]
     kappa = torch.tensor([1 - 0.9**count for count in steps], dtype=torch.float64)

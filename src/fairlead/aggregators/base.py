@@ -23,7 +23,7 @@ class Aggregator(Component, ABC):
     """Class name of the correction that it makes sense with, for halves of a method."""
 
     proposes_descent: ClassVar[bool] = True
-    """Whether its direction descends from the current model, x − η_g d̃ in the words of 001."""
+    """Whether its direction descends from the current model, x − η_g d̃ in the words of Zeng 2025."""
 
     @property
     @abstractmethod

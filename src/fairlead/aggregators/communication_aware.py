@@ -20,7 +20,7 @@ class CommunicationAware(LinearAggregator):
         importance_i ← importance_i/(1 − q_i),  then `inner` as if no update were ever lost
 
     Symbols: 1 − q_i `Conditions.arrival`, `inner` any rule of the linear family. With the default, the
-    anonymous weighted mean, it is c-a-FedAvg (004 (113)): Σ_R importance_i Δ_i/(1 − q_i), whose mean is
+    anonymous weighted mean, it is c-a-FedAvg (Weng 2025 (113)): Σ_R importance_i Δ_i/(1 − q_i), whose mean is
     that of perfect links. With `FedNova("expected", over="asked")` it is c-a-FedNova, which corrects
     unequal links and unequal work; τ_eff is then Σ ω_i‖a_i‖₁.
 

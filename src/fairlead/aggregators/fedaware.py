@@ -25,32 +25,32 @@ from fairlead.update_memory import (
 
 @dataclass(frozen=True)
 class FedAWARE(Aggregator):
-    """Follows the shortest vector in the hull of all clients' moving-averaged updates (001, Algorithm 1).
+    """Follows the shortest vector in the hull of all clients' moving-averaged updates (Zeng 2025, Algorithm 1).
 
         m_i ← (1 − α) m_i + α Δ_i  for i ∈ R,    λ = argmin ‖Σ λ_j m_j‖² over the simplex,    d = Σ λ_j m_j
 
     Symbols: R the clients that arrived, Δ_i = −g_i their updates (the papers subtract Σ λ_j m_j of g_i, here
-    it is added), α `alpha`, m_j the server's memory of client j, d the direction. 000 writes α for 1 − α:
+    it is added), α `alpha`, m_j the server's memory of client j, d the direction. Zeng 2023 writes α for 1 − α:
     that number is `retention`, to be given instead of `alpha`. The record holds the coefficient of every m_j
     in d, the size of the support, ‖d‖² and the duality gap of the solution.
 
     - `start`, before every client of positive weight was heard: the hull of those who were ("seen");
       FedAvg's step, while memory builds up ("all_seen", as released code does); or clients not yet heard
       count as zero vectors ("zero", the literal reading of m⁰ = 0), so that d = 0 and nothing moves. A full
-      first round, the remark of 000, is the sampler's business: `FullFirstRound`.
+      first round, the remark of Zeng 2023, is the sampler's business: `FullFirstRound`.
     - `first_visit`: m_i ← Δ_i ("update") or αΔ_i ("scaled"), see `MovingAverages`.
     - `rows`: "raw" as in the papers, or "unit": released code scales every m_j to length 1 and adds up the
       scaled ones. Then ‖d‖ ≤ 1 whatever the updates, and the server's learning rate sets the step. With raw
       rows a client that has fitted its data, so that its updates vanish, brings d and everyone to rest.
     - `memory`: what is remembered and where. Parameters outside `memory.layers` follow FedAvg's mean of
-      the arrivals; 001 names the option for λ only and does not say what they follow.
+      the arrivals; Zeng 2025 names the option for λ only and does not say what they follow.
 
     Reduces to the client's own memory for one client; to `FedMGDA(epsilon=1)` for α = 1 and unit rows when
     everyone arrives.
 
     Differs from the papers: an exact solver instead of Frank–Wolfe steps; an empty round changes nothing. It
     stops wherever the hull of the updates contains zero (a Pareto-stationary point that depends on the
-    start), not at the minimum of Σ ω_i F_i; 001's claim that d is never zero does not hold.
+    start), not at the minimum of Σ ω_i F_i; Zeng 2025's claim that d is never zero does not hold.
 
     >>> FedAWARE(retention=0.75) == FedAWARE(alpha=0.25)
     True
@@ -99,7 +99,7 @@ class FedAWARE(Aggregator):
 
 @dataclass(frozen=True)
 class RememberedMean(Aggregator):
-    """Follows the mean of all clients' moving-averaged updates: 001's ablation FedAWARE-NA.
+    """Follows the mean of all clients' moving-averaged updates: Zeng 2025's ablation FedAWARE-NA.
 
         m_i ← (1 − α) m_i + α Δ_i  for i ∈ R,    then Σ_j ω_j m_j over all N clients
 

@@ -38,14 +38,8 @@ class FedDyn(Aggregator):
     needs_correction: ClassVar[str | None] = "DynamicRegularizer"
     exemptions: ClassVar[Mapping[str, str]] = {"identical rows": "it adds all that clients have moved so far"}
     proposes_descent: ClassVar[bool] = False
-
-    @property
-    def needs_effective_steps(self) -> bool:
-        return False
-
-    @property
-    def needs_arrival(self) -> bool:
-        return False
+    needs_effective_steps: ClassVar[bool] = False
+    needs_arrival: ClassVar[bool] = False
 
     def init(self, population: Population) -> PartState:
         return {

@@ -16,15 +16,15 @@ from fairlead.records import ClientUpdates, Conditions
 class FedNova(LinearAggregator):
     """Divides every update by the work behind it, then scales by a common amount of work.
 
-        τ_eff Σ_R p̂_i Δ_i/‖a_i‖₁                  (over = "received": 003 (20))
-        τ_eff Σ_R importance_i Δ_i/‖a_i‖₁           (over = "asked": 004 (116))
+        τ_eff Σ_R p̂_i Δ_i/‖a_i‖₁                  (over = "received": Wang 2021 (20))
+        τ_eff Σ_R importance_i Δ_i/‖a_i‖₁           (over = "asked": Weng 2025 (116))
 
     Symbols: p̂_i the importance normalised over arrivals, ‖a_i‖₁ `effective_steps`, τ_eff the effective
     steps of the round (`tau_eff`):
 
     - "work", the default: Σ_R p̂_i‖a_i‖₁;
     - "steps", the paper's choice for proximal solvers: Σ_R p̂_i τ_i;
-    - "expected", 004's choice: Σ ω_i(1−q_i)‖a_i‖₁/Σ ω_i(1−q_i) over all clients, from `Conditions`;
+    - "expected", Weng 2025's choice: Σ ω_i(1−q_i)‖a_i‖₁/Σ ω_i(1−q_i) over all clients, from `Conditions`;
     - a number.
 
     The last two do not depend on who arrived. The first two do, and the product with the sum is then
@@ -69,7 +69,7 @@ class FedNova(LinearAggregator):
 
 
 def _expected_work(conditions: Conditions) -> Tensor:
-    """T_eff of 004 (116b): the mean work behind an update that arrives under sampling by ω."""
+    """T_eff of Weng 2025 (116b): the mean work behind an update that arrives under sampling by ω."""
     arrival, work = conditions.arrival, conditions.effective_steps
     if arrival is None or work is None:
         raise ClashError(

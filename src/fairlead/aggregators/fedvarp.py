@@ -52,7 +52,7 @@ class FedVARP(Aggregator):
 
 @dataclass(frozen=True)
 class StaleFedVARP(Aggregator):
-    """Puts the last update received from a client in the place of one that was lost (004 (114)).
+    """Puts the last update received from a client in the place of one that was lost (Weng 2025 (114)).
 
         Σ_R importance_i Δ_i + Σ_{asked, lost} importance_i y_i,   then y_i ← Δ_i for i ∈ R
 
@@ -62,7 +62,7 @@ class StaleFedVARP(Aggregator):
 
     Differs from the paper: a round in which everything was lost changes nothing here, where (114) would
     still follow the remembered updates; with few clients asked and poor links that leaves part of the bias.
-    004 §6 says that the method resolves no inconsistency; its own (115) and simulation show that
+    Weng 2025 §6 says that the method resolves no inconsistency; its own (115) and simulation show that
     links do not move the limit, whose weights are ∝ ω‖a‖₁.
     """
 

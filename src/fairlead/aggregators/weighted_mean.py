@@ -1,4 +1,4 @@
-"""The weighted mean of FedAvg and of 004's anonymous aggregation."""
+"""The weighted mean of FedAvg and of Weng 2025's anonymous aggregation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WeightedMean(LinearAggregator):
         Σ_R importance_i Δ_i                                    (over = "asked")
 
     Symbols: R the clients that arrived. "received" is FedAvg as McMahan et al. corrected it and as all
-    released code has it; "asked" is 004's anonymous aggregation, in which a lost update counts as zero
+    released code has it; "asked" is Weng 2025's anonymous aggregation, in which a lost update counts as zero
     and the server never needs to know who sent what.
 
     Reduces to the plain mean for equal importance.

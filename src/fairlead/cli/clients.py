@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.console import JsonOption, print_json, print_table, say
+from fairlead.cli.spec import read_spec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,10 +33,9 @@ def clients(
 ) -> None:
     """Show who has which data, does how much work and gets through how often, before training."""
     from fairlead.diagnostics import overview, plot_overview
-    from fairlead.experiments import load_experiment
     from fairlead.worlds import SimulatedWorld
 
-    federation = load_experiment(spec, overrides or [], seed=seed).build()
+    federation = read_spec(spec, overrides or [], seed).build()
     assert isinstance(federation.world, SimulatedWorld)
     found = overview(federation.world, federation.algorithm.solver, federation.key, rounds)
     if as_json:

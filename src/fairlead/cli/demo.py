@@ -11,7 +11,7 @@ from fairlead.cli.progress import RoundProgress
 
 if TYPE_CHECKING:
     from fairlead.diagnostics import ConsistencyReport
-    from fairlead.experiments import ComparedMethod, Experiment
+    from fairlead.experiments import ComparedMethod
     from fairlead.records import RoundRecord
 
 
@@ -45,7 +45,7 @@ def demo(
     if as_json:
         print_json({"seed": seed, "rounds": rounds, "methods": [_facts(method) for method in methods]})
     else:
-        _report(experiment, methods)
+        _report(methods)
 
 
 _SCENE = (
@@ -56,7 +56,7 @@ _SCENE = (
 )
 
 
-def _report(experiment: Experiment, methods: list[ComparedMethod]) -> None:
+def _report(methods: list[ComparedMethod]) -> None:
     columns = ["method", "test accuracy", "loss asked for", "misplaced weight", "chi-square"]
     rows = [
         [

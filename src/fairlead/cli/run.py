@@ -11,6 +11,7 @@ import typer
 
 from fairlead.cli.console import JsonOption, print_json, say
 from fairlead.cli.progress import RoundProgress, describe_evaluation
+from fairlead.cli.spec import read_spec
 from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
@@ -38,12 +39,12 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run an experiment and keep it in a folder."""
-    from fairlead.experiments import load_experiment, run_experiment
+    from fairlead.experiments import run_experiment
 
     if resume and output is None:
         raise FieldError("--resume needs the folder of the run: give it with -o.")
     changes = [*(overrides or []), *([] if rounds is None else [f"rounds={rounds}"])]
-    experiment = load_experiment(spec, changes, seed=seed)
+    experiment = read_spec(spec, changes, seed)
     folder = output or _new_folder(spec, experiment)
     name = spec.stem
     with RoundProgress(quiet=quiet or as_json) as progress:
@@ -57,6 +58,7 @@ def run(
             on_interrupt=lambda: progress.note(
                 "Stopping after this round; press Ctrl-C again to stop at once."
             ),
+            on_notice=progress.note,
         )
     if as_json:
         print_json(_summary(ended))
@@ -103,4 +105,6 @@ def _summary(ended: Run) -> dict[str, Any]:
         "evaluation": None if evaluation is None else asdict(evaluation),
         "chi_square": consistency.chi_square,
         "misplaced_weight": consistency.total_variation,
+        "predicted_chi_square": consistency.predicted_chi_square,
+        "notice": ended.federation.notice,
     }

@@ -10,13 +10,13 @@ from fairlead.clients.huggingface import HuggingFaceData as HuggingFaceData
 from fairlead.clients.image_folders import CifarFolder as CifarFolder
 from fairlead.clients.image_folders import FashionMnistFolder as FashionMnistFolder
 from fairlead.clients.image_folders import MnistFolder as MnistFolder
-from fairlead.clients.label_blocks import LabelBlocksPartitioner as LabelBlocksPartitioner
 from fairlead.clients.leaf import LeafFolder as LeafFolder
 from fairlead.clients.linear_regression import SyntheticRegression as SyntheticRegression
 from fairlead.clients.partitioners import DirichletPartitioner as DirichletPartitioner
 from fairlead.clients.partitioners import DirichletSizePartitioner as DirichletSizePartitioner
 from fairlead.clients.partitioners import IidPartitioner as IidPartitioner
 from fairlead.clients.partitioners import InnerDirichletPartitioner as InnerDirichletPartitioner
+from fairlead.clients.partitioners import LabelBlocksPartitioner as LabelBlocksPartitioner
 from fairlead.clients.partitioners import LogNormalPartitioner as LogNormalPartitioner
 from fairlead.clients.partitioners import NaturalIdPartitioner as NaturalIdPartitioner
 from fairlead.clients.partitioners import Partitioner as Partitioner

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from fairlead.clients.examples import ArrayLike, as_tensor
+from fairlead.clients.examples import ArrayLike, as_tensor, first_non_finite
 from fairlead.errors import FieldError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClientData:
     """Examples of all clients, contiguous by client.
 
@@ -46,9 +47,10 @@ class ClientData:
             )
         if bool((offsets.diff() < 0).any()):
             raise FieldError("ClientData.offsets must not decrease.")
-        if self.inputs.is_floating_point() and not bool(torch.isfinite(self.inputs).all()):
-            row = int((~torch.isfinite(self.inputs.reshape(len(self.inputs), -1))).any(1).nonzero()[0])
-            raise FieldError(f"ClientData.inputs must be finite, got NaN or infinity in row {row}.")
+        for kind, values in (("inputs", self.inputs), ("targets", self.targets)):
+            row = first_non_finite(values)
+            if row is not None:
+                raise FieldError(f"ClientData.{kind} must be finite, got NaN or infinity in row {row}.")
 
     @staticmethod
     def from_lists(inputs: Sequence[ArrayLike], targets: Sequence[ArrayLike]) -> ClientData:
@@ -73,7 +75,7 @@ class ClientData:
                         f"got {tuple(part.shape[1:])}."
                     )
         sizes = torch.tensor([len(part) for part in own_inputs])
-        return ClientData(torch.cat(own_inputs), torch.cat(own_targets), _offsets(sizes))
+        return ClientData(torch.cat(own_inputs), torch.cat(own_targets), offsets_of(sizes))
 
     @staticmethod
     def from_owners(inputs: ArrayLike, targets: ArrayLike, owner: ArrayLike, num_clients: int) -> ClientData:
@@ -94,13 +96,17 @@ class ClientData:
             )
         order = torch.argsort(owner, stable=True)
         sizes = torch.bincount(owner, minlength=num_clients)
-        return ClientData(inputs[order], targets[order], _offsets(sizes))
+        return ClientData(inputs[order], targets[order], offsets_of(sizes))
+
+    def __repr__(self) -> str:
+        examples = f"{len(self.inputs)} examples of shape {tuple(self.inputs.shape[1:])}"
+        return f"ClientData({self.num_clients} clients, {examples})"
 
     @property
     def num_clients(self) -> int:
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def sizes(self) -> Tensor:
         """(N,) examples of each client."""
         return self.offsets.diff()
@@ -118,7 +124,8 @@ class ClientData:
         )
 
 
-def _offsets(sizes: Tensor) -> Tensor:
+def offsets_of(sizes: Tensor) -> Tensor:
+    """Where the rows of each client begin, and where the last one's end."""
     return torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
 
 

@@ -28,6 +28,8 @@ def as_tensor(values: ArrayLike, name: str) -> Tensor:
     """Numbers as a tensor on the CPU: bytes and floats keep their type, other integers become int64."""
     if isinstance(values, Tensor):
         tensor = values.detach().cpu()
+        if tensor.is_complex():
+            raise DataError(f"{name} must be real numbers, got values of type {tensor.dtype}.")
         keeps = tensor.is_floating_point() or tensor.dtype == torch.uint8
         tensor = tensor if keeps else tensor.to(torch.int64)
     else:
@@ -35,6 +37,13 @@ def as_tensor(values: ArrayLike, name: str) -> Tensor:
     if tensor.ndim == 0:
         raise DataError(f"{name} must have one row per example, got a single number.")
     return tensor
+
+
+def first_non_finite(values: Tensor) -> int | None:
+    """The first row with NaN or infinity, if there is one."""
+    if not values.is_floating_point() or bool(torch.isfinite(values).all()):
+        return None
+    return int((~torch.isfinite(values.reshape(len(values), -1))).any(1).nonzero()[0])
 
 
 def stacked(values: Iterable[Any], count: int, name: str) -> Tensor:
@@ -78,6 +87,8 @@ def _numbers(values: Any, name: str) -> NDArray[Any]:
     if array.dtype.kind not in "biuf":
         kind = "text" if array.dtype.kind in "US" else f"values of type {array.dtype}"
         raise DataError(f"{name} must be numbers, got {kind}.")
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        return array.astype(np.float64)
     if array.dtype.kind == "f" or array.dtype == np.uint8:
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
     return array.astype(np.int64)

@@ -18,7 +18,7 @@ from fairlead.clients.files import as_path, existing_folder, read_text
 from fairlead.clients.pool import Pool, numbers_of_both
 from fairlead.clients.pooled import PooledSource
 from fairlead.clients.text import character_ids, code_points
-from fairlead.errors import DataError, field_error
+from fairlead.errors import DataError, field_error, is_integer
 from fairlead.models.convolutional import FedAvgCNN
 from fairlead.models.dense import LogisticRegression
 from fairlead.models.lstm import CharLSTM
@@ -89,7 +89,8 @@ class LeafFolder(PooledSource):
         if len(sizes) > 1:
             (first, one), (second, other) = list(sizes.items())[:2]
             raise DataError(f"{other} has inputs of length {second[0]}, but {one} has length {first[0]}.")
-        inputs, targets = (np.concatenate([user[field] for user in users]) for field in (1, 2))
+        inputs = np.concatenate([user.inputs for user in users])
+        targets = np.concatenate([user.targets for user in users])
         if self.text:
             texts = np.concatenate([inputs, targets[:, None]], axis=1)
             ids = torch.from_numpy(character_ids(texts))
@@ -118,15 +119,14 @@ def _read_users(file: Path, *, text: bool) -> list[_User]:
         content = json.loads(read_text(file))
     except (json.JSONDecodeError, RecursionError) as error:
         raise DataError(f"{file} is not JSON: {error}.") from error
-    if not isinstance(content, dict) or not all(
-        key in content for key in ("users", "num_samples", "user_data")
-    ):
-        raise DataError(f"{file} is not a LEAF file: it must hold 'users', 'num_samples' and 'user_data'.")
-    names, counts, data = (
-        [str(user) for user in content["users"]],
-        content["num_samples"],
-        content["user_data"],
-    )
+    kinds = {"users": list, "num_samples": list, "user_data": dict}
+    if not isinstance(content, dict) or not all(isinstance(content.get(k), kinds[k]) for k in kinds):
+        raise DataError(
+            f"{file} is not a LEAF file: it must hold 'users' and 'num_samples', two lists, and a table "
+            "'user_data'."
+        )
+    counts, data = content["num_samples"], content["user_data"]
+    names = [str(user) for user in content["users"]]
     if len(names) != len(counts) or set(names) != set(data):
         raise DataError(f"{file} must name the same users in 'users', 'num_samples' and 'user_data'.")
     if len(set(names)) != len(names):
@@ -157,7 +157,7 @@ def _read_user(name: str, count: int, data: Any, place: str, *, text: bool) -> _
             hint = "; texts need text=True" if isinstance(value, str) and not text else ""
             raise DataError(f"{place}, sample {sample} must be {wanted}, got {got}{hint}.")
     for sample, value in enumerate(targets):
-        fits = isinstance(value, str) and len(value) == 1 if text else isinstance(value, int) and value >= 0
+        fits = isinstance(value, str) and len(value) == 1 if text else is_integer(value, 0) and value < 2**31
         if not fits:
             wanted = "one character" if text else "a class, a whole number of at least 0"
             raise DataError(f"{place}, sample {sample} must have as target {wanted}, got {value!r}.")

@@ -40,7 +40,7 @@ class LinearModel(Model):
 
 @dataclass(frozen=True, eq=False)
 class LinearRegressionProblem:
-    """y_ci = ⟨w*, x_ci⟩ + ε_ci with F_c(w) = (1/n) Σ_i ½(y_ci − ⟨w, x_ci⟩)², everything known (002 §5.1).
+    """y_ci = ⟨w*, x_ci⟩ + ε_ci with F_c(w) = (1/n) Σ_i ½(y_ci − ⟨w, x_ci⟩)², everything known (Wang 2024 §5.1).
 
         F_c(w) = ½(w − w*)'A_c(w − w*) − b_c'(w − w*) + const
         A_c = (1/n) Σ_i x_ci x_ci',   b_c = (1/n) Σ_i ε_ci x_ci
@@ -92,7 +92,7 @@ class LinearRegressionProblem:
         return averaged
 
     def drift(self, lr: float, steps: int, at: Tensor | None = None) -> float:
-        """ρ = ‖E_c G_c‖ at the empirical optimum, or at another point: 0 is client consensus (002 (5)).
+        """ρ = ‖E_c G_c‖ at the empirical optimum, or at another point: 0 is client consensus (Wang 2024 (5)).
 
         At w* it vanishes as 1/√N, however different the clients are.
         """
@@ -106,7 +106,7 @@ class LinearRegressionProblem:
         return float(self.weights @ spread.square().sum(1))
 
     def contraction(self, lr: float, steps: int) -> Tensor:
-        """P = E_c(I − ηA_c)^H, by which a round of Local GD shrinks w − w* (002 Theorem 3), (d, d)."""
+        """P = E_c(I − ηA_c)^H, by which a round of Local GD shrinks w − w* (Wang 2024 Theorem 3), (d, d)."""
         eye = torch.eye(len(self.truth), dtype=torch.float64)
         return self._mean(torch.linalg.matrix_power(eye - lr * self.curvatures, steps))
 
@@ -141,7 +141,7 @@ class LinearRegressionProblem:
 
 @dataclass(frozen=True)
 class SyntheticRegression(ClientSource):
-    """Clients with different inputs and the same p(y | x): y = ⟨w*, x⟩ + ε (002 §5.1).
+    """Clients with different inputs and the same p(y | x): y = ⟨w*, x⟩ + ε (Wang 2024 §5.1).
 
         x_ci = r_c (μ_c + z_ci)/‖μ_c + z_ci‖,   μ_c ~ N(0, shift² I),   r_c ~ U(min_length, 1),
         z_ci ~ N(0, I),   ε_ci ~ N(0, noise²),   w* ~ N(0, I)

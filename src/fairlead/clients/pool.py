@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from fairlead.clients.columns import Columns, Names, client_numbers
-from fairlead.clients.data import ClientData
-from fairlead.clients.examples import ArrayLike, as_tensor, stacked
+from fairlead.clients.data import ClientData, offsets_of
+from fairlead.clients.examples import ArrayLike, as_tensor, first_non_finite, stacked
 from fairlead.clients.partitioners.base import Partitioner, Rows
 from fairlead.clients.partitioners.natural import NaturalIdPartitioner
 from fairlead.clients.text import Tokenizer
-from fairlead.errors import DataError, FieldError
+from fairlead.errors import ClashError, DataError, FieldError
 from fairlead.randomness import Key
 
 
@@ -31,7 +31,7 @@ class Partitions(Protocol):
     def load_partition(self, partition_id: int, /) -> Any: ...
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Pool:
     """All examples of a data set before anybody owns them; `deal` makes them clients' data.
 
@@ -163,6 +163,10 @@ class Pool:
         columns.require((target, *owners))
         chosen = names_of(features) or tuple(name for name in columns.cells if name not in (target, *owners))
         columns.require(chosen)
+        if target in chosen:
+            raise DataError(
+                f"{columns.name} has {target!r} as target and as feature: the model would read it off."
+            )
         if len(columns) == 0 or not chosen:
             lacking = "row" if chosen else "column beside target and client for features"
             raise DataError(f"{columns.name} has no {lacking}.")
@@ -174,6 +178,9 @@ class Pool:
             columns.clients(owners) if owners else None,
             name=columns.name,
         )
+
+    def __repr__(self) -> str:
+        return f"Pool({len(self)} examples of shape {tuple(self.inputs.shape[1:])})"
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -214,12 +221,23 @@ class Pool:
                 raise FieldError(f"num_clients is missing: {self.name} names no clients.")
             num_clients = int(natural.max()) + 1
         partition = partition or NaturalIdPartitioner()
-        labels = _labels(self.targets[rows])
+        labels = self._labels(rows, partition)
         owner = torch.from_numpy(partition.deal(labels, num_clients, key or Key.from_seed(0), natural))
         order = rows[torch.argsort(owner, stable=True)]
-        sizes = torch.bincount(owner, minlength=num_clients)
-        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
+        offsets = offsets_of(torch.bincount(owner, minlength=num_clients))
         return ClientData(self.inputs[order], self.targets[order], offsets)
+
+    def _labels(self, rows: Tensor, partition: Partitioner) -> Rows:
+        """A whole number per example to deal by: its class, or 0 where targets are not single classes."""
+        targets = self.targets[rows]
+        if not targets.is_floating_point() and targets.ndim == 1:
+            return targets.to(torch.int64).numpy()
+        if partition.needs_classes:
+            raise ClashError(
+                f"{type(partition).__name__} deals examples by their class, and those of {self.name} have no "
+                "single class: choose a partitioner of sizes, or of natural ids."
+            )
+        return np.zeros(len(targets), dtype=np.int64)
 
     def test_data(self, *, by_client: bool = False) -> ClientData | None:
         """The test set that the data came with, whole or divided among the natural clients."""
@@ -255,8 +273,8 @@ def _require_examples(inputs: Tensor, targets: Tensor, natural: Tensor | None, n
             f"{name} must name one client per example, got {len(natural)} for {len(inputs)} examples."
         )
     for kind, values in (("inputs", inputs), ("targets", targets)):
-        if values.is_floating_point() and not bool(torch.isfinite(values).all()):
-            row = int((~torch.isfinite(values.reshape(len(values), -1))).any(1).nonzero()[0])
+        row = first_non_finite(values)
+        if row is not None:
             raise DataError(f"{name} must have finite {kind}, got NaN or infinity in row {row}.")
 
 
@@ -279,10 +297,3 @@ def _inputs(dataset: Dataset[Any], count: int, targets: list[Any], name: str) ->
             )
         targets.append(example[1])
         yield example[0]
-
-
-def _labels(targets: Tensor) -> Rows:
-    """A whole number per example to deal by: its class, or 0 where targets are not single classes."""
-    if targets.is_floating_point() or targets.ndim > 1:
-        return np.zeros(len(targets), dtype=np.int64)
-    return targets.to(torch.int64).numpy()

@@ -78,5 +78,5 @@ class PooledSource(ClientSource, ABC):
 def linear_task(*, regression: bool) -> Task:
     """The plainest thing to learn from a table: one linear layer."""
     if regression:
-        return Task(LogisticRegression(), loss="squared_error", metrics=("squared_error",))
+        return Task(LogisticRegression(), loss="squared_error", metrics=("mean_squared_error",))
     return Task(LogisticRegression())

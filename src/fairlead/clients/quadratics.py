@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fairlead.clients.data import ClientData
 from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.component import freeze_lists
-from fairlead.errors import FieldError, field_error, require_integer, require_number
+from fairlead.errors import FieldError, field_error, is_number, require_integer, require_number
 from fairlead.models.base import ExampleShape, Model, StackableModule
 from fairlead.randomness import Key
 from fairlead.task import Task
@@ -77,13 +77,13 @@ class QuadraticProblem:
         arrival: Sequence[float] | None = None,
         normalise: bool = False,
     ) -> Tensor:
-        """Where averaging converges to when client i takes τ_i exact gradient steps (003 (31), 004 (36)).
+        """Where averaging converges to when client i takes τ_i exact gradient steps (Wang 2021 (31), Weng 2025 (36)).
 
             (Σ c_i K_i H_i) x = Σ c_i K_i e_i,   K_i = [I − (I − ημI − ηH_i)^τ_i](H_i + μI)⁻¹
             c_i = ω_i(1 − q_i), divided by ‖a_i‖₁ = Σ_{j<τ_i} (1 − ημ)^j with `normalise` (FedNova)
 
         Symbols: τ `num_steps`, η `lr`, μ `mu` of a proximal term, 1 − q `arrival` (1 unless given). Exact for
-        every η, in the mean over what arrives. The inverse in 004 (36) is read as in 003.
+        every η, in the mean over what arrives. The inverse in Weng 2025 (36) is read as in Wang 2021.
         """
         eye = torch.eye(self.hessians.shape[1], dtype=torch.float64)
         weights = self.weights
@@ -115,7 +115,7 @@ class QuadraticProblem:
 
 @dataclass(frozen=True)
 class Quadratics(ClientSource):
-    """Clients with F_i(x) = ½ x'H_i x − e_i'x, given or drawn (003 §III, 004 §6).
+    """Clients with F_i(x) = ½ x'H_i x − e_i'x, given or drawn (Wang 2021 §III, Weng 2025 §6).
 
     Drawn: e_i ~ N(0, `spread`² I); H_i with random eigenvectors and eigenvalues log-uniform between
     1/`conditioning` and 1, so that `conditioning` = 1 means H_i = I. Given: `hessians` and `linear` as
@@ -138,7 +138,8 @@ class Quadratics(ClientSource):
     def __post_init__(self) -> None:
         freeze_lists(self)
         if self.linear is not None:
-            if len({len(row) for row in self.linear}) != 1:
+            rows_fit = all(isinstance(row, tuple) and row and all(map(is_number, row)) for row in self.linear)
+            if not rows_fit or len({len(row) for row in self.linear}) != 1:
                 raise field_error(self, "linear", "rows of the same length, one per client", self.linear)
             object.__setattr__(self, "num_clients", len(self.linear))
             object.__setattr__(self, "dim", len(self.linear[0]))
@@ -153,7 +154,9 @@ class Quadratics(ClientSource):
                 f"Quadratics.hessians must be {self.num_clients} matrices of {self.dim} x {self.dim}."
             )
         if self.weights is not None and (
-            len(self.weights) != self.num_clients or min(self.weights) < 0 or sum(self.weights) <= 0
+            len(self.weights) != self.num_clients
+            or not all(is_number(weight) and weight >= 0 for weight in self.weights)
+            or sum(self.weights) <= 0
         ):
             raise field_error(
                 self,

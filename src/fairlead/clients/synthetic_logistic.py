@@ -35,7 +35,7 @@ class SyntheticLogisticProblem:
 
 @dataclass(frozen=True)
 class SyntheticLogistic(ClientSource):
-    """Synthetic(α, β): clients whose models and inputs both differ (Li et al. 2020, used in 003 Fig. 5).
+    """Synthetic(α, β): clients whose models and inputs both differ (Li et al. 2020, used in Wang 2021 Fig. 5).
 
         y = argmax(W_k x + b_k),   W_k, b_k ~ N(u_k, 1),   u_k ~ N(0, α²)
         x ~ N(v_k, Σ),   v_k ~ N(B_k, I),   B_k ~ N(0, β²),   Σ = diag(j^−1.2)

@@ -68,7 +68,7 @@ class TableFields:
             return linear_task(regression=self.regression)
         model = TextTransformer(vocabulary=self.tokens.vocabulary, padding=0)
         if self.regression:
-            return Task(model, loss="squared_error", metrics=("squared_error",))
+            return Task(model, loss="squared_error", metrics=("mean_squared_error",))
         return Task(model)
 
 
@@ -178,6 +178,7 @@ def _table_pool(table: TableFields, train: Columns, test: Columns | None) -> Poo
         is_test = _says_test(columns, table.split)
     if table.missing == "drop":
         kept = columns.complete_rows((table.target, *owners, *used))
+        _refuse_lost_clients(columns, columns.rows(kept), owners)
         columns, is_test = columns.rows(kept), is_test[kept]
     pool = Pool.from_columns(
         columns, table.target, used, table.client, table.tokens, regression=table.regression
@@ -187,6 +188,20 @@ def _table_pool(table: TableFields, train: Columns, test: Columns | None) -> Poo
     if is_test.any():
         pool = pool.hold_out(torch.from_numpy(is_test))
     return _standardized(pool) if table.standardize else pool
+
+
+def _refuse_lost_clients(before: Columns, after: Columns, owners: tuple[str, ...]) -> None:
+    """Raise if leaving out incomplete rows would leave out whole clients."""
+
+    def named(columns: Columns) -> set[tuple[str, ...]]:
+        return set(zip(*(map(str, columns.cells[name]) for name in owners), strict=True))
+
+    lost = sorted(" ".join(name) for name in named(before.rows(before.complete_rows(owners))) - named(after))
+    if lost:
+        raise DataError(
+            f"{before.name} has no complete row of clients {lost[:5]}: choose features that they have, or "
+            "take their rows out."
+        )
 
 
 def _says_test(columns: Columns, split: str) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -61,7 +61,7 @@ class ByteTokens(Tokenizer):
 
     def tokens(self, text: str) -> Sequence[int]:
         # A character takes at least one byte.
-        return [byte + 1 for byte in text[: self.length].encode()]
+        return [byte + 1 for byte in text[: self.length].encode(errors="surrogatepass")]
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,14 @@ class HashedWords(Tokenizer):
         return self.buckets + 1
 
     def tokens(self, text: str) -> Sequence[int]:
-        return [1 + zlib.crc32(word.encode()) % self.buckets for word in _WORD.findall(text.lower())]
+        words = (word.encode(errors="surrogatepass") for word in _WORD.findall(text.lower()))
+        return [1 + zlib.crc32(word) % self.buckets for word in words]
 
 
 def code_points(text: str) -> NDArray[np.int64]:
     """The Unicode number of every character."""
-    return np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32).astype(np.int64)
+    # Files may hold one half of a pair of surrogates, which is no character but does no harm here.
+    return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype=np.uint32).astype(np.int64)
 
 
 def character_ids(codes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -27,6 +27,7 @@ from fairlead.conditions.traces import read_trace as read_trace
 from fairlead.conditions.traces import trace_of as trace_of
 from fairlead.conditions.traces import write_trace as write_trace
 from fairlead.conditions.work import EqualWork as EqualWork
+from fairlead.conditions.work import FixedBatchSizes as FixedBatchSizes
 from fairlead.conditions.work import FixedEpochs as FixedEpochs
 from fairlead.conditions.work import FixedSteps as FixedSteps
 from fairlead.conditions.work import LadderEpochs as LadderEpochs

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fairlead.component import Component
-from fairlead.errors import ClashError, FieldError, field_error
+from fairlead.errors import ClashError, FieldError, field_error, is_integer, is_number
 
 Figures = float | tuple[float, ...]
 """One number for all clients, or one per client."""
@@ -67,31 +67,25 @@ def require_figures(
     """Refuse `owner.field` unless it is a number from low to high, or a list of them."""
     value = getattr(owner, field)
     numbers = value if isinstance(value, tuple) else (value,)
-    # Written so that NaN fails too.
-    allowed = all(
-        isinstance(number, int | float) and not isinstance(number, bool) and low <= number <= high
-        for number in numbers
-    )
-    if not numbers or not allowed or float("inf") in numbers:
+    if not numbers or not all(is_number(number) and low <= number <= high for number in numbers):
         raise field_error(owner, field, constraint, value)
 
 
 def require_counts(owner: Condition, field: str, counts: Sequence[int]) -> None:
-    """Refuse `owner.field` unless its entries are whole numbers of at least 1."""
-    if not counts or any(
-        not isinstance(count, int) or isinstance(count, bool) or count < 1 for count in counts
-    ):
+    """Refuse `owner.field` unless the entries of it, or of a row of it, are whole numbers of at least 1."""
+    if not isinstance(counts, tuple) or not counts or not all(is_integer(count, 1) for count in counts):
         raise field_error(owner, field, "whole numbers of at least 1", counts)
 
 
 def require_range(owner: Condition, field: str, at_least: float, at_most: float = float("inf")) -> None:
     """Refuse `owner.field` unless it is a pair low ≤ high inside the given bounds."""
-    low, high = getattr(owner, field)
-    if not at_least <= low <= high <= at_most:
+    pair = getattr(owner, field)
+    numbers = isinstance(pair, tuple) and len(pair) == 2 and all(map(is_number, pair))
+    if not numbers or not at_least <= pair[0] <= pair[1] <= at_most:
         bounds = (
             f"from {at_least:g} to {at_most:g}" if at_most < float("inf") else f"of at least {at_least:g}"
         )
-        raise field_error(owner, field, f"two ascending numbers {bounds}", (low, high))
+        raise field_error(owner, field, f"two ascending numbers {bounds}", pair)
 
 
 def figures_of(owner: Condition, field: str, clients: Tensor) -> Tensor:

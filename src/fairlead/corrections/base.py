@@ -54,8 +54,6 @@ class Correction(Component, ABC):
     """Names of what a client keeps between its rounds; zero at first."""
     shared_names: ClassVar[tuple[str, ...]]
     """Names of the vectors that the server keeps and broadcasts."""
-    needs_effective_steps: ClassVar[bool]
-    """Whether `settle` divides by ‖a‖₁, so that only linear solvers will do."""
     restores_weights: ClassVar[bool]
     """Whether clients follow Σ ω_i ∇F_i at the fixed point, so that unequal work or links cannot move it."""
     hides_weights: ClassVar[bool] = False
@@ -64,6 +62,11 @@ class Correction(Component, ABC):
     """Class name of the only aggregator that it makes sense with, for halves of a method."""
     starts_elsewhere: ClassVar[bool] = False
     """Whether `begin` leaves the anchor, so that `local − anchor` is more than the client's own work."""
+
+    @property
+    @abstractmethod
+    def needs_effective_steps(self) -> bool:
+        """Whether it reads gradients from updates, dividing by ‖a‖₁, so that only linear solvers will do."""
 
     @property
     @abstractmethod
@@ -93,8 +96,11 @@ class Correction(Component, ABC):
         """The server's broadcast vectors after a round; `weights` (m,) are the arrivals' ω."""
 
     @abstractmethod
-    def adopt(self, memory: Vectors, params: Tensor) -> Vectors:
-        """Memory of the clients that arrived, once they learn the new global parameters."""
+    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
+        """Memory of the clients that arrived, once they learn what the server made of their updates.
+
+        `params` (d,) are the new global parameters, `direction` (d,) is the aggregate of the round.
+        """
 
 
 class StatelessCorrection(Correction, ABC):
@@ -121,5 +127,5 @@ class StatelessCorrection(Correction, ABC):
     def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
         return {}
 
-    def adopt(self, memory: Vectors, params: Tensor) -> Vectors:
+    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
         return {}

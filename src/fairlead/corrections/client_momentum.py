@@ -67,12 +67,14 @@ class ClientMomentum(Correction):
 
     def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
         assert updates.effective_steps is not None
-        if updates.lr == 0:
+        total = updates.importance.sum()
+        if updates.lr == 0 or total == 0:
+            # Nobody has moved, or nobody who counts: there is no gradient to learn.
             return shared
         # The probe sees raw gradients through the factor α: without it the work is 1/α times as much.
         work = updates.lr * updates.effective_steps / self.alpha
-        coefficients = updates.importance / (updates.importance.sum() * work)
+        coefficients = updates.importance / (total * work)
         return {"momentum": -coefficients.to(updates.delta) @ updates.delta}
 
-    def adopt(self, memory: Vectors, params: Tensor) -> Vectors:
+    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
         return {}

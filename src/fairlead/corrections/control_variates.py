@@ -26,10 +26,11 @@ class ControlVariates(Correction):
     is the mean of the raw local gradients, weighted by a_i.
 
     Reduces to SCAFFOLD's printed option II for plain SGD, where ‖a_i‖₁ = τ_i, and to its
-    (1/N)Σ(c_i⁺ − c_i) for uniform weights. With the aggregator `FedNova` it is FedNova-VR (003), read
+    (1/N)Σ(c_i⁺ − c_i) for uniform weights. With the aggregator `FedNova` it is FedNova-VR (Wang 2021), read
     with raw gradients: d_i of the paper is c_i.
 
-    Differs from the paper: own τ_i and any linear solver; unbiased for unequal work and links.
+    Differs from the paper: own τ_i and, for option II, any linear solver; unbiased for unequal work and
+    links.
     """
 
     estimate: Literal["path", "anchor"] = "path"
@@ -37,11 +38,14 @@ class ControlVariates(Correction):
     references = ("karimireddy2020scaffold", "wang2021fednova")
     memory_extent: ClassVar[dict[str, Extent]] = {"control": "vector"}
     shared_names: ClassVar[tuple[str, ...]] = ("control_mean",)
-    needs_effective_steps: ClassVar[bool] = True
     restores_weights: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_choice(self, "estimate", ("path", "anchor"))
+
+    @property
+    def needs_effective_steps(self) -> bool:
+        return self.estimate == "path"
 
     @property
     def needs_anchor_gradient(self) -> bool:
@@ -60,15 +64,14 @@ class ControlVariates(Correction):
 
     def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
         old = memory["control"]
-        if outcome.anchor_gradient is not None and self.needs_anchor_gradient:
+        if self.estimate == "anchor":
+            assert outcome.anchor_gradient is not None
             new = outcome.anchor_gradient
+        elif outcome.lr == 0:
+            # A schedule may end at 0: such a client has gone nowhere and learnt nothing.
+            new = old
         else:
             assert outcome.effective_steps is not None
-            if outcome.lr == 0:
-                # A schedule may end at 0: such a client has gone nowhere and learnt nothing.
-                return Aftermath(
-                    outcome.delta, {"control": old}, {"control_change": torch.zeros_like(outcome.delta)}
-                )
             travelled = outcome.delta / (outcome.lr * outcome.effective_steps)
             new = old - shared["control_mean"] - travelled
         return Aftermath(outcome.delta, {"control": new}, {"control_change": new - old})
@@ -77,5 +80,5 @@ class ControlVariates(Correction):
         change = updates.messages["control_change"]
         return {"control_mean": shared["control_mean"] + weights.to(change) @ change}
 
-    def adopt(self, memory: Vectors, params: Tensor) -> Vectors:
+    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
         return memory

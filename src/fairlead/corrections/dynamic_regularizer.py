@@ -62,5 +62,5 @@ class DynamicRegularizer(Correction):
     def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
         return {}
 
-    def adopt(self, memory: Vectors, params: Tensor) -> Vectors:
+    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
         return memory

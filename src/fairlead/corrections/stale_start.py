@@ -76,7 +76,7 @@ class StaleStart(Correction):
     def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
         return shared
 
-    def adopt(self, memory: Vectors, params: Tensor) -> Vectors:
+    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
         return {
             "own_model": params.expand_as(memory["own_model"]),
             "adopted_at": memory["adopted_at"],

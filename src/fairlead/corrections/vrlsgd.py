@@ -16,10 +16,11 @@ class VRLSGD(Correction):
     """Subtracts each client's own deviation from the average model (Liang et al. 2019).
 
         g ← g − Δ_i
-        Δ_i ← Δ_i + (x⁺ − y_i)/(η‖a_i‖₁)        once the new global parameters x⁺ are known
+        Δ_i ← Δ_i + (x̂ − y_i)/(η‖a_i‖₁)        once the mean x̂ = Σ_R p̂_i y_i is known
 
-    Symbols: Δ_i `memory["drift"]`, 1/(η‖a_i‖₁) `memory["pace"]`, y_i the local parameters. Nothing is
-    broadcast or uploaded beside the model.
+    Symbols: Δ_i `memory["drift"]`, 1/(η‖a_i‖₁) `memory["pace"]`, y_i the local parameters, x̂ the aggregate,
+    which is the new model if the server's learning rate is 1. Nothing is broadcast or uploaded beside the
+    model.
 
     For constant work Σ_i ‖a_i‖₁Δ_i = 0 in every round, so the limit solves Σ_i ‖a_i‖₁∇F_i = 0 exactly for any
     η: equal work removes client drift, unequal work moves the limit to the point that FedAvg only reaches
@@ -58,12 +59,12 @@ class VRLSGD(Correction):
         assert outcome.effective_steps is not None
         # A client with a learning rate of 0 has gone nowhere: nothing is learnt of its drift.
         pace = (1 / outcome.lr if outcome.lr else 0.0) / outcome.effective_steps
-        local = outcome.anchor + outcome.delta
-        # x⁺ is not known yet: its share of the new Δ_i is added by `adopt`.
-        return Aftermath(outcome.delta, {"drift": memory["drift"] - pace * local, "pace": pace}, {})
+        # x̂ is not known yet: its share of the new Δ_i is added by `adopt`. Both are displacements from x: x̂
+        # and y_i share most of their digits, and in single precision Σ ω_i‖a_i‖₁Δ_i would not stay zero.
+        return Aftermath(outcome.delta, {"drift": memory["drift"] - pace * outcome.delta, "pace": pace}, {})
 
     def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
         return {}
 
-    def adopt(self, memory: Vectors, params: Tensor) -> Vectors:
-        return {"drift": memory["drift"] + memory["pace"] * params, "pace": memory["pace"]}
+    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
+        return {"drift": memory["drift"] + memory["pace"] * direction, "pace": memory["pace"]}

@@ -35,7 +35,7 @@ class ClientOverview:
 
     @property
     def pull(self) -> Tensor | None:
-        """Ω_i/ω_i of plain averaging, Ω ∝ ω(1 − q)‖a‖₁ (004 §3): how much too strongly a client counts."""
+        """Ω_i/ω_i of plain averaging, Ω ∝ ω(1 − q)‖a‖₁ (Weng 2025 §3): how much too strongly a client counts."""
         if self.effective_steps is None or self.arrival is None:
             return None
         strength = self.effective_steps * self.arrival

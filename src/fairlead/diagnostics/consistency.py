@@ -3,90 +3,269 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
-from fairlead.records import RoundRecord
+from fairlead.algorithm import Algorithm
+from fairlead.clients.quadratics import QuadraticProblem
+from fairlead.conditions.work.budget import planned_work
+from fairlead.diagnostics.convergence_factors import (
+    ConsistencyCondition,
+    ConvergenceFactors,
+    condition_of,
+    convergence_factors,
+)
+from fairlead.diagnostics.surrogate import Surrogate, foregone, implied_surrogate, read_weights
+from fairlead.diagnostics.tally import Tally
+from fairlead.errors import FieldError
+from fairlead.randomness import Key
+from fairlead.records import Conditions, RoundRecord
+from fairlead.worlds.base import World
+from fairlead.worlds.simulated import SimulatedWorld
+
+_LOOKED_AT = 200
+"""Rounds whose conditions theory looks at, at most."""
+_NOTABLE = 0.01
+"""Share of misplaced weight below which the report does not look for reasons."""
+
+
+def chi_square(intended: Tensor, surrogate: Tensor) -> float:
+    """χ²(ω‖Ω) = Σ (ω_i − Ω_i)²/Ω_i (Wang 2021, Weng 2025); inf if a client of positive weight is unheard."""
+    gap, used = (intended - surrogate).square(), surrogate > 0
+    if bool((gap[~used] > 0).any()):
+        return float("inf")
+    return float((gap[used] / surrogate[used]).sum())
+
+
+def total_variation(intended: Tensor, surrogate: Tensor) -> float:
+    """½ Σ |ω_i − Ω_i|: the share of the objective that goes to the wrong clients."""
+    return float((intended - surrogate).abs().sum() / 2)
 
 
 @dataclass(frozen=True, eq=False)
 class ConsistencyReport:
-    """Intended and measured objective weights of a run.
+    """Intended, measured and predicted objective weights of a run.
 
         Ω_i ∝ Σ_rounds (coefficient_i ‖a_i‖₁ + the same for its remembered update, where there is one)
 
-    is the share of all gradient steps that client i contributed (003 (7), 004 §3): to first order in
-    the learning rate the run minimises Σ Ω_i F_i instead of Σ ω_i F_i.
+    is the share of all gradient steps that client i contributed (Wang 2021 (7), Weng 2025 §3): to first order in
+    the learning rate the run minimises Σ Ω_i F_i instead of Σ ω_i F_i. Methods whose corrections bring in
+    gradients of other rounds are read as their theory has it (`diagnostics.surrogate.followed`).
     """
 
     intended: Tensor
     """ω, (N,)."""
     surrogate: Tensor | None
-    """Ω, (N,); None where coefficients or effective steps do not exist, or nothing arrived."""
+    """Ω as measured, (N,); None where there is no such thing, or nothing arrived."""
     rounds: int
+    """Rounds measured; 0 for a report made before training."""
     restored: bool = False
     """Whether Ω = ω follows from a correction that restores the weights, and was not measured."""
+    predicted: Surrogate | None = None
+    """Ω as theory has it for the world's conditions."""
+    condition: ConsistencyCondition | None = None
+    """Condition (13) of Weng 2025; None where work or arrival rates are not known."""
+    factors: ConvergenceFactors | None = None
+    """Effective steps and FedNova's A, B, C; None where coefficients or steps are not known."""
 
     @property
     def chi_square(self) -> float | None:
-        """χ²(ω‖Ω) = Σ (ω_i − Ω_i)²/Ω_i over the clients that have a weight; inf if one is unheard."""
-        if self.surrogate is None:
-            return None
-        gap, used = (self.intended - self.surrogate).square(), self.surrogate > 0
-        if bool((gap[~used] > 0).any()):
-            return float("inf")
-        return float((gap[used] / self.surrogate[used]).sum())
+        """χ²(ω‖Ω) of the measured weights; inf if a client of positive weight is unheard."""
+        return None if self.surrogate is None else chi_square(self.intended, self.surrogate)
 
     @property
     def total_variation(self) -> float | None:
-        """½ Σ |ω_i − Ω_i|: the share of the objective that went to the wrong clients."""
-        if self.surrogate is None:
-            return None
-        return float((self.intended - self.surrogate).abs().sum() / 2)
+        """½ Σ |ω_i − Ω_i| of the measured weights: the share that went to the wrong clients."""
+        return None if self.surrogate is None else total_variation(self.intended, self.surrogate)
+
+    @property
+    def predicted_weights(self) -> Tensor | None:
+        """Ω of theory, (N,)."""
+        return None if self.predicted is None else self.predicted.weights
+
+    @property
+    def predicted_chi_square(self) -> float | None:
+        """χ²(ω‖Ω) of theory."""
+        weights = self.predicted_weights
+        return None if weights is None else chi_square(self.intended, weights)
+
+    @property
+    def predicted_total_variation(self) -> float | None:
+        """½ Σ |ω_i − Ω_i| of theory."""
+        weights = self.predicted_weights
+        return None if weights is None else total_variation(self.intended, weights)
+
+    def predicted_limit(self, problem: QuadraticProblem) -> Tensor | None:
+        """Where the run tends to on a quadratic problem, up to O(η): the minimiser of Σ Ω_i F_i, (d,)."""
+        weights = self.predicted_weights
+        return None if weights is None else problem.minimiser(weights)
+
+    def to_dict(self) -> dict[str, object]:
+        """All figures for JSON, with one list per client where there is one."""
+        theory = self.predicted
+        return {
+            "rounds": self.rounds,
+            "intended": self.intended.tolist(),
+            "surrogate": _listed(self.surrogate),
+            "chi_square": self.chi_square,
+            "total_variation": self.total_variation,
+            "restored": self.restored,
+            "predicted": _listed(self.predicted_weights),
+            "predicted_chi_square": self.predicted_chi_square,
+            "predicted_total_variation": self.predicted_total_variation,
+            "predicted_exactness": None if theory is None else theory.exactness,
+            "says": None if theory is None else theory.says,
+            "condition": None if self.condition is None else asdict(self.condition),
+            "factors": None if self.factors is None else asdict(self.factors),
+        }
 
     def __str__(self) -> str:
-        if self.surrogate is None:
-            return "This run has no measurable surrogate weights."
         if self.restored:
             return (
                 "The corrections of this method make every client follow the objective's own weights at the "
                 "fixed point, whatever work and links are: by design no weight is misplaced."
             )
-        ratio = self.surrogate / self.intended
-        heard = self.intended > 0
-        gained = int(torch.where(heard, ratio, -1.0).argmax())
-        lost = int(torch.where(heard, ratio, float("inf")).argmin())
-        assert self.total_variation is not None
-        return (
+        sentences = [*self._measured(), *self._foreseen()]
+        misplaced = max(self.total_variation or 0.0, self.predicted_total_variation or 0.0)
+        if self.condition is not None and misplaced > _NOTABLE:
+            sentences.append(str(self.condition))
+        return " ".join(sentences) or "Nothing is known of the weights yet."
+
+    def _measured(self) -> list[str]:
+        if self.surrogate is None:
+            return ["This run has no measurable surrogate weights."] if self.rounds else []
+        return [
             f"Over {self.rounds} rounds, {self.total_variation:.1%} of the objective's weight went to other "
-            f"clients than asked (chi-square {self.chi_square:.3g}): client {gained} counted "
-            f"{ratio[gained]:.2f} times its weight, client {lost} {ratio[lost]:.2f} times."
-        )
+            f"clients than asked (chi-square {self.chi_square:.3g}): "
+            f"{_extremes(self.intended, self.surrogate)}."
+        ]
+
+    def _foreseen(self) -> list[str]:
+        weights = self.predicted_weights
+        if self.predicted is None or (weights is None and self.surrogate is not None):
+            return []
+        if weights is None:
+            return [self.predicted.says]
+        share, divergence = self.predicted_total_variation, self.predicted_chi_square
+        if self.surrogate is not None:
+            return [f"Theory expects {share:.1%} (chi-square {divergence:.3g}) under these conditions."]
+        return [
+            f"Theory expects {share:.1%} of the objective's weight to go to other clients than asked "
+            f"(chi-square {divergence:.3g}): {_extremes(self.intended, weights)}."
+        ]
 
 
 def measured_consistency(
-    records: Sequence[RoundRecord], weights: Tensor, *, restored: bool = False
+    records: Sequence[RoundRecord],
+    weights: Tensor,
+    *,
+    restored: bool = False,
+    algorithm: Algorithm | None = None,
 ) -> ConsistencyReport:
     """Ω from the coefficients really used, round by round.
 
     `restored` says that a correction makes every client follow Σ ω_i ∇F_i, as control variates do: then
-    Ω = ω whatever the coefficients.
+    Ω = ω whatever the coefficients. With the `algorithm` that question is answered here, coefficients are
+    read as its corrections demand, and the report has convergence factors.
     """
-    if restored:
-        return ConsistencyReport(weights, weights, len(records), restored=True)
-    mass, last_work = torch.zeros_like(weights), torch.zeros_like(weights)
-    for record in records:
-        if record.coefficients is None or record.effective_steps is None:
-            return ConsistencyReport(weights, None, len(records))
-        # A remembered update carries the work of the round in which it arrived.
-        recalled = torch.tensor(list(record.remembered), dtype=torch.int64)
-        shares = torch.tensor(list(record.remembered.values()), dtype=weights.dtype)
-        mass.index_add_(0, recalled, shares * last_work[recalled])
-        arrived = torch.tensor(record.arrived, dtype=torch.int64)
-        work = torch.tensor(record.effective_steps, dtype=weights.dtype)
-        mass.index_add_(0, arrived, torch.tensor(record.coefficients, dtype=weights.dtype) * work)
-        last_work[arrived] = work
-    total = mass.sum()
-    return ConsistencyReport(weights, mass / total if total > 0 else None, len(records))
+    tally = Tally(weights)
+    tally.add(records)
+    return report_of(tally, algorithm, restored=restored)
+
+
+def report_of(
+    tally: Tally, algorithm: Algorithm | None = None, *, restored: bool = False
+) -> ConsistencyReport:
+    """The report on what has been counted so far."""
+    weights, rounds = tally.weights, tally.rounds
+    fate = None if algorithm is None else foregone(algorithm, weights)
+    if restored or (fate is not None and fate.weights is not None):
+        return ConsistencyReport(weights, weights, rounds, restored=True)
+    facts = tally.contributions
+    if facts is None or fate is not None:
+        return ConsistencyReport(weights, None, rounds)
+    if algorithm is None:
+        return ConsistencyReport(weights, facts.mass / facts.mass.sum(), rounds)
+    surrogate = read_weights(algorithm, facts).weights
+    if surrogate is None:
+        return ConsistencyReport(weights, None, rounds)
+    factors = convergence_factors(
+        algorithm.solver,
+        tally.mean_steps,
+        facts.coefficient,
+        surrogate,
+        weights,
+        longest=tally.longest_steps,
+    )
+    return ConsistencyReport(weights, surrogate, rounds, factors=factors)
+
+
+def predicted_consistency(
+    algorithm: Algorithm, world: World, *, rounds: int = 50, key: Key | None = None
+) -> ConsistencyReport:
+    """What theory says of an algorithm in a world, before any training.
+
+    It looks at the conditions of the first `rounds` rounds (200 at most) as the run with the given key
+    would meet them: `Federation.key` for that of a federation, else that of seed 0.
+
+    >>> from fairlead.clients import Quadratics
+    >>> from fairlead.conditions import FixedSteps
+    >>> from fairlead.presets import fedavg
+    >>> problem = Quadratics(linear=((0.0,), (4.0,))).problem(Key.from_seed(0))
+    >>> world = SimulatedWorld(problem.task(), problem.data(), work=FixedSteps((1, 3)))
+    >>> predicted_consistency(fedavg(lr=0.01), world).predicted_weights.tolist()
+    [0.25, 0.75]
+    """
+    if rounds < 1:
+        raise FieldError(f"predicted_consistency needs rounds of at least 1, got {rounds}.")
+    key = Key.from_seed(0) if key is None else key
+    looked_at = [world.conditions(round, algorithm.solver, key) for round in range(min(rounds, _LOOKED_AT))]
+    predicted = implied_surrogate(algorithm, looked_at)
+    weights, facts = world.population.weights, predicted.contributions
+    factors = None
+    if isinstance(world, SimulatedWorld) and facts is not None and predicted.weights is not None:
+        steps = [_planned_steps(world, algorithm, conditions, key) for conditions in looked_at]
+        factors = convergence_factors(
+            algorithm.solver,
+            torch.stack(steps).to(torch.float64).mean(0),
+            facts.coefficient,
+            predicted.weights,
+            weights,
+            longest=max(int(number.max()) for number in steps),
+        )
+    fate = foregone(algorithm, weights)
+    return ConsistencyReport(
+        weights,
+        None,
+        0,
+        restored=fate is not None and fate.weights is not None,
+        predicted=predicted,
+        condition=condition_of(looked_at) if algorithm.solver.is_linear else None,
+        factors=factors,
+    )
+
+
+def _planned_steps(world: SimulatedWorld, algorithm: Algorithm, conditions: Conditions, key: Key) -> Tensor:
+    """Local steps that every client plans for a round, (N,)."""
+    everyone, sizes = torch.arange(world.population.num_clients), world.clients.sizes
+    profile = None if world.devices is None else world.devices.profile(everyone, conditions.round)
+    plan = planned_work(
+        world.work_model, everyone, sizes, algorithm.solver, conditions.round, key.fold("work"), profile
+    )
+    return plan.num_steps
+
+
+def _extremes(intended: Tensor, surrogate: Tensor) -> str:
+    """Who gains and who loses most, in relation to its weight."""
+    ratio, heard = surrogate / intended, intended > 0
+    gained = int(torch.where(heard, ratio, -1.0).argmax())
+    lost = int(torch.where(heard, ratio, float("inf")).argmin())
+    return (
+        f"client {gained} counted {ratio[gained]:.2f} times its weight, client {lost} {ratio[lost]:.2f} times"
+    )
+
+
+def _listed(values: Tensor | None) -> list[float] | None:
+    return None if values is None else list(values.tolist())

@@ -58,7 +58,7 @@ def _at_common_pace(experiment: Experiment, algorithm: Algorithm) -> Algorithm:
     """FedACS with server steps as long as a mean over arrivals makes them.
 
     It asks mostly those who work little and counts lost updates as zero, so that its rounds would
-    be worth a tenth of the others' (004 I.2).
+    be worth a tenth of the others' (Weng 2025 I.2).
     """
     federation = replace(experiment, algorithm=algorithm).build()
     conditions = federation.world.conditions(0, algorithm.solver, federation.key)

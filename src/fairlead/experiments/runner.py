@@ -38,12 +38,14 @@ def run_experiment(
     on_start: Callable[[Federation], None] | None = None,
     on_round: Callable[[RoundRecord], None] | None = None,
     on_interrupt: Callable[[], None] | None = None,
+    on_notice: Callable[[str], None] | None = None,
 ) -> Run:
     """Run an experiment and keep it in a folder.
 
     With `resume` the run that the folder holds goes on, to more rounds than before if asked; a folder
     without one starts a new run. There is a checkpoint every `checkpoint_every` rounds and after the
-    last. The functions are called when the federation is ready, after every round, and at an interrupt.
+    last. The functions are called when the federation is ready, after every round, at an interrupt, and
+    once when the run is seen to optimise another objective than asked (`Federation.notice`).
 
     The first interrupt (Ctrl-C or SIGTERM) lets the round end and saves a checkpoint; the second stops
     at once, and resuming then starts from the last checkpoint. A resumed run is the same, bit for bit, as
@@ -76,6 +78,9 @@ def run_experiment(
                     store.save(federation)
                 if on_round:
                     on_round(record)
+                if on_notice and federation.notice is not None:
+                    on_notice(federation.notice)
+                    on_notice = None
                 if stopping and done < experiment.rounds:
                     outcome = "interrupted"
                     break

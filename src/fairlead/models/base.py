@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fairlead.component import Component
-from fairlead.errors import field_error
+from fairlead.errors import field_error, is_integer
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,5 @@ class StackableModule(nn.Module, ABC):
 def require_widths(model: Model, field: str) -> None:
     """Refuse `model.field` unless it is a tuple of whole numbers of at least 1."""
     widths = getattr(model, field)
-    if not isinstance(widths, tuple) or any(
-        not isinstance(width, int) or isinstance(width, bool) or width < 1 for width in widths
-    ):
+    if not isinstance(widths, tuple) or not all(is_integer(width, 1) for width in widths):
         raise field_error(model, field, "widths of at least 1", widths)

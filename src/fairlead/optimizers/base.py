@@ -34,7 +34,7 @@ class Optimizer(Component, ABC):
     """λ of a penalty ½λ‖x‖² whose gradient is added to the given one."""
 
     linear: ClassVar[bool]
-    """Whether the displacement is a linear function of the gradients (003 §IV)."""
+    """Whether the displacement is a linear function of the gradients (Wang 2021 §IV)."""
 
     def __post_init__(self) -> None:
         require_number(self, "lr", at_least=0)

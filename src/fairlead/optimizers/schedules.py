@@ -28,7 +28,7 @@ class Constant(Schedule):
 
 @dataclass(frozen=True)
 class Exponential(Schedule):
-    """γᵗ: with steps for time this is the decayed-lr solver of 003, whose a = (1, γ, γ², ...)."""
+    """γᵗ: with steps for time this is the decayed-lr solver of Wang 2021, whose a = (1, γ, γ², ...)."""
 
     gamma: float
 
@@ -49,7 +49,8 @@ class Milestones(Schedule):
     def __post_init__(self) -> None:
         freeze_lists(self)
         require_number(self, "gamma", above=0, at_most=1)
-        if list(self.times) != sorted(set(self.times)) or any(time < 0 for time in self.times):
+        whole = all(isinstance(time, int) and not isinstance(time, bool) and time >= 0 for time in self.times)
+        if not whole or list(self.times) != sorted(set(self.times)):
             raise field_error(self, "times", "ascending whole numbers of at least 0", self.times)
 
     def factor(self, time: int) -> float:

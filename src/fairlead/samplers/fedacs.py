@@ -19,16 +19,17 @@ from fairlead.samplers.weighted import draw_with_replacement
 
 @dataclass(frozen=True)
 class FedACS(MemorylessSampler):
-    """Asks clients the more often the less of their work gets through (004 (15)).
+    """Asks clients the more often the less of their work gets through (Weng 2025 (15)).
 
         p_i ∝ ω_i/[(1 − q_i)‖a_i‖₁],   importance_i = c_i/K
 
     Symbols: K `cohort_size` independent draws, c_i how often client i was drawn, 1 − q_i
     `Conditions.arrival`, ‖a_i‖₁ `Conditions.effective_steps`, both of the round that is about to start and
     therefore free to vary. Averaged anonymously, by `WeightedMean(over="asked")`, the mean coefficient of
-    Δ_i is ∝ ω_i/‖a_i‖₁, so that the run minimises Σ ω_i F_i up to O(η), whatever links and work are.
+    Δ_i is ∝ ω_i/‖a_i‖₁, so that the run minimises Σ ω_i F_i up to O(η), whatever links and work are. Under
+    `FedNova` or `CommunicationAware` the same would be divided out twice.
 
-    Reduces to `WeightedWithReplacement` when (1 − q_i)‖a_i‖₁ is the same for all (004 (13)).
+    Reduces to `WeightedWithReplacement` when (1 − q_i)‖a_i‖₁ is the same for all (Weng 2025 (13)).
 
     Differs from the paper: (14a) is read without the ω inside its sum, as (15) requires. A client of
     positive weight that can never arrive is refused. `WeightedMean(over="received")` divides by a random

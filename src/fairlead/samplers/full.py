@@ -16,7 +16,7 @@ from fairlead.samplers.base import MemorylessSampler
 
 @dataclass(frozen=True)
 class FullParticipation(MemorylessSampler):
-    """Asks every client of positive weight; importance is ω (004, rule "full")."""
+    """Asks every client of positive weight; importance is ω (Weng 2025, rule "full")."""
 
     exemptions: ClassVar[Mapping[str, str]] = {"different keys": "it asks everybody"}
 

@@ -18,7 +18,7 @@ class FullFirstRound(Sampler):
     """Asks every client of positive weight in the first round, and as `sampler` says from then on.
 
     So that methods with a memory of every client start with all of them (the remark after Lemma 4.1's proof
-    in 000; `startup=1` in FedAWARE's released code). A client whose first update is lost is not asked again
+    in Zeng 2023; `startup=1` in FedAWARE's released code). A client whose first update is lost is not asked again
     before `sampler` draws it. `sampler` observes the first round too.
     """
 

@@ -20,11 +20,11 @@ from fairlead.samplers.weighted import draw_with_replacement
 class OptimalSampling(Sampler):
     """Asks clients by the weighted length of their updates, which lowers the variance of the sum.
 
-        p_i = (1 − floor)·ω_i n_i/Σ ω_j n_j + floor·ω_i,   importance_i = c_i ω_i/(K p_i)     (004 (20))
+        p_i = (1 − floor)·ω_i n_i/Σ ω_j n_j + floor·ω_i,   importance_i = c_i ω_i/(K p_i)     (Weng 2025 (20))
 
     Symbols: K `cohort_size` independent draws, c_i how often client i was drawn, n_i = ‖Δ_i‖ of the last
-    update received from client i. A client never received counts with the largest n known (1 if none
-    is); if all n are zero, p = ω.
+    update received from client i. A client never received counts with the largest n known (1 if none is
+    positive); if all n are zero, p = ω.
 
     Reduces to `WeightedWithReplacement` for `floor` = 1 or equal n.
 
@@ -68,5 +68,5 @@ class OptimalSampling(Sampler):
     def observe(
         self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates
     ) -> PartState:
-        received = torch.linalg.vector_norm(updates.delta, dim=1).to("cpu", torch.float64)
+        received = torch.linalg.vector_norm(updates.delta, dim=1, dtype=torch.float64).cpu()
         return {"norm": tensor_in(state, "norm").index_put((updates.clients,), received)}

@@ -17,7 +17,7 @@ from fairlead.samplers.base import MemorylessSampler
 class UniformWithoutReplacement(MemorylessSampler):
     """Asks `cohort_size` of the clients that have positive weight, all sets equally likely.
 
-        importance_i = (N/K) ω_i     (004 (19), rule "US")
+        importance_i = (N/K) ω_i     (Weng 2025 (19), rule "US")
 
     Symbols: K `cohort_size`, N the clients of positive weight. An aggregator that normalises over the
     arrivals turns this into FedAvg's weights ω_i/Σ_R ω_j.

@@ -17,7 +17,7 @@ from fairlead.samplers.base import MemorylessSampler
 
 @dataclass(frozen=True)
 class WeightedWithReplacement(MemorylessSampler):
-    """Draws `cohort_size` clients independently with probability ω_i (003 (14); 004 (18), rule "IS").
+    """Draws `cohort_size` clients independently with probability ω_i (Wang 2021 (14); Weng 2025 (18), rule "IS").
 
         importance_i = c_i/K,  so that  E Σ importance_i Δ_i = Σ ω_i Δ_i
 

@@ -171,7 +171,7 @@ def _check_side_by_side(part: Correction, anchor: Tensor, memory: Vectors, share
             own = {name: pick(rows) for name, rows in memory.items()}
             start = anchor.expand(_LANES, -1) if lane is None else anchor
             left = part.settle(_picked(outcome, pick), own, shared)
-            adopted = part.adopt(left.memory, params)
+            adopted = part.adopt(left.memory, params, params - anchor)
             rows = own if lane is None else {name: row[None] for name, row in own.items()}
             names = {name: row.shape for name, row in rows.items()}
             for kind, found in (("memory", left.memory), ("adopted memory", adopted)):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 import typing
 from collections.abc import Iterator
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from fairlead.clients.partitioners import SizePartitioner
 from fairlead.component import Component, parts_of
@@ -14,6 +13,7 @@ from fairlead.conditions import (
     BernoulliLink,
     CombinedLink,
     DriftingLink,
+    FixedBatchSizes,
     FixedEpochs,
     FixedSteps,
     OutageLink,
@@ -23,6 +23,7 @@ from fairlead.conditions import (
 )
 from fairlead.errors import FairleadError
 from fairlead.optimizers import SGD, Exponential
+from fairlead.plain_data import alternatives, field_types, is_required, settable_fields
 from fairlead.samplers import ScriptedSampler, WeightedWithReplacement
 
 PartT = TypeVar("PartT", bound=Component)
@@ -36,6 +37,7 @@ _GIVEN: dict[type, tuple[Component, ...]] = {
     BernoulliLink: (BernoulliLink(0.3), BernoulliLink((0.0, 0.1, 0.2, 0.5, 0.7, 0.9, 1.0))),
     CombinedLink: (CombinedLink((BernoulliLink(0.3), OutageLink(0.2))),),
     DriftingLink: (DriftingLink(0.1, 0.7, rounds=4),),
+    FixedBatchSizes: (FixedBatchSizes((1, 2, 3, 4, 5, 6, 7)),),
     FixedEpochs: (FixedEpochs((1, 2, 3, 4, 5, 6, 7)),),
     FixedSteps: (FixedSteps((1, 2, 3, 4, 5, 6, 7)),),
     ScriptedLink: (ScriptedLink(((0, 1, 2), (), (3, 6))),),
@@ -71,27 +73,23 @@ def examples(cls: type[PartT]) -> tuple[PartT, ...]:
     """
     if cls in _GIVEN:
         return typing.cast("tuple[PartT, ...]", _GIVEN[cls])
-    hints = typing.get_type_hints(cls)
-    fields = [field for field in dataclasses.fields(typing.cast("Any", cls)) if field.init]
-    required = [
-        field.name
-        for field in fields
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    ]
+    hints = field_types(cls)
+    fields = settable_fields(cls)
     try:
-        first = cls(**{name: _value(name, hints[name]) for name in required})
+        first = cls(
+            **{name: _value(name, hints[name]) for name, field in fields.items() if is_required(field)}
+        )
     except (FairleadError, TypeError, LookupError) as error:
         raise AssertionError(
             f"No example of {cls.__name__} can be made from its fields ({error}): give its required fields "
             "defaults, or call fairlead.testing.check_part with an instance of your own."
         ) from error
-    return first, *_variants(first, {field.name: hints[field.name] for field in fields})
+    return first, *_variants(first, {name: hints[name] for name in fields})
 
 
 def _value(name: str, declared: Any) -> Any:
     """A value for a required field, by its name or else by its type."""
-    options = get_args(declared) if get_origin(declared) in (Union, types.UnionType) else (declared,)
-    for option in options:
+    for option in alternatives(declared):
         origin = get_origin(option)
         if option is type(None):
             return None
@@ -115,7 +113,7 @@ def _value(name: str, declared: Any) -> Any:
 def _variants(first: PartT, hints: dict[str, Any]) -> Iterator[PartT]:
     for name, declared in hints.items():
         current = getattr(first, name)
-        for value in _alternatives(declared):
+        for value in _choices(declared):
             if value == current:
                 continue
             try:
@@ -125,9 +123,9 @@ def _variants(first: PartT, hints: dict[str, Any]) -> Iterator[PartT]:
                 continue
 
 
-def _alternatives(declared: Any) -> tuple[Any, ...]:
-    if get_origin(declared) in (Union, types.UnionType):
-        return tuple(value for option in get_args(declared) for value in _alternatives(option))
-    if get_origin(declared) is Literal:
-        return get_args(declared)
-    return (False, True) if declared is bool else ()
+def _choices(declared: Any) -> Iterator[Any]:
+    for option in alternatives(declared):
+        if get_origin(option) is Literal:
+            yield from get_args(option)
+        elif option is bool:
+            yield from (False, True)

@@ -73,7 +73,7 @@ def responses(problem: QuadraticProblem, works: Sequence[LocalWork]) -> Tensor:
 
 
 def accumulation(work: LocalWork) -> Tensor:
-    """a, (τ,): the update is −η Σ_j a_j g_j for raw gradients g_j (003 §IV).
+    """a, (τ,): the update is −η Σ_j a_j g_j for raw gradients g_j (Wang 2021 §IV).
 
     The state (z, v) moves by s ← A_k s + b_k g_k; a_j is what an impulse at step j has become at the end.
     """
@@ -98,7 +98,7 @@ def effective_steps(works: Sequence[LocalWork]) -> Tensor:
 
 
 def resting_point(problem: QuadraticProblem, responses: Tensor, coefficients: Tensor) -> Tensor:
-    """x with Σ c_i K_i(e_i − H_i x) = 0, for any scale of the coefficients (003 (31))."""
+    """x with Σ c_i K_i(e_i − H_i x) = 0, for any scale of the coefficients (Wang 2021 (31))."""
     weighted = coefficients[:, None, None] * responses
     linear = torch.einsum("ijk,ik->j", weighted, problem.linear)
     solution: Tensor = torch.linalg.solve((weighted @ problem.hessians).sum(0), linear)
@@ -121,7 +121,7 @@ def expected_shares(weights: Tensor, arrival: Tensor) -> Tensor:
 
 
 def surrogate_weights(weights: Tensor, works: Sequence[LocalWork], arrival: Tensor | None = None) -> Tensor:
-    """Ω_i ∝ ω_i(1 − q_i)‖a_i‖₁: what plain averaging minimises as η → 0 (004 §3)."""
+    """Ω_i ∝ ω_i(1 − q_i)‖a_i‖₁: what plain averaging minimises as η → 0 (Weng 2025 §3)."""
     mass = weights * effective_steps(works) * (1.0 if arrival is None else arrival)
     return mass / mass.sum()
 

@@ -17,7 +17,7 @@ from fairlead.update_memory import FirstVisit, UpdateMemory, remembered_part, wi
 
 @dataclass(frozen=True)
 class AwareProjection(DirectionTransform):
-    """Projects a method's step on the direction that FedAWARE would take (001, Proposition 3.1).
+    """Projects a method's step on the direction that FedAWARE would take (Zeng 2025, Proposition 3.1).
 
         step ← (⟨step, d⟩/⟨d, d⟩) d
 
@@ -33,7 +33,7 @@ class AwareProjection(DirectionTransform):
     Reduces to no change where step and d are parallel, in particular with one client and α = 1 under
     FedAvg.
 
-    Differs from the paper: d = 0, which 001 excludes, has the zero vector as its projection: the model then
+    Differs from the paper: d = 0, which Zeng 2025 excludes, has the zero vector as its projection: the model then
     stays where it is, and the record says `aware_zero` = 1.
     """
 
@@ -47,6 +47,7 @@ class AwareProjection(DirectionTransform):
     references = ("zeng2025fedaware",)
     stage: ClassVar[Literal["aggregate", "step"]] = "step"
     needs_descent: ClassVar[bool] = True
+    hides_weights: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         settle_aware(self)

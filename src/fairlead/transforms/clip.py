@@ -34,5 +34,7 @@ class Clip(DirectionTransform):
     def transform(
         self, direction: Tensor, updates: ClientUpdates, state: PartState, conditions: Conditions
     ) -> Transformed:
-        factor = self.bound / torch.linalg.vector_norm(direction).clamp(min=self.bound)
-        return Transformed(direction * factor, state, {"clip_factor": float(factor)})
+        # In float64, since an infinite norm would shorten a long direction to zero.
+        norm = torch.linalg.vector_norm(direction, dtype=torch.float64)
+        factor = self.bound / norm.clamp(min=self.bound)
+        return Transformed(direction * factor.to(direction), state, {"clip_factor": float(factor)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairlead.client_table import PartState
 from fairlead.local_solver import LocalSolver
@@ -43,12 +43,22 @@ class World(ABC):
 
     @abstractmethod
     def commit(
-        self, memory: PartState, updates: ClientUpdates, solver: LocalSolver, params: Tensor
+        self,
+        memory: PartState,
+        updates: ClientUpdates,
+        solver: LocalSolver,
+        params: Tensor,
+        direction: Tensor,
     ) -> PartState:
-        """Let the clients that arrived keep what they learnt; `params` are the new global ones.
+        """Let the clients that arrived keep what they learnt.
 
-        Clients whose update was lost are not told, and start again from what they had.
+        `params` are the new global ones, and `direction` is the aggregate of the round. Clients whose update
+        was lost are not told, and start again from what they had.
         """
+
+    @abstractmethod
+    def module(self, params: Tensor, buffers: Tensor) -> nn.Module:
+        """A module of its own with the given parameters (d,) and running statistics (b,)."""
 
     @abstractmethod
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:

@@ -30,22 +30,18 @@ def evaluate(
     among the same clients, else on its training data.
     """
     divided = test is not None and test.num_clients == train.num_clients
-    own = test if divided and test is not None else train
-    by_client = None
-    if per_client or test is None:
-        by_client = _client_means(own, _figures(model, task, params, buffers, own))
-    if test is None:
-        assert by_client is not None
-        counts = own.sizes > 0
+    figures = None if test is None else _figures(model, task, params, buffers, test)
+    by_client: dict[str, Tensor] = {}
+    if per_client and test is not None and figures is not None and divided:
+        by_client = _client_means(test, figures)
+    elif per_client or figures is None:
+        by_client = _client_means(train, _figures(model, task, params, buffers, train))
+    if figures is None:
+        counts = train.sizes > 0
         overall = {name: float(weights[counts] @ means[counts]) for name, means in by_client.items()}
     else:
-        figures = _figures(model, task, params, buffers, test)
         overall = {name: float(values.mean()) for name, values in figures.items()}
-    clients = (
-        {name: tuple(means.tolist()) for name, means in by_client.items()}
-        if by_client is not None and per_client
-        else {}
-    )
+    clients = {name: tuple(means.tolist()) for name, means in by_client.items()} if per_client else {}
     return Evaluation(
         loss=overall.pop("loss"),
         metrics=overall,

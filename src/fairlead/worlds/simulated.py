@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairlead.client_table import ClientTable, PartState, table_in
 from fairlead.clients.data import ClientData
@@ -19,7 +19,7 @@ from fairlead.conditions.link.timed import arrivals, closing_time, expected_arri
 from fairlead.conditions.work import EqualWork, Workload, WorkModel
 from fairlead.conditions.work.budget import planned_work
 from fairlead.corrections.base import LocalOutcome
-from fairlead.errors import FieldError, did_you_mean
+from fairlead.errors import DataError, FieldError, did_you_mean, field_error, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.models.base import ExampleShape
 from fairlead.randomness import Key
@@ -66,8 +66,17 @@ class SimulatedWorld(World):
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        for field, value, kind in (
+            ("task", task, Task),
+            ("clients", clients, ClientData),
+            ("work", work or EqualWork(), WorkModel),
+            ("link", link or PerfectLink(), LinkModel),
+        ):
+            require_instance(self, field, value, kind)
         self.task = task
         self.device, self.dtype = torch.device(device), dtype
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise field_error(self, "device", "a device that torch can use here, such as 'cpu'", device)
         self.clients = clients.to(self.device, dtype)
         self.test = None if test is None else test.to(self.device, dtype)
         self.work_model, self.link_model = work or EqualWork(), link or PerfectLink()
@@ -87,9 +96,8 @@ class SimulatedWorld(World):
 
     @property
     def description(self) -> str:
-        sizes = sha256(self.clients.sizes.numpy().tobytes()).hexdigest()
         conditions = f"{self.work_model!r} {self.link_model!r} {self.devices!r}"
-        return f"{self.task.description} {conditions} {sizes}"
+        return f"{self.task.description} {conditions} {_data_digest(self.clients)}"
 
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         model = self.task.build(self._shape, key).to(self.device, self.dtype)
@@ -105,16 +113,17 @@ class SimulatedWorld(World):
         }
 
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
-        everyone = torch.arange(self.population.num_clients)
+        def everyone() -> Tensor:
+            return torch.arange(self.population.num_clients)
 
         def work() -> Tensor | None:
-            steps = self._plan(everyone, solver, round, key).work.num_steps
+            steps = self._plan(everyone(), solver, round, key).work.num_steps
             norms = solver.accumulation(steps, round)
             return None if norms is None else norms.l1
 
         def arrival() -> Tensor | None:
-            durations = None if self.devices is None else self._plan(everyone, solver, round, key).durations
-            return expected_arrival(self.link_model, everyone, round, key.fold("link"), durations)
+            durations = None if self.devices is None else self._plan(everyone(), solver, round, key).durations
+            return expected_arrival(self.link_model, everyone(), round, key.fold("link"), durations)
 
         return Conditions(round, self.population.weights, work, arrival)
 
@@ -162,19 +171,36 @@ class SimulatedWorld(World):
         )
 
     def commit(
-        self, memory: PartState, updates: ClientUpdates, solver: LocalSolver, params: Tensor
+        self,
+        memory: PartState,
+        updates: ClientUpdates,
+        solver: LocalSolver,
+        params: Tensor,
+        direction: Tensor,
     ) -> PartState:
-        adopted = solver.adopt(updates.memory, params)
+        adopted = solver.adopt(updates.memory, params, direction)
         return {name: table_in(memory, name).write(updates.clients, rows) for name, rows in adopted.items()}
 
+    def module(self, params: Tensor, buffers: Tensor) -> nn.Module:
+        return self.objective.model.filled(params, buffers)
+
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
+        return self._evaluate(params, buffers, self.test, per_client=per_client)
+
+    def objective_at(self, params: Tensor, buffers: Tensor) -> float:
+        """Σ ω_i F_i, the loss that was asked for, over the clients' training data."""
+        return self._evaluate(params, buffers, None, per_client=False).loss
+
+    def _evaluate(
+        self, params: Tensor, buffers: Tensor, test: ClientData | None, *, per_client: bool
+    ) -> Evaluation:
         return evaluate(
             self.objective.model,
             self.task,
             params,
             buffers,
             train=self.clients,
-            test=self.test,
+            test=test,
             weights=self.population.weights,
             per_client=per_client,
         )
@@ -215,7 +241,9 @@ class SimulatedWorld(World):
         ):
             stream = order.key.fold("batches", order.round, client)
             batches.append(draw_batches(int(offsets[client]), int(sizes[client]), steps, batch_size, stream))
-            words = order.key.fold("noise", order.round, client).words(np.arange(steps + 1))
+            words = np.zeros(steps + 1, dtype=np.uint64)
+            if self.objective.draws_noise:
+                words = order.key.fold("noise", order.round, client).words(np.arange(steps + 1))
             noise.append(torch.from_numpy(words.view(np.int64)))
         return LocalJobs(
             clients=clients.tolist(),
@@ -253,6 +281,15 @@ class _Plan(NamedTuple):
     """From question to answer."""
 
 
+def _data_digest(data: ClientData) -> str:
+    """A name for clients' data: of all their sizes, and of some of their examples, for speed."""
+    rows = torch.linspace(0, len(data.inputs) - 1, min(len(data.inputs), 256)).long()
+    digest = sha256(data.sizes.numpy().tobytes())
+    for values in (data.inputs, data.targets):
+        digest.update(values[rows.to(values.device)].cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
 def _example_shape(clients: ClientData, test: ClientData | None) -> ExampleShape:
     targets = clients.targets
     if targets.is_floating_point():
@@ -262,8 +299,20 @@ def _example_shape(clients: ClientData, test: ClientData | None) -> ExampleShape
     inputs, test_inputs = clients.inputs, None if test is None else test.inputs
     # Bytes are pixels, which the model's input pipeline scales.
     real = inputs.is_floating_point() or inputs.dtype == torch.uint8
+    if not real:
+        _refuse_negative_tokens(inputs, test_inputs)
     tokens = None if real else _count_values(inputs, test_inputs)
     return ExampleShape(tuple(inputs.shape[1:]), outputs, tokens)
+
+
+def _refuse_negative_tokens(train: Tensor, test: Tensor | None) -> None:
+    # Some engines would take them for places counted from the end of an embedding.
+    for part in (train, test):
+        if part is not None and len(part) and int(part.min()) < 0:
+            raise DataError(
+                f"Inputs of whole numbers are token ids and must be at least 0, got {int(part.min())}: give "
+                "quantities as floating-point numbers."
+            )
 
 
 def _count_values(train: Tensor, test: Tensor | None) -> int:
@@ -282,10 +331,10 @@ def _objective_weights(weights: Weights, sizes: Tensor) -> Tensor:
             )
         values = sizes.to(torch.float64) if weights == "examples" else (sizes > 0).to(torch.float64)
     else:
-        values = torch.as_tensor(weights, dtype=torch.float64)
-    if len(values) != len(sizes):
+        values = torch.as_tensor(weights, dtype=torch.float64, device="cpu")
+    if values.shape != sizes.shape:
         raise FieldError(
-            f"SimulatedWorld.weights must have one number per client ({len(sizes)}), got {len(values)}."
+            f"SimulatedWorld.weights must have one number per client ({len(sizes)}), got {_counted(values)}."
         )
     if not bool(torch.isfinite(values).all()) or bool((values < 0).any()) or values.sum() <= 0:
         raise FieldError("SimulatedWorld.weights must be finite, at least 0 and not all 0.")
@@ -296,3 +345,7 @@ def _objective_weights(weights: Weights, sizes: Tensor) -> Tensor:
             f"client {client}."
         )
     return values / values.sum()
+
+
+def _counted(values: Tensor) -> str:
+    return str(len(values)) if values.ndim == 1 else f"an array of shape {tuple(values.shape)}"

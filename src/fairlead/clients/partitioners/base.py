@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.component import Component
-from fairlead.errors import FieldError
+from fairlead.errors import FieldError, field_error, is_integer
 from fairlead.randomness import Key
 
 Rows = NDArray[np.int64]
@@ -20,6 +21,9 @@ class Partitioner(Component, ABC):
     Names and keywords are those of flwr-datasets where it has the same partitioner; a *partition* there is
     a client here, and their number is given by whoever asks for the deal.
     """
+
+    needs_classes: ClassVar[bool] = False
+    """Whether examples are dealt by their class, so that each must have one."""
 
     @abstractmethod
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
@@ -43,6 +47,22 @@ def whole_sizes(shares: NDArray[np.float64], total: int) -> Rows:
     missing = total - int(sizes.sum())
     sizes[np.argsort(sizes - exact, kind="stable")[:missing]] += 1
     return sizes
+
+
+def require_sizes(owner: Partitioner, sizes: tuple[int, ...]) -> None:
+    """Refuse `owner.partition_sizes` unless they are whole numbers of at least 0, and some."""
+    if not isinstance(sizes, tuple) or not sizes or not all(is_integer(size, 0) for size in sizes):
+        raise field_error(owner, "partition_sizes", "whole numbers of at least 0", sizes)
+
+
+def given_sizes(owner: Partitioner, sizes: tuple[int, ...], examples: int, num_clients: int) -> Rows:
+    """`owner.partition_sizes` as an array, refused where they do not fit clients and examples."""
+    if len(sizes) != num_clients or sum(sizes) != examples:
+        raise FieldError(
+            f"{type(owner).__name__}.partition_sizes must be {num_clients} numbers that sum to {examples}, "
+            f"got {len(sizes)} that sum to {sum(sizes)}."
+        )
+    return np.array(sizes, dtype=np.int64)
 
 
 def refuse_too_few(owner: Partitioner, examples: int, num_clients: int, min_size: int) -> None:

@@ -12,12 +12,14 @@ from fairlead.clients.partitioners.base import (
     Rows,
     deal_by_sizes,
     dirichlet_draws,
+    given_sizes,
     refuse_too_few,
+    require_sizes,
     top_up,
     whole_sizes,
 )
 from fairlead.component import freeze_lists
-from fairlead.errors import FieldError, field_error, require_integer, require_number
+from fairlead.errors import require_integer, require_number
 from fairlead.randomness import Key
 
 _BLOCK = 1024
@@ -42,6 +44,7 @@ class DirichletPartitioner(Partitioner):
     self_balancing: bool = False
 
     references = ("hsu2019",)
+    needs_classes = True
 
     def __post_init__(self) -> None:
         require_number(self, "alpha", above=0)
@@ -78,16 +81,20 @@ class InnerDirichletPartitioner(Partitioner):
     partition_sizes: tuple[int, ...] | None = None
 
     references = ("hsu2019",)
+    needs_classes = True
 
     def __post_init__(self) -> None:
         freeze_lists(self)
         require_number(self, "alpha", above=0)
-        if self.partition_sizes is not None and any(size < 0 for size in self.partition_sizes):
-            raise field_error(self, "partition_sizes", "whole numbers of at least 0", self.partition_sizes)
+        if self.partition_sizes is not None:
+            require_sizes(self, self.partition_sizes)
 
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
         generator = key.generator()
-        sizes = self._sizes(len(labels), num_clients)
+        if self.partition_sizes is None:
+            sizes = whole_sizes(np.ones(num_clients), len(labels))
+        else:
+            sizes = given_sizes(self, self.partition_sizes, len(labels), num_clients)
         if len(labels) == 0:
             return np.empty(0, dtype=np.int64)
         kinds, kind_of = np.unique(labels, return_inverse=True)
@@ -100,16 +107,6 @@ class InnerDirichletPartitioner(Partitioner):
             rows = generator.permutation(np.flatnonzero(kind_of == kind))
             owner[rows] = np.repeat(np.arange(num_clients), counts[:, kind])
         return owner
-
-    def _sizes(self, examples: int, num_clients: int) -> Rows:
-        if self.partition_sizes is None:
-            return whole_sizes(np.ones(num_clients), examples)
-        if len(self.partition_sizes) != num_clients or sum(self.partition_sizes) != examples:
-            raise FieldError(
-                f"InnerDirichletPartitioner.partition_sizes must be {num_clients} numbers that sum to "
-                f"{examples}, got {len(self.partition_sizes)} that sum to {sum(self.partition_sizes)}."
-            )
-        return np.array(self.partition_sizes, dtype=np.int64)
 
 
 @dataclass(frozen=True)

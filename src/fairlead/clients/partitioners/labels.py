@@ -16,13 +16,14 @@ from fairlead.randomness import Key
 class ShardPartitioner(Partitioner):
     """Sorts the examples by label, cuts them into equal shards and deals each client some of them.
 
-    `num_shards_per_partition` = 2 with 100 clients is the 200-shard setting of 000 and of McMahan et al.
+    `num_shards_per_partition` = 2 with 100 clients is the 200-shard setting of Zeng 2023 and of McMahan et al.
     (2017): most clients see two labels.
     """
 
     num_shards_per_partition: int = 2
 
     references = ("mcmahan2017fedavg",)
+    needs_classes = True
 
     def __post_init__(self) -> None:
         require_integer(self, "num_shards_per_partition", at_least=1)
@@ -56,6 +57,8 @@ class PathologicalPartitioner(Partitioner):
 
     num_classes_per_partition: int
     class_assignment_mode: Literal["random", "deterministic", "first-deterministic"] = "random"
+
+    needs_classes = True
 
     def __post_init__(self) -> None:
         require_integer(self, "num_classes_per_partition", at_least=1)

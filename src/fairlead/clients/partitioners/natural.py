@@ -25,7 +25,7 @@ class NaturalIdPartitioner(Partitioner):
 
 @dataclass(frozen=True)
 class ReshuffledPartitioner(Partitioner):
-    """The IID twin of a natural split: pool all examples, shuffle, deal them in the same sizes (002)."""
+    """The IID twin of a natural split: pool all examples, shuffle, deal them in the same sizes (Wang 2024)."""
 
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
         sizes = np.bincount(_known(self, natural, num_clients), minlength=num_clients)

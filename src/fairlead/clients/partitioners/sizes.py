@@ -12,12 +12,14 @@ from fairlead.clients.partitioners.base import (
     Partitioner,
     Rows,
     deal_by_sizes,
+    given_sizes,
     refuse_too_few,
+    require_sizes,
     top_up,
     whole_sizes,
 )
 from fairlead.component import freeze_lists
-from fairlead.errors import FieldError, field_error, require_integer, require_number
+from fairlead.errors import require_integer, require_number
 from fairlead.randomness import Key
 
 
@@ -38,16 +40,11 @@ class SizePartitioner(Partitioner):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        if not self.partition_sizes or any(size < 0 for size in self.partition_sizes):
-            raise field_error(self, "partition_sizes", "whole numbers of at least 0", self.partition_sizes)
+        require_sizes(self, self.partition_sizes)
 
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
-        if len(self.partition_sizes) != num_clients or sum(self.partition_sizes) != len(labels):
-            raise FieldError(
-                f"SizePartitioner.partition_sizes must be {num_clients} numbers that sum to {len(labels)}, "
-                f"got {len(self.partition_sizes)} that sum to {sum(self.partition_sizes)}."
-            )
-        return deal_by_sizes(key.generator().permutation(len(labels)), np.array(self.partition_sizes))
+        sizes = given_sizes(self, self.partition_sizes, len(labels), num_clients)
+        return deal_by_sizes(key.generator().permutation(len(labels)), sizes)
 
 
 class SkewedSizePartitioner(Partitioner, ABC):

@@ -18,7 +18,7 @@ from fairlead.randomness import Key
 
 @dataclass(frozen=True)
 class BernoulliLink(IndependentLink):
-    """Each update is lost with probability q_i, independently in every round (004 §2).
+    """Each update is lost with probability q_i, independently in every round (Weng 2025 §2).
 
     `drop` is q: one number for all clients, or one per client.
     """
@@ -60,8 +60,8 @@ class TwoGroupLink(IndependentLink):
 
         q_i(t) ~ U(first) or U(second),   lost with probability q_i(t)
 
-    The server knows q_i(t) before the round, as 004 assumes. With (0.4, 0.5) and (0, 0.1) this is the dynamic
-    setting of 004 §I.3.1.
+    The server knows q_i(t) before the round, as Weng 2025 assumes. With (0.4, 0.5) and (0, 0.1) this is the dynamic
+    setting of Weng 2025 §I.3.1.
     """
 
     boundary: int

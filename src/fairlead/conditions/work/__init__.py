@@ -2,6 +2,7 @@
 
 from fairlead.conditions.work.base import Workload as Workload
 from fairlead.conditions.work.base import WorkModel as WorkModel
+from fairlead.conditions.work.batch_sizes import FixedBatchSizes as FixedBatchSizes
 from fairlead.conditions.work.budget import TimeBudget as TimeBudget
 from fairlead.conditions.work.drawn import NormalSteps as NormalSteps
 from fairlead.conditions.work.drawn import RandomEpochs as RandomEpochs

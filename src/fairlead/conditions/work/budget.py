@@ -36,7 +36,7 @@ class TimedWork(WorkModel, ABC):
 
 @dataclass(frozen=True)
 class TimeBudget(TimedWork):
-    """Every client takes as many local steps as its device can within the same `seconds` (003 §II).
+    """Every client takes as many local steps as its device can within the same `seconds` (Wang 2021 §II).
 
         K_i = max{k : seconds of k steps ≤ budget}, bounded by `min_steps` and `max_steps`
 

@@ -17,7 +17,7 @@ from fairlead.randomness import Key
 
 @dataclass(frozen=True)
 class RandomEpochs(EpochCounts):
-    """Epochs drawn uniformly from `low` to `high`, anew for every client and round (003: U(2, 5))."""
+    """Epochs drawn uniformly from `low` to `high`, anew for every client and round (Wang 2021: U(2, 5))."""
 
     low: int
     high: int
@@ -49,7 +49,7 @@ class RandomSteps(StepCounts):
 
 @dataclass(frozen=True)
 class NormalSteps(StepCounts):
-    """Local steps drawn from a normal distribution, anew for every client and round (003 Fig. 2b).
+    """Local steps drawn from a normal distribution, anew for every client and round (Wang 2021 Fig. 2b).
 
         τ_i(t) = round(N(mean, std²)), then bounded by `low` and `high`
 
@@ -79,7 +79,7 @@ class NormalSteps(StepCounts):
 class TwoGroupEpochs(EpochCounts):
     """Clients below `boundary` draw epochs from the range `first`, the others from `second`.
 
-    Anew in every round, both ends included. With (1, 10) and (20, 30) this is the dynamic setting of 004.
+    Anew in every round, both ends included. With (1, 10) and (20, 30) this is the dynamic setting of Weng 2025.
     """
 
     boundary: int
@@ -99,7 +99,7 @@ class TwoGroupEpochs(EpochCounts):
 class TwoGroupSteps(StepCounts):
     """Clients below `boundary` draw local steps from the range `first`, the others from `second`.
 
-    Anew in every round, both ends included. With (1, 10) and (20, 30) this is the right panel of 004 Fig. 4.
+    Anew in every round, both ends included. With (1, 10) and (20, 30) this is the right panel of Weng 2025 Fig. 4.
     """
 
     boundary: int
@@ -117,7 +117,7 @@ class TwoGroupSteps(StepCounts):
 
 @dataclass(frozen=True)
 class RandomEpochsAndBatches(WorkModel):
-    """Epochs and batch size both drawn for every client and round: *hybrid+* of 000 and 001.
+    """Epochs and batch size both drawn for every client and round: *hybrid+* of Zeng 2023 and Zeng 2025.
 
         E_i ~ U{low, ..., high},   B_i ~ U{min_batch_size, ..., n_i},   K_i = E_i·⌈n_i/B_i⌉
 

@@ -58,7 +58,7 @@ class FixedSteps(StepCounts):
 
 @dataclass(frozen=True)
 class LadderEpochs(EpochCounts):
-    """Client i makes `first` + i·`increment` epochs in every round (004 §I.3.1: 1, 3, ..., 39)."""
+    """Client i makes `first` + i·`increment` epochs in every round (Weng 2025 §I.3.1: 1, 3, ..., 39)."""
 
     first: int = 1
     increment: int = 2
@@ -75,7 +75,7 @@ class LadderEpochs(EpochCounts):
 
 @dataclass(frozen=True)
 class LadderSteps(StepCounts):
-    """Client i takes `first` + i·`increment` local steps in every round (004 Fig. 7: 1, 3, ..., 39)."""
+    """Client i takes `first` + i·`increment` local steps in every round (Weng 2025 Fig. 7: 1, 3, ..., 39)."""
 
     first: int = 1
     increment: int = 2
@@ -100,7 +100,7 @@ class ScriptedWork(StepCounts):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        if not self.steps:
+        if not isinstance(self.steps, tuple) or not self.steps:
             raise field_error(self, "steps", "at least one row", self.steps)
         for row in self.steps:
             require_counts(self, "steps", row)

@@ -77,7 +77,7 @@ def fednova(
     mu: float = 0.0,
     **solver: Unpack[Solver],
 ) -> Array:
-    """003 (20): x ← x − τ_eff Σ_R p̂_i g_i/‖a_i‖₁, through a momentum buffer if asked."""
+    """Wang 2021 (20): x ← x − τ_eff Σ_R p̂_i g_i/‖a_i‖₁, through a momentum buffer if asked."""
     buffer = script.zeros()
 
     def step(round: Round, x: Array) -> Array:
@@ -222,7 +222,7 @@ def fedams(
 
 
 def anonymous_fedavg(script: Script, **solver: Unpack[Solver]) -> Array:
-    """004 (18)-(21): x ← x − Σ_R importance_i g_i, in which a lost update counts as zero.
+    """Weng 2025 (18)-(21): x ← x − Σ_R importance_i g_i, in which a lost update counts as zero.
 
     The importance is c_i/K for draws by ω ("IS") and by FedACS (15), (M/K)ω_i without replacement ("US"),
     ω_i for everybody ("full").
@@ -236,7 +236,7 @@ def anonymous_fedavg(script: Script, **solver: Unpack[Solver]) -> Array:
 
 
 def communication_aware_fedavg(script: Script, **solver: Unpack[Solver]) -> Array:
-    """004 (113): x ← x − Σ_R importance_i g_i/(1 − q_i)."""
+    """Weng 2025 (113): x ← x − Σ_R importance_i g_i/(1 − q_i)."""
     rates = script.arrival_rates
     assert rates is not None
 
@@ -248,7 +248,7 @@ def communication_aware_fedavg(script: Script, **solver: Unpack[Solver]) -> Arra
 
 
 def anonymous_fednova(script: Script, **solver: Unpack[Solver]) -> Array:
-    """004 (116): x ← x − Σ_R importance_i (T_eff/‖a_i‖₁) g_i, T_eff = Σω(1−q)‖a‖₁/Σω(1−q) over all."""
+    """Weng 2025 (116): x ← x − Σ_R importance_i (T_eff/‖a_i‖₁) g_i, T_eff = Σω(1−q)‖a‖₁/Σω(1−q) over all."""
     rates = script.arrival_rates
     assert rates is not None
 
@@ -263,7 +263,7 @@ def anonymous_fednova(script: Script, **solver: Unpack[Solver]) -> Array:
 
 
 def communication_aware_fednova(script: Script, **solver: Unpack[Solver]) -> Array:
-    """Both corrections of 004: x ← x − Σ_R importance_i/(1 − q_i)·(T_eff/‖a_i‖₁) g_i, T_eff = Σω‖a‖₁."""
+    """Both corrections of Weng 2025: x ← x − Σ_R importance_i/(1 − q_i)·(T_eff/‖a_i‖₁) g_i, T_eff = Σω‖a‖₁."""
     rates = script.arrival_rates
     assert rates is not None
 
@@ -277,14 +277,16 @@ def communication_aware_fednova(script: Script, **solver: Unpack[Solver]) -> Arr
 
 
 def optimal_sampling(script: Script, *, floor: float = 0.1, **solver: Unpack[Solver]) -> Array:
-    """004 (20): x ← x − (1/K) Σ_R c_i (ω_i/p_i) g_i with p_i ∝ ω_i‖g_i‖, here of the last g_i received.
+    """Weng 2025 (20): x ← x − (1/K) Σ_R c_i (ω_i/p_i) g_i with p_i ∝ ω_i‖g_i‖, here of the last g_i received.
 
-    p is mixed with ω by `floor`; a client never received counts with the largest norm known, 1 if none is.
+    p is mixed with ω by `floor`; a client never received counts with the largest norm known, 1 if none is
+    positive.
     """
     norms = np.full(script.num_clients, np.nan)
 
     def step(round: Round, x: Array) -> Array:
-        known = np.where(np.isnan(norms), 1.0 if np.isnan(norms).all() else np.nanmax(norms), norms)
+        largest = max((norm for norm in norms if norm > 0), default=1.0)
+        known = np.where(np.isnan(norms), largest, norms)
         ideal = script.weights * known
         ideal = ideal / ideal.sum() if ideal.sum() > 0 else script.weights
         p = (1 - floor) * ideal + floor * script.weights

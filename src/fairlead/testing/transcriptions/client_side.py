@@ -45,7 +45,7 @@ def scaffold(
 def fednova_vr(
     script: Script, *, tau_eff: Literal["work", "steps"] | float = "work", **solver: Unpack[Solver]
 ) -> Array:
-    """003 with variance reduction: the local gradient is g_i(y) + Σ_j ω_j d_j − d_i.
+    """Wang 2021 with variance reduction: the local gradient is g_i(y) + Σ_j ω_j d_j − d_i.
 
     d_i is the mean raw gradient of the client's last round, 0 at first.
     """

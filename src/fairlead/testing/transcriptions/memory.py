@@ -35,7 +35,7 @@ def fedvarp(script: Script, *, server_lr: float = 1.0, **solver: Unpack[Solver])
 
 
 def fedvarp_stale(script: Script, **solver: Unpack[Solver]) -> Array:
-    """004 (114): the last received update stands in for a client that was drawn and lost."""
+    """Weng 2025 (114): the last received update stands in for a client that was drawn and lost."""
     last = script.zero_rows()
 
     def step(round: Round, x: Array) -> Array:
@@ -110,13 +110,13 @@ def fedmgda_plus(
 Start = Literal["seen", "all_seen", "zero"]
 """Until every client was received: hull of the seen, a FedAvg step, or zero rows in the hull."""
 FirstVisit = Literal["update", "scaled"]
-"""m_i after the first visit: g_i, as 001's analysis has it, or αg_i, as its code does."""
+"""m_i after the first visit: g_i, as Zeng 2025's analysis has it, or αg_i, as its code does."""
 
 
 class _Memory:
-    """Moving averages m_i ← (1 − α)m_i + αg_i of the clients' updates (001 (3)).
+    """Moving averages m_i ← (1 − α)m_i + αg_i of the clients' updates (Zeng 2025 (3)).
 
-    000 writes the same with α for what 001 calls 1 − α: that is `retention`.
+    Zeng 2023 writes the same with α for what Zeng 2025 calls 1 − α: that is `retention`.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ def fedaware(
     server_lr: float = 1.0,
     **solver: Unpack[Solver],
 ) -> Array:
-    """001, Algorithm 1: m_i as above on R, then x ← x − η_g Σλ_i m_i of minimum norm."""
+    """Zeng 2025, Algorithm 1: m_i as above on R, then x ← x − η_g Σλ_i m_i of minimum norm."""
     memory = _Memory(script, alpha, retention, first_visit)
 
     def step(round: Round, x: Array) -> Array:
@@ -183,7 +183,7 @@ def fedaware_na(
     server_lr: float = 1.0,
     **solver: Unpack[Solver],
 ) -> Array:
-    """001's ablation: the same memory with static weights, x ← x − η_g Σ_i ω_i m_i over all clients."""
+    """Zeng 2025's ablation: the same memory with static weights, x ← x − η_g Σ_i ω_i m_i over all clients."""
     memory = _Memory(script, alpha, retention, first_visit)
 
     def step(round: Round, x: Array) -> Array:
@@ -202,7 +202,7 @@ def aware_projection(
     first_visit: FirstVisit = "update",
     **solver: Unpack[Solver],
 ) -> Array:
-    """001, Proposition 3.1: the step of any method, projected on the minimum-norm d of the memory.
+    """Zeng 2025, Proposition 3.1: the step of any method, projected on the minimum-norm d of the memory.
 
     `base` maps the updates g_i and their shares p̂_i to the method's own step η_g d̃ and keeps its state, which
     never sees the projection. A zero d leaves the model where it is.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fairlead.clients.data import ClientData
-from fairlead.errors import EngineError
+from fairlead.errors import EngineError, FairleadError
 from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.records import Vectors
@@ -32,13 +32,22 @@ class Objective:
         """An objective whose model and loss have been tried on a few examples."""
         # Two examples at least, since some layers need several to normalise over.
         rows = torch.arange(max(min(len(data.inputs), 3), 2)) % len(data.inputs)
-        objective = Objective(model, loss, data, model.draws_noise(data.inputs[rows]))
-        key = torch.zeros((), dtype=torch.int64, device=data.inputs.device)
-        noise = key if objective.draws_noise else None
-        with torch.no_grad():
-            outputs = model.call(model.initial_params(), model.initial_buffers(), data.inputs[rows], noise)
-            refuse_unknown_classes(loss, outputs, data.targets)
-            losses = loss(outputs, data.targets[rows])
+        inputs, targets = data.inputs[rows], data.targets[rows]
+        key = torch.zeros((), dtype=torch.int64, device=inputs.device)
+        try:
+            objective = Objective(model, loss, data, model.draws_noise(inputs))
+            noise = key if objective.draws_noise else None
+            with torch.no_grad():
+                outputs = model.call(model.initial_params(), model.initial_buffers(), inputs, noise)
+                refuse_unknown_classes(loss, outputs, data.targets)
+                losses = loss(outputs, targets)
+        except FairleadError:
+            raise
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise EngineError(
+                f"{type(model.module).__name__} or its loss fails on a batch with inputs of shape "
+                f"{tuple(inputs.shape)} and targets of shape {tuple(targets.shape)}: {error}"
+            ) from error
         if losses.shape != rows.shape:
             raise EngineError(
                 f"Task.loss must give one number per example, (batch,) = ({len(rows)},), got shape "

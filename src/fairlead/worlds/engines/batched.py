@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -87,22 +88,27 @@ class _Schedule:
     def build(plan: LanePlan, jobs: LocalJobs, like: Tensor) -> _Schedule:
         ticks, lanes = (plan.loads[0] if plan.loads else 0), len(plan.loads)
         widest = max((batches.shape[1] for batches in jobs.batches), default=1)
-        rows = torch.zeros((ticks, lanes, widest), dtype=torch.int64)
-        weight = torch.zeros((ticks, lanes, widest), dtype=like.dtype)
-        noise = torch.zeros((ticks, lanes), dtype=torch.int64)
-        lrs = torch.zeros((ticks, lanes, 1), dtype=torch.float64)
+        # NumPy, whose assignments cost a fraction of torch's: there are some for every client.
+        drawn = np.full((ticks, lanes, widest), -1, dtype=np.int64)
+        noise = np.zeros((ticks, lanes), dtype=np.int64)
+        lrs, step_lrs = np.zeros((ticks, lanes, 1)), jobs.step_lrs.numpy()
         for slot in plan.slots:
-            batches = jobs.batches[slot.job]
-            span, size = slice(slot.start, slot.end), batches.shape[1]
-            valid = batches >= 0
-            # Padding repeats an example of the same batch, whose loss is finite if the batch's is.
-            rows[span, slot.lane] = batches[:, :1]
-            rows[span, slot.lane, :size] = torch.where(valid, batches, batches[:, :1])
-            weight[span, slot.lane, :size] = valid.to(like.dtype) / valid.sum(1, keepdim=True)
+            batches, span = jobs.batches[slot.job].numpy(), slice(slot.start, slot.end)
+            drawn[span, slot.lane, : batches.shape[1]] = batches
             noise[span, slot.lane] = jobs.noise[slot.job][: len(batches)]
-            lrs[span, slot.lane, 0] = jobs.step_lrs[: len(batches)]
+            lrs[span, slot.lane, 0] = step_lrs[: len(batches)]
+        rows = torch.from_numpy(drawn)
+        valid = rows >= 0
+        weight = valid.to(like.dtype) / valid.sum(2, keepdim=True).clamp(min=1)
+        # Padding repeats an example of the same batch, whose loss is finite if the batch's is.
+        rows = torch.where(valid, rows, rows[..., :1])
         device = like.device
-        return _Schedule(rows.to(device), weight.to(device), noise.to(device), lrs.to(like))
+        return _Schedule(
+            rows.to(device),
+            weight.to(device),
+            torch.from_numpy(noise).to(device),
+            torch.from_numpy(lrs).to(like),
+        )
 
     def at(self, tick: int, width: int) -> _Batch:
         return _Batch(self.rows[tick, :width], self.weight[tick, :width], self.noise[tick, :width])

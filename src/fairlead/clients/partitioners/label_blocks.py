@@ -18,7 +18,7 @@ class LabelBlocksPartitioner(Partitioner):
 
     `num_balanced` clients, half of them unless given, share a fraction num_balanced/N of every label
     equally; what is left is dealt to the others by the partitioner `unbalanced`. With 20 clients this is the
-    setting of 001 Fig. 6, which shows how the two blocks' updates drift apart.
+    setting of Zeng 2025 Fig. 6, which shows how the two blocks' updates drift apart.
 
     Differs from the paper, which does not say how unbalanced the second block is: here equal sizes with a
     mixture of labels drawn from Dirichlet(0.1) for each client.
@@ -28,6 +28,7 @@ class LabelBlocksPartitioner(Partitioner):
     unbalanced: Partitioner = InnerDirichletPartitioner(alpha=0.1)
 
     references = ("zeng2025fedaware",)
+    needs_classes = True
 
     def __post_init__(self) -> None:
         if self.num_balanced is not None:

@@ -1,0 +1,123 @@
+"""A guard in training: says once that another objective is being optimised, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fairlead.algorithm import Algorithm
+from fairlead.diagnostics.consistency import ConsistencyReport, chi_square, report_of
+from fairlead.diagnostics.surrogate import foregone, implied_surrogate
+from fairlead.diagnostics.tally import Tally
+from fairlead.errors import require_number
+from fairlead.records import Conditions, RoundRecord
+
+Cause = Literal["work", "links", "sampling"]
+
+_FIRST_LOOK = 10
+_GROWTH = 1.25
+"""Each look comes a quarter of the rounds later, so that there are few of them."""
+_WORDS: dict[Cause, str] = {
+    "work": "unequal work",
+    "links": "unequal links",
+    "sampling": "unequal sampling",
+}
+_SCRIPT = 50
+"""Rounds of a script that are looked at for its part in the matter."""
+
+
+class ConsistencyGuard:
+    """Watches the measured χ²(ω‖Ω) of a run and speaks once when it exceeds a threshold.
+
+    Counting costs what took part in a round; χ² is computed from the tenth round on, at rounds that grow
+    geometrically. What lost updates and random draws alone would make of χ², about Σ ω_i/(arrivals of i),
+    is granted twice over before anything is said, and so is half of the weight unheard.
+    """
+
+    def __init__(self, algorithm: Algorithm, weights: Tensor, threshold: float = 0.1) -> None:
+        self.threshold = threshold
+        require_number(self, "threshold", above=0)
+        self.algorithm, self.weights = algorithm, weights
+        self.notice: str | None = None
+        """The sentence, once there is one."""
+        self._idle = foregone(algorithm, weights) is not None
+        self._tally, self._next_look = Tally(weights), _FIRST_LOOK
+
+    def watch(self, records: Sequence[RoundRecord]) -> None:
+        """Take in the records of a run from its first round on; those known already cost nothing."""
+        if self._idle or self.notice is not None:
+            return
+        if len(records) < self._tally.rounds:
+            self._tally, self._next_look = Tally(self.weights), _FIRST_LOOK
+        self._tally.add(records[self._tally.rounds :])
+        if self._tally.rounds >= self._next_look:
+            self._next_look = math.ceil(self._tally.rounds * _GROWTH)
+            self.notice = self._judged()
+
+    def _judged(self) -> str | None:
+        tally, report = self._tally, report_of(self._tally, self.algorithm)
+        if report.surrogate is None:
+            return None
+        # Clients asked too seldom to be judged are left out, on both sides.
+        judged = (tally.asked >= min(_FIRST_LOOK, tally.rounds)) & (self.weights > 0)
+        covered, through = self.weights[judged].sum(), report.surrogate[judged].sum()
+        if covered < 0.5 or through <= 0:
+            return None
+        divergence = chi_square(self.weights[judged] / covered, report.surrogate[judged] / through)
+        # Without chance, everybody is heard in every round.
+        noisy = self.weights * (tally.arrived < tally.rounds)
+        chance = float((noisy / tally.arrived.clamp(min=1))[judged].sum() / covered)
+        if divergence <= self.threshold + 2 * chance:
+            return None
+        return _notice(report, divergence, self.threshold, main_cause(self.algorithm, tally))
+
+
+def main_cause(algorithm: Algorithm, tally: Tally) -> tuple[Cause, float] | None:
+    """What alone would make χ² largest with the arrival rates and the work met so far; None if nothing.
+
+    With equal work and perfect links, theory's χ² is the sampler's own; unequal work alone and unequal links
+    alone count by what they add to it.
+    """
+    facts = tally.contributions
+    if facts is None:
+        return None
+    asked, heard = tally.asked > 0, tally.arrived > 0
+    arrival = torch.where(asked, tally.arrived / tally.asked.clamp(min=1), 1.0)
+    arrival = torch.where(asked, arrival, arrival[asked].mean())
+    work = torch.where(heard, facts.work, facts.work[heard].mean())
+    perfect, equal = torch.ones_like(arrival), torch.full_like(work, float(work.mean()))
+    alone: dict[Cause, tuple[Tensor, Tensor]] = {
+        "work": (perfect, work),
+        "links": (arrival, equal),
+        "sampling": (perfect, equal),
+    }
+    found: dict[Cause, float] = {}
+    for cause, (rates, steps) in alone.items():
+        surrogate = implied_surrogate(algorithm, _constant(tally.weights, rates, steps)).weights
+        found[cause] = 0.0 if surrogate is None else chi_square(tally.weights, surrogate)
+    own = found["sampling"]
+    if math.isfinite(own):
+        found = {"sampling": own, "work": found["work"] - own, "links": found["links"] - own}
+    cause = max(found, key=lambda name: found[name])
+    return (cause, found[cause]) if found[cause] > 1e-9 else None
+
+
+def _constant(weights: Tensor, arrival: Tensor, work: Tensor) -> list[Conditions]:
+    return [Conditions(round, weights, lambda: work, lambda: arrival) for round in range(_SCRIPT)]
+
+
+def _notice(
+    report: ConsistencyReport, divergence: float, threshold: float, cause: tuple[Cause, float] | None
+) -> str:
+    why = "no single cause stands out"
+    if cause is not None:
+        why = f"the main cause is {_WORDS[cause[0]]} (chi-square {cause[1]:.2g} alone)"
+    return (
+        f"After {report.rounds} rounds another objective is being optimised than the one asked for: "
+        f"{report.total_variation:.0%} of the weight goes to other clients (chi-square {divergence:.2g}, "
+        f"above {threshold:g}); {why}."
+    )

@@ -1,0 +1,282 @@
+"""Theory's Ω against the coefficients that samplers and aggregators really produce, for every preset."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from rehearsal import SETTINGS, WEIGHTS, Setting, long_run
+from torch import Tensor
+
+import fairlead as fl
+from fairlead.aggregators import FedNova, WeightedMean
+from fairlead.algorithm import Algorithm
+from fairlead.diagnostics import implied_surrogate, predicted_consistency
+from fairlead.diagnostics.participation import cohorts, outcomes, participation
+from fairlead.presets import METHODS
+from fairlead.records import Conditions
+from fairlead.samplers import Sampler
+from fairlead.testing.quadratic_theory import expected_shares
+
+WITH_REPLACEMENT = {
+    "anonymous_fednova",
+    "communication_aware_fedavg",
+    "communication_aware_fednova",
+    "fedacs",
+    "fedacs_estimated",
+    "fedvarp_stale",
+    "importance_sampling",
+    "optimal_sampling",
+}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "feddyn": {"alpha": 1.0},
+    "fedprox": {"mu": 2.0},
+    "fedcm": {"alpha": 0.4},
+}
+RESTORED = {"scaffold", "fednova_vr", "feddyn"}
+PARETO = {"fedaware", "fedmgda_plus"}
+SAMPLED = {
+    "fedavg",
+    "fednova",
+    "uniform_sampling",
+    "mifa",
+    "fedvarp",
+    "fedau",
+    "fedaware_na",
+    "fedcm",
+    "fedawe",
+    "vrlsgd",
+}
+
+
+def built(name: str, cohort_size: int | None = None) -> Algorithm:
+    size = 3 if name in WITH_REPLACEMENT else cohort_size
+    return METHODS[name].build(lr=0.1, steps=1, cohort_size=size, **ARGUMENTS.get(name, {}))
+
+
+def theory(algorithm: Algorithm, setting: Setting) -> Tensor:
+    weights = implied_surrogate(algorithm, [setting.conditions(algorithm)]).weights
+    assert weights is not None
+    return weights
+
+
+def assert_agreement(algorithm: Algorithm, setting: Setting) -> None:
+    """Theory within 5.5 standard errors of measurement, and not worse than a few percent in any case."""
+    exact = not any(setting.drop) and isinstance(algorithm.sampler, fl.FullParticipation)
+    found, expected = long_run(algorithm, setting, 63 if exact else 441), theory(algorithm, setting)
+    gap = (found.weights - expected).abs()
+    assert bool((gap <= 5.5 * found.error + 1e-9).all()), (found.weights, expected, found.error)
+    assert float(gap.max()) < (1e-9 if exact else 0.05)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("name", sorted(set(METHODS) - RESTORED - PARETO))
+def test_theory_foresees_what_every_preset_weighs(name: str, setting: str) -> None:
+    assert_agreement(built(name), SETTINGS[setting])
+
+
+@pytest.mark.parametrize("setting", ["work", "both"])
+@pytest.mark.parametrize("name", sorted(SAMPLED))
+def test_theory_foresees_what_presets_weigh_when_half_the_clients_are_asked(name: str, setting: str) -> None:
+    assert_agreement(built(name, cohort_size=2), SETTINGS[setting])
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("name", sorted(RESTORED))
+def test_methods_that_restore_the_weights_have_them_by_design(name: str, setting: str) -> None:
+    assert torch.equal(theory(built(name), SETTINGS[setting]), WEIGHTS)
+
+
+@pytest.mark.parametrize("name", sorted(PARETO))
+def test_methods_without_weights_say_what_they_tend_to(name: str) -> None:
+    algorithm = METHODS[name].build(lr=0.1)
+    found = implied_surrogate(algorithm, [SETTINGS["both"].conditions(algorithm)])
+    assert found.weights is None
+    assert "minimises no weighted sum" in found.says
+
+
+BOTH = SETTINGS["both"]
+RATE = 1 - torch.tensor(BOTH.drop, dtype=torch.float64)
+WORK = torch.tensor(BOTH.steps, dtype=torch.float64)
+GOLDEN: dict[str, Tensor] = {
+    "importance_sampling": WEIGHTS * RATE * WORK,
+    "uniform_sampling": WEIGHTS * RATE * WORK,
+    "optimal_sampling": WEIGHTS * RATE * WORK,
+    "full_participation": WEIGHTS * RATE * WORK,
+    "anonymous_fednova": WEIGHTS * RATE,
+    "communication_aware_fedavg": WEIGHTS * WORK,
+    "communication_aware_fednova": WEIGHTS,
+    "fedacs": WEIGHTS,
+    "fedacs_estimated": WEIGHTS,
+    "fedvarp": WEIGHTS * WORK,
+    "mifa": WEIGHTS * WORK,
+    "fedaware_na": WEIGHTS * WORK,
+    "vrlsgd": WEIGHTS * WORK,
+    "fedawe": WEIGHTS * WORK,
+    "fedavg": expected_shares(WEIGHTS, RATE) * WORK,
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_theory_is_the_papers_table(name: str) -> None:
+    """Weng 2025's table of mean coefficients times ‖a‖₁; FedAvg's mean over arrivals by all 2^N patterns."""
+    assert torch.allclose(theory(built(name), BOTH), GOLDEN[name] / GOLDEN[name].sum(), rtol=1e-12)
+
+
+def test_fedau_falls_short_where_its_cut_off_ends_intervals() -> None:
+    """E[u_i]π_i = 1 − (1 − π_i)^K: with K = 1 nothing is corrected, without a cut-off everything is."""
+    cut, free = (fl.presets.fedau(lr=0.1, steps=1, cutoff=cutoff) for cutoff in (1, None))
+    for algorithm, mass in ((cut, WEIGHTS * RATE * WORK), (free, WEIGHTS * WORK)):
+        assert torch.allclose(theory(algorithm, BOTH), mass / mass.sum(), rtol=1e-12)
+
+
+def test_fedcm_mixes_weights_with_and_without_work() -> None:
+    share = expected_shares(WEIGHTS, RATE)
+    mixed = 0.4 * share * WORK / (share @ WORK) + 0.6 * share / share.sum()
+    assert torch.allclose(theory(built("fedcm"), BOTH), mixed, rtol=1e-12)
+
+
+def test_few_clients_are_exact_and_many_are_said_to_be_approximate() -> None:
+    """13 lossy links have 8,192 patterns: too many. The ratio of means is then off by O(1/13)."""
+    number = 13
+    weights = torch.full((number,), 1 / number, dtype=torch.float64)
+    rates, work = (
+        torch.linspace(0.3, 0.9, number, dtype=torch.float64),
+        torch.ones(number, dtype=torch.float64),
+    )
+    found = implied_surrogate(built("fedavg"), [Conditions(0, weights, lambda: work, lambda: rates)])
+    assert found.weights is not None
+    exact = expected_shares(weights, rates)
+    gap = (found.weights / (exact / exact.sum()) - 1).abs().max()
+    assert (
+        found.exactness,
+        implied_surrogate(built("fedavg"), [BOTH.conditions(built("fedavg"))]).exactness,
+    ) == (
+        "large cohorts",
+        "exact",
+    )
+    assert 1e-3 < float(gap) < 0.1
+
+
+def test_the_ratio_of_means_would_be_refuted_for_few_clients() -> None:
+    """5.5 errors, the bound of agreement, tell Weng 2025's ω(1 − q)‖a‖₁ from the mean over arrivals."""
+    found, naive = long_run(built("fedavg"), BOTH, 630), WEIGHTS * RATE * WORK
+    gap = (found.weights - naive / naive.sum()).abs()
+    assert float((gap / found.error).max()) > 5.5
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        fl.FullParticipation(),
+        fl.UniformWithoutReplacement(2),
+        fl.WeightedWithReplacement(3),
+        fl.FedACS(2),
+        fl.ScriptedSampler(((0, 0, 2),)),
+    ],
+    ids=lambda sampler: type(sampler).__name__,
+)
+def test_enumerated_cohorts_have_the_means_that_are_claimed(sampler: Sampler) -> None:
+    conditions = BOTH.told((4.0, 1.0, 2.0, 6.0), 0)
+    claimed, found = participation(sampler, conditions), cohorts(sampler, conditions, 1000)
+    assert claimed is not None
+    assert claimed.asked is not None
+    assert found is not None
+    assert sum(chance for chance, _ in found) == pytest.approx(1.0)
+    importance, asked = torch.zeros(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
+    for chance, cohort in found:
+        importance[cohort.clients] += chance * cohort.importance
+        asked[cohort.clients] += chance
+    assert torch.allclose(importance, claimed.importance)
+    assert torch.allclose(asked, claimed.asked)
+
+
+def test_outcomes_are_all_of_them_or_none() -> None:
+    conditions = BOTH.told((1.0, 1.0, 1.0, 1.0), 0)
+    found = outcomes(fl.FullParticipation(), conditions, 8)
+    assert found is not None
+    assert [outcome.arrived.tolist()[0] for outcome in found] == [True] * 8
+    assert sum(outcome.chance for outcome in found) == pytest.approx(1.0)
+    assert outcomes(fl.FullParticipation(), conditions, 7) is None
+    assert outcomes(fl.OptimalSampling(2), conditions, 1000) is None
+
+
+def test_a_script_is_averaged_over_its_rounds() -> None:
+    """Client 0 in every second round, client 1 in all: coefficients ½·½ and ½ + ½·½ of equal work."""
+    algorithm = Algorithm(
+        fl.LocalSolver(fl.SGD(0.1), steps=1), fl.ScriptedSampler(((0, 1), (1,))), WeightedMean("asked")
+    )
+    equal = torch.ones(2, dtype=torch.float64)
+    rounds = [Conditions(round, equal / 2, lambda: equal, lambda: equal) for round in range(2)]
+    assert implied_surrogate(algorithm, rounds).weights.tolist() == pytest.approx([0.25, 0.75])  # type: ignore[union-attr]
+
+
+def test_a_first_round_with_everybody_does_not_count() -> None:
+    plain = built("fedavg", cohort_size=2)
+    opened = Algorithm(plain.solver, fl.FullFirstRound(plain.sampler), plain.aggregator)
+    assert torch.equal(theory(opened, BOTH), theory(plain, BOTH))
+
+
+def test_a_client_that_never_arrives_has_no_weight() -> None:
+    cut_off = Setting((1, 1, 1, 1), (0.0, 0.0, 0.0, 1.0))
+    for name in ("fedavg", "mifa", "fedau", "fedvarp_stale", "full_participation"):
+        assert theory(built(name), cut_off)[3] == 0.0, name
+
+
+@cache
+def problem() -> Any:
+    return fl.Quadratics(num_clients=4, dim=2, weights=(1.0, 2.0, 3.0, 4.0)).problem(fl.Key.from_seed(0))
+
+
+def world(**conditions: Any) -> fl.SimulatedWorld:
+    return fl.SimulatedWorld(
+        problem().task(), problem().data(), weights=problem().weights, dtype=torch.float64, **conditions
+    )
+
+
+def test_vrlsgd_has_no_weights_when_work_changes() -> None:
+    found = predicted_consistency(built("vrlsgd"), world(work=fl.RandomSteps(1, 5)))
+    assert found.predicted_weights is None
+    assert "depends on the start" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "conditions", "reason"),
+    [
+        (built("fedavg"), {"link": fl.ScriptedLink(((0,),))}, "does not know the arrival rates"),
+        (Algorithm(fl.LocalSolver(fl.Adam(0.1), steps=1)), {}, "not linear in their gradients"),
+        (fl.presets.with_aware(built("fedavg")), {}, "orthogonal"),
+        (Algorithm(built("vrlsgd").solver, fl.WeightedWithReplacement(2)), {}, "averaged by weight"),
+        (Algorithm(built("fedcm").solver, aggregator=FedNova()), {}, "only for the mean of what arrives"),
+        (fl.presets.fedmgda_plus(lr=0.1, epsilon=1.0), {}, "Pareto-stationary"),
+        (built("fedavg"), {"link": fl.BernoulliLink(1.0)}, "Nothing gets through"),
+    ],
+)
+def test_what_is_not_known_is_said(algorithm: Algorithm, conditions: dict[str, Any], reason: str) -> None:
+    found = predicted_consistency(algorithm, world(**conditions))
+    assert found.predicted_weights is None
+    assert reason in str(found)
+
+
+def test_random_work_enters_by_its_mean() -> None:
+    """FedAvg's Ω is the mean of ω‖a‖₁ over the very rounds that the run will meet, FedNova's stays ω."""
+    place, key = world(work=fl.RandomSteps(1, 9)), fl.Key.from_seed(3)
+    fedavg, fednova = (
+        predicted_consistency(built(name), place, rounds=40, key=key).predicted_weights
+        for name in ("fedavg", "fednova")
+    )
+    run = fl.Federation(built("fedavg"), place, seed=3)
+    list(run.train(40))
+    measured = run.consistency().surrogate
+    assert measured is not None
+    assert fedavg is not None
+    assert fednova is not None
+    assert torch.allclose(fedavg, measured, rtol=1e-9)
+    assert torch.allclose(fednova, problem().weights, atol=0.03)
+
+
+def test_rounds_must_be_looked_at() -> None:
+    with pytest.raises(fl.errors.FieldError, match="at least 1, got 0"):
+        predicted_consistency(built("fedavg"), world(), rounds=0)
