@@ -184,6 +184,9 @@ def test_show_a_part_and_a_preset() -> None:
     assert "required" in part
     preset = call("show", "fedprox").stdout
     assert "li2020fedprox" in preset
+    assert "Corrects: nothing." in preset
+    assert "Proximal" in preset
+    assert "WeightedMean" in preset
     facts = data("show", "fedprox")
     assert {p["name"] for p in facts["parameters"] if p["required"]} == {"mu", "lr"}
     assert facts["references"] == ["li2020fedprox"]

@@ -91,6 +91,8 @@ def show(
         return
     say(f"{found.name} ({found.kind})\n")
     say(found.text)
+    if found.kind == "presets":
+        _print_make_up(found.name)
     if found.parameters:
         say()
         rows = [[p.name, p.written, _default(p), p.description] for p in found.parameters]
@@ -101,6 +103,21 @@ def show(
         say()
         for reference in found.references:
             say(f"[{reference.key}] {reference}")
+
+
+def _print_make_up(name: str) -> None:
+    """What a preset corrects, and the parts it is made of."""
+    from fairlead.component import summary
+    from fairlead.methods import method_named
+    from fairlead.testing import example_of_preset
+
+    method = method_named(name)
+    made = example_of_preset(method.build)
+    parts = [made.sampler, *made.solver.corrections, made.aggregator, *made.transforms, made.server]
+    say(
+        f"\nCorrects: {', '.join(method.corrects) or 'nothing'}. Made of these parts (`fairlead show` explains each):"
+    )
+    print_table(["part", ""], [[type(part).__name__, summary(type(part))] for part in parts])
 
 
 def cite(

@@ -10,6 +10,7 @@ from fairlead.testing.examples import examples as examples
 from fairlead.testing.run_checks import check_algorithm as check_algorithm
 from fairlead.testing.run_checks import check_limit as check_limit
 from fairlead.testing.run_checks import check_preset as check_preset
+from fairlead.testing.run_checks import example_of_preset as example_of_preset
 from fairlead.testing.server_checks import check_aggregator as check_aggregator
 from fairlead.testing.server_checks import check_sampler as check_sampler
 from fairlead.testing.server_checks import check_transform as check_transform
