@@ -55,7 +55,7 @@ def test_a_new_part_is_found_and_explained_without_registration() -> None:
     factor, ties = found.parameters
     assert (factor.name, factor.type, factor.written, factor.default) == ("factor", float, "float", 2.0)
     assert factor.description == "How often."
-    assert (ties.written, ties.description) == ("Literal['first', 'last']", "")
+    assert (ties.written, ties.description) == ("'first' | 'last'", "")
     assert [reference.key for reference in citations("TopHeavyMean")] == ["wang2021fednova"]
     spec = "solver = {optimizer = {type='SGD', lr=1.0}}\naggregator = {type='TopHeavyMean', factor=3}"
     assert fl.from_toml(fl.Algorithm, spec).aggregator == TopHeavyMean(3.0)

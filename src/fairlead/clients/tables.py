@@ -25,27 +25,27 @@ from fairlead.task import Task
 
 @dataclass(frozen=True)
 class TableFields:
-    """What the columns of a table mean.
-
-    The `target` column holds classes (whole numbers as they are, names numbered in sorted order), or
-    quantities with `regression`. `features` are all other columns unless named: numbers, or with `tokens`
-    texts. One or more `client` columns name the client of each row. The test set is another file
-    `test_path`, or the rows whose `split` column says "test" instead of "train". Rows that are incomplete
-    in a column used are refused, or with `missing` = "drop" left out. `standardize` gives every feature mean
-    0 and variance 1 over the rows that are not marked as test.
-    """
+    """What the columns of a table mean."""
 
     path: str
     target: str
+    """Column to learn: classes (whole numbers as they are, names numbered in sorted order), or quantities."""
     client: Names | None = None
+    """One or more columns that name the client of each row."""
     features: Names | None = None
+    """Columns to learn from: numbers, or texts with `tokens`; all others unless named."""
     _: KW_ONLY
     tokens: Tokenizer | None = None
     regression: bool = False
+    """Whether the target is a quantity instead of a class."""
     split: str | None = None
+    """Column that says "test" for the rows of the test set and "train" for the others."""
     test_path: str | None = None
+    """Another file with the test set."""
     missing: Literal["refuse", "drop"] = "refuse"
+    """What becomes of rows that lack a value in a column used."""
     standardize: bool = False
+    """Gives every feature mean 0 and variance 1 over the rows that are not marked as test."""
 
     def require_fields(self) -> None:
         """Refuse settings that contradict each other."""
@@ -76,7 +76,7 @@ class TableFields:
 class CsvTable(TableFields, PooledSource):
     """Rows of a CSV file with a header, as examples; .csv.gz, .csv.xz and .csv.bz2 are unpacked.
 
-    Columns are as in `TableFields`; `delimiter` separates cells.
+    A relative `path` is looked up from the folder that the program runs in.
     """
 
     _: KW_ONLY
@@ -100,7 +100,7 @@ class CsvTable(TableFields, PooledSource):
 class ParquetTable(TableFields, PooledSource):
     """Rows of a Parquet file, or of all in a folder, as examples; needs pyarrow (`fairlead[data]`).
 
-    Columns are as in `TableFields`; a single feature may hold arrays of one shape.
+    A single feature may hold arrays of one shape.
     """
 
     def __post_init__(self) -> None:

@@ -10,7 +10,8 @@ import typing
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple, Required, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Required, Union, get_args, get_origin
 
 from fairlead.component import Component
 from fairlead.plain_data import field_types, is_required, settable_fields
@@ -23,7 +24,7 @@ class Parameter(NamedTuple):
     type: Any
     """As Python's typing has it."""
     written: str
-    """The type as the source says it."""
+    """The type for people."""
     required: bool
     default: Any
     """None where there is none, or where not giving it means something of its own."""
@@ -37,7 +38,7 @@ def part_parameters(cls: type[Component]) -> list[Parameter]:
         Parameter(
             name,
             hints[name],
-            _written(field.type),
+            _written(hints[name]),
             is_required(field),
             None if field.default is dataclasses.MISSING else field.default,
             notes.get(name, ""),
@@ -57,7 +58,7 @@ def argument_parameters(build: Callable[..., object]) -> list[Parameter]:
             continue
         required = argument.default is inspect.Parameter.empty
         default = None if required else argument.default
-        parameters.append(Parameter(name, hints[name], _written(argument.annotation), required, default, ""))
+        parameters.append(Parameter(name, hints[name], _written(hints[name]), required, default, ""))
     return parameters
 
 
@@ -72,8 +73,18 @@ def _typed_dict_parameters(cls: type) -> list[Parameter]:
     return parameters
 
 
-def _written(annotation: Any) -> str:
-    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+def _written(hint: Any) -> str:
+    """A type in words that need no look into the source: the choices of a `Literal`, not the name of it."""
+    if get_origin(hint) is Literal:
+        return " | ".join(map(repr, get_args(hint)))
+    if get_origin(hint) in (Union, UnionType):
+        return " | ".join(map(_written, get_args(hint)))
+    if get_origin(hint) is tuple:
+        inner = ["..." if arg is Ellipsis else _written(arg) for arg in get_args(hint)]
+        return f"tuple[{', '.join(inner)}]"
+    if hint is NoneType:
+        return "None"
+    return hint.__name__ if inspect.isclass(hint) else inspect.formatannotation(hint)
 
 
 def _attribute_docs(cls: type) -> dict[str, str]:
