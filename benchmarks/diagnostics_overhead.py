@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from time import perf_counter
 
@@ -63,8 +64,7 @@ def main() -> None:
         rounds, figures = [], []
         for _ in range(arguments.rounds + 1):
             rounds.append(timed(lambda run=run: next(run.train(1)), arguments.device))
-            observe = lambda rows=delta, shares=importance: observation.observe_updates(rows, shares)  # noqa: E731
-            figures.append(timed(observe, arguments.device))
+            figures.append(timed(partial(observation.observe_updates, delta, importance), arguments.device))
         whole, own = 1e3 * median(rounds[1:]), 1e3 * median(figures[1:])
         print(f"| {name} | {tuple(delta.shape)} | {whole:.1f} | {own:.2f} | {own / whole:.2%} |")
 

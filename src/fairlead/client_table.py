@@ -130,12 +130,6 @@ class ClientTable:
             weakref.finalize(store, store.path.unlink, missing_ok=True)
         return ClientTable(store, 0)
 
-    @staticmethod
-    def restore(num_clients: int, clients: Tensor, rows: Tensor) -> ClientTable:
-        """A table with the given rows, as `clients` and `rows` of another one gave them."""
-        table = ClientTable.create(num_clients, rows.shape[1], dtype=rows.dtype, device=rows.device)
-        return table.write(clients, rows)
-
     @property
     def num_clients(self) -> int:
         return len(self._store.slot_of)

@@ -32,7 +32,7 @@ def check(table: ClientTable, writes: list[dict[int, int]]) -> None:
             table.positions(everyone) >= 0, torch.tensor([c in expected for c in range(NUM_CLIENTS)])
         )
     if expected:
-        restored = ClientTable.restore(NUM_CLIENTS, table.clients, table.rows)
+        restored = ClientTable.create(NUM_CLIENTS, table.dim).write(table.clients, table.rows)
         assert torch.equal(restored.read(everyone), table.read(everyone))
 
 

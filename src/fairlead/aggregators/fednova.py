@@ -56,7 +56,7 @@ class FedNova(LinearAggregator):
     def coefficients(self, updates: ClientUpdates, conditions: Conditions) -> Tensor:
         share, work = normalised(updates.importance), updates.effective_steps
         if work is None:
-            raise field_error(self, "effective_steps", "known for every update", None)
+            raise field_error("ClientUpdates", "effective_steps", "known for FedNova", None)
         if self.tau_eff == "work":
             scale = share @ work
         elif self.tau_eff == "steps":

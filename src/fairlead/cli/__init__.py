@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -64,6 +62,4 @@ def _options(
 
 def main() -> None:
     """The console script `fairlead`."""
-    # For models and losses of the user's own in the working directory; last, so that they hide nothing.
-    sys.path.append(os.getcwd())
     app()

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 def read_spec(spec: Path, overrides: Sequence[str], seed: int | None) -> Experiment:
-    """The experiment of a spec, whose folder may hold the user's own modules."""
+    """The experiment of a spec; modules of the user's own may lie beside it or in the working directory."""
     from fairlead.experiments import load_experiment
 
-    folder = str(spec.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    for folder in (spec.resolve().parent, Path.cwd()):
+        # Last, so that they hide nothing that is installed.
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
     return load_experiment(spec, overrides, seed=seed)

@@ -95,9 +95,8 @@ def read_trace(path: str | PathLike[str]) -> list[TraceEntry]:
     return entries
 
 
-def require_trace_path(owner: Condition) -> None:
-    """Refuse `owner.path` unless its ending says how to read it."""
-    path: object = getattr(owner, "path")  # noqa: B009
+def require_trace_path(owner: Condition, path: object) -> None:
+    """Refuse the `path` of a condition unless its ending says how to read it."""
     if not isinstance(path, str) or Path(path).suffix not in SUFFIXES:
         raise field_error(owner, "path", f"a file name that ends in {' or '.join(SUFFIXES)}", path)
 

@@ -143,7 +143,7 @@ class FedACSEstimated(Sampler):
         self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates
     ) -> PartState:
         if updates.effective_steps is None:
-            raise field_error(self, "effective_steps", "known for every update", None)
+            raise field_error("ClientUpdates", "effective_steps", "known for FedACSEstimated", None)
         came = torch.isin(cohort.clients, updates.clients).to(torch.float64)
         work, clients = tensor_in(state, "work"), updates.clients
         reported, old = updates.effective_steps, work[clients]

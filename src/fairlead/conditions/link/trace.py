@@ -28,7 +28,7 @@ class TraceLink(LinkModel):
     missing: Literal["refuse", "hold", "lost", "arrives"] = "refuse"
 
     def __post_init__(self) -> None:
-        require_trace_path(self)
+        require_trace_path(self, self.path)
         require_choice(self, "missing", ("refuse", "hold", "lost", "arrives"))
 
     def arrival(self, clients: Tensor, round: int, key: Key) -> None:

@@ -29,7 +29,7 @@ class TraceWork(WorkModel):
     missing: Literal["refuse", "hold", "absent"] = "refuse"
 
     def __post_init__(self) -> None:
-        require_trace_path(self)
+        require_trace_path(self, self.path)
         require_choice(self, "missing", ("refuse", "hold", "absent"))
 
     def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
