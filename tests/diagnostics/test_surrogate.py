@@ -280,3 +280,15 @@ def test_random_work_enters_by_its_mean() -> None:
 def test_rounds_must_be_looked_at() -> None:
     with pytest.raises(fl.errors.FieldError, match="at least 1, got 0"):
         predicted_consistency(built("fedavg"), world(), rounds=0)
+
+
+def test_a_projected_step_keeps_no_promise_of_the_corrections() -> None:
+    """Control variates restore ω, but a step projected elsewhere does not go there."""
+    algorithm = fl.presets.with_aware(fl.presets.scaffold(lr=0.1, steps=1), alpha=0.5)
+    problem = fl.Quadratics(num_clients=3).problem(fl.Key.from_seed(0))
+    run = fl.Federation(algorithm, fl.SimulatedWorld(problem.task(), problem.data()))
+    list(run.train(2))
+    report = run.consistency()
+    assert not report.restored
+    assert report.surrogate is None
+    assert "Pareto-stationary" in str(report)

@@ -112,12 +112,6 @@ def implied_surrogate(algorithm: Algorithm, rounds: Sequence[Conditions]) -> Sur
 
 def foregone(algorithm: Algorithm, weights: Tensor) -> Reading | None:
     """The answer for algorithms where contributions do not matter; None for all others."""
-    if any(correction.restores_weights for correction in algorithm.solver.corrections):
-        return Reading(
-            weights,
-            "The corrections of this method make every client follow the objective's own weights at the "
-            "fixed point, whatever work and links are.",
-        )
     parts: list[Aggregator | DirectionTransform] = [*algorithm.transforms, algorithm.aggregator]
     for part in parts:
         elsewhere = limit_instead(part)
@@ -126,6 +120,12 @@ def foregone(algorithm: Algorithm, weights: Tensor) -> Reading | None:
     for transform in algorithm.transforms:
         if transform.hides_weights:
             return Reading(None, f"{type(transform).__name__} turns steps away from the clients' mean.")
+    if any(correction.restores_weights for correction in algorithm.solver.corrections):
+        return Reading(
+            weights,
+            "The corrections of this method make every client follow the objective's own weights at the "
+            "fixed point, whatever work and links are.",
+        )
     if not algorithm.solver.is_linear:
         return Reading(
             None,
