@@ -140,14 +140,26 @@ class LocalSolver(Component):
         self, state: LocalState, gradient: Tensor, anchor: Tensor, shared: Vectors, lr: Tensor
     ) -> LocalState:
         """State after one step along the raw `gradient`."""
+        gradient = self._followed(state, gradient, anchor, shared)
+        local, optimizer = self.optimizer.step(state.local, gradient, state.optimizer, lr)
+        return LocalState(local, optimizer, state.memory)
+
+    def step_(
+        self, state: LocalState, gradient: Tensor, anchor: Tensor, shared: Vectors, lr: Tensor
+    ) -> None:
+        """The same step written over `state`."""
+        gradient = self._followed(state, gradient, anchor, shared)
+        self.optimizer.step_(state.local, gradient, state.optimizer, lr)
+
+    def _followed(self, state: LocalState, gradient: Tensor, anchor: Tensor, shared: Vectors) -> Tensor:
+        """The raw gradient after clipping and corrections."""
         if self.clip is not None:
             # In float64, since an infinite norm would shorten a long gradient to zero.
             norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True, dtype=torch.float64)
             gradient = gradient * (self.clip / norm.clamp(min=self.clip)).to(gradient)
         for correction in self.corrections:
             gradient = correction.correct(gradient, state.local, anchor, state.memory, shared)
-        local, optimizer = self.optimizer.step(state.local, gradient, state.optimizer, lr)
-        return LocalState(local, optimizer, state.memory)
+        return gradient
 
     def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
         """What all corrections leave behind."""
@@ -171,6 +183,8 @@ class LocalSolver(Component):
     def step_lrs(self, round: int, num_steps: int) -> Tensor:
         """Learning rate of each local step of a round, (num_steps,) float64."""
         lr = self.optimizer.lr_at(round)
+        if self.step_schedule == Constant():
+            return torch.full((num_steps,), lr, dtype=torch.float64)
         factors = [self.step_schedule.factor(step) for step in range(num_steps)]
         return torch.tensor(factors, dtype=torch.float64) * lr
 

@@ -92,9 +92,19 @@ class FlatModule:
         """Named buffers that share memory with a flat vector: modules update them in place."""
         return _divide(buffers, self._buffer_names, self._buffer_sizes, self._buffer_shapes)
 
-    def call(self, params: Tensor, buffers: Tensor | None, inputs: Tensor, noise: Tensor | None) -> Any:
+    def call(
+        self,
+        params: Tensor,
+        buffers: Tensor | None,
+        inputs: Tensor,
+        noise: Tensor | None,
+        *,
+        channels_last: bool = False,
+    ) -> Any:
         """The module's outputs; `noise` is the int64 key of augmentation and dropout, None for neither."""
         inputs = self.pipeline.apply(inputs, noise, params.dtype)
+        if channels_last:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
         named = self.unflatten(params)
         # Counters are copied: what a module counts in one call must not reach another client's.
         if self._has_counters:

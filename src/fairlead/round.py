@@ -13,6 +13,7 @@ from torch import Tensor
 from fairlead.aggregators.base import normalised, weighted_sum
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState, tensor_in
+from fairlead.clients.names import ClientNames, called
 from fairlead.errors import NonFiniteError
 from fairlead.observation import describe_round
 from fairlead.randomness import Key
@@ -64,7 +65,7 @@ def run_round(
     cohort = algorithm.sampler.draw(state.sampler, conditions, key.fold("sampler", round))
     order = WorkOrder(round, solver, state.params, state.buffers, state.shared, cohort, state.memory, key)
     updates = world.work(order)
-    _refuse_non_finite(updates, round)
+    _refuse_non_finite(updates, round, world.population.names)
 
     aggregate = algorithm.aggregator.aggregate(updates, state.aggregator, conditions)
     sampler = algorithm.sampler.observe(state.sampler, conditions, cohort, updates)
@@ -143,21 +144,29 @@ def _average_buffers(buffers: Tensor, updates: ClientUpdates) -> Tensor:
 
 def _refuse_lost_server(round: int, *vectors: Tensor) -> None:
     """Stop at infinity also where it hides: a second moment of infinity makes a step of zero."""
-    if not all(bool(torch.isfinite(vector).all()) for vector in vectors):
+    if not bool(torch.stack([_finite_rows(vector[None])[0] for vector in vectors]).all()):
         raise NonFiniteError(
             f"In round {round} the server's step is not finite although every update is: lower the server's "
             "learning rate, or bound its direction with Clip."
         )
 
 
-def _refuse_non_finite(updates: ClientUpdates, round: int) -> None:
+def _refuse_non_finite(updates: ClientUpdates, round: int, names: ClientNames | None) -> None:
     """Stop before NaN or infinity reaches the model, and say whose they are."""
     uploads = (updates.delta, updates.buffers, *updates.messages.values(), *updates.memory.values())
-    finite = torch.stack([torch.isfinite(rows).flatten(1).all(1) for rows in uploads]).all(0).cpu()
+    finite = torch.stack([_finite_rows(rows) for rows in uploads]).all(0).cpu()
     if bool(finite.all()):
         return
-    culprits = updates.clients[~finite].tolist()
+    culprits = ", ".join(called(client, names) for client in updates.clients[~finite].tolist()[:10])
     raise NonFiniteError(
-        f"In round {round} the updates of clients {culprits[:10]} are not finite: lower the clients' "
+        f"In round {round} the updates of clients [{culprits}] are not finite: lower the clients' "
         "learning rate, or bound their gradients with LocalSolver.clip."
     )
+
+
+def _finite_rows(rows: Tensor) -> Tensor:
+    """Which of the rows hold neither NaN nor infinity: one pass without a table of answers."""
+    if rows.numel() == 0:
+        return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+    low, high = torch.aminmax(rows.flatten(1), dim=1)
+    return torch.isfinite(low) & torch.isfinite(high)

@@ -65,7 +65,14 @@ def assert_agreement(
     algorithm: fl.Algorithm, task: fl.Task, data: fl.ClientData, device: torch.device
 ) -> None:
     """Parameters, what clients remember and what is broadcast agree to 1e-12; the model has moved."""
-    loop, batched = (run(engine, algorithm, task, data, device) for engine in ("loop", "batched"))
+    for engine in ("batched", "branches"):
+        assert_agreement_with_loop(engine, algorithm, task, data, device)
+
+
+def assert_agreement_with_loop(
+    engine: str, algorithm: fl.Algorithm, task: fl.Task, data: fl.ClientData, device: torch.device
+) -> None:
+    loop, batched = (run(name, algorithm, task, data, device) for name in ("loop", engine))
     start, _ = loop.world.initial_model(loop.key)
     assert float((loop.params - start).abs().max()) > 1e-4
     assert torch.allclose(loop.params, batched.params, rtol=1e-12, atol=1e-12)

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from fairlead.component import Component
@@ -54,6 +55,13 @@ class Optimizer(Component, ABC):
     ) -> tuple[Tensor, OptimizerState]:
         """Parameters and state after one step."""
 
+    def step_(self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor) -> None:
+        """The same step written over `params` and `state`; optimizers that can save memory traffic do."""
+        after, slots = self.step(params, gradient, state, lr)
+        params.copy_(after)
+        for name, values in slots.items():
+            state[name].copy_(values)
+
     def penalised(self, params: Tensor, gradient: Tensor) -> Tensor:
         """The gradient with that of the weight-decay penalty added."""
-        return gradient + self.weight_decay * params if self.weight_decay else gradient
+        return torch.add(gradient, params, alpha=self.weight_decay) if self.weight_decay else gradient

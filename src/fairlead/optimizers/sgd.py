@@ -53,7 +53,16 @@ class SGD(Optimizer):
     ) -> tuple[Tensor, OptimizerState]:
         gradient = self.penalised(params, gradient)
         if not self.momentum:
-            return params - lr * gradient, state
-        velocity = self.momentum * state["velocity"] + (1 - self.dampening) * gradient
-        ahead = gradient + self.momentum * velocity if self.nesterov else velocity
-        return params - lr * ahead, {"velocity": velocity}
+            return torch.addcmul(params, lr, gradient, value=-1), state
+        velocity = torch.add(self.momentum * state["velocity"], gradient, alpha=1 - self.dampening)
+        return torch.addcmul(params, lr, self._ahead(gradient, velocity), value=-1), {"velocity": velocity}
+
+    def step_(self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor) -> None:
+        gradient = self.penalised(params, gradient)
+        if self.momentum:
+            velocity = state["velocity"].mul_(self.momentum).add_(gradient, alpha=1 - self.dampening)
+            gradient = self._ahead(gradient, velocity)
+        params.addcmul_(lr, gradient, value=-1)
+
+    def _ahead(self, gradient: Tensor, velocity: Tensor) -> Tensor:
+        return torch.add(gradient, velocity, alpha=self.momentum) if self.nesterov else velocity

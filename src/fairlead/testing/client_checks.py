@@ -29,9 +29,9 @@ _LANES, _STEPS = 3, 4
 def check_optimizer(part: Optimizer) -> None:
     """Raise an `AssertionError` unless an optimizer keeps its contract.
 
-    Rows side by side move as each would alone; a learning rate of zero moves nothing; without gradient and
-    weight decay nothing moves ("at rest"); the first step goes down the gradient; dtype and kinds of state
-    are kept and arguments are not changed; an optimizer that claims to be linear is.
+    Rows side by side move as each would alone, in place or not; a learning rate of zero moves nothing;
+    without gradient and weight decay nothing moves ("at rest"); the first step goes down the gradient; dtype
+    and kinds of state are kept and arguments are not changed; an optimizer that claims to be linear is.
     """
     start = draws("start", _LANES, NUM_PARAMETERS)
     gradients = [draws(f"gradient {step}", _LANES, NUM_PARAMETERS) for step in range(_STEPS)]
@@ -43,6 +43,10 @@ def check_optimizer(part: Optimizer) -> None:
             torch.allclose(stacked[lane], alone, rtol=1e-13, atol=1e-15),
             f"{name_of(part)} must move rows side by side as it moves each alone: keep to the last axis.",
         )
+    require(
+        torch.equal(_walk_in_place(part, start, gradients, lr), stacked),
+        f"{name_of(part)}.step_ must write the bits that step returns.",
+    )
     require(
         torch.equal(_walk(part, start, gradients, torch.zeros_like(lr)), start),
         f"{name_of(part)} must not move with a learning rate of 0.",
@@ -64,6 +68,17 @@ def check_optimizer(part: Optimizer) -> None:
         require(moved.dtype == dtype, f"{name_of(part)} must keep parameters in {dtype}, got {moved.dtype}.")
     if part.linear:
         _check_linear(plain, start, gradients, lr)
+
+
+def _walk_in_place(part: Optimizer, start: Tensor, gradients: Sequence[Tensor], lr: Tensor) -> Tensor:
+    """Parameters after steps written over them, gradients and learning rate left alone."""
+    params = start.clone()
+    state: OptimizerState = {name: values.clone() for name, values in part.init(params).items()}
+    for gradient in gradients:
+        before = gradient.clone()
+        part.step_(params, gradient, state, lr)
+        require(torch.equal(before, gradient), f"{name_of(part)}.step_ must not change the gradient.")
+    return params
 
 
 def _walk(part: Optimizer, params: Tensor, gradients: Sequence[Tensor], lr: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ from fairlead.parameters import FlatModule
 from fairlead.records import Evaluation
 from fairlead.task import Task, refuse_unknown_classes
 
-_CHUNK = 2048
+_EXAMPLES_AT_ONCE, _NUMBERS_AT_ONCE = 2048, 2**23
+"""Bounds on a forward pass: large images in great number would fill any memory."""
 
 
 def evaluate(
@@ -57,12 +58,15 @@ def _figures(
     functions = {"loss": task.loss_function(), **task.metric_functions()}
     parts: dict[str, list[Tensor]] = {name: [] for name in functions}
     model.module.eval()
+    per_example = max(data.inputs.shape[1:].numel(), 1)
+    chunk = min(_EXAMPLES_AT_ONCE, max(_NUMBERS_AT_ONCE // per_example, 1))
     with torch.no_grad():
         for inputs, targets in zip(
-            torch.split(data.inputs, _CHUNK), torch.split(data.targets, _CHUNK), strict=True
+            torch.split(data.inputs, chunk), torch.split(data.targets, chunk), strict=True
         ):
+            inputs, targets = inputs.to(params.device, copy=True), targets.to(params.device)
             # Copies, since a model may change its inputs or buffers in place.
-            outputs = model.call(params, buffers.clone(), inputs.clone(), None)
+            outputs = model.call(params, buffers.clone(), inputs, None)
             refuse_unknown_classes(functions["loss"], outputs, targets)
             for name, function in functions.items():
                 parts[name].append(function(outputs, targets).to("cpu", torch.float64))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairlead.clients.data import ClientData
 from fairlead.errors import EngineError, FairleadError
@@ -26,20 +26,30 @@ class Objective:
     loss: PerExample
     data: ClientData
     draws_noise: bool
+    channels_last: bool
+    """Whether images are laid out channel by channel in memory: faster for convolutions on a CPU, and on an
+    accelerator in reduced precision."""
 
     @staticmethod
-    def build(model: FlatModule, loss: PerExample, data: ClientData) -> Objective:
+    def build(
+        model: FlatModule, loss: PerExample, data: ClientData, *, reduced_precision: bool = False
+    ) -> Objective:
         """An objective whose model and loss have been tried on a few examples."""
         # Two examples at least, since some layers need several to normalise over.
         rows = torch.arange(max(min(len(data.inputs), 3), 2)) % len(data.inputs)
-        inputs, targets = data.inputs[rows], data.targets[rows]
-        key = torch.zeros((), dtype=torch.int64, device=inputs.device)
+        device = next(model.module.parameters()).device
+        inputs, targets = data.inputs[rows].to(device), data.targets[rows].to(device)
+        key = torch.zeros((), dtype=torch.int64, device=device)
         try:
-            objective = Objective(model, loss, data, model.draws_noise(inputs))
+            convolves = any(isinstance(part, nn.Conv2d) for part in model.module.modules())
+            channels_last = (
+                inputs.ndim == 4 and convolves and (reduced_precision or inputs.device.type == "cpu")
+            )
+            objective = Objective(model, loss, data, model.draws_noise(inputs), channels_last)
             noise = key if objective.draws_noise else None
             with torch.no_grad():
                 outputs = model.call(model.initial_params(), model.initial_buffers(), inputs, noise)
-                refuse_unknown_classes(loss, outputs, data.targets)
+                refuse_unknown_classes(loss, outputs, data.targets, data.whose)
                 losses = loss(outputs, targets)
         except FairleadError:
             raise
@@ -57,8 +67,22 @@ class Objective:
 
     def losses(self, params: Tensor, buffers: Tensor, rows: Tensor, noise: Tensor | None) -> Tensor:
         """Loss of each of the given examples at `(d,)` parameters."""
-        outputs = self.model.call(params, buffers, self.data.inputs[rows], noise)
-        return self.loss(outputs, self.data.targets[rows])
+        inputs, targets = self.examples(rows)
+        return self.loss(self.outputs(params, buffers, inputs, noise), targets)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes; the data may stay elsewhere."""
+        return next(self.model.module.parameters()).device
+
+    def examples(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of the given rows, on the model's device."""
+        rows = rows.to(self.data.inputs.device)
+        return self.data.inputs[rows].to(self.device), self.data.targets[rows].to(self.device)
+
+    def outputs(self, params: Tensor, buffers: Tensor, inputs: Tensor, noise: Tensor | None) -> Any:
+        """The model's outputs for one client's inputs, images laid out as the device likes them best."""
+        return self.model.call(params, buffers, inputs, noise, channels_last=self.channels_last)
 
     def gradient(
         self, params: Tensor, buffers: Tensor, rows: Tensor, noise: Tensor | None
@@ -110,6 +134,27 @@ class LocalResults(NamedTuple):
     loss: Tensor
     """(m,) mean loss over the local steps."""
     buffers: Tensor
+
+
+class LaneBatch(NamedTuple):
+    """One batch of several clients at once, one row per lane."""
+
+    inputs: Tensor
+    """(L, B, ...)"""
+    targets: Tensor
+    """(L, B, ...)"""
+    weight: Tensor
+    """(L, B) 1/size for examples of the batch, 0 for padding."""
+    noise: Tensor | None
+    """(L,) keys of augmentation and dropout, None where the model uses neither."""
+
+
+class LaneGradient(ABC):
+    """Computes the gradients of several clients, each with parameters of its own."""
+
+    @abstractmethod
+    def __call__(self, params: Tensor, batch: LaneBatch, out: Tensor) -> Tensor:
+        """Mean loss (L,) at `params` (L, d); its gradient is written into `out` (L, d)."""
 
 
 class Engine(ABC):

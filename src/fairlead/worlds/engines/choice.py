@@ -9,10 +9,14 @@ from torch import nn
 from fairlead.errors import EngineError, FieldError, did_you_mean
 from fairlead.worlds.engines.base import Engine, Objective
 from fairlead.worlds.engines.batched import BatchedEngine
+from fairlead.worlds.engines.graphs import GraphEngine
+from fairlead.worlds.engines.lane_gradients import Backend
 from fairlead.worlds.engines.loop import LoopEngine
-from fairlead.worlds.engines.stacked import has_own_stack, refuse_unbatchable
+from fairlead.worlds.engines.probe import seconds_per_step
+from fairlead.worlds.engines.refusals import refuse_unbatchable
+from fairlead.worlds.engines.stacked import has_own_stack
 
-EngineName = Literal["auto", "loop", "batched"]
+EngineName = Literal["auto", "loop", "batched", "branches"]
 
 _LARGE_ON_CPU = 1_000_000
 """Parameters above which one client's products keep two cores busy."""
@@ -27,33 +31,74 @@ class EngineChoice(NamedTuple):
     reason: str
 
 
-def choose_engine(name: EngineName, objective: Objective, lanes: int) -> EngineChoice:
-    """The engine asked for, or for "auto" the one that should be faster for this model."""
+def choose_engine(
+    name: EngineName, objective: Objective, lanes: int, *, compiled: bool = False
+) -> EngineChoice:
+    """The engine asked for, or for "auto" the one that should be faster for this model and device.
+
+    On a CPU a pure function of the model, so that a resumed run is continued by the engine that began it; on
+    an accelerator a trial decides where no rule does.
+    """
     if name not in get_args(EngineName):
         raise FieldError(
-            f"SimulatedWorld.engine must be 'auto', 'loop' or 'batched', got {name!r}."
+            f"SimulatedWorld.engine must be 'auto', 'loop', 'batched' or 'branches', got {name!r}."
             + did_you_mean(str(name), get_args(EngineName))
         )
     if not isinstance(lanes, int) or isinstance(lanes, bool) or lanes < 1:
         raise FieldError(f"SimulatedWorld.lanes must be a whole number of at least 1, got {lanes!r}.")
+    on_cpu = objective.device.type == "cpu"
     if name == "loop":
         return EngineChoice(LoopEngine(), "asked for")
-    if name == "batched":
-        refuse_unbatchable(objective)
-        return EngineChoice(BatchedEngine(lanes), "asked for")
-    if objective.data.inputs.device.type == "cpu" and (reason := _fills_a_cpu(objective)):
+    if name == "auto" and on_cpu and (reason := _fills_a_cpu(objective)):
         return EngineChoice(LoopEngine(), reason)
     try:
-        refuse_unbatchable(objective)
+        if not on_cpu:
+            return _choose_graphs(name, objective, lanes, compiled=compiled)
+        backend: Backend = "branches" if name == "branches" else "stacked"
+        refuse_unbatchable(objective, backend)
     except EngineError as error:
+        if name != "auto":
+            raise
         return EngineChoice(LoopEngine(), str(error))
-    return EngineChoice(BatchedEngine(lanes), "a small model: clients side by side share the overhead")
+    reason = "asked for" if name != "auto" else "a small model: clients side by side share the overhead"
+    return EngineChoice(BatchedEngine(lanes, backend), reason)
+
+
+def _choose_graphs(name: EngineName, objective: Objective, lanes: int, *, compiled: bool) -> EngineChoice:
+    """Captured graphs on an accelerator: by rule where one way is known to be faster, else by a trial."""
+    backends: tuple[Backend, ...] = ("branches", "stacked")
+    reason = "asked for"
+    if name == "branches" or compiled:
+        backends = ("branches",)
+    elif name == "batched":
+        backends = ("stacked",)
+    elif _convolves(objective):
+        backends, reason = ("branches",), "convolutions of several clients run side by side, not as one"
+    elif has_own_stack(objective):
+        backends, reason = ("stacked",), "dense layers of several clients are one batched product"
+    seconds: dict[Backend, float] = {}
+    for place, backend in enumerate(backends):
+        try:
+            refuse_unbatchable(objective, backend)
+            seconds[backend] = seconds_per_step(objective, backend)
+        except EngineError:
+            if place == len(backends) - 1 and not seconds:
+                raise
+    fastest = min(seconds, key=seconds.__getitem__)
+    if name == "auto" and len(backends) > 1:
+        times = ", ".join(f"{backend} {taken * 1e6:.0f} us" for backend, taken in seconds.items())
+        reason = f"measured for a step of eight clients: {times}"
+    return EngineChoice(GraphEngine(lanes, fastest, compiled), reason)
+
+
+def _convolves(objective: Objective) -> bool:
+    return any(isinstance(m, nn.modules.conv._ConvNd) for m in objective.model.module.modules())
 
 
 def _fills_a_cpu(objective: Objective) -> str | None:
     """Why one client at a time is faster for this model on a CPU, or None."""
     size = sum(objective.model.sizes)
-    if any(isinstance(m, nn.modules.conv._ConvNd) for m in objective.model.module.modules()):
+    if _convolves(objective):
         return "convolutions already fill a CPU one client at a time"
     if size > _LARGE_ON_CPU:
         return "a large dense model already fills a CPU one client at a time"

@@ -25,6 +25,10 @@ class LanePlan:
     loads: tuple[int, ...]
     """Ticks for which each lane is busy, in descending order."""
 
+    @property
+    def ticks(self) -> int:
+        return max(self.loads, default=0)
+
     def starting(self) -> dict[int, list[Slot]]:
         """Slots by the tick at which they begin."""
         return _grouped(self.slots, lambda slot: slot.start)

@@ -1,0 +1,124 @@
+"""`LaneBlock`: the memory of all lanes, and one step of the first few of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairlead.local_solver import LocalSolver, LocalState
+from fairlead.worlds.engines.base import LaneBatch, LaneGradient, LocalJobs, LocalResults, Objective
+from fairlead.worlds.engines.lanes import LanePlan, Slot
+from fairlead.worlds.engines.schedule import Schedule, Tick
+
+
+class LaneBlock:
+    """Parameters, optimizer state and memory of the clients in all lanes, at fixed addresses.
+
+    A client is placed into a lane before its first step and read out after its last; what a lane holds
+    otherwise is of no importance. Everything is written in place, so that captured steps find it.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        gradient_of: LaneGradient,
+        jobs: LocalJobs,
+        schedule: Schedule,
+        num_lanes: int,
+    ) -> None:
+        self._objective, self._gradient_of = objective, gradient_of
+        self.solver: LocalSolver = jobs.solver
+        self.anchor = jobs.anchor.clone()
+        self.shared = {name: vector.clone() for name, vector in jobs.shared.items()}
+        self.schedule = schedule
+        memory = {name: rows.new_zeros((num_lanes, rows.shape[1])) for name, rows in jobs.memory.items()}
+        fresh = self.solver.start(self.anchor.repeat(num_lanes, 1), memory, self.shared)
+        # Copies, since a correction may start from what it remembers.
+        self.state = LocalState(fresh.local.clone(), _copies(fresh.optimizer), memory)
+        self.gradient = torch.zeros_like(self.state.local)
+        self.losses = self.anchor.new_zeros((len(schedule.rows), num_lanes))
+
+    def run(self, plan: LanePlan, jobs: LocalJobs, advance: Callable[[int, int, int], None]) -> LocalResults:
+        """Let lanes work by a plan; `advance(start, end, width)` must step the first lanes tick by tick."""
+        delta = self.anchor.new_zeros((len(jobs.batches), len(self.anchor)))
+        # Sent before the work starts, since a copy from the host would wait for its end.
+        loss_runs = _LossRuns.of(plan, delta.device)
+        starting, ending = plan.starting(), plan.ending()
+        for start, end, width in plan.segments():
+            if start in starting:
+                self._place(starting[start], jobs)
+            advance(start, end, width)
+            for slot in ending[end]:
+                torch.sub(self.state.local[slot.lane], self.anchor, out=delta[slot.job])
+        loss = loss_runs.means(self.losses[: plan.ticks, : len(plan.loads)])
+        return LocalResults(delta, loss, jobs.buffers.expand(len(jobs.batches), -1))
+
+    def load(self, jobs: LocalJobs, schedule: Schedule) -> None:
+        """Take over the vectors and the schedule of a round."""
+        self.anchor.copy_(jobs.anchor)
+        for name, vector in jobs.shared.items():
+            self.shared[name].copy_(vector)
+        self.schedule.fill(schedule)
+
+    def _place(self, slots: Sequence[Slot], jobs: LocalJobs) -> None:
+        """Put clients at their start into their lanes."""
+        chosen = [slot.job for slot in slots]
+        memory = {name: rows[chosen] for name, rows in jobs.memory.items()}
+        fresh = self.solver.start(self.anchor.expand(len(slots), -1), memory, self.shared)
+        for place, slot in enumerate(slots):
+            self.state.local[slot.lane] = fresh.local[place]
+            for name, rows in fresh.optimizer.items():
+                self.state.optimizer[name][slot.lane] = rows[place]
+            for name, rows in fresh.memory.items():
+                self.state.memory[name][slot.lane] = rows[place]
+
+    def step(self, tick: Tick) -> Tensor:
+        """One local step of as many lanes as the tick has; their losses (width,)."""
+        width, data = len(tick.rows), self._objective.data
+        rows = tick.rows.flatten()
+        batch = LaneBatch(
+            data.inputs.index_select(0, rows).view(*tick.rows.shape, *data.inputs.shape[1:]),
+            data.targets.index_select(0, rows).view(*tick.rows.shape, *data.targets.shape[1:]),
+            tick.weight,
+            tick.noise if self._objective.draws_noise else None,
+        )
+        gradient = self.gradient[:width]
+        busy = LocalState(
+            self.state.local[:width],
+            {name: rows[:width] for name, rows in self.state.optimizer.items()},
+            {name: rows[:width] for name, rows in self.state.memory.items()},
+        )
+        loss = self._gradient_of(busy.local, batch, gradient)
+        self.solver.step_(busy, gradient, self.anchor, self.shared, tick.lr)
+        return loss
+
+
+def _copies(rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: values.clone() for name, values in rows.items()}
+
+
+class _LossRuns(NamedTuple):
+    """Where the losses of each job stand among those of all lanes, lane by lane."""
+
+    lengths: Tensor
+    """Ticks of each job, and of each lane's idle time after its last job."""
+    places: Tensor
+    """(m,) which of these runs is a job's."""
+
+    @staticmethod
+    def of(plan: LanePlan, device: torch.device) -> _LossRuns:
+        jobs = [(slot.lane, slot.start, slot.end - slot.start, slot.job) for slot in plan.slots]
+        idle = [(lane, load, plan.ticks - load, -1) for lane, load in enumerate(plan.loads)]
+        runs = sorted(jobs + idle)
+        place_of = {job: place for place, (*_, job) in enumerate(runs)}
+        lengths = [length for _, _, length, _ in runs]
+        places = [place_of[job] for job in range(len(plan.slots))]
+        return _LossRuns(*(torch.tensor(n, dtype=torch.int64, device=device) for n in (lengths, places)))
+
+    def means(self, losses: Tensor) -> Tensor:
+        """Mean loss of every job over its steps, (m,), from losses (ticks, lanes)."""
+        columns = losses.T.flatten()
+        return torch.segment_reduce(columns, "mean", lengths=self.lengths, unsafe=True)[self.places]
