@@ -126,11 +126,13 @@ def a_or_an(noun: str) -> str:
     return f"{'an' if noun[:1].upper() in 'AEIO' else 'a'} {noun}"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` Did you mean 'x'?` for the nearest known name, or the list of all when none is near."""
+def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "") -> str:
+    """` Did you mean 'x'?` for the nearest known name; when none is near, `otherwise` or the list of all."""
     names = sorted(known)
     by_lower = {known_name.lower(): known_name for known_name in names}
     near = get_close_matches(name, names, n=1) or get_close_matches(name.lower(), by_lower, n=1)
     if near:
         return f" Did you mean {by_lower[near[0].lower()]!r}?"
+    if otherwise:
+        return f" {otherwise}"
     return f" Known: {', '.join(names)}." if names else ""

@@ -28,6 +28,8 @@ from fairlead.worlds.base import World
 class Federation:
     """Runs rounds of an algorithm in a world.
 
+    `rounds`, `evaluate_every` and `per_client` are what `train` does unless it is told otherwise.
+
     >>> import fairlead as fl
     >>> problem = fl.Quadratics(num_clients=4).problem(fl.Key.from_seed(0))
     >>> world = fl.SimulatedWorld(problem.task(), problem.data())
@@ -36,15 +38,25 @@ class Federation:
     [0, 1, 2]
     """
 
-    def __init__(self, algorithm: Algorithm, world: World, seed: int = 0) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        world: World,
+        seed: int = 0,
+        *,
+        rounds: int | None = None,
+        evaluate_every: int = 0,
+        per_client: bool = False,
+    ) -> None:
         require_instance(self, "algorithm", algorithm, Algorithm)
         require_instance(self, "world", world, World)
         require_instance(self, "seed", seed, int)
         self.algorithm, self.world, self.seed = algorithm, world, seed
+        self.rounds, self.evaluate_every, self.per_client = rounds, evaluate_every, per_client
         self.key = Key.from_seed(seed)
         self.state: ServerState = start(algorithm, world, self.key)
         self.records: list[RoundRecord] = []
-        self.guard = ConsistencyGuard(algorithm, world.population.weights)
+        self.guard = ConsistencyGuard(algorithm, world.population.weights, names=world.population.names)
         conditions = world.conditions(0, algorithm.solver, self.key)
         for part in (algorithm.sampler, algorithm.aggregator):
             if part.needs_arrival and conditions.arrival is None:
@@ -63,12 +75,24 @@ class Federation:
         return self.world.module(self.state.params, self.state.buffers)
 
     def train(
-        self, rounds: int, *, evaluate_every: int = 0, per_client: bool = False
+        self,
+        rounds: int | None = None,
+        *,
+        evaluate_every: int | None = None,
+        per_client: bool | None = None,
     ) -> Iterator[RoundRecord]:
         """Run `rounds` more rounds, yielding the record of each as it ends.
 
-        The model is evaluated after every `evaluate_every`-th round and after the last; 0 means never.
+        The model is evaluated after every `evaluate_every`-th round and after the last (0: never), `per_client`
+        too if asked. What is not given is as the federation was made: one of `Experiment.build` does what its
+        experiment says, and without `rounds` those that are left of it.
         """
+        if rounds is None:
+            if self.rounds is None:
+                raise FieldError("Federation.train needs rounds: this federation was made without a number.")
+            rounds = max(self.rounds - self.state.round, 0)
+        evaluate_every = self.evaluate_every if evaluate_every is None else evaluate_every
+        per_client = self.per_client if per_client is None else per_client
         if rounds < 0 or evaluate_every < 0:
             raise FieldError(
                 f"Federation.train needs rounds and evaluate_every of at least 0, got {rounds} and "
@@ -93,9 +117,14 @@ class Federation:
     def consistency(self) -> ConsistencyReport:
         """The weights that the rounds so far really optimised, against those asked for and those foreseen."""
         weights, rounds = self.world.population.weights, len(self.records)
+        first = self.records[0].round if rounds else self.state.round
         measured = measured_consistency(self.records, weights, algorithm=self.algorithm)
-        foreseen = predicted_consistency(self.algorithm, self.world, rounds=max(rounds, 1), key=self.key)
-        return replace(measured, predicted=foreseen.predicted, condition=foreseen.condition)
+        foreseen = predicted_consistency(
+            self.algorithm, self.world, rounds=max(rounds, 1), first=first, key=self.key
+        )
+        return replace(
+            measured, predicted=foreseen.predicted, condition=foreseen.condition, names=foreseen.names
+        )
 
     @property
     def notice(self) -> str | None:

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.client_table import PartState
@@ -34,6 +36,8 @@ class Population:
     """Names of the model's parameters and how many numbers each has, in the order of the vector."""
     device: torch.device
     dtype: torch.dtype
+    names: NDArray[np.str_] | None = None
+    """(N,) what clients are called, where their data say so."""
 
     @property
     def num_clients(self) -> int:

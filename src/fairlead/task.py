@@ -55,8 +55,13 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
     return hits.sum(1) / valid.sum(1).clamp(min=1.0)
 
 
-def refuse_unknown_classes(loss: PerExample, outputs: Any, targets: Tensor) -> None:
-    """Refuse classes that a model has no output for, before a run stumbles over one of them."""
+def refuse_unknown_classes(
+    loss: PerExample, outputs: Any, targets: Tensor, whose: Callable[[int], str] | None = None
+) -> None:
+    """Refuse classes that a model has no output for, before a run stumbles over one of them.
+
+    `whose` says which client owns a row, for the error.
+    """
     if loss is not cross_entropy or targets.is_floating_point():
         return
     classes = outputs.shape[-1]
@@ -65,7 +70,7 @@ def refuse_unknown_classes(loss: PerExample, outputs: Any, targets: Tensor) -> N
         row = int(wrong.reshape(len(targets), -1).any(1).nonzero()[0])
         raise DataError(
             f"Targets must be classes from 0 to {classes - 1}, since the model has {classes} outputs, got "
-            f"{int(targets[wrong][0])} in row {row}."
+            f"{int(targets[wrong][0])} in row {row}" + (f", of {whose(row)}." if whose else ".")
         )
 
 

@@ -52,7 +52,11 @@ def test_moving_casts_reals_and_keeps_bytes() -> None:
             [[0], [1]],
             r"Client 1 must have inputs of shape \(1,\) as client 0, got \(2,\)",
         ),
-        ([[[float("nan")]]], [[0]], r"ClientData.inputs must be finite, got NaN or infinity in row 0\."),
+        (
+            [[[float("nan")]]],
+            [[0]],
+            r"ClientData.inputs must be finite, got NaN or infinity in row 0, of client 0\.",
+        ),
     ],
 )
 def test_lists_that_do_not_fit(inputs: list[object], targets: list[object], message: str) -> None:
@@ -91,7 +95,7 @@ def test_classes_without_an_output_are_refused_before_a_run() -> None:
     """A user's own module has three outputs, the data a class 5 that no batch may hold for a while."""
     data = fl.ClientData.from_lists([torch.zeros(4, 2)], [torch.tensor([0, 1, 2, 5])])
     with pytest.raises(
-        DataError, match=r"classes from 0 to 2, since the model has 3 outputs, got 5 in row 3"
+        DataError, match=r"classes from 0 to 2, since the model has 3 outputs, got 5 in row 3, of client 0"
     ):
         fl.SimulatedWorld(fl.Task(torch.nn.Linear(2, 3)), data)
     data = fl.ClientData.from_lists([torch.zeros(2, 2)], [torch.tensor([0, -1])])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import fairlead as fl
+from fairlead.clients.feature_skew import OwnedRows
 from fairlead.errors import ClashError, FieldError
 
 KEY = fl.Key.from_seed(0)
@@ -45,6 +46,29 @@ class TestGaussianNoise:
         own = [skew.apply(data, KEY).inputs[data.rows_of(1)] for data in (small, large)]
         assert torch.equal(own[0], own[1])
         assert not torch.equal(own[0], skew.apply(small, fl.Key.from_seed(1)).inputs[1:])
+
+    def test_noise_is_standard_normal_and_nobody_shares_it(self) -> None:
+        """100,000 draws of 10,000 clients: moments within five standard errors, no two clients alike.
+
+        Standard errors of mean, variance and fourth moment of n normal draws: 1/√n, √(2/n), √(96/n). Draws
+        next to each other, in a row and from client to client, correlate by at most 5/√n.
+        """
+        levels = (1.0,) * 10_000
+        data = fl.GaussianNoise(levels).apply(clients(torch.zeros(2, 5, dtype=torch.float64), 10_000), KEY)
+        draws, n = data.inputs.flatten().numpy(), 100_000
+        assert abs(draws.mean()) < 5 / np.sqrt(n)
+        assert abs(draws.var() - 1) < 5 * np.sqrt(2 / n)
+        assert abs((draws**4).mean() - 3) < 5 * np.sqrt(96 / n)
+        for lag in (1, 5, 10):
+            assert abs((draws[lag:] * draws[:-lag]).mean()) < 5 / np.sqrt(n - lag)
+        assert len(np.unique(draws)) == n
+
+    def test_blocks_do_not_show(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Changing a few rows at a time gives the same as all at once."""
+        data = fl.ClientData.from_owners(torch.rand(50, 3), torch.zeros(50), torch.arange(50) % 7, 7)
+        whole = fl.GaussianNoise(0.5).apply(data, KEY).inputs
+        monkeypatch.setattr("fairlead.clients.feature_skew._VALUES_AT_ONCE", 12)
+        assert torch.equal(fl.GaussianNoise(0.5).apply(data, KEY).inputs, whole)
 
     def test_no_noise_is_no_change(self) -> None:
         data = clients(torch.rand(5, 3), 2)
@@ -101,6 +125,18 @@ class TestRotation:
         assert float(turned[4, 0]) == pytest.approx(1.0)
         assert float(turned.sum()) == pytest.approx(1.0)
 
+    def test_many_angles_at_once_are_one_after_another(self) -> None:
+        """Exact and interpolated turns side by side, and a client without images."""
+        angles = (0.0, 90.0, 33.0, 270.0, 200.5)
+        images = torch.rand(12, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+        owner = torch.tensor([0, 0, 1, 1, 2, 2, 2, 4, 4, 5, 6, 7])
+        data = fl.ClientData.from_owners(images, torch.zeros(12), owner, 8)
+        turned = fl.Rotation(angles).apply(data, KEY)
+        for client in range(8):
+            own = images[owner == client]
+            alone = fl.Rotation((angles[client % 5],)).apply(clients(own, 1), KEY).inputs
+            torch.testing.assert_close(turned.inputs[turned.rows_of(client)], alone)
+
     def test_bytes_become_reals(self) -> None:
         data = clients(torch.tensor([[[0, 255], [51, 0]]], dtype=torch.uint8), 1)
         turned = fl.Rotation((180.0,)).apply(data, KEY).inputs
@@ -131,6 +167,22 @@ class _Squares(fl.PooledSource):
 
     def default_task(self) -> fl.Task:
         return fl.Task(fl.LogisticRegression())
+
+
+def test_a_hundred_thousand_clients_change_without_a_call_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is called once per block of rows cannot depend on how many clients share them."""
+    calls: list[int] = []
+    plain = fl.GaussianNoise.skewed
+
+    def counted(skew: fl.GaussianNoise, rows: OwnedRows, key: fl.Key) -> Tensor:
+        calls.append(len(rows.inputs))
+        return plain(skew, rows, key)
+
+    monkeypatch.setattr(fl.GaussianNoise, "skewed", counted)
+    count = 100_000
+    data = fl.ClientData(torch.zeros(count, 2), torch.zeros(count), torch.arange(count + 1))
+    assert bool(fl.GaussianNoise(0.1).apply(data, KEY).inputs[1:].all())
+    assert calls == [count]
 
 
 class TestSources:

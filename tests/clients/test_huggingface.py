@@ -40,6 +40,23 @@ class TestFolders:
         assert data.test.sizes.tolist() == [0, 1]
         assert isinstance(source.default_task().model, fl.TextTransformer)
 
+    def test_names_and_incomplete_rows_of_both_splits(self, tmp_path: Path) -> None:
+        path = save(
+            tmp_path / "t",
+            train={"x": [1.0, None, 3.0], "label": [0, 1, 1], "site": ["b", "b", "a"]},
+            test={"x": [None, 5.0], "label": [0, 1], "site": ["a", "b"]},
+        )
+        with pytest.raises(DataError, match="t, train, row 1, column 'x' is empty"):
+            fl.HuggingFaceData(path, "x", client="site").pool()
+        data = fl.HuggingFaceData(path, "x", client="site", missing="drop").load(fl.Key.from_seed(0))
+        assert data.train.inputs.flatten().tolist() == [3.0, 1.0]
+        assert data.train.num_dropped == 2
+        assert data.test is not None
+        assert data.test.sizes.tolist() == [0, 1]
+        for part in (data.train, data.test):
+            assert part.names is not None
+            assert part.names.tolist() == ["a", "b"]
+
     def test_one_data_set_without_splits(self, tmp_path: Path) -> None:
         table = import_module("datasets").Dataset.from_dict(
             {"x": [[1.0, 2.0], [3.0, 4.0]], "price": [0.5, 1.5]}

@@ -283,6 +283,13 @@ class TestTables:
         with pytest.raises(DataError, match=message):
             fl.Pool.from_table(make(columns), target, **options)
 
+    def test_incomplete_rows_can_be_left_out(self, make: MakeTable) -> None:
+        table = make({"x": [0.0, None, 2.0], "y": [0, 1, 1], "site": ["a", "b", "b"]})
+        pool = fl.Pool.from_table(table, "y", client="site", missing="drop")
+        assert (pool.inputs.flatten().tolist(), pool.num_dropped) == ([0.0, 2.0], 1)
+        with pytest.raises(FieldError, match="missing must be 'refuse' or 'drop', got 'skip'"):
+            fl.Pool.from_table(table, "y", missing="skip")  # type: ignore[arg-type]
+
 
 @pytest.mark.needs_package("pandas")
 class TestPandas:
@@ -340,6 +347,33 @@ class Deal:
 
 
 class TestPartitions:
+    def test_many_partitions(self) -> None:
+        """Rows are put together once, and an error in the last of thousands still finds its place."""
+        pieces = [Piece({"x": [float(piece), 0.5], "y": [0, 1]}) for piece in range(5000)]
+        data = fl.Pool.from_partitions(Deal(pieces), "y").deal()
+        assert data.inputs[data.rows_of(4321), 0].tolist() == [4321.0, 0.5]
+        pieces.append(Piece({"x": [1.0, "oops"], "y": [0, 1]}))
+        with pytest.raises(DataError, match="Partition 5000, row 1, column 'x': 'oops' is not"):
+            fl.Pool.from_partitions(Deal(pieces), "y")
+
+    def test_incomplete_rows(self) -> None:
+        deal = Deal([Piece({"x": [0.0, None], "y": [0, 1]}), Piece({"x": [2.0], "y": [1]})])
+        with pytest.raises(DataError, match="Partition 0, row 1, column 'x' is empty"):
+            fl.Pool.from_partitions(deal, "y")
+        pool = fl.Pool.from_partitions(deal, "y", missing="drop")
+        assert pool.num_dropped == 1
+        assert pool.deal().sizes.tolist() == [1, 1]
+        deal = Deal([Piece({"x": [None], "y": [0]}), Piece({"x": [2.0], "y": [1]})])
+        with pytest.raises(DataError, match=r"no complete row for 1 of 2 clients \('0'\)"):
+            fl.Pool.from_partitions(deal, "y", missing="drop")
+
+    def test_names_of_partitions(self) -> None:
+        deal = Deal([Piece({"x": [0.0], "y": [0]}), Piece({"x": [1.0], "y": [1]})])
+        assert fl.Pool.from_partitions(deal, "y").deal().names is None
+        named = fl.Pool.from_partitions(deal, "y", names=["ulm", "bonn"]).deal().names
+        assert named is not None
+        assert named.tolist() == ["ulm", "bonn"]
+
     def test_one_client_per_partition(self) -> None:
         """Names of classes are numbered over all partitions, not within one."""
         deal = Deal([Piece({"x": [0.0, 1.0], "y": ["b", "c"]}), Piece({"x": [2.0], "y": ["a"]})])

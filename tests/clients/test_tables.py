@@ -118,8 +118,14 @@ class TestCsv:
             ("x,y\n1,0\n2\n", "table.csv, line 3 has 1 cells, but the header has 2"),
             ("x,x,y\n1,1,0\n", "table.csv has more than one column 'x'"),
             ("x,label\n1,0\n", "table.csv has no column 'y'"),
-            ("x,y\n1,0\n,1\n", "line 3, column 'x' is empty: fill it in, or leave out incomplete rows"),
-            ("x,y\n1,0\nnan,1\n", "line 3, column 'x': 'nan' is not a finite number"),
+            (
+                "x,y\n1,0\n,1\n",
+                "line 3, column 'x' is empty: fill it in, or leave out incomplete rows with missing=\"drop\"",
+            ),
+            ("x,y\n1,0\nnan,1\n", r"line 3, column 'x' is empty \('nan'\): .*missing=\"drop\""),
+            ("x,y\n1,0\n2,NA\n", r"line 3, column 'y' is empty \('NA'\): .*missing=\"drop\""),
+            ("x,y\nNA,0\nNA,1\n", "line 2, column 'x': 'NA' is not a finite number: choose the features"),
+            ("x,y\n1,0\ninf,1\n", "line 3, column 'x': 'inf' is not a finite number"),
             ("x,y\nabc,0\n", "line 2, column 'x': 'abc' is not a finite number: choose the features"),
             ("x,y\n1,0\n2,-3\n", "line 3, column 'y': '-3' is not a class"),
             ("x,y\n1,0\n2,yes\n", "line 3, column 'y': 'yes' is text in a column of numbers"),
@@ -155,6 +161,31 @@ class TestCsv:
             fl.CsvTable(write("split,x,y\ntest,1,0\n"), "y", split="split").pool()
         with pytest.raises(DataError, match="line 2, column 'split' must say 'train' or 'test', got 'valid'"):
             fl.CsvTable(write("split,x,y\nvalid,1,0\n"), "y", split="split").pool()
+
+    def test_rows_left_out_are_counted(self, write: Write) -> None:
+        """An empty cell, two marks of a missing number in a feature and one in the target, an unknown client."""
+        text = "site,x,y\na,1,0\na,,0\na,NA,1\nb,n/a,1\nb,2,1\nb,3,nan\n,4,1\n"
+        source = fl.CsvTable(write(text), "y", "site", missing="drop", test_fraction=0.0)
+        pool = source.pool()
+        assert pool.inputs.flatten().tolist() == [1.0, 2.0]
+        assert pool.num_dropped == 5
+        assert repr(pool) == "Pool(2 examples of shape (1,), 5 incomplete rows left out)"
+        assert source.load(KEY).train.num_dropped == 5
+        assert fl.CsvTable(write("x,y\n1,0\n"), "y", missing="drop").pool().num_dropped == 0
+
+    def test_marks_among_names_are_names(self, write: Write) -> None:
+        """NA is Namibia and None a class, since other cells of their columns are no numbers either."""
+        text = "country,x,kind\nNA,1,None\nDE,2,mild\n"
+        pool = fl.CsvTable(write(text), "kind", "country", missing="drop").pool()
+        assert (len(pool), pool.num_dropped) == (2, 0)
+        assert pool.deal().names is not None
+        assert fl.CsvTable(write(text), "kind", "country").pool().targets.tolist() == [0, 1]
+
+    def test_a_client_that_would_lose_all_its_rows(self, write: Write) -> None:
+        with pytest.raises(
+            DataError, match=r"no complete row for 1 of 2 clients \('b'\): choose features that"
+        ):
+            fl.CsvTable(write("site,x,y\na,1,0\nb,?,0\n"), "y", "site", missing="drop").pool()
 
     def test_settings_that_clash(self) -> None:
         with pytest.raises(ClashError, match="both split and test_path"):
@@ -204,6 +235,13 @@ class TestCsvText:
         assert source.default_task().model == fl.CharLSTM(pooling="none")
         run = fl.Experiment(source, fl.presets.fedavg(lr=0.1), rounds=1, task=task).build()
         assert len(list(run.train(1))) == 1
+
+    def test_lines_that_nobody_speaks(self, write: Write) -> None:
+        text = PLAYS + "Hamlet,,A bell rings.\n"
+        with pytest.raises(DataError, match="line 6, column 'speaker' is empty"):
+            fl.CsvText(write(text), "text", "speaker", length=3).pool()
+        pool = fl.CsvText(write(text), "text", "speaker", length=3, missing="drop").pool()
+        assert (len(pool), pool.num_dropped) == (7, 1)
 
     def test_texts_that_are_too_short(self, write: Write) -> None:
         with pytest.raises(DataError, match="has no client with more than 80 characters"):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
 
 import fairlead as fl
 from fairlead.errors import FieldError
+from fairlead.worlds.engines.choice import EngineName
 
 QUADRATICS = fl.Quadratics(linear=((0.0,), (4.0,)), weights=(1.0, 3.0), start=0.0)
 FEDAVG = fl.presets.fedavg(lr=0.1, steps=1)
@@ -81,7 +83,6 @@ def test_a_device_that_the_machine_lacks_is_refused() -> None:
         ("seed", -1, "Experiment.seed must be a whole number of at least 0, got -1."),
         ("evaluate_every", -1, "Experiment.evaluate_every must be a whole number of at least 0, got -1."),
         ("lanes", 0, "Experiment.lanes must be a whole number of at least 1, got 0."),
-        ("engine", "fast", "Experiment.engine must be one of 'auto', 'loop', 'batched', got 'fast'."),
         ("device", "cuda:x", "Experiment.device must be 'cpu', 'cuda' or 'cuda:<number>', got 'cuda:x'."),
         ("dtype", "half", "Experiment.dtype must be one of 'float32', 'float64', got 'half'."),
         ("weights", "size", "Experiment.weights must be one of 'examples', 'uniform', got 'size'."),
@@ -91,3 +92,32 @@ def test_values_that_are_not_allowed(field: str, value: object, message: str) ->
     with pytest.raises(FieldError) as caught:
         replace(fl.Experiment(QUADRATICS, FEDAVG, rounds=1), **{field: value})  # type: ignore[arg-type]
     assert str(caught.value) == message
+
+
+def test_every_engine_is_allowed_and_no_other() -> None:
+    experiment = fl.Experiment(QUADRATICS, FEDAVG, rounds=1)
+    for name in get_args(EngineName):
+        assert replace(experiment, engine=name).engine == name
+    with pytest.raises(FieldError, match=r"Experiment\.engine must be one of 'auto', .*, got 'fast'\."):
+        replace(experiment, engine="fast")  # type: ignore[arg-type]
+
+
+def test_training_does_what_the_experiment_says() -> None:
+    """Rounds, every how many of them the model is evaluated, and whether for each client."""
+    federation = fl.Experiment(QUADRATICS, FEDAVG, rounds=5, evaluate_every=2, per_client=True).build()
+    evaluated = {record.round: record.evaluation for record in federation.train() if record.evaluation}
+    assert list(evaluated) == [1, 3, 4]
+    assert all(len(evaluation.client_loss or ()) == 2 for evaluation in evaluated.values())
+    assert list(federation.train()) == []
+
+
+def test_training_may_be_told_otherwise() -> None:
+    experiment = fl.Experiment(QUADRATICS, FEDAVG, rounds=5, evaluate_every=1, per_client=True)
+    federation = experiment.build()
+    (silent,) = federation.train(1, evaluate_every=0)
+    assert silent.evaluation is None
+    (common,) = federation.train(1, per_client=False)
+    assert common.evaluation is not None
+    assert common.evaluation.client_loss is None
+    assert [record.round for record in federation.train()] == [2, 3, 4]
+    assert [record.round for record in federation.train(2)] == [5, 6]

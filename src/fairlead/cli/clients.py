@@ -68,6 +68,10 @@ def _print(found: ClientOverview) -> None:
             for client in range(count)
         ]
         heads = ["client", *columns]
+        if found.shown_names is not None:
+            heads.insert(1, "name")
+            for row, name in zip(rows, found.shown_names, strict=True):
+                row.insert(1, name)
         if found.label_counts is not None:
             heads.append("labels")
             for row, counts in zip(rows, found.label_counts, strict=True):
@@ -82,6 +86,8 @@ def _print(found: ClientOverview) -> None:
     say()
     examples = int(found.sizes.sum())
     say(f"{count} clients, {examples} examples; work and arrival are means over {found.rounds} rounds.")
+    if found.num_dropped:
+        say(f'{found.num_dropped} rows of the data lack a value and were left out (missing = "drop").')
     if found.pull is not None:
         heard = found.weights > 0
         low, high = found.pull[heard].min().item(), found.pull[heard].max().item()
@@ -104,4 +110,5 @@ def _plain(found: ClientOverview) -> dict[str, object]:
     plain: dict[str, object] = {name: values.tolist() for name, values in _columns(found).items()}
     if found.label_counts is not None:
         plain["label_counts"] = found.label_counts.tolist()
-    return {**plain, "rounds": found.rounds}
+    names = None if found.names is None else found.names.tolist()
+    return {"names": names, **plain, "rounds": found.rounds, "num_dropped": found.num_dropped}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.clients.columns import client_numbers
+from fairlead.clients.columns import owners_of, require_ids
 from fairlead.clients.examples import as_tensor
-from fairlead.clients.files import as_path, existing_file, read_file
-from fairlead.clients.pool import Pool, numbers_of_both
+from fairlead.clients.files import as_path, existing_file, is_packed, read_file, refuse_bomb
+from fairlead.clients.pool import Pool
 from fairlead.clients.pooled import PooledSource, linear_task
 from fairlead.errors import DataError, did_you_mean, field_error, require_number
 from fairlead.task import Task
@@ -55,24 +57,35 @@ class NpzArrays(PooledSource):
             )
 
     def pool(self) -> Pool:
-        file = existing_file(self.path)
-        arrays = _Arrays(str(file), _read_npz(read_file(file), str(file)))
-        natural = test_natural = None
-        if self.client is not None:
-            natural = torch.from_numpy(client_numbers(arrays.array(self.client)))
-            if self.test_client is not None:
-                both = np.concatenate([arrays.array(self.client), arrays.array(self.test_client)])
-                numbers = torch.from_numpy(client_numbers(both))
-                natural, test_natural = numbers_of_both(*numbers.tensor_split([len(natural)]))
-        return Pool(
+        arrays = _read_npz(existing_file(self.path), self._used)
+        pool = Pool(
             self._inputs(arrays, self.inputs),
             self._targets(arrays, self.targets),
-            natural,
-            None if self.test_inputs is None else self._inputs(arrays, self.test_inputs),
-            None if self.test_targets is None else self._targets(arrays, self.test_targets),
-            test_natural,
+            test_inputs=None if self.test_inputs is None else self._inputs(arrays, self.test_inputs),
+            test_targets=None if self.test_targets is None else self._targets(arrays, self.test_targets),
             name=arrays.file,
         )
+        if self.client is None:
+            return pool
+        ids = arrays.ids(self.client)
+        if self.test_client is None:
+            return pool.owned_by(owners_of([ids]))
+        owners = owners_of([np.concatenate([ids, arrays.ids(self.test_client)])])
+        numbers = torch.from_numpy(owners.numbers)
+        return pool.owned_by_both(numbers[: len(ids)], numbers[len(ids) :], owners.names)
+
+    @property
+    def _used(self) -> list[str]:
+        """Arrays of the file that have a use."""
+        fields = (
+            self.inputs,
+            self.targets,
+            self.client,
+            self.test_inputs,
+            self.test_targets,
+            None if self.client is None else self.test_client,
+        )
+        return [name for name in fields if name is not None]
 
     def default_task(self) -> Task:
         return linear_task(regression=self.regression)
@@ -119,23 +132,46 @@ class _Arrays:
     def label(self, name: str) -> str:
         return f"{self.file}, array {name!r}"
 
-    def array(self, name: str) -> NDArray[Any]:
-        if name not in self.named:
-            raise DataError(f"{self.file} has no array {name!r}." + did_you_mean(name, self.named))
-        return self.named[name]
+    def ids(self, name: str) -> NDArray[Any]:
+        """Clients, one per example."""
+        return require_ids(self.named[name], self.label(name))
 
     def tensor(self, name: str) -> Tensor:
-        return as_tensor(self.array(name), self.label(name))
+        return as_tensor(self.named[name], self.label(name))
 
 
-def _read_npz(content: bytes, file: str) -> dict[str, NDArray[Any]]:
+def _read_npz(file: Path, names: Sequence[str]) -> _Arrays:
+    """The named arrays of a file, the only ones that are unpacked."""
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return dict(arrays.items())
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, TypeError, AttributeError) as error:
+        with (
+            io.BytesIO(read_file(file)) if is_packed(file) else file.open("rb") as source,
+            np.load(source, allow_pickle=False) as archive,
+        ):
+            for name in names:
+                if name not in archive.files:
+                    raise DataError(f"{file} has no array {name!r}." + did_you_mean(name, archive.files))
+            refuse_bomb(file, sum(_unpacked_bytes(archive.zip, name) for name in set(names)))
+            return _Arrays(str(file), {name: np.asarray(archive[name]) for name in names})
+    except (
+        ValueError,
+        OSError,
+        EOFError,
+        MemoryError,
+        zipfile.BadZipFile,
+        TypeError,
+        AttributeError,
+    ) as error:
+        if isinstance(error, DataError):
+            raise
         reason = (
             "it holds pickled objects, which could run code"
             if "allow_pickle" in str(error)
             else "it is not one that numpy.savez writes"
         )
         raise DataError(f"{file} cannot be read as a .npz file: {reason}.") from error
+
+
+def _unpacked_bytes(archive: zipfile.ZipFile, name: str) -> int:
+    """What the archive says an array takes; reading stops there if it was too little."""
+    entries = archive.NameToInfo
+    return (entries.get(f"{name}.npy") or entries[name]).file_size

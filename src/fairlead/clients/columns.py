@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,11 +13,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.clients.examples import Image, stacked
+from fairlead.clients.names import ClientNames, joined, names_from, shown
 from fairlead.errors import DataError, did_you_mean
 
 Cells = NDArray[Any]
 """(rows,) numbers, or any objects."""
 Names = str | tuple[str, ...]
+_GAP_MARKS = frozenset({"na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?"})
+"""What people write, in any case, where a number is missing."""
+
+
+class Owners(NamedTuple):
+    """The client of each row, and what clients are called."""
+
+    numbers: NDArray[np.int64]
+    """(rows,)"""
+    names: ClientNames
+    """(N,)"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,23 +70,47 @@ class Columns:
         cells = {name: cells[rows] for name, cells in self.cells.items()}
         return Columns(self.name, cells, lambda row: self.locate(int(rows[row])))
 
-    def complete_rows(self, columns: Iterable[str]) -> NDArray[np.int64]:
-        """Numbers of the rows without a gap in the given columns."""
+    def complete(self, columns: Sequence[str], owners: Sequence[str]) -> NDArray[np.int64]:
+        """Numbers of the rows without a gap in the given columns and in those of the clients.
+
+        Refuses to leave a client without any row.
+        """
+        named = ~self._gaps_in(owners)
+        full = named & ~self._gaps_in(columns)
+        if not full.any():
+            raise DataError(f"{self.name} has no row that is complete in the columns used.")
+        if owners:
+            clients = owners_of([self.cells[owner][named] for owner in owners])
+            lost = np.bincount(clients.numbers, weights=full[named], minlength=len(clients.names)) == 0
+            if lost.any():
+                some = ", ".join(repr(shown(str(name))) for name in clients.names[lost][:5])
+                raise DataError(
+                    f"{self.name} has no complete row for {lost.sum()} of {len(lost)} clients ({some}): choose "
+                    "features that they have, or take their rows out."
+                )
+        return np.flatnonzero(full)
+
+    def _gaps_in(self, columns: Iterable[str]) -> NDArray[np.bool_]:
         gaps = np.zeros(len(self), dtype=bool)
         for column in columns:
             gaps |= _gaps(self.cells[column])
-        if gaps.all():
-            raise DataError(f"{self.name} has no row that is complete in the columns used.")
-        return np.flatnonzero(~gaps)
+        return gaps
 
-    def followed_by(self, other: Columns) -> Columns:
-        """The rows of two tables, one after the other, in the columns of the first."""
-        other.require(self.cells)
-        cells = {name: np.concatenate([cells, other.cells[name]]) for name, cells in self.cells.items()}
-        count = len(self)
-        return Columns(
-            self.name, cells, lambda row: self.locate(row) if row < count else other.locate(row - count)
-        )
+    @staticmethod
+    def stacked(tables: Sequence[Columns], name: str) -> Columns:
+        """The rows of several tables, one after the other, in the columns of the first."""
+        for table in tables[1:]:
+            table.require(tables[0].cells)
+        cells = {
+            column: np.concatenate([table.cells[column] for table in tables]) for column in tables[0].cells
+        }
+        starts = np.cumsum([0, *(len(table) for table in tables)])
+
+        def locate(row: int) -> str:
+            table = int(np.searchsorted(starts, row, side="right")) - 1
+            return tables[table].locate(row - int(starts[table]))
+
+        return Columns(name, cells, locate)
 
     def inputs(self, columns: Sequence[str]) -> Tensor:
         """Numbers (rows, columns); a single column may hold images or arrays of one shape instead."""
@@ -88,8 +124,8 @@ class Columns:
         values = _as_numbers(cells)
         wrong = np.flatnonzero(~np.isfinite(values))
         if len(wrong):
+            self._refuse_gaps(column)
             row = int(wrong[0])
-            self._refuse_gap(column, row)
             hint = ": choose the features, or tokens for text" if isinstance(cells[row], str) else ""
             raise DataError(f"{self.place(column, row)}: {_shown(cells[row])} is not a finite number{hint}.")
         return values
@@ -119,14 +155,11 @@ class Columns:
             )
         return torch.from_numpy(values.astype(np.int64))
 
-    def clients(self, columns: Sequence[str]) -> Tensor:
-        """Owners 0, 1, 2, ... in the sorted order of what stands in one or more columns."""
-        owner = np.zeros(len(self), dtype=np.int64)
+    def clients(self, columns: Sequence[str]) -> Owners:
+        """Owners of the rows by what stands in one or more columns."""
         for column in columns:
             self._refuse_gaps(column)
-            position = client_numbers(self.cells[column])
-            owner = _positions(owner * (int(position.max(initial=0)) + 1) + position)
-        return torch.from_numpy(owner)
+        return owners_of([self.cells[column] for column in columns])
 
     def texts(self, columns: Sequence[str]) -> list[str]:
         """Texts of one column, or of several with a blank between."""
@@ -135,12 +168,13 @@ class Columns:
         return [" ".join(map(str, cells)) for cells in zip(*(self.cells[c] for c in columns), strict=True)]
 
     def _refuse_gaps(self, column: str) -> None:
-        for row in np.flatnonzero(_gaps(self.cells[column])):
-            self._refuse_gap(column, int(row))
-
-    def _refuse_gap(self, column: str, row: int) -> None:
-        if _is_gap(self.cells[column][row]):
-            raise DataError(f"{self.place(column, row)} is empty: fill it in, or leave out incomplete rows.")
+        for row in np.flatnonzero(_gaps(self.cells[column]))[:1]:
+            cell = self.cells[column][row]
+            found = f" ({_shown(cell)})" if isinstance(cell, str) and cell.strip() else ""
+            raise DataError(
+                f"{self.place(column, int(row))} is empty{found}: fill it in, or leave out incomplete rows "
+                'with missing="drop".'
+            )
 
 
 def refuse_repeated(names: Sequence[str], table: str) -> None:
@@ -148,6 +182,28 @@ def refuse_repeated(names: Sequence[str], table: str) -> None:
     for place, name in enumerate(names):
         if name in names[:place]:
             raise DataError(f"{table} has more than one column {name!r}.")
+
+
+def owners_of(columns: Sequence[Cells]) -> Owners:
+    """Clients 0, 1, 2, ... in the sorted order of their ids, which stand in one or more columns."""
+    numbers = client_numbers(columns[0])
+    for cells in columns[1:]:
+        position = client_numbers(cells)
+        numbers = _positions(numbers * (int(position.max(initial=0)) + 1) + position)
+    first = np.unique(numbers, return_index=True)[1]
+    return Owners(numbers, joined([names_from(cells[first]) for cells in columns]))
+
+
+def require_ids(ids: Cells, name: str) -> Cells:
+    """The given ids, refused unless there is one per example."""
+    if ids.ndim != 1:
+        raise DataError(f"{name} must be one id or name per example, got an array of shape {ids.shape}.")
+    gaps = np.flatnonzero(_gaps(ids))
+    if len(gaps):
+        raise DataError(
+            f"{name} must be one id or name per example, got {_shown(ids[gaps[0]])} in row {gaps[0]}."
+        )
+    return ids
 
 
 def client_numbers(ids: Cells) -> NDArray[np.int64]:
@@ -199,11 +255,20 @@ def _as_number(cell: Any) -> float:
 
 
 def _gaps(cells: Cells) -> NDArray[np.bool_]:
+    """Rows where nothing stands, or in a column of numbers a mark that says so."""
     if cells.dtype.kind in "biu":
         return np.zeros(len(cells), dtype=bool)
     if cells.dtype.kind == "f":
         return np.asarray(np.isnan(cells.reshape(len(cells), -1)).any(axis=1))
-    return np.array([_is_gap(cell) for cell in cells], dtype=bool)
+    gaps = np.array([_is_gap(cell) for cell in cells], dtype=bool)
+    marks = np.array(
+        [isinstance(cell, str) and cell.strip().lower() in _GAP_MARKS for cell in cells], dtype=bool
+    )
+    # Among names and texts, "NA" and "none" may well be one.
+    rest = ~(gaps | marks)
+    if marks.any() and rest.any() and not np.isnan(_as_numbers(cells[rest])).any():
+        gaps |= marks
+    return gaps
 
 
 def _is_gap(cell: Any) -> bool:

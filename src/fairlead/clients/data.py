@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fairlead.clients.examples import ArrayLike, as_tensor, first_non_finite
+from fairlead.clients.names import ClientNames, called, given_names, label
 from fairlead.errors import FieldError
 
 
@@ -18,8 +19,8 @@ class ClientData:
     """Examples of all clients, contiguous by client.
 
     Client i owns rows `offsets[i]` to `offsets[i + 1]` of `inputs` and `targets`; a million clients are
-    three tensors, not a million objects. A client may own no row. Files, tables and data sets that are not
-    sorted by client become this through a `Pool` or a `ClientSource`.
+    three tensors and at most one array of names, not a million objects. A client may own no row. Files,
+    tables and data sets that are not sorted by client become this through a `Pool` or a `ClientSource`.
 
     >>> data = ClientData.from_lists([torch.zeros(3, 2), torch.ones(1, 2)], [torch.zeros(3), torch.ones(1)])
     >>> data.sizes.tolist()
@@ -32,6 +33,10 @@ class ClientData:
     """(examples, ...)"""
     offsets: Tensor
     """(N + 1,) int64, from 0 to the number of examples."""
+    names: ClientNames | None = None
+    """(N,) what clients are called, where the data say so: one array of text."""
+    num_dropped: int = 0
+    """Rows of the source that were left out because a value was missing."""
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.targets):
@@ -47,39 +52,57 @@ class ClientData:
             )
         if bool((offsets.diff() < 0).any()):
             raise FieldError("ClientData.offsets must not decrease.")
+        if self.names is not None and self.names.shape != (self.num_clients,):
+            raise FieldError(
+                f"ClientData.names must be one name for each of {self.num_clients} clients, got an array of shape "
+                f"{self.names.shape}."
+            )
         for kind, values in (("inputs", self.inputs), ("targets", self.targets)):
             row = first_non_finite(values)
             if row is not None:
-                raise FieldError(f"ClientData.{kind} must be finite, got NaN or infinity in row {row}.")
+                raise FieldError(
+                    f"ClientData.{kind} must be finite, got NaN or infinity in row {row}, of "
+                    f"{self.whose(row)}."
+                )
 
     @staticmethod
-    def from_lists(inputs: Sequence[ArrayLike], targets: Sequence[ArrayLike]) -> ClientData:
-        """One tensor or array per client, as users often have them."""
+    def from_lists(
+        inputs: Sequence[ArrayLike], targets: Sequence[ArrayLike], names: Sequence[str] | None = None
+    ) -> ClientData:
+        """One tensor or array per client, as users often have them, and what clients are called."""
         if len(inputs) != len(targets) or not inputs:
             raise FieldError(
                 f"ClientData.from_lists needs as many targets as inputs, and some, got {len(inputs)} "
                 f"clients' inputs and {len(targets)} clients' targets."
             )
-        own_inputs = [as_tensor(part, f"Client {client}'s inputs") for client, part in enumerate(inputs)]
-        own_targets = [as_tensor(part, f"Client {client}'s targets") for client, part in enumerate(targets)]
-        for client, (ours, theirs) in enumerate(zip(own_inputs, own_targets, strict=True)):
+        known = given_names(names, len(inputs))
+        whose = [f"Client {called(client, known)}" for client in range(len(inputs))]
+        own_inputs = [as_tensor(part, f"{who}'s inputs") for who, part in zip(whose, inputs, strict=True)]
+        own_targets = [as_tensor(part, f"{who}'s targets") for who, part in zip(whose, targets, strict=True)]
+        for who, ours, theirs in zip(whose, own_inputs, own_targets, strict=True):
             if len(ours) != len(theirs):
-                raise FieldError(f"Client {client} has {len(ours)} inputs but {len(theirs)} targets.")
+                raise FieldError(f"{who} has {len(ours)} inputs but {len(theirs)} targets.")
             for kind, part, first in (
                 ("inputs", ours, own_inputs[0]),
                 ("targets", theirs, own_targets[0]),
             ):
                 if part.shape[1:] != first.shape[1:]:
                     raise FieldError(
-                        f"Client {client} must have {kind} of shape {tuple(first.shape[1:])} as client 0, "
+                        f"{who} must have {kind} of shape {tuple(first.shape[1:])} as {label(0, known)}, "
                         f"got {tuple(part.shape[1:])}."
                     )
         sizes = torch.tensor([len(part) for part in own_inputs])
-        return ClientData(torch.cat(own_inputs), torch.cat(own_targets), offsets_of(sizes))
+        return ClientData(torch.cat(own_inputs), torch.cat(own_targets), offsets_of(sizes), known)
 
     @staticmethod
-    def from_owners(inputs: ArrayLike, targets: ArrayLike, owner: ArrayLike, num_clients: int) -> ClientData:
-        """Examples in any order, with the number of the client that owns each."""
+    def from_owners(
+        inputs: ArrayLike,
+        targets: ArrayLike,
+        owner: ArrayLike,
+        num_clients: int,
+        names: Sequence[str] | None = None,
+    ) -> ClientData:
+        """Examples in any order, with the number of the client that owns each, and what clients are called."""
         inputs, targets = as_tensor(inputs, "The inputs"), as_tensor(targets, "The targets")
         owner = as_tensor(owner, "The owners")
         if len(owner) != len(inputs) or len(owner) != len(targets):
@@ -96,7 +119,8 @@ class ClientData:
             )
         order = torch.argsort(owner, stable=True)
         sizes = torch.bincount(owner, minlength=num_clients)
-        return ClientData(inputs[order], targets[order], offsets_of(sizes))
+        known = given_names(names, num_clients)
+        return ClientData(inputs[order], targets[order], offsets_of(sizes), known)
 
     def __repr__(self) -> str:
         examples = f"{len(self.inputs)} examples of shape {tuple(self.inputs.shape[1:])}"
@@ -114,6 +138,10 @@ class ClientData:
     def rows_of(self, client: int) -> slice:
         """Rows of one client."""
         return slice(int(self.offsets[client]), int(self.offsets[client + 1]))
+
+    def whose(self, row: int) -> str:
+        """What a sentence calls the client that owns a row."""
+        return label(int(torch.searchsorted(self.offsets, row, right=True)) - 1, self.names)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> ClientData:
         """The same data on a device, floating-point values in the given type."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -15,6 +16,20 @@ from fairlead.component import Component, freeze_lists
 from fairlead.errors import ClashError, field_error, is_number
 from fairlead.randomness import Key
 
+_VALUES_AT_ONCE = 2**18
+"""Numbers that change at once: large enough for speed, small beside the data themselves."""
+
+
+class OwnedRows(NamedTuple):
+    """Some of the clients' inputs, real numbers (rows, ...)."""
+
+    inputs: Tensor
+    clients: Tensor
+    """(rows,) who owns each."""
+    places: Tensor
+    """(rows,) where each stands among its client's own: 0, 1, 2, ..."""
+    num_clients: int
+
 
 class FeatureSkew(Component, ABC):
     """Changes clients' inputs, each client's in its own way, and leaves targets and owners alone.
@@ -23,21 +38,22 @@ class FeatureSkew(Component, ABC):
     """
 
     @abstractmethod
-    def skewed(self, inputs: Tensor, client: int, num_clients: int, key: Key) -> Tensor:
-        """What one client sees instead of its `inputs`; `key` is the client's own."""
+    def skewed(self, rows: OwnedRows, key: Key) -> Tensor:
+        """What the owners see instead of the inputs; chance may depend on key, client and place alone."""
 
     def apply(self, data: ClientData, key: Key) -> ClientData:
         """The data after every client's change."""
-        inputs = data.inputs
-        if inputs.dtype == torch.uint8:
-            inputs = inputs.to(torch.float32) / 255
-        if not inputs.is_floating_point():
+        pixels = data.inputs.dtype == torch.uint8
+        if not pixels and not data.inputs.is_floating_point():
             raise ClashError(f"{type(self).__name__} needs inputs of real numbers, got token ids.")
-        pieces = [
-            self.skewed(own, client, data.num_clients, key.fold(client))
-            for client, own in enumerate(torch.split(inputs, data.sizes.tolist()))
-        ]
-        return replace(data, inputs=torch.cat(pieces))
+        clients = torch.repeat_interleave(torch.arange(data.num_clients), data.sizes)
+        places = torch.arange(len(clients)) - data.offsets[clients]
+        changed = data.inputs.to(torch.float32) / 255 if pixels else data.inputs.clone()
+        count = max(_VALUES_AT_ONCE // max(changed.shape[1:].numel(), 1), 1)
+        for own in (slice(start, start + count) for start in range(0, len(changed), count)):
+            rows = OwnedRows(changed[own], clients[own], places[own], data.num_clients)
+            changed[own] = self.skewed(rows, key)
+        return replace(data, inputs=changed)
 
 
 @dataclass(frozen=True)
@@ -63,20 +79,26 @@ class GaussianNoise(FeatureSkew):
         if not levels or not all(is_number(level) and level >= 0 for level in levels):
             raise field_error(self, "level", "a number of at least 0, or one per client", self.level)
 
-    def level_of(self, client: int, num_clients: int) -> float:
-        """Standard deviation of a client's noise."""
+    def levels(self, num_clients: int) -> Tensor:
+        """Standard deviation of each client's noise, (N,)."""
         if not isinstance(self.level, tuple):
-            return self.level * client / (num_clients - 1) if num_clients > 1 else self.level
+            shares = np.linspace(0.0, 1.0, num_clients) if num_clients > 1 else np.ones(1)
+            return torch.from_numpy(self.level * shares)
         if len(self.level) != num_clients:
             raise ClashError(
                 f"GaussianNoise.level has {len(self.level)} numbers for {num_clients} clients: give one per "
                 "client, or a single number that clients share out evenly."
             )
-        return self.level[client]
+        return torch.tensor(self.level, dtype=torch.float64)
 
-    def skewed(self, inputs: Tensor, client: int, num_clients: int, key: Key) -> Tensor:
-        noise = torch.from_numpy(key.generator().standard_normal(tuple(inputs.shape)))
-        return inputs + (self.level_of(client, num_clients) * noise).to(inputs.dtype)
+    def skewed(self, rows: OwnedRows, key: Key) -> Tensor:
+        inputs, size = rows.inputs, rows.inputs.shape[1:].numel()
+        # Every client counts through a stretch of ids of its own; 64 bits leave room for all.
+        start = key.words(rows.clients.numpy()) + (rows.places * size).numpy().astype(np.uint64)
+        ids = start[:, None] + np.arange(size, dtype=np.uint64)
+        noise = key.fold("noise").normal(torch.from_numpy(ids.view(np.int64))).reshape(inputs.shape)
+        level = self.levels(rows.num_clients)[rows.clients]
+        return inputs + (level.reshape(-1, *[1] * (inputs.ndim - 1)) * noise).to(inputs.dtype)
 
 
 @dataclass(frozen=True)
@@ -98,29 +120,32 @@ class Rotation(FeatureSkew):
         if not isinstance(self.angles, tuple) or not self.angles or not all(map(is_number, self.angles)):
             raise field_error(self, "angles", "one or more numbers of degrees", self.angles)
 
-    def skewed(self, inputs: Tensor, client: int, num_clients: int, key: Key) -> Tensor:
+    def skewed(self, rows: OwnedRows, key: Key) -> Tensor:
+        inputs = rows.inputs
         if inputs.ndim not in (3, 4):
             raise ClashError(
                 "Rotation needs images, (height, width) or (channels, height, width), got inputs of shape "
                 f"{tuple(inputs.shape[1:])}."
             )
-        angle = self.angles[client % len(self.angles)] % 360
+        angles = torch.tensor(self.angles, dtype=torch.float64)[rows.clients % len(self.angles)] % 360
         square = inputs.shape[-1] == inputs.shape[-2]
-        if len(inputs) == 0 or angle == 0:
-            return inputs
-        if angle % 90 == 0 and (square or angle == 180):
-            return torch.rot90(inputs, round(angle / 90), (-2, -1))
-        images = inputs if inputs.ndim == 4 else inputs[:, None]
-        return _interpolated(images, math.radians(angle)).reshape(inputs.shape)
+        turned, left = inputs.clone(), angles != 0
+        for quarters in (1, 2, 3) if square else (2,):
+            exact = angles == 90 * quarters
+            turned[exact] = torch.rot90(inputs[exact], quarters, (-2, -1))
+            left &= ~exact
+        images = inputs[left] if inputs.ndim == 4 else inputs[left][:, None]
+        turned[left] = _interpolated(images, torch.deg2rad(angles[left])).reshape(-1, *inputs.shape[1:])
+        return turned
 
 
-def _interpolated(images: Tensor, angle: float) -> Tensor:
-    """Images (n, channels, height, width) turned about their centre by bilinear interpolation."""
+def _interpolated(images: Tensor, angles: Tensor) -> Tensor:
+    """Images (n, channels, height, width), each turned about its centre by bilinear interpolation."""
+    if len(images) == 0:
+        return images
     height, width = images.shape[-2:]
-    cosine, sine = math.cos(angle), math.sin(angle)
+    cosine, sine, zero = angles.cos(), angles.sin(), torch.zeros_like(angles)
     # Coordinates run from -1 to 1 along either side, so a turn of an oblong also stretches.
-    matrix = [[cosine, -sine * height / width, 0.0], [sine * width / height, cosine, 0.0]]
-    grid = F.affine_grid(
-        images.new_tensor(matrix).expand(len(images), 2, 3), list(images.shape), align_corners=False
-    )
+    matrix = torch.stack([cosine, -sine * height / width, zero, sine * width / height, cosine, zero], dim=1)
+    grid = F.affine_grid(matrix.view(-1, 2, 3).to(images.dtype), list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, align_corners=False)

@@ -11,15 +11,22 @@ from pathlib import Path
 
 from fairlead.errors import DataError
 
-_UNPACK = {".gz": gzip.decompress, ".xz": lzma.decompress, ".bz2": bz2.decompress}
+_PACKED: dict[str, type[gzip.GzipFile | lzma.LZMAFile | bz2.BZ2File]] = {
+    ".gz": gzip.GzipFile,
+    ".xz": lzma.LZMAFile,
+    ".bz2": bz2.BZ2File,
+}
+_ALWAYS_UNPACKED = 2**30
+_GROWTH_AT_MOST = 200
+"""Times its size that a packed file may unpack to beyond the first GiB; text and images reach about 30."""
+_PIECE = 2**20
 
 
 def existing_file(path: str) -> Path:
     """The file that a user names, with ~ for the home folder."""
     file = Path(path).expanduser()
     if not file.is_file():
-        reason = "is a folder, and a file is needed" if file.is_dir() else "does not exist"
-        raise DataError(f"{file} {reason}.")
+        raise DataError(f"{file} is a folder, and a file is needed." if file.is_dir() else absent(file))
     return file
 
 
@@ -27,19 +34,49 @@ def existing_folder(path: str) -> Path:
     """The folder that a user names, with ~ for the home folder."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        reason = "is a file, and a folder is needed" if folder.exists() else "does not exist"
-        raise DataError(f"{folder} {reason}.")
+        raise DataError(f"{folder} is a file, and a folder is needed." if folder.exists() else absent(folder))
     return folder
+
+
+def absent(path: Path) -> str:
+    """The sentence that nothing is there, and where a relative path was looked up."""
+    where = "" if path.is_absolute() else f" in {Path.cwd()}, the folder that the program runs in"
+    return f"{path} does not exist{where}."
+
+
+def is_packed(file: Path) -> bool:
+    """Whether a file has to be unpacked, by the end of its name."""
+    return file.suffix in _PACKED
 
 
 def read_file(file: Path) -> bytes:
     """What a file holds, unpacked if its name ends in .gz, .xz or .bz2."""
     try:
-        content = file.read_bytes()
-        return _UNPACK[file.suffix](content) if file.suffix in _UNPACK else content
+        if not is_packed(file):
+            return file.read_bytes()
+        with _PACKED[file.suffix](file) as stream:
+            pieces: list[bytes] = []
+            size = 0
+            while piece := stream.read(_PIECE):
+                pieces.append(piece)
+                size += len(piece)
+                refuse_bomb(file, size)
+            return b"".join(pieces)
     except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+        if isinstance(error, DataError):
+            raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise DataError(f"{file} cannot be read: {reason.rstrip('.')}.") from error
+
+
+def refuse_bomb(file: Path, unpacked: int) -> None:
+    """Raise if a file would unpack to so much more than its size that it can only be meant to do harm."""
+    packed = file.stat().st_size
+    if unpacked > max(_ALWAYS_UNPACKED, _GROWTH_AT_MOST * packed):
+        raise DataError(
+            f"{file} is refused: its {packed} bytes would unpack to more than {_GROWTH_AT_MOST} times as many, at "
+            f"least {unpacked / 2**30:.1f} GiB; unpack it yourself if it is what it should be."
+        )
 
 
 def read_text(file: Path) -> str:
@@ -51,5 +88,5 @@ def read_text(file: Path) -> str:
 
 
 def as_path(path: str | os.PathLike[str]) -> str:
-    """A path as a spec holds it."""
+    """A path as a spec holds it: a relative one is looked up from the folder that the program runs in."""
     return os.fspath(path)

@@ -6,14 +6,14 @@ from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from typing import Any
 
-import torch
+import numpy as np
 
 from fairlead.clients.columns import Columns, Names
 from fairlead.clients.files import as_path, existing_folder
-from fairlead.clients.pool import Pool, names_of
+from fairlead.clients.pool import Missing, Pool, names_of
 from fairlead.clients.pooled import PooledSource, linear_task
 from fairlead.clients.text import Tokenizer
-from fairlead.errors import DataError, did_you_mean
+from fairlead.errors import DataError, did_you_mean, require_choice
 from fairlead.models.convolutional import FedAvgCNN
 from fairlead.models.transformer import TextTransformer
 from fairlead.task import Task
@@ -26,7 +26,8 @@ class HuggingFaceData(PooledSource):
     Nothing is downloaded: `datasets.load_dataset(name).save_to_disk(path)` once makes the folder. `features`
     is a column of images, of numbers or of lists of them, or with `tokens` of texts; `target` holds classes,
     or quantities with `regression`; `client` columns name the client of each row. `split` is trained
-    on, and `test_split` is the test set where the folder has it.
+    on, and `test_split` is the test set where the folder has it. `missing` = "drop" leaves out rows that lack
+    a value in one of these columns.
     """
 
     path: str
@@ -38,10 +39,12 @@ class HuggingFaceData(PooledSource):
     regression: bool = False
     split: str = "train"
     test_split: str = "test"
+    missing: Missing = "refuse"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", as_path(self.path))
         super().__post_init__()
+        require_choice(self, "missing", ("refuse", "drop"))
 
     def pool(self) -> Pool:
         folder = existing_folder(self.path)
@@ -49,16 +52,19 @@ class HuggingFaceData(PooledSource):
         if self.split not in splits:
             raise DataError(f"{folder} has no split {self.split!r}." + did_you_mean(self.split, splits))
         used = (*names_of(self.features), self.target, *names_of(self.client))
-        columns = _columns(splits[self.split], used, f"{folder}, {self.split}")
-        count = len(columns)
-        if self.test_split in splits:
-            columns = columns.followed_by(
-                _columns(splits[self.test_split], used, f"{folder}, {self.test_split}")
-            )
-        pool = Pool.from_columns(
-            columns, self.target, self.features, self.client, self.tokens, regression=self.regression
+        parts = [name for name in (self.split, self.test_split) if name in splits]
+        tables = [_columns(splits[name], used, f"{folder}, {name}") for name in parts]
+        columns = Columns.stacked(tables, str(folder))
+        return Pool.from_columns(
+            columns,
+            self.target,
+            self.features,
+            self.client,
+            self.tokens,
+            regression=self.regression,
+            missing=self.missing,
+            is_test=np.arange(len(columns)) >= len(tables[0]),
         )
-        return pool.hold_out(torch.arange(len(pool)) >= count) if len(pool) > count else pool
 
     def default_task(self) -> Task:
         if self.tokens is not None:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.clients.files import as_path, existing_folder, read_file
+from fairlead.clients.files import absent, as_path, existing_folder, read_file
 from fairlead.clients.pool import Pool
 from fairlead.clients.pooled import PooledSource
 from fairlead.errors import DataError, require_choice
@@ -153,7 +153,7 @@ def _cifar_pool(root: Path, train: list[Path], test: list[Path], field: bytes, c
 def _read_cifar(file: Path, field: bytes, classes: int) -> tuple[Tensor, Tensor]:
     """Images (n, 3, 32, 32) and labels (n,) of one batch."""
     if not file.is_file():
-        raise DataError(f"{file} does not exist.")
+        raise DataError(absent(file))
     batch = _unpickled(file)
     named = {_as_bytes(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
     images, labels = named.get(b"data"), named.get(field)

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.clients.columns import client_numbers
+from fairlead.clients.columns import Owners, owners_of
 from fairlead.clients.files import as_path, existing_folder, read_text
-from fairlead.clients.pool import Pool, numbers_of_both
+from fairlead.clients.pool import Pool
 from fairlead.clients.pooled import PooledSource
 from fairlead.clients.text import character_ids, code_points
 from fairlead.errors import DataError, field_error, is_integer
@@ -53,18 +53,21 @@ class LeafFolder(PooledSource):
         train = self._read(root / "train" if has_folders else root)
         test = self._read(root / "test") if has_folders and (root / "test").is_dir() else []
         inputs, targets = self._examples([*train, *test])
+        users = owners_of([np.array([user.name for user in (*train, *test)], dtype=object)])
         counts = [len(user.targets) for user in (*train, *test)]
-        names = np.repeat(np.array([user.name for user in (*train, *test)], dtype=object), counts)
-        numbers = torch.from_numpy(client_numbers(names))
+        owners = Owners(np.repeat(users.numbers, counts), users.names)
         if not test:
-            return Pool(inputs, targets, numbers, name=str(root))
-        cut = [sum(counts[: len(train)])]
-        natural, test_natural = numbers_of_both(*numbers.tensor_split(cut))
-        (own_inputs, test_inputs), (own_targets, test_targets) = (
-            inputs.tensor_split(cut),
-            targets.tensor_split(cut),
+            return Pool(inputs, targets, name=str(root)).owned_by(owners)
+        cut = sum(counts[: len(train)])
+        numbers = torch.from_numpy(owners.numbers)
+        pool = Pool(
+            inputs[:cut],
+            targets[:cut],
+            test_inputs=inputs[cut:],
+            test_targets=targets[cut:],
+            name=str(root),
         )
-        return Pool(own_inputs, own_targets, natural, test_inputs, test_targets, test_natural, str(root))
+        return pool.owned_by_both(numbers[:cut], numbers[cut:], owners.names)
 
     def default_task(self) -> Task:
         if self.text:

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from fairlead.clients.columns import Columns, Names, client_numbers
+from fairlead.clients.columns import Columns, Names, Owners, owners_of, require_ids
 from fairlead.clients.data import ClientData, offsets_of
 from fairlead.clients.examples import ArrayLike, as_tensor, first_non_finite, stacked
+from fairlead.clients.names import ClientNames, given_names
 from fairlead.clients.partitioners.base import Partitioner, Rows
 from fairlead.clients.partitioners.natural import NaturalIdPartitioner
 from fairlead.clients.text import Tokenizer
 from fairlead.errors import ClashError, DataError, FieldError
 from fairlead.randomness import Key
+
+Ids = Sequence[Any] | NDArray[Any] | Tensor
+"""One id or name per example."""
+Missing = Literal["refuse", "drop"]
+"""What becomes of rows that lack a value in a column used."""
+
+
+_PARTITION = "(partition)"
+"""A column for the number of the partition, with a name that tables hardly have."""
 
 
 class Partitions(Protocol):
@@ -40,8 +50,8 @@ class Pool:
 
     >>> import fairlead as fl
     >>> pool = fl.Pool.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 1], clients=["lab", "home", "lab"])
-    >>> pool.deal().sizes.tolist()
-    [1, 2]
+    >>> pool.deal().sizes.tolist(), pool.deal().names.tolist()
+    ([1, 2], ['home', 'lab'])
     >>> pool.deal(fl.IidPartitioner(), num_clients=3).sizes.tolist()
     [1, 1, 1]
     """
@@ -56,9 +66,18 @@ class Pool:
     """(test examples,) their clients in the numbers of `natural`, where all of them are among those."""
     name: str = "The data set"
     """What errors call the data."""
+    client_names: ClientNames | None = None
+    """(N,) what the clients of `natural` are called."""
+    num_dropped: int = 0
+    """Rows left out because a value was missing."""
 
     def __post_init__(self) -> None:
         _require_examples(self.inputs, self.targets, self.natural, self.name)
+        owners = 0 if self.natural is None else int(self.natural.max()) + 1
+        if self.client_names is not None and len(self.client_names) != owners:
+            raise DataError(
+                f"{self.name} must have a name for each client, got {len(self.client_names)} for {owners}."
+            )
         if self.test_inputs is None or self.test_targets is None:
             if self.test_inputs is not self.test_targets:
                 raise DataError(f"{self.name} must have both test inputs and test targets, or neither.")
@@ -77,22 +96,21 @@ class Pool:
                 )
 
     @staticmethod
-    def from_arrays(
-        inputs: ArrayLike, targets: ArrayLike, clients: Sequence[Any] | Tensor | None = None
-    ) -> Pool:
+    def from_arrays(inputs: ArrayLike, targets: ArrayLike, clients: Ids | None = None) -> Pool:
         """Tensors, NumPy arrays or lists, with the id or name of each example's client if there is one.
 
-        Clients get the numbers 0, 1, 2, ... in the sorted order of their ids.
+        Clients get the numbers 0, 1, 2, ... in the sorted order of their ids, and keep them as names.
         """
-        return Pool(as_tensor(inputs, "The inputs"), as_tensor(targets, "The targets"), _natural(clients))
+        pool = Pool(as_tensor(inputs, "The inputs"), as_tensor(targets, "The targets"))
+        return pool.owned_by(_owners(clients))
 
     @staticmethod
-    def from_dataset(dataset: Dataset[Any], clients: Sequence[Any] | Tensor | None = None) -> Pool:
+    def from_dataset(dataset: Dataset[Any], clients: Ids | None = None) -> Pool:
         """A `torch.utils.data.Dataset` whose examples are (input, target), each read once, in order."""
         name = f"The {type(dataset).__name__}"
         if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
             inputs, targets = (as_tensor(part, name) for part in dataset.tensors)
-            return Pool(inputs, targets, _natural(clients), name=name)
+            return Pool(inputs, targets, name=name).owned_by(_owners(clients))
         try:
             count = len(dataset)  # type: ignore[arg-type]
         except TypeError as error:
@@ -102,7 +120,7 @@ class Pool:
         targets_read: list[Any] = []
         inputs = stacked(_inputs(dataset, count, targets_read, name), count, f"{name}, inputs")
         targets = stacked(targets_read, count, f"{name}, targets")
-        return Pool(inputs, targets, _natural(clients), name=name)
+        return Pool(inputs, targets, name=name).owned_by(_owners(clients))
 
     @staticmethod
     def from_table(
@@ -113,15 +131,19 @@ class Pool:
         client: Names | None = None,
         tokens: Tokenizer | None = None,
         regression: bool = False,
+        missing: Missing = "refuse",
     ) -> Pool:
         """A pandas or Polars frame, a pyarrow table or a Hugging Face dataset, by the names of its columns.
 
         `features` are all columns but target and client unless named: numbers, or a single column of images
         or arrays; with `tokens`, texts. A target is a class (whole numbers as they are, names numbered in
         sorted order), or a quantity with `regression`. Several `client` columns together name a client.
+        `missing` = "drop" leaves out rows that lack a value and counts them in `num_dropped`.
         """
         columns = Columns.of(table, f"The {type(table).__name__}")
-        return Pool.from_columns(columns, target, features, client, tokens, regression=regression)
+        return Pool.from_columns(
+            columns, target, features, client, tokens, regression=regression, missing=missing
+        )
 
     @staticmethod
     def from_partitions(
@@ -131,8 +153,13 @@ class Pool:
         features: Names | None = None,
         tokens: Tokenizer | None = None,
         regression: bool = False,
+        missing: Missing = "refuse",
+        names: Sequence[str] | None = None,
     ) -> Pool:
-        """The deal of a flwr-datasets partitioner as it is: one client per partition, in its order."""
+        """The deal of a flwr-datasets partitioner as it is: one client per partition, in its order.
+
+        Partitions have no names unless they are given.
+        """
         tables = [
             Columns.of(partitions.load_partition(part), f"Partition {part}")
             for part in range(partitions.num_partitions)
@@ -144,9 +171,12 @@ class Pool:
                     "or larger partitions."
                 )
         owner = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
-        columns = replace(reduce(Columns.followed_by, tables), name=f"The {type(partitions).__name__}")
-        pool = Pool.from_columns(columns, target, features, None, tokens, regression=regression)
-        return replace(pool, natural=torch.from_numpy(owner))
+        columns = Columns.stacked(tables, f"The {type(partitions).__name__}")
+        columns = replace(columns, cells={**columns.cells, _PARTITION: owner})
+        pool = Pool.from_columns(
+            columns, target, features, _PARTITION, tokens, regression=regression, missing=missing
+        )
+        return replace(pool, client_names=given_names(names, len(tables)))
 
     @staticmethod
     def from_columns(
@@ -157,8 +187,10 @@ class Pool:
         tokens: Tokenizer | None,
         *,
         regression: bool,
+        missing: Missing = "refuse",
+        is_test: NDArray[np.bool_] | None = None,
     ) -> Pool:
-        """The examples of a table, each of its rows one."""
+        """The examples of a table, each of its rows one; those marked (rows,) are the test set."""
         owners = names_of(client)
         columns.require((target, *owners))
         chosen = names_of(features) or tuple(name for name in columns.cells if name not in (target, *owners))
@@ -170,34 +202,68 @@ class Pool:
         if len(columns) == 0 or not chosen:
             lacking = "row" if chosen else "column beside target and client for features"
             raise DataError(f"{columns.name} has no {lacking}.")
-        return Pool(
+        if missing not in ("refuse", "drop"):
+            raise FieldError(f"missing must be 'refuse' or 'drop', got {missing!r}.")
+        kept = np.arange(len(columns))
+        if missing == "drop":
+            kept = columns.complete((target, *chosen), owners)
+        num_dropped = len(columns) - len(kept)
+        columns = columns.rows(kept) if num_dropped else columns
+        pool = Pool(
             columns.inputs(chosen) if tokens is None else tokens.encode(columns.texts(chosen)),
             torch.from_numpy(columns.numbers(target)).to(torch.float32)
             if regression
             else columns.classes(target),
-            columns.clients(owners) if owners else None,
             name=columns.name,
-        )
+            num_dropped=num_dropped,
+        ).owned_by(columns.clients(owners) if owners else None)
+        return pool if is_test is None else pool.hold_out(torch.from_numpy(is_test[kept]))
 
     def __repr__(self) -> str:
-        return f"Pool({len(self)} examples of shape {tuple(self.inputs.shape[1:])})"
+        dropped = f", {self.num_dropped} incomplete rows left out" if self.num_dropped else ""
+        return f"Pool({len(self)} examples of shape {tuple(self.inputs.shape[1:])}{dropped})"
 
     def __len__(self) -> int:
         return len(self.inputs)
 
+    def owned_by(self, owners: Owners | None) -> Pool:
+        """The same examples with the clients that they came from."""
+        if owners is None:
+            return self
+        return replace(self, natural=torch.from_numpy(owners.numbers), client_names=owners.names)
+
     def hold_out(self, is_test: Tensor) -> Pool:
         """The same examples with those marked (examples,) as the test set."""
-        natural = test_natural = None
-        if self.natural is not None:
-            natural, test_natural = numbers_of_both(self.natural[~is_test], self.natural[is_test])
-        return Pool(
-            self.inputs[~is_test],
-            self.targets[~is_test],
-            natural,
-            self.inputs[is_test],
-            self.targets[is_test],
-            test_natural,
-            self.name,
+        if bool(is_test.all()):
+            raise DataError(f"{self.name} has no row for training.")
+        if not bool(is_test.any()):
+            return self
+        pool = replace(
+            self,
+            inputs=self.inputs[~is_test],
+            targets=self.targets[~is_test],
+            natural=None,
+            test_inputs=self.inputs[is_test],
+            test_targets=self.targets[is_test],
+            test_natural=None,
+            client_names=None,
+        )
+        if self.natural is None:
+            return pool
+        return pool.owned_by_both(self.natural[~is_test], self.natural[is_test], self.client_names)
+
+    def owned_by_both(self, ids: Tensor, test_ids: Tensor, names: ClientNames | None) -> Pool:
+        """The same examples with the clients of training and test set, by their places in `names`.
+
+        Those that train get the numbers 0, 1, 2, ...; test clients are known only where all of them train.
+        """
+        known, numbers = torch.unique(ids, return_inverse=True)
+        shared = bool(torch.isin(test_ids, known).all())
+        return replace(
+            self,
+            natural=numbers,
+            test_natural=torch.searchsorted(known, test_ids) if shared else None,
+            client_names=None if names is None else names[known.numpy()],
         )
 
     def deal(
@@ -210,12 +276,17 @@ class Pool:
     ) -> ClientData:
         """Examples owned by clients: dealt to `num_clients` by a partitioner, or left with their own.
 
-        `rows` deals only some of the examples; clients that have none of them do not count.
+        `rows` deals only some of the examples; clients that have none of them do not count. Clients that keep
+        their own examples keep their names; those that a partitioner makes have none.
         """
         rows = torch.arange(len(self)) if rows is None else rows
         natural: Rows | None = None
+        names: ClientNames | None = None
         if self.natural is not None:
-            natural = torch.unique(self.natural[rows], return_inverse=True)[1].numpy()
+            present, places = torch.unique(self.natural[rows], return_inverse=True)
+            natural = places.numpy()
+            if self.client_names is not None:
+                names = self.client_names[present.numpy()]
         if num_clients is None:
             if natural is None:
                 raise FieldError(f"num_clients is missing: {self.name} names no clients.")
@@ -225,7 +296,13 @@ class Pool:
         owner = torch.from_numpy(partition.deal(labels, num_clients, key or Key.from_seed(0), natural))
         order = rows[torch.argsort(owner, stable=True)]
         offsets = offsets_of(torch.bincount(owner, minlength=num_clients))
-        return ClientData(self.inputs[order], self.targets[order], offsets)
+        return ClientData(
+            self.inputs[order],
+            self.targets[order],
+            offsets,
+            names if isinstance(partition, NaturalIdPartitioner) else None,
+            self.num_dropped,
+        )
 
     def _labels(self, rows: Tensor, partition: Partitioner) -> Rows:
         """A whole number per example to deal by: its class, or 0 where targets are not single classes."""
@@ -245,20 +322,14 @@ class Pool:
             return None
         if by_client and self.natural is not None and self.test_natural is not None:
             num_clients = int(self.natural.max()) + 1
-            return ClientData.from_owners(self.test_inputs, self.test_targets, self.test_natural, num_clients)
+            data = ClientData.from_owners(self.test_inputs, self.test_targets, self.test_natural, num_clients)
+            return replace(data, names=self.client_names)
         return ClientData.from_lists([self.test_inputs], [self.test_targets])
 
 
 def names_of(columns: Names | None) -> tuple[str, ...]:
     """None, one or several names as a tuple of them."""
     return () if columns is None else (columns,) if isinstance(columns, str) else columns
-
-
-def numbers_of_both(ids: Tensor, test_ids: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Training clients as 0, 1, 2, ..., and test clients by the same numbers where all of them train too."""
-    known, numbers = torch.unique(ids, return_inverse=True)
-    shared = bool(torch.isin(test_ids, known).all())
-    return numbers, torch.searchsorted(known, test_ids) if shared else None
 
 
 def _require_examples(inputs: Tensor, targets: Tensor, natural: Tensor | None, name: str) -> None:
@@ -278,13 +349,11 @@ def _require_examples(inputs: Tensor, targets: Tensor, natural: Tensor | None, n
             raise DataError(f"{name} must have finite {kind}, got NaN or infinity in row {row}.")
 
 
-def _natural(clients: Sequence[Any] | Tensor | None) -> Tensor | None:
+def _owners(clients: Ids | None) -> Owners | None:
     if clients is None:
         return None
     ids = clients.numpy() if isinstance(clients, Tensor) else np.asarray(clients)
-    if ids.ndim != 1:
-        raise DataError(f"The clients must be one id or name per example, got an array of shape {ids.shape}.")
-    return torch.from_numpy(client_numbers(ids))
+    return owners_of([require_ids(ids, "The clients")])
 
 
 def _inputs(dataset: Dataset[Any], count: int, targets: list[Any], name: str) -> Iterator[Any]:

@@ -7,14 +7,14 @@ import io
 from dataclasses import KW_ONLY, dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
-from fairlead.clients.columns import Columns, Names, refuse_repeated
-from fairlead.clients.files import as_path, existing_file, read_text
-from fairlead.clients.pool import Pool, names_of
+from fairlead.clients.columns import Columns, Names, Owners, refuse_repeated
+from fairlead.clients.files import absent, as_path, existing_file, read_text
+from fairlead.clients.pool import Missing, Pool, names_of
 from fairlead.clients.pooled import PooledSource, linear_task
 from fairlead.clients.text import Tokenizer, character_ids, code_points, next_character_windows
 from fairlead.errors import ClashError, DataError, field_error, require_choice, require_integer
@@ -42,8 +42,8 @@ class TableFields:
     """Column that says "test" for the rows of the test set and "train" for the others."""
     test_path: str | None = None
     """Another file with the test set."""
-    missing: Literal["refuse", "drop"] = "refuse"
-    """What becomes of rows that lack a value in a column used."""
+    missing: Missing = "refuse"
+    """What becomes of rows that lack a value in a column used: "drop" leaves them out and counts them."""
     standardize: bool = False
     """Gives every feature mean 0 and variance 1 over the rows that are not marked as test."""
 
@@ -123,7 +123,8 @@ class CsvText(PooledSource):
     Each client's cells of the `text` column are joined by newlines in the order of the file and cut into
     pieces; an example is `length` characters, and its target the next one at each of their places, (length,)
     both. Ids are 0, 1, 2, ... in the sorted order of all characters that occur. What fills no piece at a
-    client's end is dropped, and so are clients without a single piece.
+    client's end is dropped, and so are clients without a single piece. `missing` = "drop" leaves out rows
+    without a text or a client.
     """
 
     path: str
@@ -132,11 +133,13 @@ class CsvText(PooledSource):
     length: int = 80
     _: KW_ONLY
     delimiter: str = ","
+    missing: Missing = "refuse"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", as_path(self.path))
         super().__post_init__()
         require_integer(self, "length", at_least=1)
+        require_choice(self, "missing", ("refuse", "drop"))
         _require_delimiter(self)
 
     def pool(self) -> Pool:
@@ -145,7 +148,11 @@ class CsvText(PooledSource):
         columns.require((self.text, *owners))
         if len(columns) == 0:
             raise DataError(f"{columns.name} has no row.")
-        owner = columns.clients(owners).numpy()
+        num_rows = len(columns)
+        if self.missing == "drop":
+            columns = columns.rows(columns.complete((self.text,), owners))
+        named = columns.clients(owners) if owners else None
+        owner = np.zeros(len(columns), dtype=np.int64) if named is None else named.numbers
         order = np.argsort(owner, kind="stable")
         ends = np.cumsum(np.bincount(owner))
         texts = [columns.cells[self.text][rows] for rows in np.split(order, ends[:-1])]
@@ -153,14 +160,16 @@ class CsvText(PooledSource):
         ids = torch.from_numpy(character_ids(np.concatenate(windows)))
         if len(ids) == 0:
             raise DataError(f"{columns.name} has no client with more than {self.length} characters.")
-        counts = np.array([len(own) for own in windows])
-        natural = np.repeat(np.arange((counts > 0).sum()), counts[counts > 0])
-        return Pool(
+        pool = Pool(
             ids[:, :-1].contiguous(),
             ids[:, 1:].contiguous(),
-            torch.from_numpy(natural) if owners else None,
             name=columns.name,
+            num_dropped=num_rows - len(columns),
         )
+        counts = np.array([len(own) for own in windows])
+        spoken = counts > 0
+        natural = np.repeat(np.arange(spoken.sum()), counts[spoken])
+        return pool if named is None else pool.owned_by(Owners(natural, named.names[spoken]))
 
     def default_task(self) -> Task:
         return Task(CharLSTM(pooling="none"))
@@ -168,7 +177,7 @@ class CsvText(PooledSource):
 
 def _table_pool(table: TableFields, train: Columns, test: Columns | None) -> Pool:
     owners, split = names_of(table.client), names_of(table.split)
-    columns = train if test is None else train.followed_by(test)
+    columns = train if test is None else Columns.stacked([train, test], train.name)
     columns.require((table.target, *owners, *split, *names_of(table.features)))
     used = names_of(table.features) or tuple(
         name for name in columns.cells if name not in (table.target, *owners, *split)
@@ -176,32 +185,17 @@ def _table_pool(table: TableFields, train: Columns, test: Columns | None) -> Poo
     is_test = np.arange(len(columns)) >= len(train)
     if table.split is not None:
         is_test = _says_test(columns, table.split)
-    if table.missing == "drop":
-        kept = columns.complete_rows((table.target, *owners, *used))
-        _refuse_lost_clients(columns, columns.rows(kept), owners)
-        columns, is_test = columns.rows(kept), is_test[kept]
     pool = Pool.from_columns(
-        columns, table.target, used, table.client, table.tokens, regression=table.regression
+        columns,
+        table.target,
+        used,
+        table.client,
+        table.tokens,
+        regression=table.regression,
+        missing=table.missing,
+        is_test=is_test,
     )
-    if is_test.all():
-        raise DataError(f"{columns.name} has no row for training.")
-    if is_test.any():
-        pool = pool.hold_out(torch.from_numpy(is_test))
     return _standardized(pool) if table.standardize else pool
-
-
-def _refuse_lost_clients(before: Columns, after: Columns, owners: tuple[str, ...]) -> None:
-    """Raise if leaving out incomplete rows would leave out whole clients."""
-
-    def named(columns: Columns) -> set[tuple[str, ...]]:
-        return set(zip(*(map(str, columns.cells[name]) for name in owners), strict=True))
-
-    lost = sorted(" ".join(name) for name in named(before.rows(before.complete_rows(owners))) - named(after))
-    if lost:
-        raise DataError(
-            f"{before.name} has no complete row of clients {lost[:5]}: choose features that they have, or "
-            "take their rows out."
-        )
 
 
 def _says_test(columns: Columns, split: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -262,7 +256,7 @@ def _read_parquet(path: str) -> Columns:
         ) from error
     file = Path(path).expanduser()
     if not file.exists():
-        raise DataError(f"{file} does not exist.")
+        raise DataError(absent(file))
     try:
         table = parquet.read_table(file)
     except (ValueError, OSError) as error:

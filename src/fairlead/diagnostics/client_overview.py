@@ -8,13 +8,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fairlead.clients.names import ClientNames, shown
 from fairlead.errors import FieldError
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.worlds.simulated import SimulatedWorld
 
 _BARS_AT_MOST = 200
-"""Clients above which bars become too thin to draw one by one."""
+"""Clients above which bars become too thin to draw one by one, and names to read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +33,15 @@ class ClientOverview:
     arrival: Tensor | None
     """Mean probability that an update arrives, (N,)."""
     rounds: int
+    names: ClientNames | None = None
+    """What clients are called, (N,); None where they have numbers alone."""
+    num_dropped: int = 0
+    """Rows of the data that were left out because a value was missing."""
+
+    @property
+    def shown_names(self) -> list[str] | None:
+        """Names as people read them, long ones shortened."""
+        return None if self.names is None else [shown(name) for name in self.names.tolist()]
 
     @property
     def pull(self) -> Tensor | None:
@@ -59,6 +69,8 @@ def overview(world: SimulatedWorld, solver: LocalSolver, key: Key, rounds: int =
         effective_steps=_mean(work),
         arrival=_mean(arrival),
         rounds=rounds,
+        names=world.population.names,
+        num_dropped=world.clients.num_dropped,
     )
 
 
@@ -96,7 +108,11 @@ def plot_overview(clients: ClientOverview, path: Path) -> None:
     for axis in figure.axes:
         axis.spines[["top", "right"]].set_visible(False)
     figure.axes[0].set(ylabel="client", ylim=(len(ids) - 0.5, -0.5))
-    figure.axes[0].yaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(ids) <= _BARS_AT_MOST and clients.shown_names is not None:
+        # A dollar sign would begin a formula.
+        figure.axes[0].set_yticks(ids, [name.replace("$", r"\$") for name in clients.shown_names])
+    else:
+        figure.axes[0].yaxis.set_major_locator(MaxNLocator(integer=True))
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:

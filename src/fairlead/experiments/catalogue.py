@@ -13,7 +13,7 @@ from fairlead.component import Component, is_part, parts_of, summary
 from fairlead.conditions import DeviceModel, LinkModel, WorkModel
 from fairlead.corrections import Correction
 from fairlead.errors import FieldError, did_you_mean
-from fairlead.experiments.signatures import Parameter, argument_parameters, part_parameters
+from fairlead.experiments.signatures import Parameter, argument_parameters, spec_parameters
 from fairlead.models import Model
 from fairlead.optimizers import Optimizer, Schedule
 from fairlead.presets import METHODS
@@ -43,6 +43,9 @@ ROLES: dict[str, tuple[type[Component], ...]] = {
 """Kinds of parts, by the name under which they are listed; of each of the "tables" there is only one."""
 
 KINDS = (*ROLES, "presets", "settings")
+
+_WHERE_ALL_ARE = "`fairlead list` shows what there is."
+"""Instead of all names, which would fill the screen."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ def entries(kind: str) -> list[Entry]:
     if kind not in ROLES:
         raise FieldError(f"{kind!r} is not a kind of parts." + did_you_mean(kind, [*KINDS, "methods"]))
     return [
-        _entry(kind, cls.__name__, cls, part_parameters(cls), cls.references)
+        _entry(kind, cls.__name__, cls, spec_parameters(cls), cls.references)
         for role in ROLES[kind]
         for cls in parts_of(role).values()
     ]
@@ -86,7 +89,10 @@ def entry(name: str) -> Entry:
         if found.name == name:
             return found
     known = [found.name for found in _all_entries()]
-    raise FieldError(f"{name!r} is not a part, a preset or a setting." + _nearest(name, known))
+    raise FieldError(
+        f"{name!r} is not a part, a preset or a setting."
+        + did_you_mean(name, known, otherwise=_WHERE_ALL_ARE)
+    )
 
 
 def citations(name: str) -> list[Reference]:
@@ -97,7 +103,7 @@ def citations(name: str) -> list[Reference]:
     if name not in known:
         raise FieldError(
             f"{name!r} is not a part, a preset, a setting or the key of a paper."
-            + _nearest(name, [*known, *REFERENCES])
+            + did_you_mean(name, [*known, *REFERENCES], otherwise=_WHERE_ALL_ARE)
         )
     if not known[name].references:
         raise FieldError(f"{name} has no paper to cite.")
@@ -113,9 +119,3 @@ def _entry(
 ) -> Entry:
     text = inspect.getdoc(documented) or ""
     return Entry(kind, name, summary(documented), text, tuple(parameters), tuple(map(reference, keys)))
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    """The nearest name if there is one; all names would fill the screen."""
-    suggestion = did_you_mean(name, known)
-    return suggestion if suggestion.startswith(" Did you") else " `fairlead list` shows what there is."

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
 from fairlead.algorithm import Algorithm
-from fairlead.clients.source import ClientSource
+from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.component import Component, freeze_lists
 from fairlead.conditions.devices import DeviceModel
 from fairlead.conditions.link import LinkModel, PerfectLink
@@ -18,8 +18,9 @@ from fairlead.errors import field_error, require_choice, require_integer
 from fairlead.federation import Federation
 from fairlead.randomness import Key
 from fairlead.task import Task
+from fairlead.worlds.arithmetic import Precision
 from fairlead.worlds.engines.choice import EngineName
-from fairlead.worlds.simulated import SimulatedWorld
+from fairlead.worlds.simulated import DataPlace, SimulatedWorld
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
@@ -34,15 +35,19 @@ class Experiment(Component):
     for a virtual clock; the objective `weights` ω, "examples" (n_i/n), "uniform" or one number per client,
     where None takes those that the client source defines and "examples" if it defines none; the `seed` of
     everything that is drawn; the model is evaluated after every `evaluate_every`-th round and after the last
-    (0: never), `per_client` too if asked; `engine`, `lanes`, `device` and `dtype` as in `SimulatedWorld`.
+    (0: never), `per_client` too if asked; `engine`, `lanes`, `device`, `dtype`, `precision`, `reproducible`,
+    `compile` and `data_on` as in `SimulatedWorld`.
+
+    In a spec, a published `setting` fills in what is left open of clients, work, link, rounds and the arguments
+    of a preset: its name, or a table with its `name` and arguments.
 
     Two experiments that differ in `algorithm` alone meet the same data, initial model, batches, work and
     links.
 
     >>> import fairlead as fl
-    >>> experiment = Experiment(fl.Digits(num_clients=5), fl.presets.fedavg(lr=0.1), rounds=2)
-    >>> [record.round for record in experiment.build().train(experiment.rounds)]
-    [0, 1]
+    >>> experiment = Experiment(fl.Digits(num_clients=5), fl.presets.fedavg(lr=0.1), rounds=3, evaluate_every=2)
+    >>> [record.evaluation is not None for record in experiment.build().train()]
+    [False, True, True]
     """
 
     clients: ClientSource
@@ -60,6 +65,10 @@ class Experiment(Component):
     lanes: int = 16
     device: str = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
+    precision: Precision = "full"
+    reproducible: bool = False
+    compile: bool = False
+    data_on: DataPlace = "auto"
 
     def __post_init__(self) -> None:
         freeze_lists(self)
@@ -67,17 +76,26 @@ class Experiment(Component):
         require_integer(self, "seed", at_least=0)
         require_integer(self, "evaluate_every", at_least=0)
         require_integer(self, "lanes", at_least=1)
-        require_choice(self, "engine", ("auto", "loop", "batched"))
+        require_choice(self, "engine", get_args(EngineName))
         require_choice(self, "dtype", _DTYPES)
+        require_choice(self, "precision", get_args(Precision))
+        require_choice(self, "data_on", get_args(DataPlace))
         if isinstance(self.weights, str):
             require_choice(self, "weights", ("examples", "uniform"))
         if not _DEVICE.fullmatch(self.device):
             raise field_error(self, "device", "'cpu', 'cuda' or 'cuda:<number>'", self.device)
 
-    def build(self) -> Federation:
-        """A fresh federation, before its first round."""
+    def load(self) -> FederatedData:
+        """The clients' data, which `clients` and `seed` alone determine."""
+        return self.clients.load(Key.from_seed(self.seed).fold("data"))
+
+    def build(self, data: FederatedData | None = None) -> Federation:
+        """A fresh federation, whose `train()` does what the experiment says.
+
+        `data` are those of `load`, where they are at hand.
+        """
         self._require_device()
-        data = self.clients.load(Key.from_seed(self.seed).fold("data"))
+        data = self.load() if data is None else data
         weights = self.weights
         if weights is None:
             weights = "examples" if data.weights is None else tuple(data.weights.tolist())
@@ -93,8 +111,19 @@ class Experiment(Component):
             lanes=self.lanes,
             device=self.device,
             dtype=_DTYPES[self.dtype],
+            precision=self.precision,
+            reproducible=self.reproducible,
+            compile=self.compile,
+            data_on=self.data_on,
         )
-        return Federation(self.algorithm, world, self.seed)
+        return Federation(
+            self.algorithm,
+            world,
+            self.seed,
+            rounds=self.rounds,
+            evaluate_every=self.evaluate_every,
+            per_client=self.per_client,
+        )
 
     def _require_device(self) -> None:
         device = torch.device(self.device)

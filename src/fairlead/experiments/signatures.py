@@ -1,4 +1,4 @@
-"""What parts and presets can be told: names, types, defaults and a word on each."""
+"""What parts, presets and settings can be told: names, types, defaults and a word on each."""
 
 from __future__ import annotations
 
@@ -7,14 +7,27 @@ import dataclasses
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Required, Union, get_args, get_origin
+from typing import Any, Literal, NamedTuple, Required, TypeVar, Union, get_args, get_origin
 
+from fairlead.algorithm import Algorithm
 from fairlead.component import Component
-from fairlead.plain_data import field_types, is_required, settable_fields
+from fairlead.errors import ClashError, FieldError
+from fairlead.experiments.experiment import Experiment
+from fairlead.plain_data import (
+    Plain,
+    field_types,
+    from_plain,
+    is_required,
+    join,
+    refuse_unknown,
+    settable_fields,
+)
+
+BuiltT = TypeVar("BuiltT")
 
 
 class Parameter(NamedTuple):
@@ -29,6 +42,30 @@ class Parameter(NamedTuple):
     default: Any
     """None where there is none, or where not giving it means something of its own."""
     description: str
+
+
+_STANDING_FOR_FIELDS: dict[type[Component], tuple[Parameter, ...]] = {
+    Algorithm: (
+        Parameter(
+            "preset",
+            str,
+            "str",
+            required=False,
+            default=None,
+            description="In a spec: a published method instead of parts, with its arguments beside it.",
+        ),
+    ),
+    Experiment: (
+        Parameter(
+            "setting",
+            str | dict,
+            "str | table",
+            required=False,
+            default=None,
+            description="In a spec: a published setting, which fills in what is left open.",
+        ),
+    ),
+}
 
 
 def part_parameters(cls: type[Component]) -> list[Parameter]:
@@ -47,6 +84,11 @@ def part_parameters(cls: type[Component]) -> list[Parameter]:
     ]
 
 
+def spec_parameters(cls: type[Component]) -> list[Parameter]:
+    """What a table that describes a part may hold: its fields, and a name that stands for some of them."""
+    return [*part_parameters(cls), *_STANDING_FOR_FIELDS.get(cls, ())]
+
+
 def argument_parameters(build: Callable[..., object]) -> list[Parameter]:
     """Arguments of a preset or a setting, those that its `**` part is declared with included."""
     hints = typing.get_type_hints(build)
@@ -60,6 +102,32 @@ def argument_parameters(build: Callable[..., object]) -> list[Parameter]:
         default = None if required else argument.default
         parameters.append(Parameter(name, hints[name], _written(hints[name]), required, default, ""))
     return parameters
+
+
+def call_with_plain(
+    build: Callable[..., BuiltT],
+    given: Mapping[str, Plain],
+    what: str,
+    where: str,
+    *,
+    also_known: Iterable[str] = (),
+) -> BuiltT:
+    """What a preset or a setting makes of arguments given as plain data.
+
+    `what` it is and `where` the arguments stand is for errors, and so are other keys that are `also_known`.
+    """
+    known = {parameter.name: parameter for parameter in argument_parameters(build)}
+    refuse_unknown(list(given), [*known, *also_known], f"an argument of {what}", where)
+    for parameter in known.values():
+        if parameter.required and parameter.name not in given:
+            raise FieldError(f"{join(where, parameter.name)} is missing: {what} needs it.")
+    arguments: dict[str, Any] = {
+        key: from_plain(known[key].type, value, join(where, key)) for key, value in given.items()
+    }
+    try:
+        return build(**arguments)
+    except (FieldError, ClashError) as error:
+        raise type(error)(f"In {where or what}: {error}") from error
 
 
 def _typed_dict_parameters(cls: type) -> list[Parameter]:

@@ -1,41 +1,30 @@
-"""Experiments and algorithms as TOML, with presets and overrides.
+"""Experiments and algorithms as TOML, with published settings, presets and overrides.
 
-`setting = "hybrid_plus"` at the top stands for a published setting (`fairlead.settings`): it fills in what
-the experiment leaves open. An `[algorithm]` may be given by its parts, or as `preset = "fednova"` with the
-preset's arguments. Parts beside a preset change it: a table with `type` takes the place of the preset's
-part, a table without changes fields of it.
+`setting = "hybrid_plus"` at the top stands for a published setting (`fairlead.settings`), and so does a table
+`[setting]` with `name` and the setting's arguments: it fills in what the experiment leaves open. An
+`[algorithm]` may be given by its parts, or as `preset = "fednova"` with the preset's arguments. Parts beside a
+preset change it: a table with `type` takes the place of the preset's part, a table without changes fields of
+it.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin
+from typing import TypeVar
 
 import tomli_w
 
 from fairlead.algorithm import Algorithm
-from fairlead.component import Component
-from fairlead.errors import ClashError, FieldError, did_you_mean
+from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.signatures import argument_parameters, part_parameters
-from fairlead.plain_data import (
-    NONE,
-    Plain,
-    alternatives,
-    from_plain,
-    join,
-    part_class,
-    refuse_unknown,
-    settable_fields,
-    to_plain,
-)
-from fairlead.presets import METHODS, Method
-from fairlead.settings import fill_in_setting
+from fairlead.experiments.overrides import Override, parse_override, preset_named, set_value
+from fairlead.experiments.setting_table import fill_in, fill_in_arguments, refuse_undealt, take_setting
+from fairlead.experiments.signatures import call_with_plain, spec_parameters
+from fairlead.plain_data import Plain, from_plain, refuse_unknown, settable_fields, to_plain
 
 SpecT = TypeVar("SpecT", Experiment, Algorithm)
 Table = dict[str, Plain]
@@ -63,7 +52,7 @@ def load_experiment(
 
 
 def to_toml(part: Experiment | Algorithm) -> str:
-    """TOML from which `from_toml` makes an equal value; presets have long become parts."""
+    """TOML from which `from_toml` makes an equal value; presets and settings have long become parts."""
     return tomli_w.dumps(to_plain(part, type(part)))
 
 
@@ -72,22 +61,18 @@ def from_toml(
 ) -> SpecT:
     """The experiment or algorithm that a TOML text describes; `source` names the text in errors."""
     table = _parse(text, source)
-    parsed = [_parse_override(override) for override in overrides]
-    if declared is Experiment:
-        chosen = [override.value for override in parsed if override.path == ("setting",)]
-        parsed = [override for override in parsed if override.path != ("setting",)]
-        table = fill_in_setting({**table, "setting": chosen[-1]} if chosen else table)
-    # What belongs to a preset must be known before it becomes parts, wherever it stands in the list.
-    for override in parsed:
-        if _concerns_preset(declared, override.path):
-            _set(declared, table, override.path, override.value, "")
+    changes = [parse_override(override) for override in overrides]
+    # Parts of an algorithm can be changed only when its preset has become parts.
+    late = [change for change in changes if _is_within_algorithm(declared, change.path)]
+    early = [change for change in changes if not _is_within_algorithm(declared, change.path)]
     if declared is Algorithm:
+        _apply(declared, table, early)
         table = _expand_preset(table, "")
-    elif isinstance(table.get("algorithm"), dict):
-        table["algorithm"] = _expand_preset(table["algorithm"], "algorithm")
-    for override in parsed:
-        if not _concerns_preset(declared, override.path):
-            _set(declared, table, override.path, override.value, "")
+    else:
+        table = _filled_experiment(table, early)
+        if isinstance(table.get("algorithm"), dict):
+            table["algorithm"] = _expand_preset(table["algorithm"], "algorithm")
+    _apply(declared, table, late)
     return from_plain(declared, table)
 
 
@@ -103,65 +88,47 @@ def _parse(text: str, source: str) -> Table:
         raise FieldError(f"{source} is beyond what TOML allows: {error}.") from error
 
 
-class _Override(NamedTuple):
-    path: tuple[str, ...]
-    value: Plain
+def _is_within_algorithm(declared: type[SpecT], path: tuple[str, ...]) -> bool:
+    """Whether an override reaches a part of the algorithm, not its preset or an argument of that."""
+    inner = path if declared is Algorithm else path[1:] if path[0] == "algorithm" else ()
+    return bool(inner) and inner[0] in settable_fields(Algorithm)
 
 
-def _parse_override(text: str) -> _Override:
-    path, equals, written = text.partition("=")
-    keys = tuple(re.sub(r"\[(\d+)\]", r".\1", path.strip()).split("."))
-    if not equals or not all(keys):
-        raise FieldError(f"An override must be of the form path.to.field=value, got {text!r}.")
-    written = written.strip()
-    try:
-        parsed = tomllib.loads(f"value = {written}")
-    except (ValueError, RecursionError):
-        return _Override(keys, written)
-    return _Override(keys, parsed["value"] if len(parsed) == 1 else written)
+def _apply(declared: type[SpecT], table: Table, changes: Iterable[Override]) -> None:
+    for change in changes:
+        set_value(declared, table, change.path, change.value)
 
 
-def _concerns_preset(declared: type[Component], path: tuple[str, ...]) -> bool:
-    """Whether an override sets a whole algorithm, a preset or an argument of it."""
-    if declared is Experiment:
-        if path[0] != "algorithm":
-            return False
-        path = path[1:]
-    return not path or path[0] not in settable_fields(Algorithm)
+def _filled_experiment(table: Table, changes: Sequence[Override]) -> Table:
+    """The table of an experiment after changes, with its setting become fields."""
+    known = [parameter.name for parameter in spec_parameters(Experiment)]
+    refuse_unknown(list(table), known, "a field of Experiment", "")
+    setting = take_setting(table, [change for change in changes if change.path[0] == "setting"])
+    others = [change for change in changes if change.path[0] != "setting"]
+    if setting is None:
+        _apply(Experiment, table, others)
+        return table
+    table = fill_in(table, setting)
+    _apply(Experiment, table, others)
+    # Once more: what a change has started afresh is open again.
+    table = fill_in(table, setting)
+    refuse_undealt(table, setting)
+    if "algorithm" in table:
+        table["algorithm"] = fill_in_arguments(table["algorithm"], setting)
+    return table
 
 
 def _expand_preset(table: Table, where: str) -> Table:
     """The table of an algorithm with its parts instead of a preset."""
     if "preset" not in table:
         return table
-    method = _method(table["preset"], where)
-    parts = settable_fields(Algorithm)
-    known = {parameter.name: parameter for parameter in argument_parameters(method.build)}
+    method, parts = preset_named(table["preset"], where), settable_fields(Algorithm)
     given = {key: value for key, value in table.items() if key != "preset" and key not in parts}
-    refuse_unknown(list(given), [*known, *parts], f"an argument of the preset {method.name}", where)
-    for parameter in known.values():
-        if parameter.required and parameter.name not in given:
-            raise FieldError(f"{join(where, parameter.name)} is missing: the preset {method.name} needs it.")
-    arguments: dict[str, Any] = {
-        key: from_plain(known[key].type, value, join(where, key)) for key, value in given.items()
-    }
-    try:
-        algorithm = method.build(**arguments)
-    except (FieldError, ClashError) as error:
-        raise type(error)(f"In {where or 'the algorithm'}: {error}") from error
+    algorithm = call_with_plain(method.build, given, f"the preset {method.name}", where, also_known=parts)
     expanded: Table = to_plain(algorithm, Algorithm)
     for path, value in _leaves({key: value for key, value in table.items() if key in parts}):
-        _set(Algorithm, expanded, path, value, where)
+        set_value(Algorithm, expanded, path, value, where)
     return expanded
-
-
-def _method(name: Plain, where: str) -> Method:
-    if not isinstance(name, str) or name not in METHODS:
-        raise FieldError(
-            f"{join(where, 'preset')} must be the name of a preset, got {name!r}."
-            + did_you_mean(str(name), METHODS)
-        )
-    return METHODS[name]
 
 
 def _leaves(
@@ -173,71 +140,3 @@ def _leaves(
             yield from _leaves(value, (*path, key))
         else:
             yield (*path, key), value
-
-
-def _set(declared: Any, node: Plain, path: Sequence[str], value: Plain, where: str) -> None:
-    """Change one value inside plain data that describe a `declared`, filling in defaults on the way."""
-    key, *rest = path
-    if isinstance(node, list):
-        _set_entry(declared, node, key, rest, value, where)
-        return
-    role = _role(declared)
-    if not isinstance(node, dict) or role is None:
-        raise FieldError(f"{join(where, key)} does not exist: {where} is a single value.")
-    if key == "type":
-        if rest:
-            raise FieldError(f"{join(where, '.'.join(path))} does not exist: type is a single value.")
-        if node.get("type", role.__name__) != value:
-            node.clear()
-        node["type"] = value
-        return
-    types, defaults, what = _schema(role, node, where)
-    refuse_unknown([key], list(types), what, where)
-    if not rest:
-        node[key] = value
-        return
-    if key not in node or (node[key] == NONE and _role(types[key])):
-        missing = {} if _role(types[key]) else NONE
-        node[key] = deepcopy(defaults.get(key, missing))
-    _set(types[key], node[key], rest, value, join(where, key))
-
-
-def _set_entry(
-    declared: Any, node: list[Plain], key: str, rest: Sequence[str], value: Plain, where: str
-) -> None:
-    if not re.fullmatch("[0-9]{1,9}", key) or int(key) >= len(node):
-        raise FieldError(f"{where}.{key} does not exist: {where} is a list of {len(node)} entries.")
-    if not rest:
-        node[int(key)] = value
-        return
-    items = [get_args(option)[0] for option in alternatives(declared) if get_origin(option) is tuple]
-    _set(items[0] if items else None, node[int(key)], rest, value, f"{where}[{key}]")
-
-
-def _role(declared: Any) -> type[Component] | None:
-    """The kind of part among the alternatives of a declared type, if there is one."""
-    for option in alternatives(declared):
-        if isinstance(option, type) and issubclass(option, Component):
-            return option
-    return None
-
-
-def _schema(role: type[Component], node: Table, where: str) -> tuple[dict[str, Any], dict[str, Plain], str]:
-    """Types and plain defaults of what may be set in a table, and what such a thing is called."""
-    cls = part_class(role, node, where)
-    parameters = part_parameters(cls)
-    what = f"a field of {cls.__name__}"
-    extra: dict[str, Any] = {}
-    if cls is Algorithm and "preset" in node:
-        method = _method(node["preset"], where)
-        parameters += argument_parameters(method.build)
-        what = f"an argument of the preset {method.name}"
-    if cls is Algorithm:
-        extra["preset"] = str
-    types = {parameter.name: parameter.type for parameter in parameters}
-    defaults = {
-        parameter.name: to_plain(parameter.default, parameter.type)
-        for parameter in parameters
-        if parameter.default is not None
-    }
-    return {**types, **extra}, defaults, what

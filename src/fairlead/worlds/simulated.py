@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fairlead.client_table import ClientTable, PartState, table_in
 from fairlead.clients.data import ClientData
+from fairlead.clients.names import ClientNames, label
 from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.devices import DeviceModel, Payload
 from fairlead.conditions.link import LinkModel, PerfectLink
@@ -25,12 +26,15 @@ from fairlead.models.base import ExampleShape
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
 from fairlead.task import Task
+from fairlead.worlds.arithmetic import Arithmetic, Precision
 from fairlead.worlds.base import World
 from fairlead.worlds.batches import draw_batches
 from fairlead.worlds.engines.base import LocalJobs, Objective
 from fairlead.worlds.engines.choice import EngineName, choose_engine
 from fairlead.worlds.evaluation import evaluate
+from fairlead.worlds.staging import Staging, on_host, stays_on_host
 
+DataPlace = Literal["auto", "device", "host"]
 Weights = str | Sequence[float] | Tensor
 
 
@@ -39,8 +43,11 @@ class SimulatedWorld(World):
 
     Arguments: the `task`; the `clients`' data; `work` and `link`, how unequal they are; `devices`, how fast,
     for a virtual clock; `weights` ω of the objective, "examples" (n_i/n), "uniform" or one number per client;
-    a common `test` set; the `engine` ("auto", "batched" or "loop") and how many `lanes` the batched one has;
-    `device` and `dtype`.
+    a common `test` set; the `engine` ("auto", "batched", "branches" or "loop") and how many `lanes` the
+    batched ones have; `device` and `dtype`; the `precision` of products ("full", "tf32", "bfloat16") and whether
+    repetitions must be `reproducible` to the bit, see `Arithmetic`; `compile` the model's step on an
+    accelerator, which takes up to a minute and pays off after a thousand rounds; `data_on` the "device", or
+    on the "host", from where a round's clients send theirs: "auto" does so where they would fill the device.
 
     A client whose update will be lost is not trained, since nothing of its work could be seen; a client
     without examples never answers.
@@ -65,6 +72,10 @@ class SimulatedWorld(World):
         lanes: int = 16,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
+        precision: Precision = "full",
+        reproducible: bool = False,
+        compile: bool = False,
+        data_on: DataPlace = "auto",
     ) -> None:
         for field, value, kind in (
             ("task", task, Task),
@@ -77,18 +88,30 @@ class SimulatedWorld(World):
         self.device, self.dtype = torch.device(device), dtype
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise field_error(self, "device", "a device that torch can use here, such as 'cpu'", device)
-        self.clients = clients.to(self.device, dtype)
+        self.arithmetic = Arithmetic(precision, reproducible)
+        self.arithmetic.require_device(self.device, dtype)
+        if data_on not in get_args(DataPlace):
+            raise field_error(self, "data_on", "'auto', 'device' or 'host'", data_on)
+        staged = data_on == "host" or (data_on == "auto" and stays_on_host(clients, self.device))
+        self.clients = on_host(clients, dtype, self.device) if staged else clients.to(self.device, dtype)
         self.test = None if test is None else test.to(self.device, dtype)
         self.work_model, self.link_model = work or EqualWork(), link or PerfectLink()
         self.devices = devices
         for condition in (self.work_model, self.link_model, *([devices] if devices else [])):
             refuse_misfits(condition, clients.num_clients, has_devices=devices is not None)
         self._shape = _example_shape(clients, test)
-        omega = _objective_weights(weights, clients.sizes)
+        omega = objective_weights(weights, clients.sizes, clients.names)
         model = task.build(self._shape, Key.from_seed(0)).to(self.device, dtype)
-        self.objective = Objective.build(model, task.loss_function(), self.clients)
-        self.engine, self.engine_reason = choose_engine(engine, self.objective, lanes)
-        self._population = Population(omega, model.layout, self.device, dtype)
+        with self.arithmetic.on(self.device):
+            self.objective = Objective.build(
+                model, task.loss_function(), self.clients, reduced_precision=precision != "full"
+            )
+            trial, self._staging = self.objective, None
+            if staged:
+                self._staging = Staging(self.objective)
+                trial, _ = self._staging.load((clients.sizes > 0).nonzero().flatten()[:8])
+            self.engine, self.engine_reason = choose_engine(engine, trial, lanes, compiled=compile)
+        self._population = Population(omega, model.layout, self.device, dtype, clients.names)
 
     @property
     def population(self) -> Population:
@@ -137,8 +160,13 @@ class SimulatedWorld(World):
         arrived = arrivals(self.link_model, asked, order.round, key.fold("link"), durations)
         present = able[arrived]
         clients, num_steps = cohort.clients[present], plan.work.num_steps[present]
-        jobs = self._jobs(order, clients, num_steps, plan.work.batch_sizes[present])
-        results = self.engine.run(self.objective, jobs)
+        objective, first_rows = self.objective, self.clients.offsets[clients]
+        if self._staging is not None:
+            objective, first_rows = self._staging.load(clients)
+        jobs = self._jobs(order, clients, first_rows, num_steps, plan.work.batch_sizes[present])
+        with self.arithmetic.on(self.device):
+            results = self.engine.run(objective, jobs)
+            anchor_gradient = self._anchor_gradients(order, clients, jobs)
         norms = solver.accumulation(num_steps, order.round)
         lr = solver.optimizer.lr_at(order.round)
         outcome = LocalOutcome(
@@ -148,7 +176,7 @@ class SimulatedWorld(World):
             num_steps=num_steps.to(results.delta)[:, None],
             effective_steps=None if norms is None else norms.l1.to(results.delta)[:, None],
             lr=lr,
-            anchor_gradient=self._anchor_gradients(order, clients, jobs),
+            anchor_gradient=anchor_gradient,
         )
         aftermath = solver.settle(outcome, jobs.memory, order.shared)
         return ClientUpdates(
@@ -194,16 +222,17 @@ class SimulatedWorld(World):
     def _evaluate(
         self, params: Tensor, buffers: Tensor, test: ClientData | None, *, per_client: bool
     ) -> Evaluation:
-        return evaluate(
-            self.objective.model,
-            self.task,
-            params,
-            buffers,
-            train=self.clients,
-            test=test,
-            weights=self.population.weights,
-            per_client=per_client,
-        )
+        with self.arithmetic.on(self.device):
+            return evaluate(
+                self.objective.model,
+                self.task,
+                params,
+                buffers,
+                train=self.clients,
+                test=test,
+                weights=self.population.weights,
+                per_client=per_client,
+            )
 
     def _plan(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> _Plan:
         """What the given clients would do in a round, and how long it would take them."""
@@ -233,17 +262,23 @@ class SimulatedWorld(World):
             up=item * (model + sum(message.numel() for message in messages.values())),
         )
 
-    def _jobs(self, order: WorkOrder, clients: Tensor, num_steps: Tensor, batch_sizes: Tensor) -> LocalJobs:
-        sizes, offsets = self.clients.sizes, self.clients.offsets
+    def _jobs(
+        self, order: WorkOrder, clients: Tensor, first_rows: Tensor, num_steps: Tensor, batch_sizes: Tensor
+    ) -> LocalJobs:
+        shuffle, dropout = order.key.fold("batches", order.round), order.key.fold("noise", order.round)
         batches, noise = [], []
-        for client, steps, batch_size in zip(
-            clients.tolist(), num_steps.tolist(), batch_sizes.tolist(), strict=True
+        for client, first_row, size, steps, batch_size in zip(
+            clients.tolist(),
+            first_rows.tolist(),
+            self.clients.sizes[clients].tolist(),
+            num_steps.tolist(),
+            batch_sizes.tolist(),
+            strict=True,
         ):
-            stream = order.key.fold("batches", order.round, client)
-            batches.append(draw_batches(int(offsets[client]), int(sizes[client]), steps, batch_size, stream))
+            batches.append(draw_batches(first_row, size, steps, batch_size, shuffle.fold(client)))
             words = np.zeros(steps + 1, dtype=np.uint64)
             if self.objective.draws_noise:
-                words = order.key.fold("noise", order.round, client).words(np.arange(steps + 1))
+                words = dropout.fold(client).words(np.arange(steps + 1))
             noise.append(torch.from_numpy(words.view(np.int64)))
         return LocalJobs(
             clients=clients.tolist(),
@@ -321,7 +356,7 @@ def _count_values(train: Tensor, test: Tensor | None) -> int:
     return max(largest, default=0) + 1
 
 
-def _objective_weights(weights: Weights, sizes: Tensor) -> Tensor:
+def objective_weights(weights: Weights, sizes: Tensor, names: ClientNames | None = None) -> Tensor:
     """ω as float64 that sum to 1."""
     if isinstance(weights, str):
         if weights not in ("examples", "uniform"):
@@ -342,7 +377,7 @@ def _objective_weights(weights: Weights, sizes: Tensor) -> Tensor:
         client = int(((values > 0) & (sizes == 0)).nonzero()[0])
         raise FieldError(
             f"SimulatedWorld.weights must be 0 for a client without examples, got {values[client]:g} for "
-            f"client {client}."
+            f"{label(client, names)}."
         )
     return values / values.sum()
 

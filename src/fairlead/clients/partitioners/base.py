@@ -69,8 +69,9 @@ def refuse_too_few(owner: Partitioner, examples: int, num_clients: int, min_size
     """Raise if there are not enough examples to give every client `min_size` of them."""
     if num_clients * min_size > examples:
         raise FieldError(
-            f"{type(owner).__name__}.min_partition_size must be at most {examples // num_clients}, since "
-            f"{examples} examples are dealt to {num_clients} clients, got {min_size}."
+            f"{type(owner).__name__} cannot deal {examples} examples to {num_clients} clients with at least "
+            f"{min_size} each (min_partition_size): ask for at most {examples // min_size} clients, or for a "
+            f"min_partition_size of at most {examples // num_clients}."
         )
 
 

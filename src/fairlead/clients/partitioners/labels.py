@@ -32,9 +32,9 @@ class ShardPartitioner(Partitioner):
         num_shards = num_clients * self.num_shards_per_partition
         if num_shards > len(labels):
             raise FieldError(
-                f"ShardPartitioner.num_shards_per_partition must be at most {len(labels) // num_clients}, "
-                f"since {len(labels)} examples are dealt to {num_clients} clients, got "
-                f"{self.num_shards_per_partition}."
+                f"ShardPartitioner cannot cut {len(labels)} examples into {num_shards} shards, "
+                f"{self.num_shards_per_partition} for each of {num_clients} clients (num_shards_per_partition): "
+                f"ask for at most {len(labels) // self.num_shards_per_partition} clients, or for fewer shards."
             )
         generator = key.generator()
         shuffled = generator.permutation(len(labels))

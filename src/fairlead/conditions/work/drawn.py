@@ -117,7 +117,7 @@ class TwoGroupSteps(StepCounts):
 
 @dataclass(frozen=True)
 class RandomEpochsAndBatches(WorkModel):
-    """Epochs and batch size both drawn for every client and round: *hybrid+* of Zeng 2023 and Zeng 2025.
+    """Epochs and batch size both drawn for every client and round: *hybrid+* of Zeng 2023.
 
         E_i ~ U{low, ..., high},   B_i ~ U{min_batch_size, ..., n_i},   K_i = E_i·⌈n_i/B_i⌉
 
@@ -132,7 +132,7 @@ class RandomEpochsAndBatches(WorkModel):
     high: int = 5
     min_batch_size: int = 10
 
-    references = ("zeng2023gradient", "zeng2025fedaware")
+    references = ("zeng2023gradient",)
 
     def __post_init__(self) -> None:
         require_integer(self, "low", at_least=1)

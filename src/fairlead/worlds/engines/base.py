@@ -29,6 +29,8 @@ class Objective:
     channels_last: bool
     """Whether images are laid out channel by channel in memory: faster for convolutions on a CPU, and on an
     accelerator in reduced precision."""
+    marks_missing: bool
+    """Whether some examples are marked by a negative target to have none."""
 
     @staticmethod
     def build(
@@ -45,7 +47,8 @@ class Objective:
             channels_last = (
                 inputs.ndim == 4 and convolves and (reduced_precision or inputs.device.type == "cpu")
             )
-            objective = Objective(model, loss, data, model.draws_noise(inputs), channels_last)
+            marks_missing = not targets.is_floating_point() and bool((data.targets < 0).any())
+            objective = Objective(model, loss, data, model.draws_noise(inputs), channels_last, marks_missing)
             noise = key if objective.draws_noise else None
             with torch.no_grad():
                 outputs = model.call(model.initial_params(), model.initial_buffers(), inputs, noise)

@@ -8,6 +8,7 @@ from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Object
 from fairlead.worlds.engines.lane_block import LaneBlock
 from fairlead.worlds.engines.lane_gradients import Backend, lane_gradient
 from fairlead.worlds.engines.lanes import pack
+from fairlead.worlds.engines.linear_runs import linear_runs
 from fairlead.worlds.engines.schedule import Schedule
 
 
@@ -25,6 +26,9 @@ class BatchedEngine(Engine):
     backend: Backend = "stacked"
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
+        whole = linear_runs(objective, jobs) if self.backend == "stacked" else None
+        if whole is not None:
+            return whole
         objective.model.module.train()
         plan = pack(jobs.num_steps, self.lanes)
         lanes = len(plan.loads)

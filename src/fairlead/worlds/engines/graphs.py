@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
@@ -10,13 +11,16 @@ from fairlead.local_solver import LocalSolver
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Objective
 from fairlead.worlds.engines.lane_block import LaneBlock
 from fairlead.worlds.engines.lane_gradients import Backend, lane_gradient
+from fairlead.worlds.engines.lane_memory import bytes_per_lane, lanes_that_fit
 from fairlead.worlds.engines.lanes import LanePlan, pack
+from fairlead.worlds.engines.linear_runs import linear_runs
 from fairlead.worlds.engines.schedule import Schedule
 
 _WIDTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 _KEPT = 4
 """How many sizes of lanes are kept captured: batches whose size is drawn anew have many."""
 _WARM_UP = 2
+_FEWEST_TICKS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,85 +35,92 @@ class GraphEngine(Engine):
     lanes: int = 16
     backend: Backend = "stacked"
     compiled: bool = False
-    _captured: dict[tuple[Objective, LocalSolver, int], _CapturedLanes] = field(
-        default_factory=dict, repr=False
-    )
+    _captured: dict[_Kind, _CapturedLanes] = field(default_factory=dict, repr=False)
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
+        whole = linear_runs(objective, jobs) if self.backend == "stacked" else None
+        if whole is not None:
+            return whole
         objective.model.module.train()
-        plan = pack(jobs.num_steps, self.lanes)
-        batch_size = _roomy_batch(jobs)
-        captured = self._lanes_for(objective, jobs, batch_size, plan)
-        captured.prepare({captured.roomy_width(width) for _, _, width in plan.segments()})
-        captured.load(jobs, Schedule.build(plan, jobs, captured.lanes, batch_size))
+        captured = self._lanes_for(objective, jobs)
+        plan = pack(jobs.num_steps, captured.most_lanes)
+        captured.make_room(plan, jobs)
+        captured.load(jobs, plan)
 
         def advance(start: int, end: int, width: int) -> None:
-            graph = captured.graphs[captured.roomy_width(width)]
+            graph = captured.graph(width)
             for _ in range(start, end):
                 graph.replay()
 
         return captured.block.run(plan, jobs, advance)
 
-    def _lanes_for(
-        self, objective: Objective, jobs: LocalJobs, batch_size: int, plan: LanePlan
-    ) -> _CapturedLanes:
-        """Lanes that were captured for such work before, or new ones with room to spare."""
-        key = (objective, jobs.solver, batch_size)
-        found = self._captured.pop(key, None)
-        if found is None or found.ticks < plan.ticks or found.lanes < len(plan.loads):
-            found = _CapturedLanes(
-                objective,
-                jobs,
-                self,
-                batch_size,
-                ticks=max(2 * plan.ticks, 256, 0 if found is None else found.ticks),
-                lanes=_next_width(len(plan.loads), self.lanes),
-            )
+    def _lanes_for(self, objective: Objective, jobs: LocalJobs) -> _CapturedLanes:
+        """Lanes that were captured for such work before, or new ones."""
+        kind = _Kind(objective, jobs.solver, _roomy_batch(jobs))
+        found = self._captured.pop(kind, None) or _CapturedLanes(kind, jobs, self)
         # The latest stands last.
-        self._captured[key] = found
+        self._captured[kind] = found
         while len(self._captured) > _KEPT:
             del self._captured[next(iter(self._captured))]
         return found
 
 
-class _CapturedLanes:
-    """Lanes of one shape with a graph per width."""
+class _Kind(NamedTuple):
+    """What must be the same for work to use the same graphs."""
 
-    def __init__(
-        self,
-        objective: Objective,
-        jobs: LocalJobs,
-        engine: GraphEngine,
-        batch_size: int,
-        ticks: int,
-        lanes: int,
-    ) -> None:
-        self.ticks, self.lanes = ticks, lanes
-        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+    objective: Objective
+    solver: LocalSolver
+    batch_size: int
+
+
+class _CapturedLanes:
+    """Lanes for one kind of work with a graph per width, made anew when a round needs more room."""
+
+    def __init__(self, kind: _Kind, jobs: LocalJobs, engine: GraphEngine) -> None:
+        self._kind = kind
         self._buffers = jobs.buffers.clone()
-        schedule = Schedule.empty(ticks, lanes, batch_size, like=jobs.anchor)
-        gradient_of = lane_gradient(engine.backend, objective, self._buffers, compiled=engine.compiled)
-        self.block = LaneBlock(objective, gradient_of, jobs, schedule, lanes)
         self._counter = torch.zeros(1, dtype=torch.int64, device=jobs.anchor.device)
+        self._gradient_of = lane_gradient(
+            engine.backend, kind.objective, self._buffers, compiled=engine.compiled
+        )
+        self.per_lane = bytes_per_lane(kind.objective, self._gradient_of, jobs, kind.batch_size)
+        self.most_lanes = lanes_that_fit(engine.lanes, self.per_lane, jobs)
+        self._allocate(jobs, ticks=0, lanes=0)
+
+    def make_room(self, plan: LanePlan, jobs: LocalJobs) -> None:
+        """Room for a plan, and the graphs of its widths."""
+        ticks, lanes = self.block.losses.shape
+        if plan.ticks > ticks or len(plan.loads) > lanes:
+            self._allocate(
+                jobs,
+                ticks=max(2 * plan.ticks, _FEWEST_TICKS, ticks),
+                lanes=max(_next_width(len(plan.loads), self.most_lanes), lanes),
+            )
+        for width in sorted({self._roomy(width) for _, _, width in plan.segments()} - self._graphs.keys()):
+            self._graphs[width] = self._capture(width)
+
+    def load(self, jobs: LocalJobs, plan: LanePlan) -> None:
+        """Take over the vectors and the schedule of a round."""
+        self._buffers.copy_(jobs.buffers)
+        self.block.load(jobs, Schedule.build(plan, jobs, self.block.losses.shape[1], self._kind.batch_size))
+        self._counter.zero_()
+
+    def graph(self, width: int) -> torch.cuda.CUDAGraph:
+        """One step of at least as many lanes."""
+        return self._graphs[self._roomy(width)]
+
+    def _allocate(self, jobs: LocalJobs, ticks: int, lanes: int) -> None:
+        schedule = Schedule.empty(ticks, lanes, self._kind.batch_size, like=jobs.anchor)
+        self.block = LaneBlock(self._kind.objective, self._gradient_of, jobs, schedule, lanes)
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         # One for all widths, since no two run at once and nothing they leave there is read again.
         self._pool = torch.cuda.graph_pool_handle()
 
-    def roomy_width(self, width: int) -> int:
-        """The smallest width of those captured that has room for as many lanes."""
-        return _next_width(width, self.lanes)
-
-    def prepare(self, widths: set[int]) -> None:
-        """Capture the widths that are not yet; they step lanes whose clients have not been placed."""
-        for width in sorted(widths - self.graphs.keys()):
-            self.graphs[width] = self._capture(width)
-
-    def load(self, jobs: LocalJobs, schedule: Schedule) -> None:
-        """Take over the vectors and the schedule of a round."""
-        self._buffers.copy_(jobs.buffers)
-        self.block.load(jobs, schedule)
-        self._counter.zero_()
+    def _roomy(self, width: int) -> int:
+        return _next_width(width, self.block.losses.shape[1])
 
     def _capture(self, width: int) -> torch.cuda.CUDAGraph:
+        """Record a step of lanes in which no client has been placed yet."""
         self._counter.zero_()
         side = torch.cuda.Stream(self._counter.device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
@@ -128,8 +139,9 @@ class _CapturedLanes:
         self._counter += 1
 
 
-def _next_width(width: int, lanes: int) -> int:
-    return min(next((captured for captured in _WIDTHS if captured >= width), lanes), lanes)
+def _next_width(width: int, most: int) -> int:
+    """The smallest of the widths to capture that has room for as many lanes."""
+    return min(next((captured for captured in _WIDTHS if captured >= width), most), most)
 
 
 def _roomy_batch(jobs: LocalJobs) -> int:

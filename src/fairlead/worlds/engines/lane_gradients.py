@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fairlead.worlds.engines.base import LaneGradient, Objective
 from fairlead.worlds.engines.branches import BranchGradient
+from fairlead.worlds.engines.dense import dense_gradient
 from fairlead.worlds.engines.stacked import StackedGradient
 
 Backend = Literal["stacked", "branches"]
@@ -20,4 +21,4 @@ def lane_gradient(
     """The gradient of several clients by the given way; in closed form where the model allows."""
     if backend == "branches":
         return BranchGradient(objective, buffers, compiled=compiled)
-    return StackedGradient(objective, buffers)
+    return dense_gradient(objective) or StackedGradient(objective, buffers)

@@ -22,7 +22,7 @@ def stacked_losses(objective: Objective, buffers: Tensor) -> StackedLosses:
     module = objective.model.module
     if isinstance(module, StackableModule) and not objective.draws_noise:
         return _by_module(objective, module)
-    layers = None if objective.draws_noise else _dense_layers(objective)
+    layers = None if objective.draws_noise else dense_layers(objective)
     return _by_vmap(objective, buffers) if layers is None else _by_products(objective, layers)
 
 
@@ -42,11 +42,11 @@ class StackedGradient(LaneGradient):
 
 def has_own_stack(objective: Objective) -> bool:
     """Whether the model runs in lanes by batched products rather than by `vmap`."""
-    stackable = isinstance(objective.model.module, StackableModule) or _dense_layers(objective) is not None
+    stackable = isinstance(objective.model.module, StackableModule) or dense_layers(objective) is not None
     return stackable and not objective.draws_noise
 
 
-def _dense_layers(objective: Objective) -> list[nn.Module] | None:
+def dense_layers(objective: Objective) -> list[nn.Module] | None:
     """The layers of a plain stack of linear and elementwise ones, or None for any other model.
 
     Subclasses, hooks, parametrised or shared weights and sequences may compute something else: their

@@ -1,0 +1,114 @@
+"""Changes to plain data that describe an experiment, such as "algorithm.server.lr=0.03"."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple, get_args, get_origin
+
+from fairlead.algorithm import Algorithm
+from fairlead.component import Component
+from fairlead.errors import FieldError, did_you_mean
+from fairlead.experiments.signatures import argument_parameters, spec_parameters
+from fairlead.plain_data import NONE, Plain, alternatives, join, part_class, refuse_unknown, to_plain
+from fairlead.presets import METHODS, Method
+
+
+class Override(NamedTuple):
+    """A value and the keys that lead to it."""
+
+    path: tuple[str, ...]
+    value: Plain
+
+
+def parse_override(text: str) -> Override:
+    """The override `path.to.field=value`, whose value is TOML, or a string if it is not."""
+    path, equals, written = text.partition("=")
+    keys = tuple(re.sub(r"\[(\d+)\]", r".\1", path.strip()).split("."))
+    if not equals or not all(keys):
+        raise FieldError(f"An override must be of the form path.to.field=value, got {text!r}.")
+    written = written.strip()
+    try:
+        parsed = tomllib.loads(f"value = {written}")
+    except (ValueError, RecursionError):
+        return Override(keys, written)
+    return Override(keys, parsed["value"] if len(parsed) == 1 else written)
+
+
+def set_value(declared: Any, node: Plain, path: Sequence[str], value: Plain, where: str = "") -> None:
+    """Change one value inside plain data that describe a `declared`, filling in defaults on the way."""
+    key, *rest = path
+    if isinstance(node, list):
+        _set_entry(declared, node, key, rest, value, where)
+        return
+    role = _role(declared)
+    if not isinstance(node, dict) or role is None:
+        raise FieldError(f"{join(where, key)} does not exist: {where} is a single value.")
+    if key == "type":
+        if rest:
+            raise FieldError(f"{join(where, '.'.join(path))} does not exist: type is a single value.")
+        if node.get("type", role.__name__) != value:
+            node.clear()
+        node["type"] = value
+        return
+    types, defaults, what = _schema(role, node, where)
+    refuse_unknown([key], list(types), what, where)
+    if not rest:
+        node[key] = value
+        return
+    if key not in node or (node[key] == NONE and _role(types[key])):
+        missing = {} if _role(types[key]) else NONE
+        node[key] = deepcopy(defaults.get(key, missing))
+    set_value(types[key], node[key], rest, value, join(where, key))
+
+
+def preset_named(name: Plain, where: str) -> Method:
+    """The method whose preset an algorithm at `where` names."""
+    if not isinstance(name, str) or name not in METHODS:
+        raise FieldError(
+            f"{join(where, 'preset')} must be the name of a preset, got {name!r}."
+            + did_you_mean(str(name), METHODS, otherwise="`fairlead list methods` shows what there is.")
+        )
+    return METHODS[name]
+
+
+def _set_entry(
+    declared: Any, node: list[Plain], key: str, rest: Sequence[str], value: Plain, where: str
+) -> None:
+    if not re.fullmatch("[0-9]{1,9}", key) or int(key) >= len(node):
+        raise FieldError(f"{where}.{key} does not exist: {where} is a list of {len(node)} entries.")
+    if not rest:
+        node[int(key)] = value
+        return
+    items = [get_args(option)[0] for option in alternatives(declared) if get_origin(option) is tuple]
+    set_value(items[0] if items else None, node[int(key)], rest, value, f"{where}[{key}]")
+
+
+def _role(declared: Any) -> type[Component] | None:
+    """The kind of part among the alternatives of a declared type, if there is one."""
+    for option in alternatives(declared):
+        if isinstance(option, type) and issubclass(option, Component):
+            return option
+    return None
+
+
+def _schema(
+    role: type[Component], node: dict[str, Plain], where: str
+) -> tuple[dict[str, Any], dict[str, Plain], str]:
+    """Types and plain defaults of what may be set in a table, and what such a thing is called."""
+    cls = part_class(role, node, where)
+    parameters = spec_parameters(cls)
+    what = f"a field of {cls.__name__}"
+    if cls is Algorithm and "preset" in node:
+        method = preset_named(node["preset"], where)
+        parameters += argument_parameters(method.build)
+        what = f"an argument of the preset {method.name}"
+    types = {parameter.name: parameter.type for parameter in parameters}
+    defaults = {
+        parameter.name: to_plain(parameter.default, parameter.type)
+        for parameter in parameters
+        if parameter.default is not None
+    }
+    return types, defaults, what

@@ -1,0 +1,80 @@
+"""Softmax regression by plain SGD: all local steps of all clients in one call of a compiled kernel."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from fairlead.corrections.proximal import Proximal
+from fairlead.local_solver import LocalSolver
+from fairlead.optimizers.sgd import SGD
+from fairlead.task import cross_entropy
+from fairlead.worlds.engines import linear_native
+from fairlead.worlds.engines.base import LocalJobs, LocalResults, Objective
+from fairlead.worlds.engines.linear_work import LinearWork
+from fairlead.worlds.engines.stacked import dense_layers
+
+
+def linear_runs(objective: Objective, jobs: LocalJobs) -> LocalResults | None:
+    """The local work of every job, or None where no kernel applies.
+
+    Kernels are for one linear layer with cross-entropy, trained by SGD without momentum and clipping, with
+    no correction but `Proximal`: on a CPU by Numba if it is installed, in float32 or float64; on a GPU by
+    Triton, in float32.
+    """
+    resident = objective.data.inputs.device == jobs.anchor.device
+    if not jobs.batches or not resident or not _is_plain_descent(jobs.solver):
+        return None
+    layer = _only_layer(objective)
+    if layer is None:
+        return None
+    device, dtype = jobs.anchor.device.type, jobs.anchor.dtype
+    size = layer.in_features, layer.out_features
+    if device == "cpu" and dtype in (torch.float32, torch.float64) and linear_native.fits(*size):
+        run = linear_native.run_natively
+    elif device == "cuda" and dtype == torch.float32:
+        from fairlead.worlds.engines import linear_triton
+
+        if not linear_triton.fits(*size, jobs.anchor.device):
+            return None
+        run = linear_triton.run_on_gpu
+    else:
+        return None
+    delta, loss = run(_work_of(objective, jobs, layer))
+    return LocalResults(delta, loss, jobs.buffers.expand(len(jobs.batches), -1))
+
+
+def _is_plain_descent(solver: LocalSolver) -> bool:
+    optimizer = solver.optimizer
+    plain = type(optimizer) is SGD and optimizer.momentum == 0 and solver.clip is None
+    return plain and all(type(correction) is Proximal for correction in solver.corrections)
+
+
+def _only_layer(objective: Objective) -> nn.Linear | None:
+    """The linear layer that is the whole model, if cross-entropy with classes follows it."""
+    layers = None if objective.draws_noise or objective.model.pipeline.steps else dense_layers(objective)
+    targets = objective.data.targets
+    classes = objective.loss is cross_entropy and targets.ndim == 1 and targets.dtype == torch.int64
+    if layers is None or len(layers) != 1 or not classes:
+        return None
+    return layers[0] if isinstance(layers[0], nn.Linear) else None
+
+
+def _work_of(objective: Objective, jobs: LocalJobs, layer: nn.Linear) -> LinearWork:
+    inputs = objective.data.inputs
+    counts = torch.tensor([batches.numel() for batches in jobs.batches])
+    penalties = [correction.mu for correction in jobs.solver.corrections if isinstance(correction, Proximal)]
+    return LinearWork(
+        inputs=inputs.flatten(1),
+        input_scale=255.0 if inputs.dtype == torch.uint8 else 1.0,
+        targets=objective.data.targets,
+        rows=torch.cat([batches.flatten() for batches in jobs.batches]),
+        starts=counts.cumsum(0) - counts,
+        batch_sizes=torch.tensor([batches.shape[1] for batches in jobs.batches]),
+        num_steps=torch.tensor(jobs.num_steps),
+        lrs=jobs.step_lrs,
+        anchor=jobs.anchor,
+        num_classes=layer.out_features,
+        weight_decay=float(jobs.solver.optimizer.weight_decay),
+        mu=float(sum(penalties)),
+    )
