@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test format clean
+.PHONY: demo test test-browser format clean
 
 demo: $(VENV)/installed
 	$(BIN)/fairlead demo
@@ -15,6 +15,12 @@ test: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+
+# The report page in a real browser: needs chromium and chromedriver beside what `make test` needs.
+test-browser: $(VENV)/installed-test
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+	  { echo "make test-browser needs chromium and chromedriver (Debian: chromium, chromium-driver)." >&2; exit 1; }
+	$(BIN)/pytest tests/reports/browser_checks.py
 
 format: $(VENV)/installed-test
 	$(BIN)/ruff format .

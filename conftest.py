@@ -16,7 +16,27 @@ settings.register_profile("fairlead", deadline=None, derandomize=True, max_examp
 settings.load_profile("fairlead")
 
 # Triton comes with torch for CUDA alone, and its kernels cannot be imported without it.
-collect_ignore = [] if find_spec("triton") else ["src/fairlead/worlds/engines/linear_triton.py"]
+_TRITON = ["src/fairlead/keyed_triton.py", "src/fairlead/worlds/engines/linear_triton.py"]
+collect_ignore = [] if find_spec("triton") else _TRITON
+
+_NEEDED = {
+    "tests/experiments/test_frames.py": ("pandas", "polars"),
+    "tests/experiments/test_tensorboard_log.py": ("tensorboard",),
+    "tests/experiments/test_mlflow_log.py": ("mlflow",),
+}
+"""Files of tests that need packages which fairlead does not; all but mlflow are in the extra `test`."""
+_LEFT_OUT = {
+    file: missing
+    for file, packages in _NEEDED.items()
+    if (missing := [name for name in packages if find_spec(name) is None])
+}
+collect_ignore += _LEFT_OUT
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which files of tests were left out, and why."""
+    for file, missing in _LEFT_OUT.items():
+        terminalreporter.write_line(f"{file} was left out: {' and '.join(missing)} not installed")
 
 
 @pytest.fixture(scope="session")

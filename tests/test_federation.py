@@ -164,3 +164,8 @@ def test_a_cohort_larger_than_the_population_is_refused() -> None:
         FieldError, match=r"cohort_size must be at most 3, the number of clients with positive"
     ):
         fl.Federation(fl.presets.fedavg(lr=0.1, cohort_size=4), federation().world)
+
+
+def test_a_federation_made_without_rounds_must_be_told_them() -> None:
+    with pytest.raises(FieldError, match=r"Federation\.train needs rounds: this federation was made without"):
+        federation().train()

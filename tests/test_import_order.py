@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "randomness"),
+    ("errors", "randomness", "keyed_triton"),
     ("component", "client_table", "references"),
     ("records", "models", "augmentation", "plain_data"),
     ("parameters", "minimum_norm", "row_products"),
@@ -26,6 +26,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("round", "diagnostics"),
     ("federation",),
     ("testing", "experiments"),
+    ("reports",),
+    ("reproductions",),
     ("cli",),
 )
 """From the bottom up; a module may import its own layer and those before it."""

@@ -144,9 +144,7 @@ class LocalSolver(Component):
         local, optimizer = self.optimizer.step(state.local, gradient, state.optimizer, lr)
         return LocalState(local, optimizer, state.memory)
 
-    def step_(
-        self, state: LocalState, gradient: Tensor, anchor: Tensor, shared: Vectors, lr: Tensor
-    ) -> None:
+    def step_(self, state: LocalState, gradient: Tensor, anchor: Tensor, shared: Vectors, lr: Tensor) -> None:
         """The same step written over `state`."""
         gradient = self._followed(state, gradient, anchor, shared)
         self.optimizer.step_(state.local, gradient, state.optimizer, lr)

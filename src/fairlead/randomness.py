@@ -8,7 +8,9 @@ run, and two methods compared under one seed meet the same batches, the same wor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
+from importlib.util import find_spec
 from operator import index
 
 import numpy as np
@@ -85,11 +87,23 @@ def keyed_uniform(key: Tensor, shape: torch.Size, device: torch.device) -> Tenso
     The i-th number is MurmurHash3's finaliser of (i, key): plain integer arithmetic that batches
     under `vmap`, is captured in graphs and gives the same numbers on every device.
     """
+    # A compiler fuses the plain operations into one kernel itself.
+    if device.type == "cuda" and _has_triton() and not torch.compiler.is_compiling():
+        from fairlead.keyed_triton import KeyedUniform
+
+        numbers: Tensor = KeyedUniform.apply(key, tuple(shape))  # type: ignore[no-untyped-call]
+        return numbers
     low, high = key & 0xFFFFFFFF, (key >> 32) & 0xFFFFFFFF
-    word = torch.arange(shape.numel(), device=device) * 0x9E3779B1 + low
+    # The multiplier modulo 2³², so that compilers may count in 32 bits: only those matter.
+    word = torch.arange(shape.numel(), device=device) * (0x9E3779B1 - 2**32) + low
     for salt in (0, high):
         word = (word ^ salt) & 0xFFFFFFFF
         word = ((word ^ (word >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
         word = ((word ^ (word >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
         word = word ^ (word >> 16)
     return (word.to(torch.float64) * 2.0**-32).reshape(shape)
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None

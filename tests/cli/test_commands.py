@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,7 @@ def test_run_resumes() -> None:
         ("run spec.toml --rounds 0", "Experiment.rounds must be a whole number of at least 1, got 0."),
         ("run spec.toml --seed -1", "Experiment.seed must be a whole number of at least 0, got -1."),
         ("run spec.toml --checkpoint-every 0", "run_experiment.checkpoint_every must be at least 1, got 0."),
+        ("run spec.toml --log tensorbord", "'tensorbord' is not a log. Did you mean 'tensorboard'?"),
         ("list sampler", "'sampler' is not a kind of parts. Did you mean 'samplers'?"),
         ("show Proximall", "'Proximall' is not a part, a preset or a setting. Did you mean 'Proximal'?"),
         ("cite Constant", "Constant has no paper to cite."),
@@ -126,10 +128,34 @@ def test_refusals_are_one_sentence(command: str, message: str) -> None:
     assert refused(*command.split()) == message
 
 
+def test_a_log_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing: Any = None
+    monkeypatch.setitem(sys.modules, "mlflow", missing)
+    said = refused("run", "spec.toml", "--log", "mlflow", "-q", "-o", "runs/x")
+    assert said == "This log needs mlflow: install it with pip install 'fairlead[track]'."
+
+
 def test_a_folder_with_another_run_is_refused() -> None:
     call("run", "spec.toml", "-o", "runs/x")
     said = refused("run", "spec.toml", "-o", "runs/x")
     assert said == "runs/x already holds a run of 3 rounds: resume it, or choose another folder."
+
+
+def test_a_second_interrupt_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes as KeyboardInterrupt: in the second round, where there is one to go on with, or while loading."""
+
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fl.Federation, "evaluate", interrupted)
+        result = call("run", "spec.toml", "-o", "runs/x", exit_code=130)
+    advice = "fairlead run runs/x/spec.toml -o runs/x --resume"
+    assert result.stderr.splitlines()[-1] == f"Stopped. Go on with: {advice}"
+    call(*advice.split()[1:])
+    assert len(fl.load_records("runs/x")) == 3
+    monkeypatch.setattr(fl.Experiment, "load", interrupted)
+    assert call("run", "spec.toml", exit_code=130).stderr == "Stopped. Nothing was done.\n"
 
 
 def test_divergence_is_one_sentence_with_its_cure() -> None:
@@ -142,7 +168,7 @@ def test_errors_nobody_foresaw_keep_their_traceback(monkeypatch: pytest.MonkeyPa
     def fail(self: fl.Experiment) -> None:
         raise ZeroDivisionError("a mistake of ours")
 
-    monkeypatch.setattr(fl.Experiment, "build", fail)
+    monkeypatch.setattr(fl.Experiment, "load", fail)
     result = CliRunner().invoke(app, ["run", "spec.toml", "-o", "runs/x"])
     assert isinstance(result.exception, ZeroDivisionError)
 
@@ -239,5 +265,5 @@ def test_demo_compares_and_explains() -> None:
 def test_version_and_help() -> None:
     assert call("--version").stdout.strip() == fl.__version__
     printed = call("--help").stdout
-    for command in ("run", "demo", "list", "show", "cite", "init", "doctor"):
+    for command in ("run", "compare", "sweep", "demo", "list", "show", "cite", "init", "doctor"):
         assert command in printed

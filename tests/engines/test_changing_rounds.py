@@ -73,4 +73,5 @@ def test_two_solvers_share_a_world(engine: EngineName, device: torch.device) -> 
             federation = fl.Federation(fl.Algorithm(solver), world)
             list(federation.train(2))
             finals.append(federation.params)
-        assert torch.allclose(*finals, rtol=1e-11, atol=1e-12)
+        loop, lanes = finals
+        assert torch.allclose(loop, lanes, rtol=1e-11, atol=1e-12)

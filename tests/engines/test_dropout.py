@@ -142,3 +142,22 @@ def test_keyed_uniform_is_uniform() -> None:
     assert float((draws - grid).abs().max()) < 1.95 / 20000**0.5
     assert float(draws.min()) >= 0.0
     assert float(draws.max()) < 1.0
+
+
+@pytest.mark.parametrize("key", [0, 1, -1, 2**62 + 12345, -(2**63)])
+def test_every_device_draws_the_same_numbers(key: int, device: torch.device) -> None:
+    """The definition, MurmurHash3's finaliser of place and key, in Python's own whole numbers."""
+
+    def finalised(word: int) -> int:
+        word ^= word >> 16
+        word = word * 0x85EBCA6B % 2**32
+        word ^= word >> 13
+        word = word * 0xC2B2AE35 % 2**32
+        return word ^ word >> 16
+
+    low, high = key % 2**32, (key >> 32) % 2**32
+    expected = [finalised(finalised((i * 0x9E3779B1 + low) % 2**32) ^ high) * 2.0**-32 for i in range(3000)]
+    shape = torch.Size([30, 100])
+    drawn = keyed_uniform(torch.tensor(key, device=device), shape, device)
+    assert drawn.shape == shape
+    assert drawn.flatten().tolist() == expected

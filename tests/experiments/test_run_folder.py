@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -77,7 +78,7 @@ def test_a_run_leaves_its_spec_records_provenance_and_checkpoint(tmp_path: Path)
     run = fl.run_experiment(experiment(), tmp_path / "run")
     store = fl.RunFolder(tmp_path / "run")
     assert sorted(path.name for path in store.path.iterdir()) == [
-        "checkpoint", "provenance.json", "rounds.jsonl", "spec.toml",
+        "checkpoint", "provenance.json", "rounds.jsonl", "spec.toml", "summary.json",
     ]  # fmt: skip
     assert store.experiment() == experiment()
     assert store.records() == run.federation.records
@@ -86,6 +87,7 @@ def test_a_run_leaves_its_spec_records_provenance_and_checkpoint(tmp_path: Path)
     assert (start.fairlead, start.torch, start.seed) == (fl.__version__, torch.__version__, 0)
     assert start.engine in ("BatchedEngine", "LoopEngine")
     assert start.engine_reason
+    assert start.threads == torch.get_num_threads()
     assert start.ended is not None
     assert start.ended >= start.started
     fresh = experiment().build()
@@ -176,8 +178,20 @@ def test_what_comes_after_the_checkpoint_is_computed_again(tmp_path: Path) -> No
         fl.run_experiment(experiment(), tmp_path / "cut", checkpoint_every=3, on_round=kill_after(5))
     with (tmp_path / "cut" / "rounds.jsonl").open("a") as file:
         file.write('{"round":5,"asked":[0')
-    fl.run_experiment(experiment(), tmp_path / "cut", resume=True)
+    told: list[str] = []
+    fl.run_experiment(experiment(), tmp_path / "cut", resume=True, on_recovery=told.append)
     assert fl.load_records(tmp_path / "cut") == whole.federation.records
+    assert told == [
+        "Going on after round 3, the last checkpoint: 2 later rounds are computed again, and a last line that "
+        "was cut short is dropped."
+    ]
+
+
+def test_a_run_that_lost_nothing_is_resumed_without_a_word(tmp_path: Path) -> None:
+    told: list[str] = []
+    fl.run_experiment(experiment(rounds=2), tmp_path)
+    fl.run_experiment(experiment(rounds=4), tmp_path, resume=True, on_recovery=told.append)
+    assert told == []
 
 
 @pytest.mark.parametrize(
@@ -237,6 +251,7 @@ def test_an_interrupt_ends_the_round_and_leaves_a_checkpoint(tmp_path: Path, num
     )
     assert [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert (stopped.outcome, told, len(stopped.federation.records)) == ("interrupted", ["stopping"], 3)
+    assert stopped.summary is None
     manifest = json.loads((tmp_path / "cut" / "checkpoint" / "manifest.json").read_text())
     assert manifest["round"] == 3
     (start,) = stopped.folder.provenance()
@@ -280,3 +295,56 @@ def test_the_commit_of_the_working_directory_is_kept(tmp_path: Path, monkeypatch
     (tmp_path / "file").write_text("a")
     subprocess.run([git, "add", "file"], check=True)
     assert git_commit() == commit + "-dirty"
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    """By another process while it runs; not after that process was killed."""
+    script = (
+        "import sys, time, pathlib, fairlead as fl\n"
+        "with fl.RunFolder(pathlib.Path(sys.argv[1])).claimed():\n"
+        "    print('claimed', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    other = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "claimed\n"
+    with pytest.raises(RunFolderError, match=r"is in use by another process: wait for it to end, or choose"):
+        fl.run_experiment(experiment(rounds=1), tmp_path)
+    other.kill()
+    other.communicate()
+    assert len(fl.run_experiment(experiment(rounds=1), tmp_path).federation.records) == 1
+
+
+def test_the_summary_says_what_came_of_the_run(tmp_path: Path) -> None:
+    run = fl.run_experiment(experiment(), tmp_path)
+    kept, records = fl.RunFolder(tmp_path).summary(), run.federation.records
+    assert kept == run.summary
+    assert kept is not None
+    assert records[-1].evaluation is not None
+    assert kept.evaluation == fl.Evaluation(records[-1].evaluation.loss, records[-1].evaluation.metrics)
+    assert kept.rounds == 7
+    assert kept.seconds == pytest.approx(sum(record.seconds for record in records))
+    world, state = run.federation.world, run.federation.state
+    assert isinstance(world, fl.SimulatedWorld)
+    assert kept.objective == world.objective_at(state.params, state.buffers)
+    assert kept.by_design
+    assert kept.chi_square == 0
+
+
+def test_only_a_finished_run_has_a_summary(tmp_path: Path) -> None:
+    """It goes when the run is lengthened, and is there again at the new end."""
+    with pytest.raises(KilledError):
+        fl.run_experiment(experiment(), tmp_path, on_round=kill_after(5))
+    store = fl.RunFolder(tmp_path)
+    assert store.summary() is None
+    assert not store.is_done(experiment())
+    fl.run_experiment(experiment(), tmp_path, resume=True)
+    assert store.is_done(experiment())
+    assert not store.is_done(experiment(rounds=9))
+    assert not store.is_done(replace(experiment(), seed=1))
+    with pytest.raises(KilledError):
+        fl.run_experiment(experiment(rounds=9), tmp_path, resume=True, on_round=kill_after(8))
+    assert store.summary() is None
+    store.summary_file.write_text('{"rounds": "many"}')
+    with pytest.raises(RunFolderError, match=r"summary.json is damaged"):
+        store.summary()

@@ -9,10 +9,15 @@ from typer.core import TyperGroup
 
 from fairlead import __version__
 from fairlead.cli.clients import clients
+from fairlead.cli.compare import compare
 from fairlead.cli.demo import demo
+from fairlead.cli.diagnose import diagnose
 from fairlead.cli.parts import cite, list_parts, show
+from fairlead.cli.report import report
+from fairlead.cli.reproduce import reproduce
 from fairlead.cli.run import run
 from fairlead.cli.setup import doctor, init
+from fairlead.cli.sweep import sweep
 from fairlead.errors import FairleadError
 
 
@@ -35,8 +40,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run)
+app.command()(compare)
+app.command()(sweep)
+app.command()(report)
+app.command()(reproduce)
 app.command()(demo)
 app.command()(clients)
+app.command()(diagnose)
 app.command("list")(list_parts)
 app.command()(show)
 app.command()(cite)

@@ -14,6 +14,9 @@ from rich.text import Text
 _PIPED_WIDTH = 120
 """Columns of tables that go to a file or another program, where there is no window to ask."""
 
+INTERRUPTED = 130
+"""Exit status of a command stopped by Ctrl-C, as shells have it."""
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
 
 

@@ -25,6 +25,7 @@ def demo(
 
     from fairlead.experiments.comparison import compare
     from fairlead.experiments.demo import demo_algorithms, demo_experiment
+    from fairlead.experiments.live_figures import figures_of
 
     # The products are so small that a second thread costs more than it brings.
     torch.set_num_threads(1)
@@ -39,7 +40,7 @@ def demo(
             if name not in started:
                 started.add(name)
                 progress.begin(name, experiment.rounds)
-            progress.advance(name, record)
+            progress.advance(name, figures_of(record))
 
         methods = compare(experiment, algorithms, on_round=advance)
     if as_json:

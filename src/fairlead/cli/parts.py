@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from fairlead.cli.console import JsonOption, print_json, print_table, say
+from fairlead.cli.reproduce import list_reproductions
 
 if TYPE_CHECKING:
     from fairlead.experiments.catalogue import Entry
     from fairlead.experiments.signatures import Parameter
+
+
+_PARAMETERS = {"presets": "argument", "settings": "argument"}
+"""What the parameters of these kinds are called; those of parts are fields."""
 
 
 def list_parts(
@@ -19,13 +24,13 @@ def list_parts(
         typer.Argument(
             metavar="[KIND]",
             help="samplers, optimizers, corrections, aggregators, transforms, clients, partitioners, skews, "
-            "tokenizers, augmentations, work, links, devices, models, schedules, tables, presets, settings "
-            "or methods; all if left out.",
+            "tokenizers, augmentations, work, links, devices, models, schedules, tables, presets, settings, "
+            "methods or reproductions; all parts if left out.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List parts, presets, published settings or methods."""
+    """List parts, presets, published settings, methods or reproductions."""
     from fairlead.experiments.catalogue import KINDS, entries
 
     if kind is None:
@@ -36,16 +41,15 @@ def list_parts(
             print_table(["kind", "names"], [[kind, ", ".join(found)] for kind, found in names.items()])
     elif kind == "methods":
         _list_methods(as_json)
+    elif kind == "reproductions":
+        list_reproductions(as_json)
     else:
         found = entries(kind)
         if as_json:
             print_json([{"name": entry.name, "summary": entry.summary} for entry in found])
         else:
-            rows = [
-                [entry.name, ", ".join(p.name for p in entry.parameters), entry.summary] for entry in found
-            ]
-            arguments = "arguments" if kind in ("presets", "settings") else "fields"
-            print_table(["name", arguments, "what it is"], rows)
+            rows = [[entry.name, _parameters(entry), entry.summary] for entry in found]
+            print_table(["name", _PARAMETERS.get(kind, "field") + "s", "what it is"], rows)
 
 
 def _list_methods(as_json: bool) -> None:
@@ -93,12 +97,12 @@ def show(
     say(found.text)
     if found.kind == "presets":
         _print_make_up(found.name)
+    if found.kind == "settings":
+        _print_figures(found.name)
     if found.parameters:
-        say()
+        say("\nA table [setting] takes these arguments beside name:" if found.kind == "settings" else "")
         rows = [[p.name, p.written, _default(p), p.description] for p in found.parameters]
-        print_table(
-            ["argument" if found.kind in ("presets", "settings") else "field", "type", "default", ""], rows
-        )
+        print_table([_PARAMETERS.get(found.kind, "field"), "type", "default", ""], rows)
     if found.references:
         say()
         for reference in found.references:
@@ -118,6 +122,30 @@ def _print_make_up(name: str) -> None:
         f"\nCorrects: {', '.join(method.corrects) or 'nothing'}. Made of these parts (`fairlead show` explains each):"
     )
     print_table(["part", ""], [[type(part).__name__, summary(type(part))] for part in parts])
+
+
+def _print_figures(name: str) -> None:
+    """What a setting fills in, by the paths of a spec."""
+    from fairlead.optimizers import Constant
+    from fairlead.plain_data import NONE
+    from fairlead.settings import SETTINGS
+
+    setting = SETTINGS[name].build()
+    schedule = setting.solver.optimizer.schedule
+    figures = {
+        "rounds": setting.rounds,
+        "clients": setting.clients,
+        "clients.partition": setting.partition,
+        "clients.num_clients": setting.num_clients if setting.clients is None else None,
+        "work": setting.work,
+        "link": setting.link,
+        "algorithm.solver.optimizer.schedule": None if schedule == Constant() else schedule,
+    }
+    rows = [[path, str(value)] for path, value in figures.items() if value is not None]
+    for argument, value in setting.client_side().items():
+        rows.append([f"algorithm.{argument}", NONE if value is None else str(value)])
+    say(f'\nIn a spec, setting = "{name}" fills in whatever is left open of these:')
+    print_table(["field", "value"], rows)
 
 
 def cite(
@@ -153,6 +181,12 @@ def _facts(found: Entry) -> dict[str, Any]:
         ],
         "references": [reference.key for reference in found.references],
     }
+
+
+def _parameters(entry: Entry) -> str:
+    """Names in a row; settings have so few arguments that there is room for the defaults."""
+    has_room = entry.kind == "settings"
+    return ", ".join(f"{p.name}={_default(p)}" if has_room else p.name for p in entry.parameters)
 
 
 def _default(parameter: Parameter) -> str:

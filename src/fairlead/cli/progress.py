@@ -2,38 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from fairlead.cli.console import console
 
 if TYPE_CHECKING:
-    from fairlead.records import Evaluation, RoundRecord
+    from fairlead.experiments.executor import Event
+    from fairlead.experiments.live_figures import RoundFigures
+    from fairlead.experiments.study import PlannedRun
+    from fairlead.records import Evaluation
 
 _LINES = 10
 """Lines of a piped run that evaluates nothing."""
 
 
-class RoundProgress:
-    """Shows how one or several runs advance, on standard error."""
+class _Bars(Progress):
+    """Bars, with the figures of each in a line of its own: beside a bar they would not fit."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._console = console(stderr=True)
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        telling = [task for task in self.tasks if task.fields.get("facts")]
+        for task in telling:
+            name = f"{task.description}  " if len(telling) > 1 else ""
+            yield Text(f"  {name}{task.fields['facts']}", style="dim", no_wrap=True, overflow="ellipsis")
+
+
+def _bars(*, quiet: bool) -> _Bars:
+    made = console(stderr=True)
+    return _Bars(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        console=made,
+        disable=quiet or not made.is_terminal,
+    )
+
+
+class _Shown:
+    """Something that is shown on standard error while it lasts."""
+
+    def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
-        self._tasks: dict[str, TaskID] = {}
-        self._totals: dict[str, int] = {}
-        self._evaluations: dict[str, Evaluation] = {}
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeRemainingColumn(compact=True),
-            console=self._console,
-            disable=quiet or not self._console.is_terminal,
-        )
+        self._bars = _bars(quiet=quiet)
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -44,35 +62,103 @@ class RoundProgress:
     ) -> None:
         self._bars.stop()
 
-    def begin(self, name: str, total: int, done: int = 0) -> None:
-        """Announce a run of `total` rounds, of which some may be done already."""
-        self._totals[name] = total
-        self._tasks[name] = self._bars.add_task(name, total=total, completed=done, facts="")
-
-    def advance(self, name: str, record: RoundRecord) -> None:
-        """Show a round."""
-        done, total = record.round + 1, self._totals[name]
-        if record.evaluation is not None:
-            self._evaluations[name] = record.evaluation
-        facts = _facts(record, self._evaluations.get(name))
-        self._bars.update(self._tasks[name], completed=done, facts=facts)
-        due = record.evaluation is not None or done % max(total // _LINES, 1) == 0
-        if self._bars.disable and not self._quiet and due:
-            facts = _facts(record, record.evaluation)
-            self._console.print(f"{name}  round {done}/{total}  {facts}", soft_wrap=True)
-
     def note(self, text: str) -> None:
         """Say something between the rounds."""
         if not self._quiet:
             self._bars.console.print(text, soft_wrap=True)
 
+    def _line(self, text: str) -> None:
+        """A line for those who have no bars."""
+        if self._bars.disable:
+            self.note(text)
 
-def _facts(record: RoundRecord, evaluation: Evaluation | None) -> str:
-    facts = [f"arrived {len(record.arrived)}/{len(record.asked)}"]
-    if record.train_loss is not None:
-        facts.append(f"train loss {record.train_loss:.4g}")
+
+class RoundProgress(_Shown):
+    """Shows how one run after another advances."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        super().__init__(quiet=quiet)
+        self._tasks: dict[str, TaskID] = {}
+        self._totals: dict[str, int] = {}
+        self._starts: dict[str, tuple[float, int]] = {}
+
+    def begin(self, name: str, total: int, done: int = 0) -> None:
+        """Announce a run of `total` rounds, of which some may be done already."""
+        self._totals[name], self._starts[name] = total, (monotonic(), done)
+        self._tasks[name] = self._bars.add_task(name, total=total, completed=done, facts="")
+
+    def advance(self, name: str, figures: RoundFigures) -> None:
+        """Show a round."""
+        done, total = figures.done, self._totals[name]
+        facts = "" if done == total else describe_round(figures, figures.evaluation)
+        self._bars.update(self._tasks[name], completed=done, facts=facts)
+        if figures.evaluated or done % max(total // _LINES, 1) == 0:
+            facts = describe_round(figures, figures.evaluation if figures.evaluated else None)
+            self._line(f"{name}  round {done}/{total}  {facts}{self._time_left(name, done)}")
+
+    def _time_left(self, name: str, done: int) -> str:
+        begun, first = self._starts[name]
+        left = (monotonic() - begun) / max(done - first, 1) * (self._totals[name] - done)
+        return f"  {duration(left)} left" if left >= 1 else ""
+
+
+class StudyProgress(_Shown):
+    """Shows how the runs of a study advance, several at a time."""
+
+    def __init__(self, total: int, *, quiet: bool = False) -> None:
+        super().__init__(quiet=quiet)
+        self._total, self._ended = total, 0
+        self._tasks: dict[str, TaskID] = {}
+        self._begun: dict[str, float] = {}
+        self._figures: dict[str, RoundFigures] = {}
+        self._overall = self._bars.add_task("runs", total=total, facts="")
+
+    def watch(self, run: PlannedRun, event: Event) -> None:
+        """Show what happened to a run."""
+        from fairlead.experiments.executor import Advanced, Began, Said
+
+        if isinstance(event, Began):
+            self._begun[run.folder] = monotonic()
+            self._tasks[run.folder] = self._bars.add_task(
+                run.name, total=run.experiment.rounds, completed=event.done, facts=""
+            )
+        elif isinstance(event, Advanced):
+            figures = self._figures[run.folder] = event.figures
+            facts = describe_round(figures, figures.evaluation)
+            self._bars.update(self._tasks[run.folder], completed=figures.done, facts=facts)
+        elif isinstance(event, Said):
+            self.note(f"{run.name}: {event.text}")
+        else:
+            self._end(run, event.outcome, before=event.before)
+
+    def _end(self, run: PlannedRun, outcome: str, *, before: bool) -> None:
+        self._ended += outcome != "interrupted"
+        self._bars.update(self._overall, completed=self._ended)
+        if run.folder in self._tasks:
+            self._bars.remove_task(self._tasks.pop(run.folder))
+        if outcome.startswith("failed"):
+            self.note(f"{self._ended}/{self._total}  {run.name} {outcome}")
+            return
+        facts = "was done before" if before else outcome
+        if not before and run.folder in self._begun:
+            facts += f" in {duration(monotonic() - self._begun[run.folder])}"
+        figures = self._figures.get(run.folder)
+        if figures is not None and figures.evaluation is not None:
+            facts += f"  {describe_evaluation(figures.evaluation)}"
+        self._line(f"{self._ended}/{self._total}  {run.name} {facts}")
+
+
+def describe_round(figures: RoundFigures, evaluation: Evaluation | None) -> str:
+    """A round in one line, with an evaluation if there is one to show."""
+    facts = [f"arrived {figures.arrived}/{figures.asked}"]
+    if figures.train_loss is not None:
+        facts.append(f"train loss {figures.train_loss:.4g}")
     if evaluation is not None:
         facts.append(describe_evaluation(evaluation))
+    if figures.elud is not None:
+        facts.append(f"e-LUD {figures.elud:.3g}")
+    if figures.chi_square is not None:
+        facts.append(f"χ² {figures.chi_square:.2g}")
     return "  ".join(facts)
 
 
@@ -80,3 +166,12 @@ def describe_evaluation(evaluation: Evaluation) -> str:
     """Loss and metrics in one line."""
     figures = {"loss": evaluation.loss, **evaluation.metrics}
     return "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: 4.2 s, 3:07 or 1:02:45."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

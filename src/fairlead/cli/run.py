@@ -3,69 +3,127 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlead.cli.console import JsonOption, print_json, say
+from fairlead.cli.charts import line_chart
+from fairlead.cli.console import INTERRUPTED, JsonOption, print_json, say
+from fairlead.cli.options import (
+    CheckpointOption,
+    OverridesOption,
+    QuietOption,
+    RoundsOption,
+    SpecArgument,
+    all_overrides,
+)
 from fairlead.cli.progress import RoundProgress, describe_evaluation
 from fairlead.cli.spec import read_spec
 from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
-    from fairlead.experiments import Experiment, Run
-
-_INTERRUPTED = 130
-"""Exit status of a command stopped by Ctrl-C, as shells have it."""
+    from fairlead.experiments import Experiment, Run, RunFolder
+    from fairlead.experiments.live_figures import LiveFigures
+    from fairlead.experiments.round_logs import OpenLog, RoundLog
+    from fairlead.federation import Federation
+    from fairlead.records import RoundRecord
 
 
 def run(
-    spec: Annotated[Path, typer.Argument(help="The TOML file of the experiment.", metavar="SPEC")],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Change a value, such as algorithm.server.lr=0.03."),
-    ] = None,
+    spec: SpecArgument,
+    overrides: OverridesOption = None,
     seed: Annotated[int | None, typer.Option(help="The seed instead of the spec's.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds instead of the spec's.")] = None,
+    rounds: RoundsOption = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder of the run; by default a new one under runs/."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
-    checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints.")] = 10,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    logs: Annotated[
+        list[str] | None, typer.Option("--log", help="Write rounds to tensorboard or mlflow as well.")
+    ] = None,
+    checkpoint_every: CheckpointOption = 10,
+    quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run an experiment and keep it in a folder."""
-    from fairlead.experiments import run_experiment
+    from fairlead.experiments import RunFolder, run_experiment
+    from fairlead.experiments.round_logs import log_named
 
     if resume and output is None:
         raise FieldError("--resume needs the folder of the run: give it with -o.")
-    changes = [*(overrides or []), *([] if rounds is None else [f"rounds={rounds}"])]
-    experiment = read_spec(spec, changes, seed)
-    folder = output or _new_folder(spec, experiment)
-    name = spec.stem
+    experiment = read_spec(spec, all_overrides(overrides, rounds), seed)
+    store = RunFolder(output or _new_folder(spec, experiment))
+    opening = [log_named(log) for log in logs or []]
     with RoundProgress(quiet=quiet or as_json) as progress:
-        ended = run_experiment(
-            experiment,
-            folder,
-            resume=resume,
-            checkpoint_every=checkpoint_every,
-            on_start=lambda federation: progress.begin(name, experiment.rounds, federation.state.round),
-            on_round=lambda record: progress.advance(name, record),
-            on_interrupt=lambda: progress.note(
-                "Stopping after this round; press Ctrl-C again to stop at once."
-            ),
-            on_notice=progress.note,
-        )
+        onlookers = _Onlookers(progress, spec.stem, experiment, store, opening)
+        try:
+            ended = run_experiment(
+                experiment,
+                store.path,
+                resume=resume,
+                checkpoint_every=checkpoint_every,
+                on_start=onlookers.begin,
+                on_round=onlookers.advance,
+                on_interrupt=lambda: progress.note(
+                    "Stopping after this round; press Ctrl-C again to stop at once."
+                ),
+                on_notice=progress.note,
+                on_recovery=progress.note,
+            )
+            onlookers.outcome = ended.outcome
+        except KeyboardInterrupt:
+            onlookers.outcome = "interrupted"
+            progress.note(f"Stopped. {'Nothing was done.' if store.is_free() else _how_to_go_on(store.path)}")
+            raise typer.Exit(INTERRUPTED) from None
+        finally:
+            onlookers.leave()
     if as_json:
-        print_json(_summary(ended))
+        print_json(_facts(ended))
     elif not quiet:
         _report(ended)
     if ended.outcome == "interrupted":
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)
+
+
+class _Onlookers:
+    """Who follows a run: the display, and logs kept elsewhere."""
+
+    def __init__(
+        self,
+        progress: RoundProgress,
+        name: str,
+        experiment: Experiment,
+        store: RunFolder,
+        opening: Sequence[OpenLog],
+    ) -> None:
+        self._progress, self._name = progress, name
+        self._experiment, self._store, self._opening = experiment, store, opening
+        self._live: LiveFigures | None = None
+        self._logs: list[RoundLog] = []
+        self.outcome = "failed"
+
+    def begin(self, federation: Federation) -> None:
+        from fairlead.experiments.live_figures import LiveFigures
+
+        done = federation.state.round
+        self._live = LiveFigures(federation)
+        self._progress.begin(self._name, self._experiment.rounds, done)
+        for opened in self._opening:
+            self._logs.append(opened(self._store, self._experiment, done))
+
+    def advance(self, record: RoundRecord) -> None:
+        assert self._live is not None
+        self._progress.advance(self._name, self._live.of(record))
+        for log in self._logs:
+            log.write(record)
+
+    def leave(self) -> None:
+        for log in self._logs:
+            log.close(self.outcome)
 
 
 def _new_folder(spec: Path, experiment: Experiment) -> Path:
@@ -80,31 +138,41 @@ def _new_folder(spec: Path, experiment: Experiment) -> Path:
     return folder
 
 
+def _how_to_go_on(folder: Path) -> str:
+    command = ["fairlead", "run", str(folder / "spec.toml"), "-o", str(folder), "--resume"]
+    return f"Go on with: {shlex.join(command)}"
+
+
 def _report(ended: Run) -> None:
-    records, store = ended.federation.records, ended.folder
-    if ended.outcome == "interrupted":
-        command = ["fairlead", "run", str(store.spec_file), "-o", str(store.path), "--resume"]
-        say(f"Stopped after {len(records)} rounds. Go on with: {shlex.join(command)}")
+    summary, folder = ended.summary, ended.folder.path
+    if summary is None:
+        done = ended.federation.state.round
+        say(f"Stopped after {done} rounds. {_how_to_go_on(folder)}")
         return
-    say(f"{len(records)} rounds are in {store.path}")
-    evaluation = next((record.evaluation for record in reversed(records) if record.evaluation), None)
-    if evaluation is not None:
-        say(f"Final model: {describe_evaluation(evaluation)}")
+    title, points = _curve(ended.federation.records)
+    chart = line_chart(points)
+    if chart:
+        say(f"{title} over the rounds:\n{chart}\n")
+    say(f"{summary.rounds} rounds are in {folder}")
+    if summary.evaluation is not None:
+        say(f"Final model: {describe_evaluation(summary.evaluation)}")
     say(str(ended.federation.consistency()))
 
 
-def _summary(ended: Run) -> dict[str, Any]:
-    records, consistency = ended.federation.records, ended.federation.consistency()
-    evaluation = next((record.evaluation for record in reversed(records) if record.evaluation), None)
-    return {
-        "folder": str(ended.folder.path),
-        "outcome": ended.outcome,
-        "rounds": len(records),
-        "seconds": sum(record.seconds for record in records),
-        "train_loss": records[-1].train_loss if records else None,
-        "evaluation": None if evaluation is None else asdict(evaluation),
-        "chi_square": consistency.chi_square,
-        "misplaced_weight": consistency.total_variation,
-        "predicted_chi_square": consistency.predicted_chi_square,
-        "notice": ended.federation.notice,
-    }
+def _curve(records: Sequence[RoundRecord]) -> tuple[str, list[tuple[float, float]]]:
+    """The first metric where it was evaluated often enough to be drawn, or the training loss."""
+    evaluated = [(record.round + 1, record.evaluation) for record in records if record.evaluation]
+    if len(evaluated) > 2:
+        name = next(iter(evaluated[0][1].metrics), "loss")
+        return name, [
+            (float(round), evaluation.metrics.get(name, evaluation.loss)) for round, evaluation in evaluated
+        ]
+    return "Training loss", [
+        (float(record.round + 1), record.train_loss) for record in records if record.train_loss is not None
+    ]
+
+
+def _facts(ended: Run) -> dict[str, Any]:
+    facts = {"folder": str(ended.folder.path), "outcome": ended.outcome}
+    rounds = {"rounds": ended.federation.state.round}
+    return {**facts, **(rounds if ended.summary is None else asdict(ended.summary))}

@@ -15,8 +15,13 @@ def read_spec(spec: Path, overrides: Sequence[str], seed: int | None) -> Experim
     """The experiment of a spec; modules of the user's own may lie beside it or in the working directory."""
     from fairlead.experiments import load_experiment
 
-    for folder in (spec.resolve().parent, Path.cwd()):
+    find_modules(spec.resolve().parent)
+    return load_experiment(spec, overrides, seed=seed)
+
+
+def find_modules(*folders: Path) -> None:
+    """Let specs name parts in modules of the user's own, in the given folders or the working directory."""
+    for folder in (*folders, Path.cwd()):
         # Last, so that they hide nothing that is installed.
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
-    return load_experiment(spec, overrides, seed=seed)

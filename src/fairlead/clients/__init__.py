@@ -3,6 +3,7 @@
 from fairlead.clients.arrays import NpzArrays as NpzArrays
 from fairlead.clients.data import ClientData as ClientData
 from fairlead.clients.digits import Digits as Digits
+from fairlead.clients.excerpt import Excerpt as Excerpt
 from fairlead.clients.feature_skew import FeatureSkew as FeatureSkew
 from fairlead.clients.feature_skew import GaussianNoise as GaussianNoise
 from fairlead.clients.feature_skew import Rotation as Rotation

@@ -14,6 +14,9 @@ from fairlead.diagnostics.convergence_factors import ConsistencyCondition as Con
 from fairlead.diagnostics.convergence_factors import ConvergenceFactors as ConvergenceFactors
 from fairlead.diagnostics.convergence_factors import consistency_condition as consistency_condition
 from fairlead.diagnostics.convergence_factors import convergence_factors as convergence_factors
+from fairlead.diagnostics.diagnosis import Advice as Advice
+from fairlead.diagnostics.diagnosis import Diagnosis as Diagnosis
+from fairlead.diagnostics.diagnosis import Finding as Finding
 from fairlead.diagnostics.diversity import ConsensusDynamics as ConsensusDynamics
 from fairlead.diagnostics.diversity import client_coherence as client_coherence
 from fairlead.diagnostics.diversity import consensus_dynamics as consensus_dynamics
@@ -22,6 +25,7 @@ from fairlead.diagnostics.diversity import gradient_diversity as gradient_divers
 from fairlead.diagnostics.diversity import local_update_diversity as local_update_diversity
 from fairlead.diagnostics.diversity import running_elud as running_elud
 from fairlead.diagnostics.diversity import surrogate_diversity as surrogate_diversity
+from fairlead.diagnostics.figures import draw_diagnosis as draw_diagnosis
 from fairlead.diagnostics.gradients import NearOptimum as NearOptimum
 from fairlead.diagnostics.gradients import client_gradients as client_gradients
 from fairlead.diagnostics.gradients import client_optima as client_optima

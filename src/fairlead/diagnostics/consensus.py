@@ -18,7 +18,7 @@ from fairlead.diagnostics.gradients import (
 )
 from fairlead.errors import FieldError
 from fairlead.randomness import Key
-from fairlead.row_products import inner_products
+from fairlead.row_products import combination, inner_products
 from fairlead.worlds.batches import draw_batches
 from fairlead.worlds.simulated import SimulatedWorld
 
@@ -233,7 +233,8 @@ def _drift(
     gram = inner_products(averages - gradients, torch.arange(len(averages)))
     gap = math.sqrt(max(float(weights @ gram @ weights), 0.0))
     bound = math.sqrt(float(weights @ gram.diagonal()))
-    average = float(torch.linalg.vector_norm(weights @ averages.to("cpu", torch.float64)))
+    wide = averages.new_empty(0, dtype=torch.float64)
+    average = float(torch.linalg.vector_norm(combination(weights, averages, like=wide)))
     share = float(_shares(gram, weights[None])[0])
     resampled = _shares(gram, counts * weights)
     known = resampled[resampled.isfinite()]
@@ -266,7 +267,7 @@ def _judge(
         return "not enough data to say", "a single local step has no drift to test."
     if len(weights) > 1 and max(spread, *(drift.bound for drift in relevant)) <= _ROUNDING * size:
         return "FedAvg is enough here", "the clients do not differ, and nothing drifts."
-    if effective < MIN_CLIENTS:
+    if effective < MIN_CLIENTS * (1 - 1e-9):
         return (
             "not enough data to say",
             f"there are only {effective:.3g} effective clients, and {MIN_CLIENTS} are needed.",

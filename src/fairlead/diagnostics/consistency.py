@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
+from fairlead.clients.names import ClientNames, called, label
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.conditions.work.budget import planned_work
 from fairlead.diagnostics.convergence_factors import (
@@ -19,6 +20,7 @@ from fairlead.diagnostics.convergence_factors import (
 )
 from fairlead.diagnostics.surrogate import Surrogate, foregone, implied_surrogate, read_weights
 from fairlead.diagnostics.tally import Tally
+from fairlead.diagnostics.wording import of_clients
 from fairlead.errors import FieldError
 from fairlead.randomness import Key
 from fairlead.records import Conditions, RoundRecord
@@ -63,6 +65,12 @@ class ConsistencyReport:
     """Rounds measured; 0 for a report made before training."""
     restored: bool = False
     """Whether Ω = ω follows from a correction that restores the weights, and was not measured."""
+    unheard: tuple[int, ...] = ()
+    """Clients of positive weight none of whose updates arrived in the rounds measured."""
+    first_round: int = 0
+    """Where the measured rounds begin."""
+    names: ClientNames | None = None
+    """What clients are called, (N,); None where they have numbers alone."""
     predicted: Surrogate | None = None
     """Ω as theory has it for the world's conditions."""
     condition: ConsistencyCondition | None = None
@@ -107,11 +115,14 @@ class ConsistencyReport:
         theory = self.predicted
         return {
             "rounds": self.rounds,
+            "names": None if self.names is None else self.names.tolist(),
             "intended": self.intended.tolist(),
             "surrogate": _listed(self.surrogate),
             "chi_square": self.chi_square,
             "total_variation": self.total_variation,
             "restored": self.restored,
+            "unheard": list(self.unheard),
+            "first_round": self.first_round,
             "predicted": _listed(self.predicted_weights),
             "predicted_chi_square": self.predicted_chi_square,
             "predicted_total_variation": self.predicted_total_variation,
@@ -134,12 +145,21 @@ class ConsistencyReport:
         return " ".join(sentences) or "Nothing is known of the weights yet."
 
     def _measured(self) -> list[str]:
+        if not self.rounds:
+            return []
+        since = f" from round {self.first_round} on" if self.first_round else ""
+        unheard = []
+        if self.unheard:
+            share = float(self.intended[list(self.unheard)].sum())
+            whom = of_clients([called(client, self.names) for client in self.unheard])
+            unheard = [f"Nothing was ever heard{since} of {whom}, who should have {share:.1%} of the weight."]
         if self.surrogate is None:
-            return ["This run has no measurable surrogate weights."] if self.rounds else []
+            return ["This run has no measurable surrogate weights.", *unheard]
         return [
-            f"Over {self.rounds} rounds, {self.total_variation:.1%} of the objective's weight went to other "
-            f"clients than asked (chi-square {self.chi_square:.3g}): "
-            f"{_extremes(self.intended, self.surrogate)}."
+            f"Over {self.rounds} rounds{since}, {self.total_variation:.1%} of the objective's weight went to "
+            f"other clients than asked (chi-square {self.chi_square:.3g}): "
+            f"{extremes(self.intended, self.surrogate, self.names)}.",
+            *unheard,
         ]
 
     def _foreseen(self) -> list[str]:
@@ -153,7 +173,7 @@ class ConsistencyReport:
             return [f"Theory expects {share:.1%} (chi-square {divergence:.3g}) under these conditions."]
         return [
             f"Theory expects {share:.1%} of the objective's weight to go to other clients than asked "
-            f"(chi-square {divergence:.3g}): {_extremes(self.intended, weights)}."
+            f"(chi-square {divergence:.3g}): {extremes(self.intended, weights, self.names)}."
         ]
 
 
@@ -179,18 +199,24 @@ def report_of(
     tally: Tally, algorithm: Algorithm | None = None, *, restored: bool = False
 ) -> ConsistencyReport:
     """The report on what has been counted so far."""
-    weights, rounds = tally.weights, tally.rounds
+    weights, facts = tally.weights, tally.contributions
+    unknown = ConsistencyReport(
+        weights,
+        None,
+        tally.rounds,
+        unheard=tuple(tally.unheard.tolist()) if tally.rounds else (),
+        first_round=tally.first_round,
+    )
     fate = None if algorithm is None else foregone(algorithm, weights)
     if restored or (fate is not None and fate.weights is not None):
-        return ConsistencyReport(weights, weights, rounds, restored=True)
-    facts = tally.contributions
+        return _restored(unknown)
     if facts is None or fate is not None:
-        return ConsistencyReport(weights, None, rounds)
+        return unknown
     if algorithm is None:
-        return ConsistencyReport(weights, facts.mass / facts.mass.sum(), rounds)
+        return replace(unknown, surrogate=facts.mass / facts.mass.sum())
     surrogate = read_weights(algorithm, facts).weights
     if surrogate is None:
-        return ConsistencyReport(weights, None, rounds)
+        return unknown
     factors = convergence_factors(
         algorithm.solver,
         tally.mean_steps,
@@ -199,16 +225,32 @@ def report_of(
         weights,
         longest=tally.longest_steps,
     )
-    return ConsistencyReport(weights, surrogate, rounds, factors=factors)
+    return replace(unknown, surrogate=surrogate, factors=factors)
+
+
+def _restored(unknown: ConsistencyReport) -> ConsistencyReport:
+    """Ω of corrections that restore the weights, which they can only of clients that have been heard.
+
+    The control state of an unheard client stays 0, so that the fixed point is that of the others alone.
+    """
+    if not unknown.rounds:
+        return replace(unknown, restored=True)
+    if not unknown.unheard:
+        return replace(unknown, surrogate=unknown.intended, restored=True)
+    if unknown.first_round:
+        # They may have been heard before the records begin.
+        return unknown
+    heard = unknown.intended.index_fill(0, torch.tensor(unknown.unheard), 0.0)
+    return replace(unknown, surrogate=heard / heard.sum()) if bool(heard.any()) else unknown
 
 
 def predicted_consistency(
-    algorithm: Algorithm, world: World, *, rounds: int = 50, key: Key | None = None
+    algorithm: Algorithm, world: World, *, rounds: int = 50, first: int = 0, key: Key | None = None
 ) -> ConsistencyReport:
     """What theory says of an algorithm in a world, before any training.
 
-    It looks at the conditions of the first `rounds` rounds (200 at most) as the run with the given key
-    would meet them: `Federation.key` for that of a federation, else that of seed 0.
+    It looks at the conditions of `rounds` rounds (200 at most) from round `first` on, as the run with the given
+    key would meet them: `Federation.key` for that of a federation, else that of seed 0.
 
     >>> from fairlead.clients import Quadratics
     >>> from fairlead.conditions import FixedSteps
@@ -221,7 +263,8 @@ def predicted_consistency(
     if rounds < 1:
         raise FieldError(f"predicted_consistency needs rounds of at least 1, got {rounds}.")
     key = Key.from_seed(0) if key is None else key
-    looked_at = [world.conditions(round, algorithm.solver, key) for round in range(min(rounds, _LOOKED_AT))]
+    ahead = range(first, first + min(rounds, _LOOKED_AT))
+    looked_at = [world.conditions(round, algorithm.solver, key) for round in ahead]
     predicted = implied_surrogate(algorithm, looked_at)
     weights, facts = world.population.weights, predicted.contributions
     factors = None
@@ -240,10 +283,11 @@ def predicted_consistency(
         weights,
         None,
         0,
-        restored=fate is not None and fate.weights is not None,
+        restored=fate is not None and fate.weights is not None and predicted.weights is fate.weights,
         predicted=predicted,
         condition=condition_of(looked_at) if algorithm.solver.is_linear else None,
         factors=factors,
+        names=world.population.names,
     )
 
 
@@ -257,13 +301,14 @@ def _planned_steps(world: SimulatedWorld, algorithm: Algorithm, conditions: Cond
     return plan.num_steps
 
 
-def _extremes(intended: Tensor, surrogate: Tensor) -> str:
+def extremes(intended: Tensor, surrogate: Tensor, names: ClientNames | None) -> str:
     """Who gains and who loses most, in relation to its weight."""
     ratio, heard = surrogate / intended, intended > 0
     gained = int(torch.where(heard, ratio, -1.0).argmax())
     lost = int(torch.where(heard, ratio, float("inf")).argmin())
     return (
-        f"client {gained} counted {ratio[gained]:.2f} times its weight, client {lost} {ratio[lost]:.2f} times"
+        f"{label(gained, names)} counted {ratio[gained]:.2f} times its weight, "
+        f"{label(lost, names)} {ratio[lost]:.2f} times"
     )
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
-from fairlead.diagnostics.consistency import ConsistencyReport, chi_square, report_of
+from fairlead.clients.names import ClientNames
+from fairlead.diagnostics.consistency import ConsistencyReport, chi_square, extremes, report_of
 from fairlead.diagnostics.surrogate import foregone, implied_surrogate
 from fairlead.diagnostics.tally import Tally
 from fairlead.errors import require_number
@@ -38,10 +39,17 @@ class ConsistencyGuard:
     is granted twice over before anything is said, and so is half of the weight unheard.
     """
 
-    def __init__(self, algorithm: Algorithm, weights: Tensor, threshold: float = 0.1) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        weights: Tensor,
+        threshold: float = 0.1,
+        *,
+        names: ClientNames | None = None,
+    ) -> None:
         self.threshold = threshold
         require_number(self, "threshold", above=0)
-        self.algorithm, self.weights = algorithm, weights
+        self.algorithm, self.weights, self.names = algorithm, weights, names
         self.notice: str | None = None
         """The sentence, once there is one."""
         self._idle = foregone(algorithm, weights) is not None
@@ -73,7 +81,8 @@ class ConsistencyGuard:
         chance = float((noisy / tally.arrived.clamp(min=1))[judged].sum() / covered)
         if divergence <= self.threshold + 2 * chance:
             return None
-        return _notice(report, divergence, self.threshold, main_cause(self.algorithm, tally))
+        whom = extremes(torch.where(judged, self.weights, 0.0), report.surrogate, self.names)
+        return _notice(report, divergence, self.threshold, whom, main_cause(self.algorithm, tally))
 
 
 def main_cause(algorithm: Algorithm, tally: Tally) -> tuple[Cause, float] | None:
@@ -111,7 +120,11 @@ def _constant(weights: Tensor, arrival: Tensor, work: Tensor) -> list[Conditions
 
 
 def _notice(
-    report: ConsistencyReport, divergence: float, threshold: float, cause: tuple[Cause, float] | None
+    report: ConsistencyReport,
+    divergence: float,
+    threshold: float,
+    whom: str,
+    cause: tuple[Cause, float] | None,
 ) -> str:
     why = "no single cause stands out"
     if cause is not None:
@@ -119,5 +132,5 @@ def _notice(
     return (
         f"After {report.rounds} rounds another objective is being optimised than the one asked for: "
         f"{report.total_variation:.0%} of the weight goes to other clients (chi-square {divergence:.2g}, "
-        f"above {threshold:g}); {why}."
+        f"above {threshold:g}): {whom}; {why}."
     )

@@ -8,30 +8,19 @@ is what a run really used (`diagnostics.tally`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fairlead.aggregators import (
-    MIFA,
-    Aggregator,
-    FedAU,
-    FedAWARE,
-    FedMGDA,
-    FedVARP,
-    LinearAggregator,
-    RememberedMean,
-    StaleFedVARP,
-    WeightedMean,
-)
+from fairlead.aggregators import Aggregator, FedAWARE, FedMGDA, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.corrections import VRLSGD, ClientMomentum, Correction, StaleStart
-from fairlead.diagnostics.participation import outcomes, participation
-from fairlead.records import ClientUpdates, Cohort, Conditions
+from fairlead.diagnostics.mean_coefficients import Exactness, mean_coefficients
+from fairlead.records import Conditions
 from fairlead.samplers import (
     FullFirstRound,
     FullParticipation,
@@ -40,10 +29,6 @@ from fairlead.samplers import (
     UniformWithoutReplacement,
 )
 from fairlead.transforms import AwareProjection, DirectionTransform
-
-Exactness = Literal["exact", "large cohorts", "long run"]
-"""How a mean coefficient is meant: as it is; up to O(1/cohort), where a random sum is divided by another;
-once memories have filled and estimates have settled."""
 
 _OUTCOMES = 4096
 """Cohorts and arrivals that are enumerated at most, in all."""
@@ -101,13 +86,19 @@ def implied_surrogate(algorithm: Algorithm, rounds: Sequence[Conditions]) -> Sur
     weights = rounds[0].weights
     fate = foregone(algorithm, weights)
     if fate is not None:
-        return Surrogate(fate.weights, None, "exact", fate.says)
+        return Surrogate(_among_reachable(fate.weights, rounds), None, "exact", fate.says)
     looked_at = _looked_at(algorithm, rounds)
     if isinstance(looked_at, str):
         return Surrogate(None, None, "exact", looked_at)
     contributions, exactness = looked_at
     reading = read_weights(algorithm, contributions)
     return Surrogate(reading.weights, contributions, exactness, reading.says)
+
+
+def has_no_weights(algorithm: Algorithm) -> bool:
+    """Whether a method is known to minimise no weighted sum of the clients' objectives."""
+    parts: list[Aggregator | DirectionTransform] = [*algorithm.transforms, algorithm.aggregator]
+    return any(limit_instead(part) is not None for part in parts)
 
 
 def foregone(algorithm: Algorithm, weights: Tensor) -> Reading | None:
@@ -167,97 +158,6 @@ def _(part: AwareProjection) -> str:
         "A step projected on FedAWARE's direction minimises no weighted sum of the clients' objectives: the "
         "method stops at a Pareto-stationary point, or where its own step is orthogonal to that direction."
     )
-
-
-class Weighting(NamedTuple):
-    """Mean coefficients of one round."""
-
-    coefficients: Tensor
-    """C, (N,)."""
-    exactness: Exactness
-    remembers: bool = False
-    """Whether an update counts until the next one of the same client arrives."""
-
-
-@singledispatch
-def mean_coefficients(
-    aggregator: Aggregator, sampler: Sampler, conditions: Conditions, at_most: int
-) -> Weighting | None:
-    """C of a round; None for an aggregator that has not been registered here.
-
-    Another package adds its own with `@mean_coefficients.register`; those of the linear family need not.
-    """
-    return None
-
-
-@mean_coefficients.register
-def _(
-    aggregator: LinearAggregator, sampler: Sampler, conditions: Conditions, at_most: int
-) -> Weighting | None:
-    joined = participation(sampler, conditions)
-    if joined is None or conditions.arrival is None:
-        return None
-    useful = joined.importance * conditions.arrival
-    heard = useful.nonzero().flatten()
-    nobody = torch.zeros_like(useful)
-    if not len(heard):
-        return Weighting(nobody, "exact")
-    whole = _linear_coefficients(aggregator, heard, useful[heard], conditions)
-    if _ignores_others(aggregator, heard, useful[heard], conditions, whole):
-        exactness: Exactness = "exact" if joined.settled else "long run"
-        return Weighting(nobody.index_copy(0, heard, whole), exactness)
-
-    def coefficients(cohort: Cohort, arrived: Tensor) -> Tensor:
-        clients = cohort.clients[arrived]
-        found = _linear_coefficients(aggregator, clients, cohort.importance[arrived], conditions)
-        return torch.zeros_like(cohort.importance).masked_scatter(arrived, found)
-
-    enumerated = _enumerated(coefficients, sampler, conditions, at_most)
-    if enumerated is not None:
-        return Weighting(enumerated, "exact")
-    return Weighting(nobody.index_copy(0, heard, whole), "large cohorts")
-
-
-@mean_coefficients.register
-def _(aggregator: StaleFedVARP, sampler: Sampler, conditions: Conditions, at_most: int) -> Weighting | None:
-    joined = participation(sampler, conditions)
-    if joined is None or conditions.arrival is None:
-        return None
-    # A client that can never arrive leaves nothing to remember.
-    reachable = (conditions.arrival > 0).to(torch.float64)
-    exact = _enumerated(
-        lambda cohort, arrived: cohort.importance * reachable[cohort.clients], sampler, conditions, at_most
-    )
-    if exact is not None:
-        return Weighting(exact, "long run", remembers=True)
-    return Weighting(joined.importance * reachable, "large cohorts", remembers=True)
-
-
-@mean_coefficients.register(FedVARP)
-@mean_coefficients.register(MIFA)
-@mean_coefficients.register(RememberedMean)
-def _(
-    aggregator: FedVARP | MIFA | RememberedMean, sampler: Sampler, conditions: Conditions, at_most: int
-) -> Weighting | None:
-    joined = participation(sampler, conditions)
-    if joined is None or conditions.arrival is None:
-        return None
-    reachable = (joined.importance * conditions.arrival > 0).to(torch.float64)
-    return Weighting(conditions.weights * reachable, "long run", remembers=True)
-
-
-@mean_coefficients.register
-def _(aggregator: FedAU, sampler: Sampler, conditions: Conditions, at_most: int) -> Weighting | None:
-    joined = participation(sampler, conditions)
-    if joined is None or conditions.arrival is None:
-        return None
-    if joined.asked is None:
-        reachable = (joined.importance * conditions.arrival > 0).to(torch.float64)
-        return Weighting(conditions.weights * reachable, "long run")
-    heard = joined.asked * conditions.arrival
-    # E[u_i]π_i, u_i the mean interval as cut off.
-    seen = (heard > 0).to(heard) if aggregator.cutoff is None else 1 - (1 - heard) ** aggregator.cutoff
-    return Weighting(conditions.weights * seen, "long run")
 
 
 @singledispatch
@@ -363,6 +263,18 @@ def _looked_at(algorithm: Algorithm, rounds: Sequence[Conditions]) -> tuple[Cont
     return facts, next(grade for grade in order if grade in grades)
 
 
+def _among_reachable(weights: Tensor | None, rounds: Sequence[Conditions]) -> Tensor | None:
+    """Weights shared out among the clients whose updates may arrive at all; as they are if all may."""
+    reachable = torch.zeros_like(rounds[0].weights, dtype=torch.bool)
+    for conditions in rounds:
+        if conditions.arrival is None:
+            return weights
+        reachable |= conditions.arrival > 0
+    if weights is None or bool((reachable | (weights == 0)).all()):
+        return weights
+    return _shares(weights * reachable)
+
+
 def _usual(sampler: Sampler) -> Sampler:
     """The sampler of all rounds but the first."""
     return _usual(sampler.sampler) if isinstance(sampler, FullFirstRound) else sampler
@@ -395,57 +307,3 @@ def _averages_by_weight(algorithm: Algorithm) -> bool:
     """Whether those that arrive are averaged in proportion to ω."""
     by_weight = isinstance(_usual(algorithm.sampler), FullParticipation | UniformWithoutReplacement)
     return by_weight and algorithm.aggregator == WeightedMean(over="received")
-
-
-def _enumerated(
-    coefficients: Callable[[Cohort, Tensor], Tensor], sampler: Sampler, conditions: Conditions, at_most: int
-) -> Tensor | None:
-    """Σ over cohorts and arrivals of their chance times the coefficients; an empty round adds nothing."""
-    found = outcomes(sampler, conditions, at_most)
-    if found is None:
-        return None
-    mean = torch.zeros_like(conditions.weights)
-    for chance, cohort, arrived in found:
-        if bool(arrived.any()):
-            mean.index_add_(0, cohort.clients, chance * coefficients(cohort, arrived))
-    return mean
-
-
-def _ignores_others(
-    aggregator: LinearAggregator, clients: Tensor, importance: Tensor, conditions: Conditions, whole: Tensor
-) -> bool:
-    """Whether a coefficient is proportional to the client's importance, whoever else arrives.
-
-    Tried out, so that it holds for any aggregator of the family without being declared.
-    """
-    half = _linear_coefficients(aggregator, clients[::2], 2 * importance[::2], conditions)
-    return torch.allclose(half, 2 * whole[::2], rtol=1e-9, atol=0.0)
-
-
-def _linear_coefficients(
-    aggregator: LinearAggregator, clients: Tensor, importance: Tensor, conditions: Conditions
-) -> Tensor:
-    """What the aggregator itself gives to updates of the given importance."""
-    work = conditions.effective_steps
-    assert work is not None
-    steps, nothing = work[clients], torch.zeros((len(clients), 1), dtype=torch.float64)
-    return aggregator.coefficients(
-        ClientUpdates(
-            cohort=Cohort(clients, torch.ones_like(clients), importance),
-            clients=clients,
-            importance=importance,
-            delta=nothing,
-            # The same for plain SGD; elsewhere it only changes the scale that all clients share.
-            num_steps=steps,
-            effective_steps=steps,
-            a2=None,
-            loss=nothing[:, 0],
-            num_examples=torch.ones_like(clients),
-            messages={},
-            memory={},
-            buffers=nothing[:, :0],
-            age=torch.zeros_like(clients),
-            lr=1.0,
-        ),
-        conditions,
-    )

@@ -20,15 +20,17 @@ class Tally:
     def __init__(self, weights: Tensor) -> None:
         self.weights = weights
         self.rounds = 0
+        self.first_round = 0
+        """Where the records begin: later than 0 for those of a resumed run."""
         self.readable = True
         """Whether every round so far told its coefficients and the work behind its updates."""
         self.longest_steps = 0
         """Most local steps that any update had behind it."""
         # One matrix, so that a round is one addition.
-        self._sums = weights.new_zeros((6, len(weights)))
+        self._sums = weights.new_zeros((5, len(weights)))
         rows: tuple[Tensor, ...] = self._sums.unbind()
-        self.arrived, self._work, self._steps, self._echoed, self._coefficient, self._mass = rows
-        self.asked = torch.zeros_like(weights)
+        self._work, self._steps, self._echoed, self._coefficient, self._mass = rows
+        self.asked, self.arrived = torch.zeros_like(weights), torch.zeros_like(weights)
         self._last_work = torch.zeros_like(weights)
         self._last_heard = torch.full_like(weights, -1.0)
         self._steady = True
@@ -39,14 +41,19 @@ class Tally:
             self._add(record)
 
     def _add(self, record: RoundRecord) -> None:
+        if not self.rounds:
+            self.first_round = record.round
+            # Absences from before the records are not known, and echo in none of their rounds.
+            self._last_heard.fill_(record.round - 1)
         self.rounds += 1
+        arrived = torch.tensor(record.arrived, dtype=torch.int64)
         self.asked[torch.tensor(record.asked, dtype=torch.int64)] += 1
+        self.arrived[arrived] += 1
         if not record.arrived and not record.remembered:
             return
         if record.effective_steps is None or (record.coefficients is None and not record.remembered):
             self.readable = False
             return
-        arrived = torch.tensor(record.arrived, dtype=torch.int64)
         # Without coefficients all that counts is remembered, this round's updates included.
         weighed = record.coefficients or (0.0,) * len(record.arrived)
         facts = torch.tensor((record.effective_steps, record.num_steps, weighed), dtype=self.weights.dtype)
@@ -59,7 +66,7 @@ class Tally:
         self._last_work[arrived] = work
         echoed = (record.round - self._last_heard[arrived]) * work
         self._last_heard[arrived] = float(record.round)
-        gained = (torch.ones_like(work), work, steps, echoed, coefficients, coefficients * work)
+        gained = (work, steps, echoed, coefficients, coefficients * work)
         self._sums.index_add_(1, arrived, torch.stack(gained))
         self.longest_steps = max((self.longest_steps, *record.num_steps))
 
@@ -74,6 +81,11 @@ class Tally:
             self.readable = False
         self._coefficient[recalled] += shares
         self._mass[recalled] += shares * self._last_work[recalled]
+
+    @property
+    def unheard(self) -> Tensor:
+        """Clients of positive weight none of whose updates arrived."""
+        return ((self.weights > 0) & (self.arrived == 0)).nonzero().flatten()
 
     @property
     def mean_steps(self) -> Tensor:

@@ -75,7 +75,9 @@ def entries(kind: str) -> list[Entry]:
             for setting in SETTINGS.values()
         ]
     if kind not in ROLES:
-        raise FieldError(f"{kind!r} is not a kind of parts." + did_you_mean(kind, [*KINDS, "methods"]))
+        raise FieldError(
+            f"{kind!r} is not a kind of parts." + did_you_mean(kind, [*KINDS, "methods", "reproductions"])
+        )
     return [
         _entry(kind, cls.__name__, cls, spec_parameters(cls), cls.references)
         for role in ROLES[kind]

@@ -25,6 +25,8 @@ class Provenance:
     numpy: str
     platform: str
     device: str
+    threads: int
+    """Of torch on the CPU: results repeat to the bit only with the same number of them."""
     engine: str
     engine_reason: str
     seed: int
@@ -51,6 +53,7 @@ def provenance_of(federation: Federation) -> Provenance:
         numpy=numpy.__version__,
         platform=platform.platform(),
         device=device_name(world.device),
+        threads=torch.get_num_threads(),
         engine=type(world.engine).__name__,
         engine_reason=world.engine_reason,
         seed=federation.seed,

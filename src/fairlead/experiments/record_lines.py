@@ -1,4 +1,4 @@
-"""Round records as lines of strict JSON, and back without loss.
+"""Round records and other facts as strict JSON, and back without loss.
 
 Finite numbers are written so that they read back to the same bits. JSON has no infinity and no NaN:
 they are written as the strings "inf", "-inf" and "nan"; null always means that there is no value.
@@ -11,11 +11,14 @@ import json
 import math
 import typing
 from collections.abc import Mapping
-from typing import Any, get_args, get_origin
+from functools import cache
+from typing import Any, TypeVar, get_args, get_origin
 
 from fairlead.errors import FieldError
 from fairlead.plain_data import alternatives
 from fairlead.records import RoundRecord
+
+FactsT = TypeVar("FactsT")
 
 _NON_FINITE = ("inf", "-inf", "nan")
 
@@ -28,11 +31,14 @@ def record_to_line(record: RoundRecord) -> str:
 def record_from_line(line: str) -> RoundRecord:
     """The record that `record_to_line` wrote."""
     try:
-        record = _decode(RoundRecord, json.loads(line))
+        return decoded(RoundRecord, json.loads(line))
     except (ValueError, TypeError) as error:
         raise FieldError(f"This is not the record of a round: {line[:80]!r}.") from error
-    assert isinstance(record, RoundRecord)
-    return record
+
+
+def decoded(declared: type[FactsT], facts: Any) -> FactsT:
+    """The dataclass whose fields strict JSON holds; `TypeError` or `ValueError` if they do not fit."""
+    return typing.cast("FactsT", _decode(declared, facts))
 
 
 def strict(value: Any) -> Any:
@@ -53,10 +59,10 @@ def _decode(declared: Any, value: Any) -> Any:
         if value is None:
             return None
         (declared,) = (option for option in options if option is not type(None))
-    if dataclasses.is_dataclass(declared):
-        hints = typing.get_type_hints(declared)
+    if isinstance(declared, type) and dataclasses.is_dataclass(declared):
+        hints = _field_types(declared)
         fields = {name: _decode(hints[name], item) for name, item in _table(value).items() if name in hints}
-        return typing.cast("Any", declared)(**fields)
+        return declared(**fields)
     if get_origin(declared) is tuple:
         if not isinstance(value, list):
             raise TypeError(value)
@@ -66,9 +72,19 @@ def _decode(declared: Any, value: Any) -> Any:
         return {of_key(key): _decode(of_item, item) for key, item in _table(value).items()}
     if declared is float and isinstance(value, str) and value in _NON_FINITE:
         return float(value)
+    if declared in (str, bool):
+        if not isinstance(value, declared):
+            raise TypeError(value)
+        return value
     if isinstance(value, bool) or not isinstance(value, int if declared is int else int | float):
         raise TypeError(value)
     return declared(value)
+
+
+@cache
+def _field_types(declared: Any) -> dict[str, Any]:
+    """Looked up once: resolving them takes longer than reading a line."""
+    return typing.get_type_hints(declared)
 
 
 def _table(value: Any) -> dict[str, Any]:

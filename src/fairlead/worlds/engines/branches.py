@@ -28,21 +28,22 @@ class BranchGradient(LaneGradient):
         self._streams: list[Any] = []
 
     def __call__(self, params: Tensor, batch: LaneBatch, out: Tensor) -> Tensor:
-        losses = [params.new_zeros(()) for _ in range(len(params))]
+        pipeline = self._objective.model.pipeline
+        if not pipeline.steps:
+            # Once for all lanes: then there is nothing left for it to do in each of them.
+            whole = pipeline.apply(batch.inputs.flatten(0, 1), None, params.dtype)
+            batch = batch._replace(inputs=whole.view(batch.inputs.shape))
         if params.device.type != "cuda":
-            for lane in range(len(params)):
-                losses[lane] = self._branch(params, batch, out, lane)
-            return torch.stack(losses)
+            return torch.stack([self._branch(params, batch, out, lane) for lane in range(len(params))])
         while len(self._streams) < len(params):
             self._streams.append(torch.cuda.Stream(params.device))  # type: ignore[no-untyped-call]
-        trunk = torch.cuda.current_stream(params.device)
-        for lane in range(len(params)):
-            stream = self._streams[lane]
+        trunk, losses = torch.cuda.current_stream(params.device), []
+        for lane, stream in enumerate(self._streams[: len(params)]):
             stream.wait_stream(trunk)
             with torch.cuda.stream(stream):
-                losses[lane] = self._branch(params, batch, out, lane)
-        for lane in range(len(params)):
-            trunk.wait_stream(self._streams[lane])
+                losses.append(self._branch(params, batch, out, lane))
+        for stream in self._streams[: len(params)]:
+            trunk.wait_stream(stream)
         return torch.stack(losses)
 
     def _branch(self, params: Tensor, batch: LaneBatch, out: Tensor, lane: int) -> Tensor:

@@ -23,7 +23,6 @@ _LARGEST = 16_384
 """Weights above which batched products are faster than this loop."""
 
 
-@cache
 def fits(width: int, num_classes: int) -> bool:
     """Whether a layer is small enough for this to pay, and Numba, an extra, is installed."""
     return width * num_classes <= _LARGEST and find_spec("numba") is not None

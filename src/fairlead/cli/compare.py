@@ -1,0 +1,171 @@
+"""`fairlead compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlead.cli.charts import interval_chart, sparklines
+from fairlead.cli.console import JsonOption, print_json, print_table, say
+from fairlead.cli.options import (
+    CheckpointOption,
+    JobsOption,
+    MetricOption,
+    MinimizeOption,
+    OverridesOption,
+    QuietOption,
+    RoundsOption,
+    SpecArgument,
+    all_overrides,
+)
+from fairlead.cli.spec import find_modules
+from fairlead.cli.study import (
+    FIGURES,
+    figure_cells,
+    leave,
+    metric_title,
+    result_facts,
+    run_and_show,
+    say_failures,
+    say_where,
+    written,
+)
+
+if TYPE_CHECKING:
+    from fairlead.experiments.study import PlannedRun, StudyFolder
+    from fairlead.experiments.study_results import Metric, Result
+
+
+def compare(
+    spec: SpecArgument,
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="Presets or spec files in the place of the spec's algorithm, such as "
+            "fedavg,fedprox:mu=0.1,own.toml. The first is the one that the others are compared with."
+        ),
+    ],
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 0..4 or 0,1,2.")] = "0..4",
+    overrides: OverridesOption = None,
+    rounds: RoundsOption = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the runs; runs/SPEC-compare by default.")
+    ] = None,
+    metric: MetricOption = None,
+    minimize: MinimizeOption = False,
+    jobs: JobsOption = None,
+    checkpoint_every: CheckpointOption = 10,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run methods on the same data, batches, work and links, and say which is better.
+
+    The same command again goes on with what was interrupted or has failed, and runs nothing twice.
+    """
+    from fairlead.experiments.method_list import listed_methods, planned_comparison
+    from fairlead.experiments.ranges import read_seeds
+    from fairlead.experiments.study import StudyFolder
+    from fairlead.experiments.study_results import chosen_metric, results_of
+
+    changes = all_overrides(overrides, rounds)
+    find_modules(spec.resolve().parent)
+    planned = planned_comparison(listed_methods(spec, methods, changes), read_seeds(seeds))
+    chosen = chosen_metric(planned[0].experiment, metric, minimize=minimize)
+    study = StudyFolder(output or Path("runs") / f"{spec.stem}-compare")
+    silent = quiet or as_json
+    outcomes = run_and_show(study, planned, jobs=jobs, checkpoint_every=checkpoint_every, quiet=silent)
+    results = results_of(study, planned, outcomes, chosen)
+    if as_json:
+        facts = [result_facts(result) for result in results]
+        print_json({"folder": str(study.path), "metric": asdict(chosen), "methods": facts})
+    elif not quiet:
+        _report(study, planned, results, chosen)
+    leave(outcomes, quiet=silent)
+
+
+def _report(study: StudyFolder, planned: Sequence[PlannedRun], results: list[Result], metric: Metric) -> None:
+    reference = results[0].name
+    columns = ["method", metric.name, "difference", "beyond noise", *FIGURES]
+    rows = [
+        [
+            result.name,
+            written(result.final),
+            written(result.difference, sign=True),
+            _beyond_noise(result, metric),
+            *figure_cells(result),
+        ]
+        for result in results
+    ]
+    say()
+    print_table(columns, rows, numbers=columns[1:])
+    intervals = {
+        result.name: (result.difference.mean, result.difference.half_width)
+        for result in results
+        if result.difference is not None and result.difference.half_width is not None
+    }
+    if intervals:
+        say(f"\nDifference to {reference} in {metric_title(metric)}, 95 % interval over seeds:")
+        say(interval_chart(intervals))
+    curves = _mean_curves(study, planned, metric)
+    if any(len(curve) > 1 for curve in curves.values()):
+        say(f"\n{metric.name} over the rounds, mean over seeds:")
+        say(sparklines(curves))
+    say()
+    for result in results[1:]:
+        say(_verdict(result, reference, metric))
+    say_failures(results)
+    say_where(study.path)
+
+
+def _beyond_noise(result: Result, metric: Metric) -> str:
+    if result.difference is None or result.difference.excludes_zero is None:
+        return ""
+    return _judged(result.difference.mean, metric) if result.difference.excludes_zero else "no"
+
+
+def _judged(difference: float, metric: Metric) -> str:
+    return "better" if (difference < 0) == metric.smaller_is_better else "worse"
+
+
+def _verdict(result: Result, reference: str, metric: Metric) -> str:
+    difference = result.difference
+    if difference is None:
+        return f"{result.name} cannot be compared with {reference}: they have no finished seed in common."
+    amount = f"{abs(difference.mean):.3g}"
+    if difference.half_width is None:
+        judged = "equals" if difference.mean == 0 else f"is {amount} {_judged(difference.mean, metric)} than"
+        return f"{result.name} {judged} {reference} at one seed, which says nothing about noise."
+    over = f"over {difference.count} seeds"
+    if difference.excludes_zero:
+        judged = _judged(difference.mean, metric)
+        return (
+            f"{result.name} is {judged} than {reference} by {amount} ± {difference.half_width:.2g} in "
+            f"{metric.name} {over}: more than the noise."
+        )
+    return (
+        f"{result.name} cannot be told from {reference}: the difference of {written(difference, sign=True)} in "
+        f"{metric.name} {over} is within the noise."
+    )
+
+
+def _mean_curves(
+    study: StudyFolder, planned: Sequence[PlannedRun], metric: Metric
+) -> dict[str, list[tuple[float, float]]]:
+    """The metric by round for each method, as mean over the seeds that finished."""
+    curves: dict[str, dict[int, list[float]]] = {}
+    for run in planned:
+        if study.store(run).summary() is None:
+            continue
+        curve = curves.setdefault(str(run.labels["method"]), {})
+        for record in study.store(run).records():
+            value = metric.in_round(record)
+            if value is not None:
+                curve.setdefault(record.round + 1, []).append(value)
+    return {
+        name: [(float(round), sum(values) / len(values)) for round, values in sorted(curve.items())]
+        for name, curve in curves.items()
+    }

@@ -1,0 +1,124 @@
+"""`fairlead diagnose`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlead.cli.console import JsonOption, print_json, print_table, say
+from fairlead.cli.progress import RoundProgress
+from fairlead.cli.spec import find_modules, read_spec
+from fairlead.errors import FieldError
+
+if TYPE_CHECKING:
+    from fairlead.diagnostics import Diagnosis
+    from fairlead.experiments import Experiment
+    from fairlead.records import RoundRecord
+
+
+def diagnose(
+    subject: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SUBJECT",
+            help="The TOML file of an experiment, the folder of a run, or the records (.jsonl) of a real "
+            "federation.",
+        ),
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the spec."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed instead of the spec's.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds that the probe of a spec trains: 20, or 10 with --quick.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Train less, and leave the consensus test out.")
+    ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PRESETS", help="Presets to compare by theory, such as fedavg,fednova,scaffold."
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Draw figures into a folder.")
+    ] = None,
+    figure_format: Annotated[str, typer.Option("--format", help="svg, png or pdf.")] = "svg",
+    as_json: JsonOption = False,
+) -> None:
+    """Say what is unequal, which objective is really optimised, and which method to use."""
+    from fairlead.diagnostics.figures import SUFFIXES, draw_diagnosis
+    from fairlead.experiments import diagnose as probe
+    from fairlead.experiments.live_figures import figures_of
+
+    suffix = next((known for known in SUFFIXES if known == figure_format.lstrip(".")), None)
+    if suffix is None:
+        raise FieldError(f"--format must be one of {', '.join(SUFFIXES)}, got {figure_format!r}.")
+    judged = _subject(subject, overrides or [], seed)
+    presets = [name.strip() for name in (against or "").split(",") if name.strip()]
+    started = False
+    with RoundProgress(quiet=as_json) as progress:
+
+        def advance(record: RoundRecord) -> None:
+            nonlocal started
+            if not started:
+                progress.begin("probe", rounds or _probe_rounds(quick=quick))
+                started = True
+            progress.advance("probe", figures_of(record))
+
+        found = probe(judged, rounds=rounds, quick=quick, against=presets, on_round=advance)
+    found = replace(found, source=str(subject))
+    if not as_json:
+        say(str(found))
+        if found.against:
+            say()
+            _print_comparison(found)
+    drawn = [] if figures is None else draw_diagnosis(found, figures, suffix)
+    if as_json:
+        print_json({**found.to_dict(), "figures": [str(path) for path in drawn]})
+        return
+    if drawn:
+        say()
+    for path in drawn:
+        say(f"Drawn in {path}")
+
+
+def _subject(path: Path, overrides: list[str], seed: int | None) -> Experiment | Path:
+    """What to diagnose: a spec with its changes, or whatever else lies at the path."""
+    if path.suffix == ".toml" and not path.is_dir():
+        return read_spec(path, overrides, seed)
+    if overrides or seed is not None:
+        raise FieldError("--set and --seed change a spec: what has run already is as it is.")
+    find_modules()
+    return path
+
+
+def _probe_rounds(*, quick: bool) -> int:
+    from fairlead.experiments.diagnosing import PROBE_ROUNDS, QUICK_ROUNDS
+
+    return QUICK_ROUNDS if quick else PROBE_ROUNDS
+
+
+def _print_comparison(found: Diagnosis) -> None:
+    """A table of the presets asked about, and for those without weights what theory says instead."""
+    from fairlead.diagnostics.wording import divergence, percent
+
+    columns = ["preset", "misplaced weight", "chi-square", "steps a round"]
+    rows = [
+        [
+            method.preset,
+            "" if method.misplaced is None else percent(method.misplaced),
+            "" if method.chi_square is None else divergence(method.chi_square),
+            "" if method.step_length is None else f"{method.step_length:.3g}",
+        ]
+        for method in found.against
+    ]
+    print_table(columns, rows, numbers=columns[1:])
+    for method in found.against:
+        if method.misplaced is None:
+            say(f"{method.preset}: {method.surrogate.says}")

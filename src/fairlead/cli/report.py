@@ -1,0 +1,101 @@
+"""`fairlead report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairlead.cli.console import JsonOption, print_json, say
+
+if TYPE_CHECKING:
+    from fairlead.reports import Summary
+
+
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folders of runs, or folders that contain them.", metavar="RUNS...")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The page; by default report.html in the folder given."),
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="The method to compare with; FedAvg if it is there, else the first.")
+    ] = None,
+    targets: Annotated[
+        list[float] | None,
+        typer.Option("--target", help="Accuracy (as 0.7) or loss to reach; may be given several times."),
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="The page's title; the folder's name by default.")] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for figures to print (needs matplotlib).")
+    ] = None,
+    formats: Annotated[str, typer.Option("--format", help="Formats of the figures.")] = "pdf,svg,png",
+    tables: Annotated[Path | None, typer.Option(help="Folder for tables in LaTeX and CSV.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a page of runs: curves, tables, consistency and clients, over seeds."""
+    from fairlead.reports import summarise_runs, write_figures, write_page, write_tables
+
+    summary = summarise_runs(folders, baseline=baseline, targets=targets or ())
+    page = output or _default_page(folders)
+    write_page(summary, page, title or _default_title(folders))
+    written = [page]
+    if tables is not None:
+        written += write_tables(summary, tables)
+    if figures is not None:
+        written += write_figures(summary, figures, [each.strip() for each in formats.split(",")])
+    if as_json:
+        print_json({**_facts(summary), "written": [str(path) for path in written]})
+        return
+    unfinished = sum(not run.finished for run in summary.study.runs)
+    say(f"{len(summary.study.runs)} runs of {len(summary.methods)} methods are in {page}")
+    if unfinished:
+        say(f"{unfinished} of them did not finish; the page says why.")
+    for kind, folder, count in (
+        ("tables", tables, sum(path.parent == tables for path in written)),
+        ("figures", figures, sum(path.parent == figures for path in written)),
+    ):
+        if folder is not None:
+            say(f"{count} files of {kind} are in {folder}")
+
+
+def _default_page(folders: list[Path]) -> Path:
+    return folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
+
+
+def _default_title(folders: list[Path]) -> str:
+    return " and ".join(folder.resolve().name for folder in folders[:3]) + (" …" if len(folders) > 3 else "")
+
+
+def _facts(summary: Summary) -> dict[str, Any]:
+    """The comparison for programs."""
+    from dataclasses import asdict
+
+    def plain(value: Any) -> Any:
+        return None if value is None else asdict(value)
+
+    return {
+        "measure": summary.measure.name,
+        "higher_is_better": summary.measure.higher,
+        "baseline": None if summary.baseline is None else summary.baseline.label,
+        "targets": list(summary.targets),
+        "methods": [
+            {
+                "label": method.label,
+                "runs": [run.run.name for run in method.runs],
+                "last_tenth": plain(method.over_seeds(lambda run: run.last_tenth)),
+                "difference": plain(method.difference),
+                "clear": None if method.difference is None else method.difference.excludes_zero,
+                "misplaced_weight": plain(method.over_seeds(lambda run: run.misplaced)),
+            }
+            for method in summary.methods
+        ],
+        "unfinished": [
+            {"run": run.name, "state": run.state, "reason": run.reason}
+            for run in summary.study.runs
+            if not run.finished
+        ],
+    }

@@ -1,0 +1,188 @@
+"""`fairlead reproduce` and `fairlead list reproductions`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from fairlead.cli.console import JsonOption, print_json, print_table, say
+from fairlead.cli.options import CheckpointOption, JobsOption, QuietOption
+from fairlead.cli.progress import duration
+from fairlead.cli.study import leave, run_and_show
+
+if TYPE_CHECKING:
+    from fairlead.experiments.study import PlannedRun, StudyFolder
+    from fairlead.reproductions import Outcome, Reproduction
+    from fairlead.reproductions.reproduction import Figure, Runner
+
+_WIDE = 4
+"""Columns from which on a table gets a line for each figure."""
+
+
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="A published result; all if left out. `list reproductions` has them.")
+    ] = None,
+    scale: Annotated[
+        Literal["smoke", "small", "full"],
+        typer.Option(
+            help="Whether it runs; whether the claim shows on a small problem; the paper's numbers."
+        ),
+    ] = "small",
+    data: Annotated[
+        Path | None, typer.Option(help="The folder that holds your data sets, such as cifar-10-batches-py.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where to train: cpu, cuda or cuda:<number>.")] = "cpu",
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 0..2 or 0,1,2.")] = "0",
+    only: Annotated[
+        str | None, typer.Option(help="Methods or settings of a table to run now, separated by commas.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of runs and results.")] = Path(
+        "runs/reproductions"
+    ),
+    jobs: JobsOption = None,
+    checkpoint_every: CheckpointOption = 10,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Repeat a published result, and judge its claim by what comes out.
+
+    The same command again goes on with what was interrupted; pieces run with --only add up.
+    """
+    from fairlead.experiments.ranges import read_seeds, split_values
+    from fairlead.reproductions import REPRODUCTIONS, Request, reproduction_named
+    from fairlead.reproductions.outcome_files import save_outcome
+
+    entries = list(REPRODUCTIONS.values()) if name is None else [reproduction_named(name)]
+    silent = quiet or as_json
+    outcomes = []
+    for entry in entries:
+        request = Request(
+            out=out,
+            scale=scale,
+            seeds=tuple(read_seeds(seeds)),
+            data=data,
+            device=device,
+            only=() if only is None else tuple(split_values(only)),
+            run=_runner(jobs, checkpoint_every, quiet=silent),
+        )
+        outcome = entry.reproduce(request)
+        outcomes.append(outcome)
+        if outcome.figures:
+            save_outcome(out, outcome)
+        if not silent:
+            _report(entry, outcome)
+    if as_json:
+        facts = [asdict(outcome) for outcome in outcomes]
+        print_json(facts if name is None else facts[0])
+    elif len(outcomes) > 1 and not quiet:
+        say()
+        rows = [[each.name, each.verdict, duration(each.seconds), each.reason] for each in outcomes]
+        print_table(["reproduction", "verdict", "time", "reason"], rows, numbers=["time"])
+
+
+def list_reproductions(as_json: bool) -> None:
+    """Every published result that can be repeated, and those that are left out."""
+    from fairlead.reproductions import OMITTED, REPRODUCTIONS
+
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": entry.name,
+                    "reference": entry.reference,
+                    "where": entry.where,
+                    "claim": entry.claim,
+                    "needs": entry.needs,
+                    "differences": entry.differences,
+                }
+                for entry in REPRODUCTIONS.values()
+            ]
+        )
+        return
+    rows = [
+        [entry.name, f"{entry.paper}, {entry.where}", ", ".join(entry.needs) or "nothing", entry.claim]
+        for entry in REPRODUCTIONS.values()
+    ]
+    print_table(["name", "published in", "needs", "claim"], rows)
+    say("\nLeft out:")
+    for omitted in OMITTED:
+        say(f"  {omitted.paper}, {omitted.where}: {omitted.reason}")
+
+
+def _runner(jobs: int | None, checkpoint_every: int, *, quiet: bool) -> Runner:
+    """Runs what a reproduction plans, with live progress; an interrupt ends the command."""
+
+    def run(study: StudyFolder, planned: Sequence[PlannedRun]) -> Mapping[str, str]:
+        outcomes = run_and_show(study, planned, jobs=jobs, checkpoint_every=checkpoint_every, quiet=quiet)
+        if any(outcome in ("interrupted", "waiting") for outcome in outcomes.values()):
+            leave(outcomes, quiet=quiet)
+        if not quiet:
+            for each in planned:
+                if outcomes[each.folder].startswith("failed"):
+                    say(f"{each.name} {outcomes[each.folder]}")
+        return outcomes
+
+    return run
+
+
+def _report(entry: Reproduction, outcome: Outcome) -> None:
+    say(f"\n{entry.name}: {entry.paper}, {entry.where}")
+    say(f"Claim: {entry.claim}")
+    say(f"Run at scale {outcome.scale}: {entry.describe(_scale(outcome))}.")
+    if outcome.figures:
+        say()
+        _print_figures(outcome.figures)
+        say()
+        for check in outcome.checks:
+            mark = {True: "yes", False: "no", None: "open"}[check.holds]
+            say(f"  {mark:4} {check.statement}: {check.numbers}")
+        for difference in entry.differences:
+            say(f"  note {difference}")
+    taken = f" ({duration(outcome.seconds)})" if outcome.figures else ""
+    say(f"Verdict: {outcome.verdict}{taken}. {outcome.reason}".rstrip())
+
+
+def _scale(outcome: Outcome) -> Literal["smoke", "small", "full"]:
+    known: dict[str, Literal["smoke", "small", "full"]] = {"smoke": "smoke", "small": "small", "full": "full"}
+    return known[outcome.scale]
+
+
+def _print_figures(figures: Sequence[Figure]) -> None:
+    columns = list(dict.fromkeys(figure.column for figure in figures))
+    printed = any(figure.published is not None for figure in figures)
+    if len(columns) > _WIDE:
+        rows = [[f.row, f.column, _ours(f), *([_published(f)] if printed else [])] for f in figures]
+        print_table(["", "figure", "ours", *(["published"] if printed else [])], rows, numbers=["ours"])
+        return
+    cells = {
+        (figure.row, figure.column): f"{_ours(figure)} [{_published(figure)}]" if printed else _ours(figure)
+        for figure in figures
+    }
+    names = dict.fromkeys(figure.row for figure in figures)
+    print_table(
+        ["", *columns],
+        [[row, *(cells.get((row, column), "") for column in columns)] for row in names],
+        numbers=columns,
+    )
+    if printed:
+        say("Ours, then the published figure in brackets.")
+
+
+def _ours(figure: Figure) -> str:
+    return _number(figure.ours, figure.spread)
+
+
+def _published(figure: Figure) -> str:
+    return "–" if figure.published is None else _number(figure.published, figure.published_spread)
+
+
+def _number(value: float, spread: float | None) -> str:
+    if math.isinf(value):
+        return "never"
+    return f"{value:.4g}" if spread is None else f"{value:.4g} ± {spread:.2g}"

@@ -1,0 +1,122 @@
+"""What `fairlead compare` and `fairlead sweep` have in common: running a study and showing its results."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from fairlead.cli.console import INTERRUPTED, say
+from fairlead.cli.progress import StudyProgress, duration
+
+if TYPE_CHECKING:
+    from fairlead.experiments.seed_statistics import Estimate
+    from fairlead.experiments.study import PlannedRun, StudyFolder
+    from fairlead.experiments.study_results import Metric, Result
+
+FIGURES = ["objective", "misplaced", "chi-square", "time", "seeds"]
+"""Columns of `figure_cells`."""
+
+_FAILED = 1
+
+
+def run_and_show(
+    study: StudyFolder, planned: Sequence[PlannedRun], *, jobs: int | None, checkpoint_every: int, quiet: bool
+) -> dict[str, str]:
+    """Run a study with live progress; returns the outcomes by folder."""
+    from fairlead.experiments.study_runner import run_study
+
+    with StudyProgress(len(planned), quiet=quiet) as progress:
+        try:
+            return run_study(
+                study,
+                planned,
+                jobs=jobs,
+                checkpoint_every=checkpoint_every,
+                watch=progress.watch,
+                on_interrupt=lambda: progress.note(
+                    "Stopping after the rounds that are running; press Ctrl-C again to stop at once."
+                ),
+            )
+        except KeyboardInterrupt:
+            progress.note("Stopped. The same command again goes on from the last checkpoints.")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def leave(outcomes: Mapping[str, str], *, quiet: bool) -> None:
+    """End the command with the exit status that the outcomes deserve."""
+    if any(outcome in ("interrupted", "waiting") for outcome in outcomes.values()):
+        if not quiet:
+            done = sum(outcome == "finished" for outcome in outcomes.values())
+            say(f"Stopped with {done} of {len(outcomes)} runs done. The same command again goes on.")
+        raise typer.Exit(INTERRUPTED)
+    if any(outcome != "finished" for outcome in outcomes.values()):
+        raise typer.Exit(_FAILED)
+
+
+def figure_cells(result: Result) -> list[str]:
+    """What a result shows beside the metric, for the columns `FIGURES`."""
+    objective, misplaced, chi_square = (
+        result.mean(figure) for figure in ("objective", "misplaced_weight", "chi_square")
+    )
+    seconds = result.mean("seconds")
+    by_design = bool(result.summaries) and all(each.by_design for each in result.summaries.values())
+    count, total = len(result.summaries), len(result.summaries) + len(result.failures)
+    return [
+        "" if objective is None else f"{objective:.4g}",
+        "none by design" if by_design else "" if misplaced is None else f"{misplaced:.1%}",
+        "" if by_design or chi_square is None else f"{chi_square:.3g}",
+        "" if seconds is None else duration(seconds),
+        str(count) if count == total else f"{count} of {total}",
+    ]
+
+
+def result_facts(result: Result) -> dict[str, Any]:
+    """A result for JSON."""
+    return {
+        **result.labels,
+        "final": None if result.final is None else asdict(result.final),
+        "difference": None
+        if result.difference is None
+        else {**asdict(result.difference), "excludes_zero": result.difference.excludes_zero},
+        **{
+            figure: result.mean(figure)
+            for figure in ("objective", "misplaced_weight", "misplaced_by_chance", "chi_square", "seconds")
+        },
+        "seeds": {str(seed): asdict(summary) for seed, summary in result.summaries.items()},
+        "failures": {str(seed): reason for seed, reason in result.failures.items()},
+    }
+
+
+def say_failures(results: Sequence[Result]) -> None:
+    """One line for each run that failed, with the reason."""
+    for result in results:
+        for seed, outcome in result.failures.items():
+            if outcome.startswith("failed"):
+                say(f"{result.name}, seed {seed} {outcome}")
+
+
+def say_where(folder: Path) -> None:
+    """Where the runs are, and what to do with them."""
+    command = shlex.join(["fairlead", "report", str(folder)])
+    say(f"The runs are in {folder}; for a page with curves and tables: {command}")
+
+
+def written(value: Estimate | None, *, sign: bool = False) -> str:
+    """A mean with its margin, to two digits of the margin: 0.931 ± 0.012."""
+    if value is None:
+        return ""
+    plus = "+" if sign else ""
+    if not value.half_width:
+        return f"{value.mean:{plus}.4g}"
+    decimals = next((n for n in range(12) if value.half_width * 10**n >= 9.95), 12)
+    return f"{value.mean:{plus}.{decimals}f} ± {value.half_width:.{decimals}f}"
+
+
+def metric_title(metric: Metric) -> str:
+    """The metric with what is good about it."""
+    return f"{metric.name} ({'smaller' if metric.smaller_is_better else 'larger'} is better)"

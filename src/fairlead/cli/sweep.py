@@ -1,0 +1,116 @@
+"""`fairlead sweep`."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlead.cli.console import JsonOption, print_json, print_table, say
+from fairlead.cli.options import (
+    CheckpointOption,
+    JobsOption,
+    MetricOption,
+    MinimizeOption,
+    OverridesOption,
+    QuietOption,
+    RoundsOption,
+    SpecArgument,
+    all_overrides,
+)
+from fairlead.cli.spec import find_modules
+from fairlead.cli.study import (
+    FIGURES,
+    figure_cells,
+    leave,
+    metric_title,
+    result_facts,
+    run_and_show,
+    say_failures,
+    say_where,
+    written,
+)
+
+if TYPE_CHECKING:
+    from fairlead.experiments.study_results import Metric, Result
+
+_SHOWN = 20
+"""Settings in the table; the runs of the others are in their folders all the same."""
+
+
+def sweep(
+    spec: SpecArgument,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH=VALUES", help="Values of a field, such as algorithm.lr=0.01,0.1 or seed=0..2."
+        ),
+    ] = None,
+    draws: Annotated[
+        int, typer.Option("--random", metavar="N", help="Settings drawn at random from the ranges.")
+    ] = 0,
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option("--range", metavar="PATH=RANGE", help="Where from, such as algorithm.lr=log:1e-3..1."),
+    ] = None,
+    draw_seed: Annotated[int, typer.Option(help="Seed of the draws, not of the runs.", min=0)] = 0,
+    overrides: OverridesOption = None,
+    rounds: RoundsOption = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the runs; runs/SPEC-sweep by default.")
+    ] = None,
+    metric: MetricOption = None,
+    minimize: MinimizeOption = False,
+    jobs: JobsOption = None,
+    checkpoint_every: CheckpointOption = 10,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a spec at many values of its fields, and show the best.
+
+    The same command again goes on with what was interrupted or has failed, and runs nothing twice.
+    """
+    from fairlead.experiments.study import StudyFolder
+    from fairlead.experiments.study_results import best_first, chosen_metric, results_of
+    from fairlead.experiments.sweep import planned_sweep
+
+    changes = all_overrides(overrides, rounds)
+    find_modules(spec.resolve().parent)
+    planned = planned_sweep(
+        spec, grid=grid or [], ranges=ranges or [], draws=draws, draw_seed=draw_seed, overrides=changes
+    )
+    chosen = chosen_metric(planned[0].experiment, metric, minimize=minimize)
+    study = StudyFolder(output or Path("runs") / f"{spec.stem}-sweep")
+    silent = quiet or as_json
+    outcomes = run_and_show(study, planned, jobs=jobs, checkpoint_every=checkpoint_every, quiet=silent)
+    results = best_first(results_of(study, planned, outcomes, chosen), chosen)
+    if as_json:
+        facts = [result_facts(result) for result in results]
+        print_json({"folder": str(study.path), "metric": asdict(chosen), "settings": facts})
+    elif not quiet:
+        _report(study.path, spec, changes, results, chosen)
+    leave(outcomes, quiet=silent)
+
+
+def _report(folder: Path, spec: Path, changes: list[str], results: list[Result], metric: Metric) -> None:
+    columns = [*results[0].labels, metric.name, *FIGURES]
+    rows = [
+        [*map(str, result.labels.values()), written(result.final), *figure_cells(result)]
+        for result in results[:_SHOWN]
+    ]
+    say()
+    print_table(columns, rows, numbers=columns)
+    if len(results) > _SHOWN:
+        say(f"and {len(results) - _SHOWN} more settings, in {folder}")
+    best = results[0]
+    say()
+    say_failures(results)
+    if best.final is not None:
+        values = [*changes, *(f"{path}={value}" for path, value in best.labels.items())]
+        command = ["fairlead", "run", str(spec), *(word for value in values for word in ("--set", value))]
+        say(f"Best {metric_title(metric)}: {best.name} with {written(best.final)}.")
+        say(f"Run it with: {shlex.join(command)}")
+    say_where(folder)

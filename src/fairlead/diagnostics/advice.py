@@ -1,0 +1,198 @@
+"""From evidence to advice: the situation, the rule that fits it, and what theory expects of following it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlead.diagnostics.agreement import agreement, drift_confidence, drift_of
+from fairlead.diagnostics.diagnosis import Advice, Decision, Diagnosis, Finding, Number
+from fairlead.diagnostics.evidence import Evidence
+from fairlead.diagnostics.foreseen import Foreseen, fits_in, foresee, step_length
+from fairlead.diagnostics.objective import optimised_objective
+from fairlead.diagnostics.rules import (
+    MIN_ROUNDS,
+    SECURE_AGGREGATION,
+    Situation,
+    missing_data,
+    rule_for,
+    same_cure,
+)
+from fairlead.diagnostics.spread import Confidence, weakest
+from fairlead.diagnostics.unequal import unequal_things
+from fairlead.diagnostics.wording import percent
+from fairlead.methods import Cause
+
+_AS_GOOD = 0.01
+"""Share of the weight that the present method may misplace beyond the advised one and still be kept."""
+_OTHER_LENGTH = 0.8
+"""Ratio of step lengths below which, or above whose inverse, a remark is made."""
+
+
+def diagnosis_of(evidence: Evidence, against: Sequence[str] = ()) -> Diagnosis:
+    """Findings and advice on the evidence; `against` names presets to look at beside the advised one."""
+    situation = situation_of(evidence)
+    rule = rule_for(situation)
+    advised = None if rule.preset is None else foresee(rule.preset, evidence)
+    return Diagnosis(
+        source=evidence.source,
+        rounds=evidence.rounds,
+        clients=evidence.num_clients,
+        findings=_findings(evidence),
+        advice=_undecided(situation, rule.why) if advised is None else _advice(evidence, situation, advised),
+        against=tuple(foresee(preset, evidence) for preset in against),
+        evidence=evidence,
+        advised=advised,
+    )
+
+
+def _findings(evidence: Evidence) -> tuple[Finding, ...]:
+    """All statements that the evidence allows, and for each question left open why it is."""
+    return (
+        *(Finding("assumption", said, {}, "low") for said in evidence.assumptions),
+        *unequal_things(evidence),
+        *optimised_objective(evidence),
+        *agreement(evidence),
+    )
+
+
+def situation_of(evidence: Evidence) -> Situation:
+    """The evidence as the rules read it."""
+    algorithm = evidence.algorithm
+    return Situation(
+        work=evidence.work.verdict,
+        links=evidence.links.verdict,
+        drift=drift_of(evidence),
+        rates="told" if evidence.rates_told else "estimated",
+        solver="linear" if algorithm is None or algorithm.solver.is_linear else "not linear",
+        reach="not everybody" if evidence.unreachable else "everybody",
+        length="enough rounds" if evidence.rounds >= MIN_ROUNDS else "too few rounds",
+    )
+
+
+def _undecided(situation: Situation, why: str) -> Advice:
+    reason = f"No advice: {why.format(missing=missing_data(situation))}."
+    return Advice("undecided", None, {}, reason, {}, "none")
+
+
+def _advice(evidence: Evidence, situation: Situation, advised: Foreseen) -> Advice:
+    why = rule_for(situation).why
+    expected = _expected(evidence, advised)
+    decision = _decision(evidence, situation, expected)
+    others = same_cure(situation, advised.preset)
+    return Advice(
+        decision=decision,
+        preset=advised.preset,
+        arguments=advised.arguments,
+        reason=_reason(decision, advised.preset, why, situation.causes, evidence, expected),
+        expected=expected,
+        confidence=_confidence(evidence, situation),
+        alternatives=tuple(name for name in others if fits_in(name, evidence)),
+        remarks=() if decision == "keep" else tuple(_remarks(evidence, advised, expected)),
+    )
+
+
+def _decision(evidence: Evidence, situation: Situation, expected: dict[str, Number]) -> Decision:
+    """Keep the present method if it misplaces no more weight and bears the drift that there is."""
+    now, then = expected["misplaced_now"], expected["misplaced_then"]
+    measured_only = evidence.consistency.predicted_weights is None
+    slack = max(_AS_GOOD, 2 * evidence.chance) if measured_only else _AS_GOOD
+    if now is None or then is None or now > then + slack:
+        return "change"
+    corrections = () if evidence.algorithm is None else evidence.algorithm.solver.corrections
+    steady = any(correction.restores_weights for correction in corrections)
+    return "change" if situation.drift == "yes" and not steady else "keep"
+
+
+def _reason(
+    decision: Decision,
+    preset: str,
+    why: str,
+    causes: frozenset[Cause],
+    evidence: Evidence,
+    expected: dict[str, Number],
+) -> str:
+    because = f"{why[:1].upper()}{why[1:]}"
+    if decision == "keep":
+        now = expected["misplaced_now"]
+        assert now is not None
+        return f"Keep the present method, which misplaces {percent(now)} of the weight. {because} ({preset})."
+    present = evidence.consistency.predicted
+    before = f"{present.says} " if present is not None and present.weights is None else ""
+    if not causes and not before:
+        before = "The weights are misplaced by the way clients are sampled or averaged. "
+    return f"{before}Use {preset}. {because}. {_effect(expected)}"
+
+
+def _effect(expected: dict[str, Number]) -> str:
+    rise = expected["drift_price_now"]
+    if rise is not None:
+        return (
+            f"Expected: {expected['drift_rounds']} rounds of plain averaging raise the objective by {rise:.2g} over "
+            f"its optimum, which is a fixed point of this method."
+        )
+    now, then = expected["misplaced_now"], expected["misplaced_then"]
+    if then is None:
+        return "Theory does not tell its effect here."
+    if now is None:
+        return f"Expected: it misplaces {percent(then)} of the weight."
+    return f"Expected: misplaced weight {percent(now)} → {percent(then)}."
+
+
+def _expected(evidence: Evidence, advised: Foreseen) -> dict[str, Number]:
+    """The present method as theory has it, or as measured where theory has nothing, against the advised one."""
+    report = evidence.consistency
+    foreseen = report.predicted_weights is not None
+    present = report.predicted
+    return {
+        "misplaced_now": report.predicted_total_variation if foreseen else report.total_variation,
+        "misplaced_then": advised.misplaced,
+        "chi_square_now": report.predicted_chi_square if foreseen else report.chi_square,
+        "chi_square_then": advised.chi_square,
+        "step_length_now": None if present is None else step_length(present),
+        "step_length_then": advised.step_length,
+        "drift_price_now": None if evidence.price is None else evidence.price.rise,
+        "drift_rounds": None if evidence.price is None else evidence.price.rounds,
+        "rounds": max(evidence.work.rounds, evidence.links.rounds),
+    }
+
+
+def _remarks(evidence: Evidence, advised: Foreseen, expected: dict[str, Number]) -> list[str]:
+    preset, remarks = advised.preset, []
+    now, then = expected["step_length_now"], expected["step_length_then"]
+    if now and then and not _OTHER_LENGTH <= then / now <= 1 / _OTHER_LENGTH:
+        remarks.append(
+            f"A round of {preset} is worth {then:.3g} local steps at the same learning rates, against {now:.3g} now: "
+            "set the server's learning rate, or the number of rounds, accordingly."
+        )
+    asked = evidence.cohort_size
+    if preset in ("scaffold", "feddyn"):
+        remarks.append(f"With {preset} every client keeps a vector of the model's size between rounds.")
+        if asked is not None:
+            remarks.append(
+                f"{asked} of {evidence.num_clients} clients are asked in a round, so that what a client keeps is "
+                f"about {evidence.num_clients / asked:.0f} rounds old when it is used."
+            )
+        remarks.append(
+            "Where no client may be left behind, fedaware aims at a point that no direction improves for all "
+            "of them, instead of at the weights asked for."
+        )
+    elif preset in ("fedacs", "fedacs_estimated"):
+        remarks.append(
+            f"{preset} draws clients with replacement, which adds the noise of sampling: a larger cohort_size "
+            "makes it smaller."
+        )
+    remarks.append(f"Under secure aggregation: {SECURE_AGGREGATION[preset]}.")
+    return remarks
+
+
+def _confidence(evidence: Evidence, situation: Situation) -> Confidence:
+    """The weakest of the findings that decided."""
+    drift = drift_confidence(evidence)
+    grades = [evidence.work.confidence, evidence.links.confidence]
+    if situation.drift == "yes":
+        grades = [drift]
+    elif not situation.causes:
+        grades.append(drift)
+    if evidence.assumptions:
+        grades.append("low")
+    return weakest(*grades)

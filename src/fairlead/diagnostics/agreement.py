@@ -1,0 +1,95 @@
+"""Whether clients agree: findings on drift and on the diversity of updates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from fairlead.diagnostics.diagnosis import Finding
+from fairlead.diagnostics.evidence import Evidence
+from fairlead.diagnostics.rules import Drifting
+from fairlead.diagnostics.spread import Confidence
+from fairlead.diagnostics.wording import counted
+
+
+def agreement(evidence: Evidence) -> Iterator[Finding]:
+    """Findings on the consensus test, or why there is none, and on diversity."""
+    yield _consensus(evidence)
+    yield from _diversity(evidence)
+
+
+def drift_of(evidence: Evidence) -> Drifting:
+    """Whether the clients' local steps fail to cancel, as far as it is known."""
+    if evidence.most_steps == 1:
+        return "no"
+    if evidence.consensus is None or evidence.consensus.verdict == "not enough data to say":
+        return "unknown"
+    return "yes" if evidence.consensus.verdict == "drift matters" else "no"
+
+
+def drift_confidence(evidence: Evidence) -> Confidence:
+    """How far the answer of `drift_of` can be relied upon."""
+    if evidence.most_steps == 1:
+        return "high"
+    if drift_of(evidence) == "unknown":
+        return "none"
+    return "low" if evidence.fits_all else "moderate"
+
+
+def _consensus(evidence: Evidence) -> Finding:
+    if evidence.most_steps == 1:
+        said = "Consensus: every update is a single local step, and a single step cannot drift."
+        return Finding("consensus", said, {"steps": 1, "rounds": evidence.rounds}, "high")
+    report = evidence.consensus
+    if report is None:
+        said = f"Consensus: not tested, since {evidence.no_consensus}."
+        return Finding("consensus", said, {"clients": 0}, "none")
+    tested = [drift for drift in report.drifts if drift.steps > 1] or list(report.drifts)
+    worst = max(tested, key=lambda drift: drift.low)
+    vacuous = " The model fits all data there, which says little of the way." if evidence.fits_all else ""
+    return Finding(
+        "consensus",
+        f"Consensus over {report.num_clients} clients: {report.verdict}: {report.reason}{vacuous}",
+        {
+            "share": None if math.isnan(worst.share) else worst.share,
+            "low": worst.low,
+            "high": worst.high,
+            "steps": worst.steps,
+            "average_drift": worst.average,
+            "bound": worst.bound,
+            "gradient_norm": report.gradient_norm,
+            "dissimilarity": report.dissimilarity,
+            "confidence_level": report.confidence,
+            "clients": report.num_clients,
+        },
+        drift_confidence(evidence),
+    )
+
+
+def _diversity(evidence: Evidence) -> Iterator[Finding]:
+    eluds = [
+        record.elud for record in evidence.records if record.elud is not None and math.isfinite(record.elud)
+    ]
+    if not eluds:
+        return
+    mean = sum(eluds) / len(eluds)
+    cosine = _mean_cosine(evidence)
+    beside = "" if cosine is None else f", and two clients' updates have a cosine of {cosine:.2f} on average"
+    yield Finding(
+        "diversity",
+        f"Diversity: e-LUD is {mean:.2f} on average over {counted(len(eluds), 'round')} (1 where all updates "
+        f"agree){beside}.",
+        {"elud": mean, "mean_cosine": cosine, "rounds": len(eluds), "clients": evidence.num_clients},
+        "low",
+    )
+
+
+def _mean_cosine(evidence: Evidence) -> float | None:
+    """Σ coherence over Σ pairs of all rounds that tell it."""
+    told = [
+        (record.coherence, len(record.arrived) * (len(record.arrived) - 1) / 2)
+        for record in evidence.records
+        if record.coherence is not None
+    ]
+    pairs = sum(number for _, number in told)
+    return sum(coherence for coherence, _ in told) / pairs if pairs else None

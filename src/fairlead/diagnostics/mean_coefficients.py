@@ -1,0 +1,172 @@
+"""C, the mean coefficient that an aggregator gives to each client's updates, before any round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import singledispatch
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairlead.aggregators import (
+    MIFA,
+    Aggregator,
+    FedAU,
+    FedVARP,
+    LinearAggregator,
+    RememberedMean,
+    StaleFedVARP,
+)
+from fairlead.diagnostics.participation import outcomes, participation
+from fairlead.records import ClientUpdates, Cohort, Conditions
+from fairlead.samplers import Sampler
+
+Exactness = Literal["exact", "large cohorts", "long run"]
+"""How a mean coefficient is meant: as it is; up to O(1/cohort), where a random sum is divided by another;
+once memories have filled and estimates have settled."""
+
+
+class Weighting(NamedTuple):
+    """Mean coefficients of one round."""
+
+    coefficients: Tensor
+    """C, (N,)."""
+    exactness: Exactness
+    remembers: bool = False
+    """Whether an update counts until the next one of the same client arrives."""
+
+
+@singledispatch
+def mean_coefficients(
+    aggregator: Aggregator, sampler: Sampler, conditions: Conditions, at_most: int
+) -> Weighting | None:
+    """C of a round; None for an aggregator that has not been registered here.
+
+    Another package adds its own with `@mean_coefficients.register`; those of the linear family need not.
+    """
+    return None
+
+
+@mean_coefficients.register
+def _(
+    aggregator: LinearAggregator, sampler: Sampler, conditions: Conditions, at_most: int
+) -> Weighting | None:
+    joined = participation(sampler, conditions)
+    if joined is None or conditions.arrival is None:
+        return None
+    useful = joined.importance * conditions.arrival
+    heard = useful.nonzero().flatten()
+    nobody = torch.zeros_like(useful)
+    if not len(heard):
+        return Weighting(nobody, "exact")
+    whole = _linear_coefficients(aggregator, heard, useful[heard], conditions)
+    if _ignores_others(aggregator, heard, useful[heard], conditions, whole):
+        exactness: Exactness = "exact" if joined.settled else "long run"
+        return Weighting(nobody.index_copy(0, heard, whole), exactness)
+
+    def coefficients(cohort: Cohort, arrived: Tensor) -> Tensor:
+        clients = cohort.clients[arrived]
+        found = _linear_coefficients(aggregator, clients, cohort.importance[arrived], conditions)
+        return torch.zeros_like(cohort.importance).masked_scatter(arrived, found)
+
+    enumerated = _enumerated(coefficients, sampler, conditions, at_most)
+    if enumerated is not None:
+        return Weighting(enumerated, "exact")
+    return Weighting(nobody.index_copy(0, heard, whole), "large cohorts")
+
+
+@mean_coefficients.register
+def _(aggregator: StaleFedVARP, sampler: Sampler, conditions: Conditions, at_most: int) -> Weighting | None:
+    joined = participation(sampler, conditions)
+    if joined is None or conditions.arrival is None:
+        return None
+    # A client that can never arrive leaves nothing to remember.
+    reachable = (conditions.arrival > 0).to(torch.float64)
+    exact = _enumerated(
+        lambda cohort, arrived: cohort.importance * reachable[cohort.clients], sampler, conditions, at_most
+    )
+    if exact is not None:
+        return Weighting(exact, "long run", remembers=True)
+    return Weighting(joined.importance * reachable, "large cohorts", remembers=True)
+
+
+@mean_coefficients.register(FedVARP)
+@mean_coefficients.register(MIFA)
+@mean_coefficients.register(RememberedMean)
+def _(
+    aggregator: FedVARP | MIFA | RememberedMean, sampler: Sampler, conditions: Conditions, at_most: int
+) -> Weighting | None:
+    joined = participation(sampler, conditions)
+    if joined is None or conditions.arrival is None:
+        return None
+    reachable = (joined.importance * conditions.arrival > 0).to(torch.float64)
+    return Weighting(conditions.weights * reachable, "long run", remembers=True)
+
+
+@mean_coefficients.register
+def _(aggregator: FedAU, sampler: Sampler, conditions: Conditions, at_most: int) -> Weighting | None:
+    joined = participation(sampler, conditions)
+    if joined is None or conditions.arrival is None:
+        return None
+    if joined.asked is None:
+        reachable = (joined.importance * conditions.arrival > 0).to(torch.float64)
+        return Weighting(conditions.weights * reachable, "long run")
+    heard = joined.asked * conditions.arrival
+    # E[u_i]π_i, u_i the mean interval as cut off.
+    seen = (heard > 0).to(heard) if aggregator.cutoff is None else 1 - (1 - heard) ** aggregator.cutoff
+    return Weighting(conditions.weights * seen, "long run")
+
+
+def _enumerated(
+    coefficients: Callable[[Cohort, Tensor], Tensor], sampler: Sampler, conditions: Conditions, at_most: int
+) -> Tensor | None:
+    """Σ over cohorts and arrivals of their chance times the coefficients; an empty round adds nothing."""
+    found = outcomes(sampler, conditions, at_most)
+    if found is None:
+        return None
+    mean = torch.zeros_like(conditions.weights)
+    for chance, cohort, arrived in found:
+        if bool(arrived.any()):
+            mean.index_add_(0, cohort.clients, chance * coefficients(cohort, arrived))
+    return mean
+
+
+def _ignores_others(
+    aggregator: LinearAggregator, clients: Tensor, importance: Tensor, conditions: Conditions, whole: Tensor
+) -> bool:
+    """Whether a coefficient is proportional to the client's importance, whoever else arrives.
+
+    Tried out, so that it holds for any aggregator of the family without being declared.
+    """
+    half = _linear_coefficients(aggregator, clients[::2], 2 * importance[::2], conditions)
+    return torch.allclose(half, 2 * whole[::2], rtol=1e-9, atol=0.0)
+
+
+def _linear_coefficients(
+    aggregator: LinearAggregator, clients: Tensor, importance: Tensor, conditions: Conditions
+) -> Tensor:
+    """What the aggregator itself gives to updates of the given importance."""
+    work = conditions.effective_steps
+    assert work is not None
+    steps, nothing = work[clients], torch.zeros((len(clients), 1), dtype=torch.float64)
+    return aggregator.coefficients(
+        ClientUpdates(
+            cohort=Cohort(clients, torch.ones_like(clients), importance),
+            clients=clients,
+            importance=importance,
+            delta=nothing,
+            # The same for plain SGD; elsewhere it only changes the scale that all clients share.
+            num_steps=steps,
+            effective_steps=steps,
+            a2=None,
+            loss=nothing[:, 0],
+            num_examples=torch.ones_like(clients),
+            messages={},
+            memory={},
+            buffers=nothing[:, :0],
+            age=torch.zeros_like(clients),
+            lr=1.0,
+        ),
+        conditions,
+    )

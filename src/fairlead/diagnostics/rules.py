@@ -1,0 +1,184 @@
+"""Which method for which federation: the table of rules behind the advice.
+
+The first row that fits decides. Rows follow the table of biases: plain averaging counts clients by
+ω(1 − q)‖a‖₁, FedNova takes out ‖a‖₁, methods that know or learn arrival rates take out 1 − q, FedACS takes out
+both, and control variates make the fixed point exact whatever both are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from fairlead.diagnostics.spread import Verdict
+from fairlead.methods import METHODS, Cause
+
+MIN_ROUNDS = 5
+"""Rounds below which nothing is advised."""
+
+_VERDICTS: tuple[Verdict, ...] = ("equal", "unequal", "unknown")
+Drifting = Literal["no", "yes", "unknown"]
+Rates = Literal["told", "estimated"]
+Solver = Literal["linear", "not linear"]
+Reach = Literal["everybody", "not everybody"]
+Length = Literal["enough rounds", "too few rounds"]
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the advice depends on."""
+
+    work: Verdict
+    links: Verdict
+    drift: Drifting
+    """Whether the clients' local steps fail to cancel at the optimum."""
+    rates: Rates = "told"
+    """Whether the server is told arrival rates before a round, or has to learn them."""
+    solver: Solver = "linear"
+    """Whether the clients' updates are linear in their gradients, so that ‖a‖₁ exists."""
+    reach: Reach = "everybody"
+    length: Length = "enough rounds"
+
+    @property
+    def causes(self) -> frozenset[Cause]:
+        """What a method has to correct here."""
+        wrong: dict[Cause, bool] = {
+            "work": self.work == "unequal",
+            "links": self.links == "unequal",
+            "drift": self.drift == "yes",
+        }
+        return frozenset(cause for cause, present in wrong.items() if present)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A row: the situations it is meant for, the preset to use there (None: no advice), and why."""
+
+    preset: str | None
+    why: str
+    work: tuple[Verdict, ...] = _VERDICTS
+    links: tuple[Verdict, ...] = _VERDICTS
+    drift: tuple[Drifting, ...] = ("no", "yes", "unknown")
+    rates: tuple[Rates, ...] = ("told", "estimated")
+    solver: tuple[Solver, ...] = ("linear", "not linear")
+    reach: tuple[Reach, ...] = ("everybody", "not everybody")
+    length: tuple[Length, ...] = ("enough rounds", "too few rounds")
+
+    def fits(self, situation: Situation) -> bool:
+        return all(getattr(situation, field.name) in getattr(self, field.name) for field in fields(Situation))
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        None,
+        f"fewer than {MIN_ROUNDS} rounds were measured, which is too little to advise anything",
+        length=("too few rounds",),
+    ),
+    Rule(
+        None,
+        "some clients of positive weight are never heard, and no method can weigh what it never hears: repair "
+        "their links, or give them weight 0",
+        reach=("not everybody",),
+    ),
+    Rule(
+        "feddyn",
+        "local steps do not cancel at the optimum, and a dynamic penalty aligns clients whatever their solver",
+        drift=("yes",),
+        solver=("not linear",),
+    ),
+    Rule(
+        "scaffold",
+        "local steps do not cancel at the optimum; control variates take the drift out, and with it the effect "
+        "of unequal work and links",
+        drift=("yes",),
+    ),
+    Rule(
+        None,
+        "work is unequal, but updates that are not linear in the gradients have no measure of it to divide "
+        "by: use SGD without clipping on the clients, or give all of them the same number of steps",
+        work=("unequal",),
+        solver=("not linear",),
+    ),
+    Rule(
+        "fedacs",
+        "both work and links are unequal, and the server is told arrival rates: it asks clients the more often "
+        "the less of their work gets through",
+        work=("unequal",),
+        links=("unequal",),
+        rates=("told",),
+    ),
+    Rule(
+        "fedacs_estimated",
+        "both work and links are unequal, and the server has to learn arrival rates and work from its own rounds",
+        work=("unequal",),
+        links=("unequal",),
+    ),
+    Rule(
+        "fednova",
+        "only work is unequal: updates are divided by the work behind them",
+        work=("unequal",),
+        links=("equal",),
+    ),
+    Rule(
+        "fedacs",
+        "only links are unequal, and the server is told arrival rates: it asks clients the more often the more "
+        "of their updates are lost",
+        work=("equal",),
+        links=("unequal",),
+        rates=("told",),
+        solver=("linear",),
+    ),
+    Rule(
+        "fedau",
+        "only links are unequal: the server learns from absences how much an update has to stand for",
+        work=("equal",),
+        links=("unequal",),
+    ),
+    Rule(
+        "fedavg",
+        "work and links are equal and local steps cancel at the optimum, so that plain averaging is enough",
+        work=("equal",),
+        links=("equal",),
+        drift=("no",),
+    ),
+    Rule(
+        None,
+        "work and links are equal, so that plain averaging keeps the weights; whether drift matters is not "
+        "known, and nothing found calls for another method",
+        work=("equal",),
+        links=("equal",),
+    ),
+    Rule(None, "there is not enough data on {missing} to advise anything"),
+)
+
+SECURE_AGGREGATION: dict[str, str] = {
+    "fedavg": "the server needs nothing but the sum",
+    "fednova": "clients divide by their own work before they send",
+    "fedacs": "the server needs nothing but the sum",
+    "fedacs_estimated": "the server needs the sum, who arrived, and the work that each of them reports",
+    "fedau": "the server needs the sum and who arrived, since an update's weight is known before the round",
+    "scaffold": "the server needs the sums of two vectors",
+    "feddyn": "the server needs nothing but the sum",
+}
+"""What each advised preset asks of a server that may see sums only; all of them get by with that."""
+
+
+def rule_for(situation: Situation) -> Rule:
+    """The row that decides."""
+    return next(rule for rule in RULES if rule.fits(situation))
+
+
+def missing_data(situation: Situation) -> str:
+    """What a situation leaves open, in words."""
+    unknown = [name for name in ("work", "links") if getattr(situation, name) == "unknown"]
+    return " and ".join(unknown)
+
+
+def same_cure(situation: Situation, preset: str) -> tuple[str, ...]:
+    """Other presets whose limit none of the causes at hand can move."""
+    causes = situation.causes
+    if not causes:
+        return ()
+    return tuple(
+        name for name, method in METHODS.items() if causes <= set(method.corrects) and name != preset
+    )

@@ -1,0 +1,55 @@
+"""Runs as a frame: one row per round, of one run or of many."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from fairlead.errors import FieldError, RunFolderError
+from fairlead.experiments.record_rows import row_of
+from fairlead.experiments.run_folder import RunFolder
+from fairlead.experiments.study import Label, StudyFolder
+
+
+def load_frame(*folders: str | PathLike[str], library: Literal["pandas", "polars"] = "pandas") -> Any:
+    """All rounds of the runs in and below some folders, as a pandas or Polars data frame.
+
+    Columns: `run`, the folder of the run; `method`, swept fields and whatever else tells the runs of a study
+    apart; `seed`; then the numbers of the round (`record_rows.row_of`). Values per client are left to
+    `load_records`.
+    """
+    if library not in ("pandas", "polars"):
+        raise FieldError(f"load_frame.library must be 'pandas' or 'polars', got {library!r}.")
+    try:
+        frames = import_module(library)
+    except ImportError as error:
+        raise FieldError(f"load_frame needs {library}: install it with pip install {library}.") from error
+    found = [run for folder in folders for run in _runs_below(Path(folder))]
+    rows = [
+        {"run": str(store.path), **labels, **row_of(record)}
+        for store, labels in found
+        for record in store.records()
+    ]
+    # Rounds differ in what they measured: every column that any of them has, in the order of appearance.
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    content = {name: [row.get(name) for row in rows] for name in columns}
+    return frames.DataFrame(content) if library == "pandas" else frames.DataFrame(content, strict=False)
+
+
+def _runs_below(path: Path) -> list[tuple[RunFolder, dict[str, Label]]]:
+    """Runs in a folder and below it, with what tells them apart."""
+    labels: dict[Path, dict[str, Label]] = {}
+    for index in path.rglob("runs.json"):
+        study = StudyFolder(index.parent)
+        labels |= {study.store(run).path: dict(run.labels) for run in study.runs()}
+    found = []
+    for file in sorted(path.rglob("rounds.jsonl")):
+        store = RunFolder(file.parent)
+        starts = store.provenance()
+        seed: dict[str, Label] = {"seed": starts[0].seed} if starts else {}
+        found.append((store, {**labels.get(store.path, {}), **seed}))
+    if not found:
+        raise RunFolderError(f"{path} is not the folder of a run, and there is none below it.")
+    return found

@@ -1,0 +1,71 @@
+"""What people want to see of a run while it goes on."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import NamedTuple
+
+from fairlead.diagnostics.consistency import report_of
+from fairlead.diagnostics.tally import Tally
+from fairlead.federation import Federation
+from fairlead.records import Evaluation, RoundRecord
+
+_PAUSE = 0.5
+"""Seconds between two looks at the weights, which cost more than counting."""
+
+
+class RoundFigures(NamedTuple):
+    """A round in a few numbers."""
+
+    done: int
+    """Rounds so far, this one included."""
+    arrived: int
+    asked: int
+    train_loss: float | None
+    elud: float | None
+    """e-LUD of the received updates (Zeng 2025)."""
+    chi_square: float | None
+    """χ²(ω‖Ω) of all rounds so far; None where there is no such thing."""
+    evaluation: Evaluation | None
+    """The latest, without figures per client."""
+    evaluated: bool
+    """Whether it was made in this round."""
+
+
+def figures_of(
+    record: RoundRecord, evaluation: Evaluation | None = None, chi_square: float | None = None
+) -> RoundFigures:
+    """The figures of a record; what it does not hold itself may be given."""
+    own = record.evaluation
+    return RoundFigures(
+        done=record.round + 1,
+        arrived=len(record.arrived),
+        asked=len(record.asked),
+        train_loss=record.train_loss,
+        elud=record.elud,
+        chi_square=chi_square,
+        evaluation=evaluation if own is None else Evaluation(own.loss, own.metrics),
+        evaluated=own is not None,
+    )
+
+
+class LiveFigures:
+    """Follows a federation and tells the figures of each of its rounds."""
+
+    def __init__(self, federation: Federation) -> None:
+        self._algorithm = federation.algorithm
+        self._tally = Tally(federation.world.population.weights)
+        self._tally.add(federation.records)
+        self._chi_square: float | None = None
+        self._looked = float("-inf")
+        self._evaluation: Evaluation | None = None
+
+    def of(self, record: RoundRecord) -> RoundFigures:
+        """The figures of the round that has just ended."""
+        self._tally.add([record])
+        if record.evaluation is not None or monotonic() - self._looked > _PAUSE:
+            self._chi_square = report_of(self._tally, self._algorithm).chi_square
+            self._looked = monotonic()
+        figures = figures_of(record, self._evaluation, self._chi_square)
+        self._evaluation = figures.evaluation
+        return figures

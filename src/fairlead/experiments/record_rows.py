@@ -1,0 +1,30 @@
+"""A round as one row of numbers, for frames and for programs that draw curves."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from fairlead.records import RoundRecord
+
+Cell = float | int | None
+
+_COUNTED = ("asked", "arrived")
+_LISTS = ("multiplicity", "num_steps", "effective_steps", "coefficients", "remembered", "facts", "evaluation")
+
+
+def row_of(record: RoundRecord) -> dict[str, Cell]:
+    """The single numbers of a record by name.
+
+    `asked` and `arrived` are counts, `local_steps` is the sum over what arrived; loss and metrics of an
+    evaluation stand under their own names, other facts under `facts.`.
+    """
+    row: dict[str, Cell] = {}
+    if record.evaluation is not None:
+        row |= {"loss": record.evaluation.loss, **record.evaluation.metrics}
+    for field in fields(record):
+        if field.name in _COUNTED:
+            row[field.name] = len(getattr(record, field.name))
+        elif field.name not in _LISTS:
+            row[field.name] = getattr(record, field.name)
+    row["local_steps"] = sum(record.num_steps)
+    return {**row, **{f"facts.{name}": value for name, value in record.facts.items()}}

@@ -1,0 +1,57 @@
+"""What came of a run, in a few numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead.experiments.comparison import chance_level
+from fairlead.federation import Federation
+from fairlead.records import Evaluation
+from fairlead.worlds.simulated import SimulatedWorld
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """The end of a run."""
+
+    rounds: int
+    seconds: float
+    """Spent in rounds, evaluations not counted."""
+    train_loss: float | None
+    """Of the last round; None if nothing arrived."""
+    evaluation: Evaluation | None
+    """The last one, without figures per client; None if the model was never evaluated."""
+    objective: float
+    """Σ ω_i F_i of the final model: the loss that was asked for, over the clients' training data."""
+    misplaced_weight: float | None
+    """½ Σ |ω_i − Ω_i| as measured; None where there are no such weights."""
+    misplaced_by_chance: float
+    """What lost updates and draws would misplace by chance alone in as many rounds."""
+    chi_square: float | None
+    """χ²(ω‖Ω) as measured."""
+    predicted_chi_square: float | None
+    """χ²(ω‖Ω) of theory."""
+    by_design: bool
+    """Whether no weight is misplaced because of the method's corrections, and not by measurement."""
+    notice: str | None
+    """What was said during training about another objective being optimised."""
+
+
+def summarise(federation: Federation) -> RunSummary:
+    """The summary of a federation after its last round."""
+    records, consistency, world = federation.records, federation.consistency(), federation.world
+    assert isinstance(world, SimulatedWorld)
+    evaluation = next((record.evaluation for record in reversed(records) if record.evaluation), None)
+    return RunSummary(
+        rounds=len(records),
+        seconds=sum(record.seconds for record in records),
+        train_loss=records[-1].train_loss if records else None,
+        evaluation=None if evaluation is None else Evaluation(evaluation.loss, evaluation.metrics),
+        objective=world.objective_at(federation.params, federation.state.buffers),
+        misplaced_weight=consistency.total_variation,
+        misplaced_by_chance=chance_level(records, consistency.intended),
+        chi_square=consistency.chi_square,
+        predicted_chi_square=consistency.predicted_chi_square,
+        by_design=consistency.restored,
+        notice=federation.notice,
+    )

@@ -1,0 +1,184 @@
+"""Methods: runs of one experiment that differ in nothing but the seed, and what to call them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fairlead.errors import FieldError, did_you_mean
+from fairlead.experiments.experiment import Experiment
+from fairlead.optimizers import SGD
+from fairlead.plain_data import to_plain
+from fairlead.reports.runs import ReportedRun
+
+
+@dataclass(frozen=True, eq=False)
+class Method:
+    """Repetitions of one experiment over seeds."""
+
+    label: str
+    experiment: Experiment
+    """With the seed of the first run."""
+    runs: tuple[ReportedRun, ...]
+    """One per seed, ascending."""
+
+    @property
+    def counted(self) -> tuple[ReportedRun, ...]:
+        """The runs that figures are made of: those that finished, or all that there are if none did."""
+        done = tuple(run for run in self.runs if run.finished)
+        return done or tuple(run for run in self.runs if run.records)
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """All that a report is about."""
+
+    methods: tuple[Method, ...]
+    repeated: tuple[ReportedRun, ...]
+    """Runs left out because another one has the same experiment and seed."""
+    unusable: tuple[ReportedRun, ...]
+    """Runs that never began or cannot be read."""
+
+    @property
+    def runs(self) -> tuple[ReportedRun, ...]:
+        """Every run, those that could not be used included."""
+        return (*(run for method in self.methods for run in method.runs), *self.repeated, *self.unusable)
+
+    def method(self, label: str) -> Method:
+        """The method with the given label."""
+        for method in self.methods:
+            if method.label == label:
+                return method
+        labels = [method.label for method in self.methods]
+        raise FieldError(f"{label!r} is not a method of these runs." + did_you_mean(label, labels))
+
+    def differing_conditions(self) -> tuple[str, ...]:
+        """Fields other than the algorithm in which methods differ: their figures compare more than methods."""
+        first = self.methods[0].experiment if self.methods else None
+        return tuple(
+            name
+            for name in ("clients", "rounds", "task", "work", "link", "devices", "weights", "dtype")
+            if any(getattr(method.experiment, name) != getattr(first, name) for method in self.methods)
+        )
+
+
+def group_runs(runs: Sequence[ReportedRun]) -> Study:
+    """Runs by method, in the order in which methods first appear."""
+    groups: dict[tuple[str | None, str], list[tuple[Experiment, ReportedRun]]] = {}
+    for run in runs:
+        if run.experiment is not None:
+            key = (run.label, _identity(run.experiment))
+            groups.setdefault(key, []).append((run.experiment, run))
+    chosen, repeated = [], []
+    for members in groups.values():
+        by_seed: dict[int, ReportedRun] = {}
+        # The one that got furthest stands for its seed: a repetition adds no independent number.
+        for experiment, run in sorted(members, key=lambda member: -_progress(member[1])):
+            if experiment.seed in by_seed:
+                repeated.append(run)
+            else:
+                by_seed[experiment.seed] = run
+        chosen.append((members[0][0], tuple(by_seed[seed] for seed in sorted(by_seed))))
+    labels = _labels(chosen)
+    methods = [
+        Method(label, experiment, kept) for label, (experiment, kept) in zip(labels, chosen, strict=True)
+    ]
+    return Study(tuple(methods), tuple(repeated), tuple(run for run in runs if run.experiment is None))
+
+
+def baseline_of(study: Study, label: str | None) -> Method:
+    """The method to compare with: the one named, else the first of a comparison, else FedAvg, else the first."""
+    if label is not None:
+        return study.method(label)
+    if study.methods[0].runs[0].label is not None:
+        return study.methods[0]
+    for method in study.methods:
+        if re.fullmatch(r"fed[-_ ]?avg", method.label, re.IGNORECASE):
+            return method
+    return study.methods[0]
+
+
+def _identity(experiment: Experiment) -> str:
+    """What runs of one method share: all but the seed, and where and how the arithmetic was done."""
+    shared = replace(experiment, seed=0, device="cpu", engine="auto", lanes=1)
+    return repr(to_plain(shared, Experiment))
+
+
+def _progress(run: ReportedRun) -> int:
+    return len(run.records) + (1 if run.finished else 0)
+
+
+def _labels(groups: Sequence[tuple[Experiment, tuple[ReportedRun, ...]]]) -> list[str]:
+    """One label per group, all different."""
+    labels = [_label(experiment, runs) for experiment, runs in groups]
+    for label, count in Counter(labels).items():
+        if count > 1:
+            places = [place for place, other in enumerate(labels) if other == label]
+            for place, text in zip(places, _distinctions([groups[p][0] for p in places]), strict=True):
+                labels[place] = f"{label} ({text})"
+    return labels
+
+
+def _label(experiment: Experiment, runs: Sequence[ReportedRun]) -> str:
+    """What their study calls them, or the one name that their folders have, less the seed; else their parts."""
+    if runs[0].label is not None:
+        return runs[0].label
+    names = [_folder_label(run) for run in runs]
+    if len(set(names)) == 1:
+        return names[0]
+    return _parts(experiment)
+
+
+def _folder_label(run: ReportedRun) -> str:
+    """The innermost part of the path that says more than the seed."""
+    seed = run.experiment.seed if run.experiment is not None else 0
+    pattern = re.compile(rf"(?:(?!seed)(.+?)[-_= ])?(?:seed)?[-_= ]?0*{seed}(?:-\d+)?")
+    path = run.path.resolve()
+    for part in (path.name, path.parent.name):
+        match = pattern.fullmatch(part)
+        if match is None:
+            return part
+        if match[1]:
+            return match[1]
+    return path.name
+
+
+def _parts(experiment: Experiment) -> str:
+    algorithm = experiment.algorithm
+    parts = [algorithm.aggregator, *algorithm.solver.corrections, *algorithm.transforms]
+    if not isinstance(algorithm.server, SGD):
+        parts.append(algorithm.server)
+    return " + ".join(type(part).__name__ for part in parts)
+
+
+def _distinctions(experiments: Sequence[Experiment]) -> list[str]:
+    """What sets experiments of one name apart: as few of the fields in which they differ as tell them all."""
+    tables = [dict(_leaves(to_plain(experiment, Experiment))) for experiment in experiments]
+    told: list[tuple[str, ...]] = [() for _ in tables]
+    for path in dict.fromkeys(path for table in tables for path in table):
+        if path in ("seed", "device", "engine", "lanes"):
+            continue
+        more = [
+            (*words, f"{_short(path)}={table.get(path, 'default')}")
+            for words, table in zip(told, tables, strict=True)
+        ]
+        if len(set(more)) > len(set(told)):
+            told = more
+    return [", ".join(words) for words in told]
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value
+
+
+def _short(path: str) -> str:
+    """The last name of a path, or the last two where the last says only that it is a part."""
+    names = path.split(".")
+    return names[-2] if names[-1] == "type" and len(names) > 1 else names[-1]

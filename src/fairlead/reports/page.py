@@ -1,0 +1,115 @@
+"""`report.html`: one file that opens without a network and runs nothing but its own script."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+from fairlead import __version__
+from fairlead.errors import FieldError
+from fairlead.reports.elements import count_of
+from fairlead.reports.markup import Markup, join, tag
+from fairlead.reports.run_list import runs_section, unfinished_section
+from fairlead.reports.sections import accuracy_rows, curves_section, legend, table_section, weights_rows
+from fairlead.reports.standing import standing_section
+from fairlead.reports.summary import Summary
+from fairlead.reports.tables import report_tables
+
+_LINKS = {
+    "standing": "At a glance",
+    "curves": "Curves",
+    "results": "Results",
+    "consistency": "Consistency",
+    "clients": "Clients",
+    "runs": "Runs",
+}
+"""Sections that the head of the page leads to."""
+
+
+def write_page(summary: Summary, path: Path, title: str) -> None:
+    """Write the page, over an earlier one if there is one."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(render_page(summary, title), encoding="utf-8")
+    except OSError as error:
+        raise FieldError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def render_page(summary: Summary, title: str) -> str:
+    """The whole page."""
+    style, script = _asset("page.css"), _asset("page.js")
+    policy = (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", f"{title} – fairlead report"),
+        tag("style", Markup(style)),
+    )
+    body = tag("body", _content(summary, title), tag("script", Markup(script)))
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _content(summary: Summary, title: str) -> Markup:
+    beside = {"consistency": weights_rows, "clients": accuracy_rows}
+    sections: dict[str, Markup] = {}
+    if summary.methods:
+        sections["standing"] = standing_section(summary)
+        sections["curves"] = curves_section(summary)
+        for table in report_tables(summary):
+            rows = beside[table.key](summary) if table.key in beside else ""
+            sections[table.key] = table_section(summary, table, rows)
+    sections["unfinished"] = unfinished_section(summary)
+    sections["runs"] = runs_section(summary)
+    shown = {key: section for key, section in sections.items() if section}
+    links = [tag("a", name, href=f"#{key}") for key, name in _LINKS.items() if key in shown]
+    return join(
+        tag("a", "Skip to the results", href="#main", class_="skip"),
+        _header(summary, title, tag("nav", links, aria_label="Contents")),
+        legend(summary),
+        tag("main", shown.values(), id="main"),
+        tag(
+            "footer",
+            f"Made by fairlead {__version__} from the folders of the runs. Intervals are 95 % over seeds.",
+        ),
+        tag("div", class_="tip", id="tip", role="status", hidden=True),
+    )
+
+
+def _header(summary: Summary, title: str, contents: Markup) -> Markup:
+    runs = summary.study.runs
+    seeds = {run.experiment.seed for run in runs if run.experiment is not None}
+    counts = {"method": len(summary.methods), "seed": len(seeds), "run": len(runs)}
+    facts = ", ".join(count_of(count, noun) for noun, count in counts.items())
+    unfinished = sum(not run.finished for run in runs)
+    alerts = []
+    if unfinished:
+        text = f"{unfinished} of {count_of(len(runs), 'run')} did not finish."
+        alerts.append(tag("p", tag("a", text, href="#unfinished"), class_="alert"))
+    differing = summary.study.differing_conditions()
+    if differing:
+        text = f"These runs differ in more than the method: also in {' and '.join(differing)}."
+        alerts.append(tag("p", text, class_="alert"))
+    theme = tag("button", "Theme: system", type="button", id="theme", class_="needs-script")
+    return tag(
+        "header",
+        tag("div", tag("h1", title), tag("p", facts, class_="facts")),
+        tag("div", contents, theme, class_="tools"),
+        alerts,
+    )
+
+
+def _asset(name: str) -> str:
+    return files("fairlead.reports").joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """The hash by which the page's policy knows its own style and script."""
+    return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()

@@ -1,0 +1,179 @@
+"""Runs as a report sees them: what was asked, what happened, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from os import PathLike
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+from fairlead.clients.names import ClientNames
+from fairlead.errors import FairleadError, RunFolderError
+from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.provenance import Provenance
+from fairlead.experiments.run_folder import RunFolder
+from fairlead.experiments.study import StudyFolder, describe_labels
+from fairlead.experiments.summary import RunSummary
+from fairlead.presets import fedavg
+from fairlead.records import RoundRecord
+from fairlead.worlds.simulated import objective_weights
+
+_ANY_ALGORITHM = fedavg(lr=1.0)
+
+State = Literal["finished", "interrupted", "running", "waiting", "failed", "unreadable"]
+
+_FAILED = "failed: "
+
+
+@dataclass(frozen=True, eq=False)
+class ReportedRun:
+    """One run folder, read."""
+
+    name: str
+    """Its path as people gave it."""
+    path: Path
+    label: str | None
+    """What the study that it belongs to calls its method; None for a run on its own."""
+    state: State
+    reason: str
+    """Why it did not finish, in one sentence; empty if it did."""
+    experiment: Experiment | None
+    """None if it was never started or its spec cannot be read."""
+    spec: str
+    """The text of the spec."""
+    records: tuple[RoundRecord, ...]
+    starts: tuple[Provenance, ...]
+    weights: Tensor | None
+    """ω, (N,); None if the clients' data cannot be read here."""
+    names: ClientNames | None
+    """What clients are called, where their data can be read and say so."""
+    summary: RunSummary | None
+    """What the run itself noted at its end."""
+
+    @property
+    def finished(self) -> bool:
+        return self.state == "finished"
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """Where a run is, and what the study that it belongs to says of it."""
+
+    folder: RunFolder
+    label: str | None = None
+    outcome: str = ""
+
+
+def find_runs(paths: Iterable[str | PathLike[str]]) -> list[FoundRun]:
+    """Runs among and below the given folders, each once: in the order of their study, else of their names."""
+    found: dict[Path, FoundRun] = {}
+    for path in map(Path, paths):
+        below = list(_runs_below(path)) if path.is_dir() else []
+        if not below:
+            raise RunFolderError(f"{path} is not the folder of a run, and there is none below it.")
+        for run in below:
+            found.setdefault(run.folder.path.resolve(), run)
+    return list(found.values())
+
+
+def _runs_below(path: Path) -> Iterator[FoundRun]:
+    study = StudyFolder(path)
+    if study.index_file.is_file():
+        for entry in study.runs():
+            labels = {name: value for name, value in entry.labels.items() if name != "seed"}
+            yield FoundRun(study.store(entry), describe_labels(labels) or None, entry.outcome)
+    elif _holds_run(RunFolder(path)):
+        yield FoundRun(RunFolder(path))
+    else:
+        for inner in sorted(path.iterdir()):
+            if inner.is_dir() and not inner.is_symlink():
+                yield from _runs_below(inner)
+
+
+def _holds_run(folder: RunFolder) -> bool:
+    return folder.spec_file.is_file() and folder.rounds_file.is_file()
+
+
+def read_run(found: FoundRun) -> ReportedRun:
+    """A run as it stands; one that cannot be read says why instead of ending the report."""
+    folder, spec = found.folder, ""
+    nothing = ReportedRun(
+        name=str(folder.path),
+        path=folder.path,
+        label=found.label,
+        state="unreadable",
+        reason="",
+        experiment=None,
+        spec=spec,
+        records=(),
+        starts=(),
+        weights=None,
+        names=None,
+        summary=None,
+    )
+    if not _holds_run(folder):
+        failed = found.outcome.startswith(_FAILED)
+        reason = f"Failed: {found.outcome.removeprefix(_FAILED)}" if failed else "Not started yet."
+        return replace(nothing, state="failed" if failed else "waiting", reason=reason)
+    try:
+        spec = folder.spec_file.read_text(encoding="utf-8", errors="replace")
+        experiment, records = folder.experiment(), tuple(folder.records())
+        starts, summary = tuple(folder.provenance()), folder.summary()
+    except (FairleadError, OSError) as error:
+        return replace(nothing, reason=str(error), spec=spec)
+    outcome = starts[-1].outcome if starts else "running"
+    if outcome == "running" and found.outcome.startswith(_FAILED):
+        # Its process died without a word, and the study noticed.
+        outcome = found.outcome
+    clients = _clients_of(experiment)
+    state, reason = _ending(outcome, f"after {len(records)} of {experiment.rounds} rounds")
+    return replace(
+        nothing,
+        state=state,
+        reason=reason,
+        experiment=experiment,
+        spec=spec,
+        records=records,
+        starts=starts,
+        weights=clients.weights,
+        names=clients.names,
+        summary=summary,
+    )
+
+
+def _ending(outcome: str, after: str) -> tuple[State, str]:
+    if outcome == "finished":
+        return "finished", ""
+    if outcome == "interrupted":
+        return "interrupted", f"Stopped {after}; it can be resumed."
+    if outcome.startswith(_FAILED):
+        return "failed", f"Failed {after}: {outcome.removeprefix(_FAILED)}"
+    return "running", f"Still running, or ended without notice, {after}."
+
+
+class _Clients(NamedTuple):
+    weights: Tensor | None
+    names: ClientNames | None
+
+
+def _clients_of(experiment: Experiment) -> _Clients:
+    # What else the experiment says does not matter here: methods that met the same clients share one entry.
+    asked = replace(experiment, algorithm=_ANY_ALGORITHM, task=None, rounds=1)
+    try:
+        return _loaded_clients(asked)
+    except (FairleadError, OSError, ImportError):
+        # The data may lie on the machine that made the run; everything else can be told without.
+        return _Clients(None, None)
+
+
+@cache
+def _loaded_clients(experiment: Experiment) -> _Clients:
+    """ω as `Experiment.build` has it, and names, without the model."""
+    data, weights = experiment.load(), experiment.weights
+    if weights is None:
+        weights = "examples" if data.weights is None else tuple(data.weights.tolist())
+    return _Clients(objective_weights(weights, data.train.sizes), data.train.names)

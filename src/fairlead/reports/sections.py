@@ -1,0 +1,187 @@
+"""The middle of the page: legend, curves, tables and clients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fairlead.clients.names import label
+from fairlead.reports.charts import Look, dots_row, line_chart, ratio_scale, row_axis, swatch, value_scale
+from fairlead.reports.curves import AXES, Band, bands, quantities
+from fairlead.reports.elements import html_table, label_of, section
+from fairlead.reports.formats import Kind, show
+from fairlead.reports.markup import Markup, join, tag
+from fairlead.reports.scales import Scale
+from fairlead.reports.summary import RunFigures, Summary
+from fairlead.reports.tables import Table, client_ratios
+
+BANDS_AT_ONCE = 6
+"""Methods in view up to which the intervals of all are shaded."""
+_DOTS = 3000
+"""Clients of all methods together that are still drawn one by one."""
+
+
+def legend(summary: Summary) -> Markup:
+    """The methods with their lines; with a script, also what shows and hides them."""
+    if len(summary.methods) < 2:
+        return Markup("")
+    entries = [
+        tag(
+            "label",
+            tag("input", type="checkbox", checked=True, data_toggle=place),
+            swatch(Look(place)),
+            label_of(method.label),
+            title=method.label,
+        )
+        for place, method in enumerate(summary.methods)
+    ]
+    buttons = tag(
+        "span",
+        tag("button", "All", type="button", data_toggle_all="show"),
+        tag("button", "None", type="button", data_toggle_all="hide"),
+        class_="needs-script buttons",
+    )
+    return tag(
+        "div",
+        tag("div", entries, buttons, class_="entries"),
+        class_="legend",
+        role="group",
+        aria_label="Methods shown",
+    )
+
+
+def curves_section(summary: Summary) -> Markup:
+    """Learning curves, each against every axis that is known."""
+    figures: list[Markup] = []
+    used = {AXES[0].key: None}
+    for quantity in quantities(summary.study.runs):
+        found = [bands(method.method, quantity, AXES) for method in summary.methods]
+        charts = []
+        for axis in AXES:
+            curves: list[tuple[int, str, Band]] = [
+                (place, method.label, own[axis.key])
+                for place, (method, own) in enumerate(zip(summary.methods, found, strict=True))
+                if axis.key in own
+            ]
+            if curves:
+                used[axis.key] = None
+                name = f"chart-{len(figures)}-{axis.key}"
+                chart = line_chart(quantity, axis, curves, name=name)
+                charts.append(tag("div", chart, class_=f"plot by-{axis.key}"))
+        if charts:
+            caption = tag("figcaption", tag("h3", quantity.title), tag("p", quantity.note, class_="note"))
+            figures.append(tag("figure", caption, charts))
+    if not figures:
+        return Markup("")
+    choices = [
+        join(
+            tag("input", type="radio", name="axis", id=f"axis-{axis.key}", checked=axis.key == AXES[0].key),
+            tag("label", axis.title, for_=f"axis-{axis.key}"),
+        )
+        for axis in AXES
+        if axis.key in used
+    ]
+    note = "Every line is a single run."
+    if any(len(method.runs) > 1 for method in summary.methods):
+        note = "Lines are means over seeds, shaded areas 95 % intervals."
+    crowded = len(summary.methods) > BANDS_AT_ONCE
+    if crowded:
+        note += (
+            f" With more than {BANDS_AT_ONCE} methods in view only the one that you point at in the legend shows "
+            "its interval."
+        )
+    return section(
+        "curves",
+        "Learning curves",
+        tag("p", note, class_="note"),
+        tag("span", "Against", class_="choice-title"),
+        choices,
+        tag("div", figures, class_="charts crowded" if crowded else "charts", data_bands=BANDS_AT_ONCE),
+    )
+
+
+def table_section(summary: Summary, table: Table, beside: Markup | str = "") -> Markup:
+    """A table with its explanation, and what belongs beside it."""
+    content = tag("div", html_table(summary, table), beside, class_="pair" if beside else None)
+    return section(table.key, table.title, tag("p", table.note, class_="note"), content)
+
+
+@dataclass(frozen=True, eq=False)
+class _Client:
+    """A figure of a client in a run."""
+
+    run: RunFigures
+    number: int
+    value: float
+
+    def describe(self, name: str, kind: Kind) -> str:
+        """Who it is, and the figure by its name."""
+        who = label(self.number, self.run.run.names)
+        return f"{who}, seed {self.run.seed}: {name} {show(self.value, kind)}"
+
+
+def weights_rows(summary: Summary) -> Markup:
+    """Ω/ω of all clients, a row for each method."""
+    found = [
+        [
+            _Client(run, number, ratio)
+            for run in method.runs
+            for number, ratio in enumerate(client_ratios(run))
+            if ratio is not None
+        ]
+        for method in summary.methods
+    ]
+    scale = ratio_scale(client.value for clients in found for client in clients)
+    axis = row_axis(scale, "number", "Ω/ω: how often a client counted its weight (left of 1: too little)")
+    return _client_rows(summary, found, scale, axis, name="Ω/ω", kind="number", mark=1.0)
+
+
+def accuracy_rows(summary: Summary) -> Markup:
+    """The measure of all clients, a row for each method."""
+    measure = summary.measure
+    found = [
+        [
+            _Client(run, number, value)
+            for run in method.runs
+            for number, value in enumerate(run.clients)
+            if math.isfinite(value)
+        ]
+        for method in summary.methods
+    ]
+    scale = value_scale((client.value for clients in found for client in clients), measure.kind)
+    axis = row_axis(scale, measure.kind, f"{measure.name} of each client")
+    return _client_rows(summary, found, scale, axis, name=measure.name, kind=measure.kind)
+
+
+def _client_rows(
+    summary: Summary,
+    found: Sequence[Sequence[_Client]],
+    scale: Scale,
+    axis: Markup,
+    *,
+    name: str,
+    kind: Kind,
+    mark: float | None = None,
+) -> Markup:
+    if not any(found):
+        return Markup("")
+    each = sum(map(len, found)) <= _DOTS
+    rows = []
+    for place, (method, clients) in enumerate(zip(summary.methods, found, strict=True)):
+        shown = clients if each else []
+        texts = [client.describe(name, kind) for client in shown]
+        if clients:
+            row = dots_row(Look(place), scale, [client.value for client in clients], texts, mark=mark)
+        else:
+            words = "by design every client has its weight" if method.by_design() else "not measured"
+            row = tag("span", words, class_="note")
+        title = tag("span", swatch(Look(place)), label_of(method.label), class_="name")
+        rows.append(tag("li", title, row, data_method=place))
+    drawn = "Dots are clients, of every seed; the box" if each else "The box"
+    note = f"{drawn} holds the middle half of them, the line reaches from the first to the last."
+    return tag(
+        "div",
+        tag("ul", rows, tag("li", axis, class_="axis-row", aria_hidden="true"), class_="strips"),
+        tag("p", note, class_="note"),
+    )

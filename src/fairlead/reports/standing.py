@@ -1,0 +1,152 @@
+"""The first section of the page: which method is better, by how much, and whether that is more than noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fairlead.experiments.seed_statistics import Estimate
+from fairlead.reports.charts import Look, interval_row, interval_scale, row_axis, swatch
+from fairlead.reports.elements import count_of, cut, label_of, section
+from fairlead.reports.formats import Kind, show_difference, show_estimate
+from fairlead.reports.markup import Markup, join, tag
+from fairlead.reports.scales import Scale
+from fairlead.reports.statistics import interval
+from fairlead.reports.summary import Measure, MethodFigures, Summary
+
+
+def standing_section(summary: Summary) -> Markup:
+    """Which method is better, by how much, and whether that is more than noise."""
+    measure, rows = summary.measure, []
+    judged = [
+        (place, method, method.over_seeds(lambda run: run.last_tenth))
+        for place, method in enumerate(summary.methods)
+    ]
+    judged.sort(key=lambda entry: _rank(entry[2], measure))
+    differences = [method.difference for method in summary.methods if method.difference is not None]
+    scale = _difference_scale(differences)
+    for place, method, found in judged:
+        rows.append(_standing_row(summary, place, method, found, scale))
+    axis = None
+    if scale is not None and summary.baseline is not None:
+        kind: Kind = "points" if measure.kind == "share" else measure.kind
+        unit = " in percentage points" if measure.kind == "share" else ""
+        title = f"difference to {cut(summary.baseline.label, 24)}{unit}"
+        axis = tag("li", row_axis(scale, kind, title), class_="axis-row", aria_hidden="true")
+    return section(
+        "standing",
+        "At a glance",
+        tag("p", _lead(summary, judged), class_="lead"),
+        tag("ol", rows, axis or "", class_="standing" if differences else "standing alone"),
+        tag("p", _standing_note(summary), class_="note") if summary.compared else "",
+    )
+
+
+def _standing_row(
+    summary: Summary, place: int, method: MethodFigures, found: Estimate | None, scale: Scale | None
+) -> Markup:
+    measure, look, difference = summary.measure, Look(place), method.difference
+    text, reach = ("–", "") if found is None else _shown(found, measure)
+    value = join(tag("b", text), " ", tag("small", reach))
+    bar: Markup | str = ""
+    if scale is not None:
+        low, high = (None, None) if difference is None else interval(difference)
+        at = None if difference is None else difference.mean
+        bar = interval_row(look, scale, 0.0 if method.method is summary.baseline else at, low, high)
+    return tag(
+        "li",
+        tag("span", swatch(look), label_of(method.label), class_="name"),
+        tag("span", value, class_="value"),
+        tag("span", bar, class_="bar") if bar else "",
+        tag("span", _verdict(summary, method), class_="verdict"),
+        data_method=place,
+    )
+
+
+def _verdict(summary: Summary, method: MethodFigures) -> Markup:
+    measure, difference = summary.measure, method.difference
+    baseline = summary.baseline
+    if not method.runs:
+        return join("no round was finished")
+    unfinished = "" if any(run.run.finished for run in method.runs) else " (so far: no run has finished)"
+    if method.method is baseline or baseline is None:
+        return join("baseline" if summary.compared else count_of(len(method.runs), "seed"), unfinished)
+    if difference is None:
+        return join(f"shares no seed with {baseline.label}", unfinished)
+    unit = " points" if measure.kind == "share" else ""
+    size = show_difference(difference.mean, measure.kind)
+    if difference.half_width is None:
+        return join(f"{size}{unit}; one seed, so the noise is not known", unfinished)
+    figures = f"{size} {_shown(difference, measure)[1]}{unit}"
+    if not difference.excludes_zero:
+        return join(tag("span", "no clear difference", class_="unclear"), f" {figures}", unfinished)
+    better = measure.better(difference.mean)
+    word = tag("strong", "better" if better else "worse", class_="better" if better else "worse")
+    return join(word, f" {figures}", unfinished)
+
+
+def _lead(summary: Summary, judged: Sequence[tuple[int, MethodFigures, Estimate | None]]) -> str:
+    measure, baseline = summary.measure, summary.baseline
+    known = [(method, found) for _, method, found in judged if found is not None]
+    if not known or baseline is None:
+        return "No run was evaluated: there is nothing to compare yet."
+    best, found = known[0]
+    figure = " ".join(_shown(found, measure)).strip()
+    over = f"{measure.name} over the last 10 % of rounds, {count_of(found.count, 'seed')}"
+    if not summary.compared:
+        return f"{best.label} reaches {figure} {over}."
+    if best.method is baseline:
+        worse = [
+            each.label
+            for each in summary.methods
+            if each.difference and each.difference.excludes_zero and not measure.better(each.difference.mean)
+        ]
+        behind = {0: "None of the others is", 1: f"Only {''.join(worse)} is"}.get(
+            len(worse), f"{len(worse)} of the others are"
+        )
+        return f"{best.label}, the baseline, comes first with {figure} {over}. {behind} worse by more than the noise."
+    difference = best.difference
+    lead = f"{best.label} comes first with {figure} {over}"
+    if difference is None:
+        return f"{lead}; it shares no seed with {baseline.label}, so the noise is not known."
+    if not measure.better(difference.mean):
+        return f"{lead}, but is not ahead of {baseline.label} on the seeds that both have."
+    unit = " points" if measure.kind == "share" else ""
+    size = show_difference(abs(difference.mean), measure.kind).lstrip("+")
+    ahead = f"{size}{unit} {'above' if measure.higher else 'below'} {baseline.label}"
+    if difference.half_width is None:
+        return f"{lead}, {ahead}. With one seed in common, the noise is not known."
+    if difference.excludes_zero:
+        return f"{lead}, {ahead}: more than the noise over seeds."
+    return f"{lead}, {ahead}, which is within the noise over seeds."
+
+
+def _standing_note(summary: Summary) -> str:
+    return (
+        f"Sorted by mean {summary.measure.name} over the last 10 % of rounds. A difference is taken between runs of "
+        "equal seed and is called better or worse if its 95 % interval (Student, over seeds) excludes 0; "
+        "intervals are not corrected for the number of methods."
+    )
+
+
+def _shown(found: Estimate, measure: Measure) -> tuple[str, str]:
+    return show_estimate(found.mean, found.half_width, measure.kind)
+
+
+def _rank(found: Estimate | None, measure: Measure) -> float:
+    if found is None or not math.isfinite(found.mean):
+        return math.inf
+    return -found.mean if measure.higher else found.mean
+
+
+def _difference_scale(differences: Sequence[Estimate]) -> Scale | None:
+    if not differences:
+        return None
+    reach = max(abs(each.mean) for each in differences)
+    ends = [edge for each in differences for edge in interval(each) if edge is not None]
+    # An interval over two seeds may be ten times as wide as any difference: it may leave the row.
+    return interval_scale([each.mean for each in differences] + [_within(edge, 2 * reach) for edge in ends])
+
+
+def _within(value: float, reach: float) -> float:
+    return min(max(value, -reach), reach)

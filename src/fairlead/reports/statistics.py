@@ -1,0 +1,77 @@
+"""Ends of curves, times to a target and spreads over clients; `experiments.seed_statistics` has those over seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fairlead.experiments.seed_statistics import Estimate, student_quantile
+
+
+def interval(found: Estimate) -> tuple[float | None, float | None]:
+    """Both ends of an estimate's interval; None where it has none."""
+    if found.half_width is None:
+        return None, None
+    return found.mean - found.half_width, found.mean + found.half_width
+
+
+def deviation(found: Estimate) -> float | None:
+    """The sample standard deviation behind an estimate, s = √n·(half-width)/t; None without an interval."""
+    if found.half_width is None:
+        return None
+    return found.half_width * math.sqrt(found.count) / student_quantile(found.count - 1)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A quantity of one run, where it was measured."""
+
+    rounds: tuple[int, ...]
+    """Numbers of rounds done, ascending."""
+    values: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def tail_mean(self, total: int, last: int) -> float | None:
+        """Mean of what was measured in the `last` of `total` rounds; None if nothing was."""
+        tail = [
+            value
+            for done, value in zip(self.rounds, self.values, strict=True)
+            if total - last < done <= total
+        ]
+        return math.fsum(tail) / len(tail) if tail else None
+
+    def best(self, *, higher: bool) -> float | None:
+        """The largest value, or the smallest unless `higher` is better."""
+        if not self.values:
+            return None
+        return max(self.values) if higher else min(self.values)
+
+    def rounds_to(self, target: float, *, higher: bool) -> int | None:
+        """Rounds done when the target was first met; None if it never was."""
+        for done, value in zip(self.rounds, self.values, strict=True):
+            if value >= target if higher else value <= target:
+                return done
+        return None
+
+
+def tenth(rounds: int) -> int:
+    """How many rounds the last 10 % are: rounded up, so that there is always one."""
+    return -(-rounds // 10)
+
+
+def worst_tenth(values: Sequence[float], *, higher: bool) -> float | None:
+    """Mean over the worst 10 % (at least one) of the finite values; None without any."""
+    known = sorted((value for value in values if math.isfinite(value)), reverse=not higher)
+    return math.fsum(known[: tenth(len(known))]) / tenth(len(known)) if known else None
+
+
+def spread(values: Sequence[float]) -> float | None:
+    """Standard deviation of the finite values as those of a whole population; None without any."""
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return None
+    mean = math.fsum(known) / len(known)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in known) / len(known))

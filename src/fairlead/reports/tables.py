@@ -1,0 +1,316 @@
+"""The tables of a report, apart from how they are written: as HTML, LaTeX or CSV."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fairlead.experiments.seed_statistics import Estimate, estimate
+from fairlead.reports.formats import Kind, show, show_difference, show_estimate, show_tick
+from fairlead.reports.summary import MethodFigures, Reached, RunFigures, Summary
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of a table."""
+
+    text: str
+    detail: str = ""
+    """What comes after it in smaller type."""
+    value: float | None = None
+    """By which the column is sorted; None: last."""
+    estimate: Estimate | None = None
+    """Behind the text, where it is a mean over seeds."""
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of figures."""
+
+    title: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of figures, one for each method."""
+
+    key: str
+    title: str
+    note: str
+    columns: tuple[Column, ...]
+    methods: tuple[int, ...]
+    """Place in the report of the method of each row."""
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """A column whose entries are means over the runs of a method."""
+
+    title: str
+    kind: Kind
+    read: Callable[[RunFigures], float | None]
+    note: str = ""
+    higher: bool | None = None
+    """Whether more is better; None: neither is."""
+
+
+def report_tables(summary: Summary) -> list[Table]:
+    """All tables that these runs can fill."""
+    tables = [
+        results_table(summary),
+        targets_table(summary),
+        consistency_table(summary),
+        clients_table(summary),
+        cost_table(summary),
+    ]
+    return [table for table in tables if table is not None]
+
+
+def results_table(summary: Summary) -> Table:
+    """How good every method was, and how much better than the baseline."""
+    measure, baseline = summary.measure, summary.baseline
+    kind, higher = measure.kind, measure.higher
+    table = _figures_table(
+        summary,
+        "results",
+        "Results",
+        f"{measure.quantity.title}: mean over seeds ± half the 95 % interval. Evaluations that fall in the "
+        "rounds named are averaged.",
+        [
+            _Figure(
+                "Last 10 %", kind, lambda run: run.last_tenth, "mean over the last 10 % of rounds", higher
+            ),
+            _Figure("Final", kind, lambda run: run.final, "after the last round", higher),
+            _Figure("Best", kind, lambda run: run.best, "of all evaluations", higher),
+            _Figure(
+                "Last 5 rounds", kind, lambda run: run.last_five, "mean over the last five rounds", higher
+            ),
+            _Figure("Objective", "number", lambda run: run.objective, "Σ ω F of the final model", False),
+            _Figure("e-LUDD", "number", lambda run: run.eludd, "mean of e-LUD over rounds"),
+        ],
+    )
+    seeds = Column("Seeds", "finished of those started")
+    columns, rows = [seeds, *table.columns], [list(row) for row in table.rows]
+    for row, figures in zip(rows, summary.methods, strict=True):
+        row.insert(0, _seeds(figures))
+    if summary.compared and baseline is not None:
+        columns.insert(2, Column("Difference", f"to {baseline.label}, by pairs of equal seeds"))
+        for row, figures in zip(rows, summary.methods, strict=True):
+            row.insert(2, _difference(figures, kind))
+    return Table(table.key, table.title, table.note, tuple(columns), table.methods, tuple(map(tuple, rows)))
+
+
+def targets_table(summary: Summary) -> Table | None:
+    """What it took to meet each target, and how that compares with the baseline."""
+    if not summary.targets or summary.baseline is None:
+        return None
+    costs: list[tuple[str, Kind, Callable[[Reached], float | None]]] = [
+        ("Rounds", "count", lambda reached: float(reached.rounds)),
+        ("Compute time", "seconds", lambda reached: reached.compute_seconds),
+        ("Virtual time", "seconds", lambda reached: reached.virtual_seconds),
+        ("Local steps", "count", lambda reached: reached.steps),
+    ]
+    columns: list[Column] = []
+    rows: list[list[Cell]] = [[] for _ in summary.methods]
+    for place, target in enumerate(summary.targets):
+        goal = show_tick(target, summary.measure.kind)
+        for title, kind, read in costs:
+            cells = _target_cells(summary, place, kind, read)
+            if title == "Rounds" or any(cell.estimate is not None for cell in cells):
+                columns.append(Column(f"{title} to {goal}"))
+                for row, cell in zip(rows, cells, strict=True):
+                    row.append(cell)
+    sign = "at least" if summary.measure.higher else "at most"
+    goals = " and ".join(show_tick(target, summary.measure.kind) for target in summary.targets)
+    ratio = (
+        f" In brackets the ratio to {summary.baseline.label}, where every run of both got there."
+        if summary.compared
+        else ""
+    )
+    note = (
+        f"First evaluation with {summary.measure.name} of {sign} {goals}.{ratio} Compute time is that of all "
+        "devices together; local steps are those whose updates arrived."
+    )
+    return _table(summary, "targets", "Time to target", note, columns, rows)
+
+
+def consistency_table(summary: Summary) -> Table | None:
+    """How far the weights really optimised are from those asked for."""
+    figures = [
+        _Figure("Misplaced weight", "share", lambda run: run.misplaced, "½ Σ |ω − Ω|", False),
+        _Figure(
+            "By chance", "share", lambda run: run.by_chance, "that lost updates and draws alone misplace"
+        ),
+        _Figure("χ²(ω‖Ω)", "number", lambda run: run.chi_square, "∞: a client was never heard", False),
+        _Figure("Least heard", "factor", lambda run: _ratio(run, min), "smallest Ω/ω of a client"),
+        _Figure("Most heard", "factor", lambda run: _ratio(run, max), "largest Ω/ω of a client"),
+    ]
+    note = (
+        "ω is the weight of a client in the objective that was asked for, Ω its share of the steps really "
+        "taken: to first order the run minimises Σ Ω F."
+    )
+    table = _figures_table(summary, "consistency", "Consistency", note, figures)
+    if not table.columns:
+        return None
+    rows = [
+        tuple(
+            Cell("by design", value=0.0, estimate=cell.estimate) if not place else Cell("–")
+            for place, cell in enumerate(row)
+        )
+        if method.by_design()
+        else row
+        for method, row in zip(summary.methods, table.rows, strict=True)
+    ]
+    return Table(table.key, table.title, table.note, table.columns, table.methods, tuple(rows))
+
+
+def clients_table(summary: Summary) -> Table | None:
+    """How evenly the final model serves clients."""
+    measure = summary.measure
+    figures = [
+        _Figure(
+            "Mean",
+            measure.kind,
+            lambda run: run.client_mean,
+            "over clients, each counted once",
+            measure.higher,
+        ),
+        _Figure(
+            "Worst 10 %",
+            measure.kind,
+            lambda run: run.client_worst,
+            "mean over the worst tenth",
+            measure.higher,
+        ),
+        _Figure(
+            "Spread", measure.kind, lambda run: run.client_spread, "standard deviation over clients", False
+        ),
+    ]
+    note = (
+        f"{measure.quantity.title} of the final model for every client: on its own test data where it has "
+        "some, else on its training data."
+    )
+    table = _figures_table(summary, "clients", "Clients", note, figures)
+    return table if table.columns else None
+
+
+def cost_table(summary: Summary) -> Table | None:
+    """What a whole run took."""
+    figures = [
+        _Figure("Bytes down", "bytes", lambda run: run.bytes_down, "to clients"),
+        _Figure("Bytes up", "bytes", lambda run: run.bytes_up, "of updates that arrived"),
+        _Figure("Local steps", "count", lambda run: run.steps, "whose updates arrived"),
+        _Figure("Compute time", "seconds", lambda run: run.compute_seconds, "of all devices together"),
+        _Figure("Virtual time", "seconds", lambda run: run.virtual_seconds, "by the simulated clock"),
+        _Figure("Wall time", "seconds", lambda run: run.seconds, "of this simulation, without evaluations"),
+    ]
+    table = _figures_table(
+        summary, "cost", "Cost of a run", "Totals, mean over seeds.", figures, intervals=False
+    )
+    return table if table.columns else None
+
+
+def _figures_table(
+    summary: Summary, key: str, title: str, note: str, figures: Sequence[_Figure], *, intervals: bool = True
+) -> Table:
+    """A table of means; columns that nothing is known of are left out."""
+    columns: list[Column] = []
+    rows: list[list[Cell]] = [[] for _ in summary.methods]
+    for figure in figures:
+        found = [method.over_seeds(figure.read) for method in summary.methods]
+        if not any(found):
+            continue
+        columns.append(Column(figure.title, figure.note))
+        best = _best([each.mean for each in found if each], figure.higher) if summary.compared else None
+        for row, each in zip(rows, found, strict=True):
+            row.append(_cell(each, figure.kind, best, intervals=intervals))
+    return _table(summary, key, title, note, columns, rows)
+
+
+def _table(
+    summary: Summary,
+    key: str,
+    title: str,
+    note: str,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Cell]],
+) -> Table:
+    places = tuple(range(len(summary.methods)))
+    return Table(key, title, note, tuple(columns), places, tuple(map(tuple, rows)))
+
+
+def _cell(found: Estimate | None, kind: Kind, best: float | None, *, intervals: bool) -> Cell:
+    if found is None:
+        return Cell("–")
+    text, detail = show_estimate(found.mean, found.half_width if intervals else None, kind)
+    return Cell(text, detail, found.mean, found, best is not None and found.mean == best)
+
+
+def _best(means: Sequence[float], higher: bool | None) -> float | None:
+    known = [mean for mean in means if math.isfinite(mean)]
+    if higher is None or len(known) < 2 or len(set(known)) == 1:
+        return None
+    return max(known) if higher else min(known)
+
+
+def _seeds(figures: MethodFigures) -> Cell:
+    runs = figures.method.runs
+    done = sum(run.finished for run in runs)
+    text = str(done) if done == len(runs) else f"{done} of {len(runs)}"
+    return Cell(text, "" if done else "so far", float(done))
+
+
+def _difference(figures: MethodFigures, kind: Kind) -> Cell:
+    found = figures.difference
+    if found is None:
+        return Cell("–")
+    _, detail = show_estimate(found.mean, found.half_width, kind)
+    return Cell(show_difference(found.mean, kind), detail, found.mean, found)
+
+
+def _ratio(run: RunFigures, choose: Callable[[list[float]], float]) -> float | None:
+    """The smallest or largest Ω/ω of the clients that should count."""
+    ratios = client_ratios(run)
+    return choose([ratio for ratio in ratios if ratio is not None]) if ratios else None
+
+
+def client_ratios(run: RunFigures) -> list[float | None]:
+    """Ω_i/ω_i of every client, None where ω_i = 0; empty where Ω was not measured."""
+    report = run.consistency
+    if report is None or report.surrogate is None or report.restored:
+        return []
+    pairs = zip(report.surrogate.tolist(), report.intended.tolist(), strict=True)
+    return [really / asked if asked > 0 else None for really, asked in pairs]
+
+
+def _target_cells(
+    summary: Summary, place: int, kind: Kind, read: Callable[[Reached], float | None]
+) -> list[Cell]:
+    baseline = next(each for each in summary.methods if each.method is summary.baseline)
+    theirs = _spent(baseline, place, read)
+    reference = estimate(theirs) if theirs and len(theirs) == len(baseline.runs) else None
+    cells = []
+    for method in summary.methods:
+        spent = _spent(method, place, read)
+        found = estimate(spent)
+        if found is None:
+            cells.append(Cell("–"))
+            continue
+        complete = len(spent) == len(method.runs)
+        if not complete:
+            detail = f"in {len(spent)} of {len(method.runs)} runs"
+        elif summary.compared and reference is not None and reference.mean > 0:
+            detail = f"({show(found.mean / reference.mean, 'factor')})"
+        else:
+            detail = ""
+        cells.append(Cell(show(found.mean, kind), detail, found.mean if complete else None, found))
+    return cells
+
+
+def _spent(method: MethodFigures, place: int, read: Callable[[Reached], float | None]) -> list[float]:
+    reached = [run.reached[place] for run in method.runs]
+    return [cost for each in reached if each is not None and (cost := read(each)) is not None]

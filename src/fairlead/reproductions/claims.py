@@ -1,0 +1,165 @@
+"""Claims of papers as comparisons of figures, which are judged and not believed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fairlead.experiments.seed_statistics import paired_difference
+from fairlead.reproductions.table import Cell, Results, mean
+
+
+@dataclass(frozen=True)
+class Check:
+    """A claim after it was compared with our figures."""
+
+    statement: str
+    holds: bool | None
+    """None where a figure is missing."""
+    numbers: str
+    """The figures that it rests on, or which are missing."""
+
+
+class Claim(ABC):
+    """A statement about the figures of a table."""
+
+    @property
+    @abstractmethod
+    def cells(self) -> tuple[Cell, ...]:
+        """The figures that it needs."""
+
+    @property
+    @abstractmethod
+    def statement(self) -> str:
+        """The claim in words."""
+
+    @abstractmethod
+    def compare(self, results: Results) -> tuple[bool, str]:
+        """Whether it holds, and the numbers behind that; all of `cells` are there."""
+
+    def judge(self, results: Results) -> Check:
+        """The claim against our figures."""
+        missing = [str(cell) for cell in self.cells if not results.get(cell)]
+        if missing:
+            return Check(self.statement, None, f"missing: {', '.join(missing)}")
+        return Check(self.statement, *self.compare(results))
+
+
+Operand = Cell | float
+"""A figure of the table, or a number."""
+
+
+@dataclass(frozen=True)
+class Less(Claim):
+    """`left` < `factor` · `right`.
+
+    Two cells are compared over the seeds that they share, and the check says whether their difference exceeds the
+    noise over seeds.
+    """
+
+    left: Operand
+    right: Operand
+    factor: float = 1.0
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(side for side in (self.left, self.right) if isinstance(side, Cell))
+
+    @property
+    def statement(self) -> str:
+        times = "" if self.factor == 1 else f"{self.factor:g} times "
+        return f"{_named(self.left)} is below {times}{_named(self.right)}"
+
+    def compare(self, results: Results) -> tuple[bool, str]:
+        left, right = _value(self.left, results), _value(self.right, results)
+        numbers = f"{left:.4g} against {right:.4g}"
+        if isinstance(self.left, Cell) and isinstance(self.right, Cell) and self.factor == 1:
+            difference = paired_difference(results[self.left], results[self.right])
+            if difference is not None and difference.half_width is not None:
+                beyond = "beyond" if difference.excludes_zero else "within"
+                numbers += f", {difference.mean:+.3g} ± {difference.half_width:.2g}: {beyond} the noise"
+        return left < self.factor * right, numbers
+
+
+@dataclass(frozen=True)
+class Near(Claim):
+    """`left` differs from `right` by at most `within`."""
+
+    left: Operand
+    right: Operand
+    within: float
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(side for side in (self.left, self.right) if isinstance(side, Cell))
+
+    @property
+    def statement(self) -> str:
+        return f"{_named(self.left)} is {_named(self.right)} within {self.within:g}"
+
+    def compare(self, results: Results) -> tuple[bool, str]:
+        left, right = _value(self.left, results), _value(self.right, results)
+        return abs(left - right) <= self.within, f"{left:.4g} against {right:.4g}"
+
+
+@dataclass(frozen=True)
+class Best(Claim):
+    """`row` has the largest figure of a column, or the smallest, among itself and `others`."""
+
+    row: str
+    column: str
+    others: tuple[str, ...]
+    smallest: bool = False
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(Cell(row, self.column) for row in (self.row, *self.others))
+
+    @property
+    def statement(self) -> str:
+        kind = "smallest" if self.smallest else "largest"
+        among = f" in {self.column}" if self.column else ""
+        return f"{self.row} is the {kind}{among}"
+
+    def compare(self, results: Results) -> tuple[bool, str]:
+        own = mean(results[Cell(self.row, self.column)])
+        figures = {row: mean(results[Cell(row, self.column)]) for row in self.others}
+        rival = (min if self.smallest else max)(figures, key=lambda row: figures[row])
+        ahead = own < figures[rival] if self.smallest else own > figures[rival]
+        return ahead, f"{own:.4g} against {figures[rival]:.4g} of {rival}"
+
+
+@dataclass(frozen=True)
+class Falling(Claim):
+    """The figures of a column fall from row to row."""
+
+    rows: tuple[str, ...]
+    column: str
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(Cell(row, self.column) for row in self.rows)
+
+    @property
+    def statement(self) -> str:
+        return f"{self.column} falls from {self.rows[0]} to {self.rows[-1]}"
+
+    def compare(self, results: Results) -> tuple[bool, str]:
+        figures = [mean(results[cell]) for cell in self.cells]
+        falls = all(later < earlier for earlier, later in pairwise(figures))
+        return falls, ", ".join(f"{figure:.3g}" for figure in figures)
+
+
+def judged(claims: Sequence[Claim], results: Results) -> tuple[Check, ...]:
+    """Every claim against our figures."""
+    return tuple(claim.judge(results) for claim in claims)
+
+
+def _named(operand: Operand) -> str:
+    return str(operand) if isinstance(operand, Cell) else f"{operand:g}"
+
+
+def _value(operand: Operand, results: Results) -> float:
+    return mean(results[operand]) if isinstance(operand, Cell) else operand

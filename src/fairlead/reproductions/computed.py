@@ -1,0 +1,51 @@
+"""Reproductions that are computed at once: limits of simulations against theory, statistics of splits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+
+from fairlead.reproductions.data_sets import require_data
+from fairlead.reproductions.reproduction import Measured, Reproduction, Request, Scale
+from fairlead.reproductions.table import Cell
+
+Measurement = Callable[[Request, int], Mapping[Cell, float]]
+"""The figures at a seed."""
+
+
+@dataclass(frozen=True)
+class Computed(Reproduction):
+    """A reproduction whose figures are a function of scale, data and seed.
+
+    Its claims are tested at every scale but those that are left out of `judged_at`.
+    """
+
+    compute: Measurement = lambda request, seed: {}
+    what: Mapping[Scale, str] | str = ""
+    """What is computed, at all scales or by scale, in one line."""
+    data: tuple[str, ...] = ()
+    judged_at: tuple[Scale, ...] = ("smoke", "small", "full")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return self.data
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        return ()
+
+    def judges(self, scale: Scale) -> bool:
+        return scale in self.judged_at
+
+    def describe(self, scale: Scale) -> str:
+        return self.what if isinstance(self.what, str) else self.what[scale]
+
+    def measure(self, request: Request) -> Measured:
+        require_data(self.data, request.data)
+        started = perf_counter()
+        results: dict[Cell, dict[int, float]] = {}
+        for seed in request.seeds:
+            for cell, value in self.compute(request, seed).items():
+                results.setdefault(cell, {})[seed] = value
+        return Measured(results, perf_counter() - started)

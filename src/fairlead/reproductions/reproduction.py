@@ -1,0 +1,217 @@
+"""`Reproduction`: a published result by name, how it is obtained here, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+import torch
+
+from fairlead import __version__
+from fairlead.errors import DataError, FairleadError, FieldError, did_you_mean
+from fairlead.experiments.provenance import device_name, git_commit, now
+from fairlead.experiments.study import PlannedRun, StudyFolder
+from fairlead.experiments.study_runner import run_study
+from fairlead.references import reference
+from fairlead.reproductions.claims import Check, Claim, judged
+from fairlead.reproductions.table import Cell, Published, Results, deviation, mean
+
+Scale = Literal["smoke", "small", "full"]
+"""Whether it runs at all; whether the claim shows on a small problem; the paper's own numbers."""
+Verdict = Literal["holds", "does not hold", "not run"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+Runner = Callable[[StudyFolder, Sequence[PlannedRun]], Mapping[str, str]]
+"""Runs what is planned, and tells the outcomes by folder."""
+
+
+def _run_quietly(study: StudyFolder, planned: Sequence[PlannedRun]) -> Mapping[str, str]:
+    return run_study(study, planned, jobs=1)
+
+
+@dataclass(frozen=True)
+class Request:
+    """How a reproduction is to be run."""
+
+    out: Path
+    """Where runs and results go."""
+    scale: Scale = "small"
+    seeds: tuple[int, ...] = (0,)
+    data: Path | None = None
+    """The user's folder of data sets."""
+    device: str = "cpu"
+    only: tuple[str, ...] = ()
+    """Rows to run; all if empty."""
+    run: Runner = _run_quietly
+
+
+class NotRunError(FairleadError):
+    """A reproduction cannot be run as asked; the message says why in one sentence."""
+
+
+class Measured(NamedTuple):
+    """Our figures, and how long they took."""
+
+    results: Results
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number of ours beside the published one."""
+
+    row: str
+    column: str
+    ours: float
+    spread: float | None
+    """Sample standard deviation over seeds."""
+    seeds: int
+    published: float | None
+    published_spread: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a reproduction."""
+
+    name: str
+    scale: str
+    verdict: str
+    """One of `Verdict`."""
+    reason: str
+    """Why it was not run or cannot be judged; empty otherwise."""
+    seeds: tuple[int, ...]
+    figures: tuple[Figure, ...]
+    checks: tuple[Check, ...]
+    """None at a scale that cannot test the claim."""
+    seconds: float
+    machine: str
+    fairlead: str
+    git_commit: str | None
+    date: str
+
+
+@dataclass(frozen=True)
+class Reproduction(ABC):
+    """A result of a paper, the claim behind it, and how it is obtained here."""
+
+    name: str
+    reference: str
+    """Key of the paper."""
+    where: str
+    """Table or figure of the paper."""
+    claim: str
+    """What the paper says, in one sentence."""
+    claims: tuple[Claim, ...]
+    """The same as comparisons of figures; the verdict is that all of them hold."""
+    published: Mapping[Cell, Published] = field(default_factory=dict)
+    """Empty where the paper has curves only."""
+    differences: tuple[str, ...] = ()
+    """Known reasons why our figures may differ, a sentence each."""
+
+    @property
+    def paper(self) -> str:
+        """The paper as text cites it, such as "Wang 2021"."""
+        return cited(self.reference)
+
+    @property
+    @abstractmethod
+    def needs(self) -> tuple[str, ...]:
+        """Names of the data sets that must be in the user's folder."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> tuple[str, ...]:
+        """What `Request.only` may name."""
+
+    @abstractmethod
+    def judges(self, scale: Scale) -> bool:
+        """Whether what is run at a scale can test the claim at all."""
+
+    @abstractmethod
+    def measure(self, request: Request) -> Measured:
+        """Our figures; raises `NotRunError` where there is something missing."""
+
+    @abstractmethod
+    def describe(self, scale: Scale) -> str:
+        """What is run at a scale, in one line."""
+
+    def reproduce(self, request: Request) -> Outcome:
+        """Run it as asked, and judge the claim by what comes out."""
+        unknown = [row for row in request.only if row not in self.rows]
+        if unknown:
+            raise FieldError(
+                f"{unknown[0]!r} is not a row of {self.name}." + did_you_mean(unknown[0], self.rows)
+            )
+        try:
+            measured = self.measure(request)
+        except (NotRunError, DataError) as error:
+            return self._outcome(request, Measured({}, 0.0), (), "not run", str(error))
+        if not self.judges(request.scale):
+            reason = f"The scale {request.scale!r} shows that everything runs, and cannot test the claim."
+            return self._outcome(request, measured, (), "not run", reason)
+        checks = judged(self.claims, measured.results)
+        verdict, reason = _verdict(checks)
+        return self._outcome(request, measured, checks, verdict, reason)
+
+    def _outcome(
+        self,
+        request: Request,
+        measured: Measured,
+        checks: tuple[Check, ...],
+        verdict: Verdict,
+        reason: str,
+    ) -> Outcome:
+        figures = []
+        for cell, values in measured.results.items():
+            printed = self.published.get(cell)
+            figures.append(
+                Figure(
+                    cell.row,
+                    cell.column,
+                    mean(values),
+                    deviation(values),
+                    len(values),
+                    None if printed is None else printed.value,
+                    None if printed is None else printed.spread,
+                )
+            )
+        return Outcome(
+            name=self.name,
+            scale=request.scale,
+            verdict=verdict,
+            reason=reason,
+            seeds=request.seeds,
+            figures=tuple(figures),
+            checks=checks,
+            seconds=round(measured.seconds, 1),
+            machine=machine(request.device),
+            fairlead=__version__,
+            git_commit=git_commit(),
+            date=now()[:10],
+        )
+
+
+def _verdict(checks: Sequence[Check]) -> tuple[Verdict, str]:
+    missing = [check for check in checks if check.holds is None]
+    if missing:
+        return "not run", f"{len(missing)} of {len(checks)} comparisons lack runs; {missing[0].numbers}."
+    return ("holds" if all(check.holds for check in checks) else "does not hold"), ""
+
+
+def cited(key: str) -> str:
+    """A paper as text cites it, by the first author's name and the year."""
+    found = reference(key)
+    return f"{found.authors.split(',')[0]} {found.year}"
+
+
+def machine(device: str) -> str:
+    """What figures were computed on."""
+    if device.startswith("cuda") and torch.cuda.is_available():
+        return device_name(torch.device(device))
+    return f"{os.cpu_count()} CPU cores, {platform.machine()}"

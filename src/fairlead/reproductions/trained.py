@@ -1,0 +1,200 @@
+"""Reproductions that train: a table of runs by method and setting, one run folder for each and every seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from fairlead.algorithm import Algorithm
+from fairlead.augmentation import Augmentation
+from fairlead.clients import ClientSource, Excerpt
+from fairlead.diagnostics.wording import counted
+from fairlead.errors import FieldError
+from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.run_folder import RunFolder
+from fairlead.experiments.study import PlannedRun, StudyFolder, folder_name
+from fairlead.methods import method_named
+from fairlead.models import Model
+from fairlead.presets import with_aware
+from fairlead.reproductions.data_sets import require_data, source_of
+from fairlead.reproductions.reproduction import Measured, Reproduction, Request, Scale
+from fairlead.reproductions.statistics import Statistic
+from fairlead.reproductions.table import Cell
+from fairlead.settings import Setting
+from fairlead.task import Task
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is run at a scale."""
+
+    rounds: int
+    examples: int | None = None
+    """Training examples; None: all."""
+    model: Model | None = None
+    """Instead of the scene's, where that would take too long."""
+    clients: ClientSource | None = None
+    """Instead of those that a setting makes itself, likewise."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The clients of a column: a published setting on a data set, or on data that the setting makes itself."""
+
+    setting: Setting
+    data: str | None = None
+    model: Model | None = None
+    """None: the usual one of the data."""
+    augment: tuple[Augmentation, ...] = ()
+    target: float | None = None
+    """The accuracy to be met, for statistics that ask for one."""
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A method as a table has it: a preset with arguments beside those of the setting."""
+
+    preset: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    aware: float | None = None
+    """α of the projection that "×AWARE" adds."""
+
+    def algorithm(self, setting: Setting) -> Algorithm:
+        """The method with the setting's client side, schedule of learning rates included."""
+        algorithm = method_named(self.preset).build(**{**setting.client_side(), **self.arguments})
+        solver = algorithm.solver
+        optimizer = replace(solver.optimizer, schedule=setting.solver.optimizer.schedule)
+        algorithm = replace(algorithm, solver=replace(solver, optimizer=optimizer))
+        return algorithm if self.aware is None else with_aware(algorithm, alpha=self.aware)
+
+
+Adjust = Callable[[Experiment, Entrant], Experiment]
+"""Changes an experiment that is ready otherwise, by what its clients turn out to be."""
+
+
+def grid(methods: Mapping[str, Entrant], columns: Iterable[str]) -> dict[Cell, Entrant]:
+    """Every method in every column."""
+    return {Cell(row, column): entrant for column in columns for row, entrant in methods.items()}
+
+
+@dataclass(frozen=True)
+class Trained(Reproduction):
+    """A reproduction whose figures are statistics of runs."""
+
+    scenes: Mapping[str, Scene] = field(default_factory=dict)
+    """By column."""
+    entrants: Mapping[Cell, Entrant] = field(default_factory=dict)
+    statistics: Mapping[str, Statistic] = field(default_factory=dict)
+    """By what is added to the name of the column: nothing where there is only one."""
+    sizes: Mapping[Scale, Size] = field(default_factory=dict)
+    adjust: Adjust | None = None
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(scene.data for scene in self.scenes.values() if scene.data is not None))
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Methods and columns: runs can be restricted to some of either."""
+        return (*dict.fromkeys(cell.row for cell in self.entrants), *self.scenes)
+
+    def judges(self, scale: Scale) -> bool:
+        return scale != "smoke"
+
+    def describe(self, scale: Scale) -> str:
+        size = self.sizes[scale]
+        examples = "" if size.examples is None else f" on {size.examples:,} examples"
+        return (
+            f"{counted(len(self.entrants), 'run')} of {counted(size.rounds, 'round')} for each seed{examples}"
+        )
+
+    def planned(self, request: Request) -> list[PlannedRun]:
+        """A run for every method, column and seed, seed by seed and column by column."""
+        return [
+            PlannedRun(
+                folder=f"{folder_name(cell.column)}/{folder_name(cell.row)}/seed-{seed}",
+                labels={"setting": cell.column, "method": cell.row, "seed": seed},
+                experiment=self._experiment(cell, request, seed),
+            )
+            for seed in request.seeds
+            for cell in self.entrants
+            if self._is_asked(cell, request.only)
+        ]
+
+    def measure(self, request: Request) -> Measured:
+        require_data(self.needs, request.data)
+        study = StudyFolder(request.out / f"{self.name}-{request.scale}")
+        request.run(study, self.planned(request))
+        results: dict[Cell, dict[int, float]] = {}
+        seconds = 0.0
+        # What an earlier piece has run counts too.
+        for run in self.planned(replace(request, only=())):
+            store = study.store(run)
+            if not store.is_done(run.experiment):
+                continue
+            seconds += _spent(store)
+            cell = Cell(str(run.labels["method"]), str(run.labels["setting"]))
+            self._read(cell, run.experiment.seed, store, results)
+        return Measured(results, seconds)
+
+    def _read(self, cell: Cell, seed: int, store: RunFolder, results: dict[Cell, dict[int, float]]) -> None:
+        records = store.records()
+        for name, statistic in self.statistics.items():
+            value = statistic(records, self.scenes[cell.column].target)
+            if value is not None:
+                place = Cell(cell.row, figure_column(cell.column, name))
+                results.setdefault(place, {})[seed] = value
+
+    def _is_asked(self, cell: Cell, only: Sequence[str]) -> bool:
+        rows = [name for name in only if name not in self.scenes]
+        columns = [name for name in only if name in self.scenes]
+        return (not rows or cell.row in rows) and (not columns or cell.column in columns)
+
+    def _experiment(self, cell: Cell, request: Request, seed: int) -> Experiment:
+        scene, size = self.scenes[cell.column], self.sizes[request.scale]
+        setting, entrant = scene.setting, self.entrants[cell]
+        clients = _clients(scene, size, request)
+        model = size.model or scene.model
+        task = clients.default_task() if model is None else Task(model)
+        experiment = Experiment(
+            clients,
+            entrant.algorithm(setting),
+            size.rounds,
+            task=replace(task, augment=scene.augment),
+            work=setting.work,
+            link=setting.link,
+            seed=seed,
+            evaluate_every=1,
+            device=request.device,
+        )
+        return experiment if self.adjust is None else self.adjust(experiment, entrant)
+
+
+def figure_column(column: str, statistic: str) -> str:
+    """The column of a figure: that of its runs and what is measured."""
+    return f"{column}: {statistic}" if statistic else column
+
+
+def _clients(scene: Scene, size: Size, request: Request) -> ClientSource:
+    setting = scene.setting
+    if scene.data is None:
+        made = size.clients or setting.clients
+        if made is None:
+            raise FieldError("A scene needs data, or a setting that makes its own.")
+        return made
+    source = source_of(scene.data, request.data)
+    if size.examples is not None:
+        source = Excerpt(source, size.examples)
+    return setting.deal(source)
+
+
+def _spent(store: RunFolder) -> float:
+    """Seconds that a run took, all of its starts together."""
+    spans = [
+        datetime.fromisoformat(start.ended) - datetime.fromisoformat(start.started)
+        for start in store.provenance()
+        if start.ended is not None
+    ]
+    return sum(span.total_seconds() for span in spans)

@@ -1,0 +1,74 @@
+"""`fairlead clients` on a table with names, gaps and too many clients to list."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fairlead.cli import app
+
+SPEC = """
+rounds = 2
+[clients]
+type = "CsvTable"
+path = "patients.csv"
+target = "ill"
+client = "hospital"
+features = "age"
+missing = "drop"
+test_fraction = 0.0
+[algorithm]
+preset = "fedavg"
+lr = 0.01
+"""
+LONG = "Allgemeines Krankenhaus der Stadt am Meer, Haus 7"
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_with_patients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f'"{LONG}",50,1', f'"{LONG}",60,0', "Ulm,40,1", "Ulm,,0", "Ulm,NA,0"]
+    Path("patients.csv").write_text("\n".join(["hospital,age,ill", *rows]))
+    Path("spec.toml").write_text(SPEC)
+
+
+def output(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["clients", "spec.toml", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_people_read_numbers_and_short_names() -> None:
+    lines = [line.split() for line in output().splitlines()]
+    assert lines[0][:3] == ["client", "name", "examples"]
+    assert lines[1][:6] == ["0", "Allgemeines", "Krank…er,", "Haus", "7", "2"]
+    assert lines[2][:3] == ["1", "Ulm", "1"]
+
+
+def test_programs_read_whole_names() -> None:
+    found = json.loads(output("--json"))
+    assert found["names"] == [LONG, "Ulm"]
+    assert found["examples"] == [2, 1]
+
+
+def test_rows_left_out_are_told() -> None:
+    assert '2 rows of the data lack a value and were left out (missing = "drop").' in output()
+    assert json.loads(output("--json"))["num_dropped"] == 2
+    Path("patients.csv").write_text("hospital,age,ill\nUlm,50,1\nBonn,60,0\n")
+    assert "left out" not in output()
+
+
+def test_the_plot_shows_them() -> None:
+    output("--plot", "clients.svg")
+    drawn = Path("clients.svg").read_text()
+    assert "<!-- Ulm -->" in drawn
+    assert "<!-- Allgemeines Krank…er, Haus 7 -->" in drawn
+
+
+def test_clients_dealt_anew_have_numbers_alone() -> None:
+    anew = ["--set", "clients.num_clients=2", "--set", "clients.partition.type=IidPartitioner"]
+    assert output(*anew).splitlines()[0].split()[:2] == ["client", "examples"]
+    assert json.loads(output(*anew, "--json"))["names"] is None

@@ -1,0 +1,212 @@
+"""`fairlead compare`, called in this process and as users start it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import fairlead as fl
+from fairlead.cli import app
+
+SPEC = """
+rounds = 4
+evaluate_every = 1
+[clients]
+type = "Digits"
+num_clients = 4
+[algorithm]
+preset = "fedavg"
+lr = 0.1
+steps = 3
+[link]
+type = "BernoulliLink"
+drop = 0.3
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spec.toml").write_text(SPEC)
+
+
+def call(*arguments: str, exit_code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["compare", "spec.toml", "--jobs", "1", *arguments])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def data(*arguments: str, exit_code: int = 0) -> Any:
+    return json.loads(call(*arguments, "--json", exit_code=exit_code).stdout)
+
+
+def final_accuracy(folder: str) -> float:
+    evaluation = fl.load_records(folder)[-1].evaluation
+    assert evaluation is not None
+    return evaluation.metrics["accuracy"]
+
+
+def test_the_figures_are_those_of_the_runs() -> None:
+    """Means and paired differences of three seeds, computed again from the folders."""
+    found = data("--methods", "fedavg,fedavg:lr=0.001", "--seeds", "0..2", "-o", "runs/x")
+    assert (found["folder"], found["metric"]) == ("runs/x", {"name": "accuracy", "smaller_is_better": False})
+    first, second = found["methods"]
+    ends = {
+        name: [final_accuracy(f"runs/x/{name}/seed-{seed}") for seed in range(3)]
+        for name in ("fedavg", "fedavg,lr=0.001")
+    }
+    assert first["method"] == "fedavg"
+    assert first["final"]["mean"] == pytest.approx(sum(ends["fedavg"]) / 3)
+    assert first["difference"] is None
+    differences = [
+        ours - theirs for ours, theirs in zip(ends["fedavg,lr=0.001"], ends["fedavg"], strict=True)
+    ]
+    mean = sum(differences) / 3
+    spread = (sum((value - mean) ** 2 for value in differences) / 2) ** 0.5
+    assert second["difference"]["mean"] == pytest.approx(mean)
+    assert second["difference"]["half_width"] == pytest.approx(4.30265 * spread / 3**0.5, rel=1e-5)
+    assert second["difference"]["excludes_zero"] == (abs(mean) > 4.30265 * spread / 3**0.5)
+    summary = fl.RunFolder(Path("runs/x/fedavg/seed-1")).summary()
+    assert summary is not None
+    assert first["seeds"]["1"]["objective"] == summary.objective
+
+
+def test_the_text_says_which_is_better_and_whether_it_is_noise() -> None:
+    result = call("--methods", "fedavg,fedavg:lr=0.0001,scaffold", "--seeds", "0,1,2", "--rounds", "20")
+    lines = result.stdout.splitlines()
+    (head,) = (line for line in lines if line.startswith("method"))
+    for column in ("accuracy", "difference", "beyond noise", "objective", "misplaced", "chi-square", "time"):
+        assert column in head
+    (worse,) = (line for line in lines if line.startswith("fedavg:lr=0.0001 is worse than fedavg by 0."))
+    assert worse.endswith("in accuracy over 3 seeds: more than the noise.")
+    assert any(line.startswith("scaffold ") and "none by design" in line for line in lines)
+    assert "├" in result.stdout
+    assert "▁" in result.stdout
+    assert lines[-1].startswith("The runs are in runs/spec-compare; ")
+    assert "9/9  scaffold, seed 2 finished" in result.stderr
+    assert all(character.isprintable() or character == "\n" for character in result.output)
+
+
+def test_one_seed_says_nothing_about_noise() -> None:
+    result = call("--methods", "fedavg,fednova", "--seeds", "3")
+    verdict = r"^fednova (equals|is [\d.]+ (better|worse) than) fedavg at one seed, which says nothing about noise\.$"
+    assert re.search(verdict, result.stdout, flags=re.MULTILINE)
+    assert "├" not in result.stdout
+
+
+def test_the_same_command_again_runs_nothing_twice() -> None:
+    call("--methods", "fedavg,fednova", "--seeds", "0..1", "-q")
+    before = {path: path.stat().st_mtime_ns for path in Path("runs").rglob("rounds.jsonl")}
+    again = call("--methods", "fedavg,fednova,scaffold", "--seeds", "0..1")
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert again.stderr.count("was done before") == 4
+    assert again.stderr.count("finished in") == 2
+
+
+def test_a_failed_run_is_shown_with_its_reason_and_loses_nothing() -> None:
+    result = call("--methods", "fedavg,fednova:lr=1e30", "--seeds", "0..1", exit_code=1)
+    assert "fednova:lr=1e30, seed 1 failed: In round 0 the updates of clients" in result.stdout
+    assert "0 of 2" in result.stdout
+    assert (
+        "fednova:lr=1e30 cannot be compared with fedavg: they have no finished seed in common."
+        in result.stdout
+    )
+    found = data("--methods", "fedavg,fednova:lr=1e30", "--seeds", "0..1", exit_code=1)
+    assert found["methods"][0]["final"]["count"] == 2
+    assert found["methods"][1]["final"] is None
+    assert set(found["methods"][1]["failures"]) == {"0", "1"}
+
+
+def test_a_problem_without_metrics_is_compared_by_its_objective() -> None:
+    Path("spec.toml").write_text(
+        'rounds = 3\nevaluate_every = 0\n[clients]\ntype = "Quadratics"\nnum_clients = 3\n'
+        '[algorithm]\npreset = "fedavg"\nlr = 0.1\nsteps = 2\n'
+    )
+    found = data("--methods", "fedavg,fednova", "--seeds", "0..1")
+    assert found["metric"] == {"name": "objective", "smaller_is_better": True}
+    assert found["methods"][0]["final"]["mean"] == pytest.approx(found["methods"][0]["objective"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--methods fedavgg", "fairlead: 'fedavgg' is not a preset. Did you mean 'fedavg'?"),
+        (
+            "--methods fedavg --seeds a",
+            "fairlead: Seeds must be whole numbers such as 0..4 or 0,1,2, got 'a'.",
+        ),
+        (
+            "--methods fedavg --seeds 0 --metric acuracy",
+            "fairlead: 'acuracy' is not a figure of these runs. Did you mean 'accuracy'?",
+        ),
+        ("--methods fedavg --set sed=1", "fairlead: sed is not a field of Experiment. Did you mean 'seed'?"),
+        ("--methods fedavg --jobs 0", "fairlead: run_study.jobs must be at least 1, got 0."),
+    ],
+)
+def test_refusals_are_one_sentence(arguments: str, message: str) -> None:
+    assert call("-q", *arguments.split(), exit_code=2).stderr.strip() == message
+
+
+def test_a_folder_with_other_runs_is_refused() -> None:
+    call("--methods", "fedavg", "--seeds", "0", "-q")
+    said = call("--methods", "fedavg", "--seeds", "0", "--set", "link.drop=0.5", "-q", exit_code=2).stderr
+    assert said.startswith("fairlead: The run in runs/spec-compare/fedavg/seed-0 is another experiment")
+
+
+def test_a_second_interrupt_says_that_the_command_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes as KeyboardInterrupt, here in the middle of the second round."""
+    evaluate = fl.Federation.evaluate
+
+    def interrupted(self: fl.Federation, *, per_client: bool = False) -> fl.Evaluation:
+        if self.state.round == 2:
+            raise KeyboardInterrupt
+        return evaluate(self, per_client=per_client)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fl.Federation, "evaluate", interrupted)
+        result = call("--methods", "fedavg,fednova", "--seeds", "0", exit_code=130)
+    assert "Stopped. The same command again goes on from the last checkpoints." in result.stderr
+    assert len(fl.load_records("runs/spec-compare/fedavg/seed-0")) == 1
+    call("--methods", "fedavg,fednova", "--seeds", "0", "-q")
+    assert len(fl.load_records("runs/spec-compare/fednova/seed-0")) == 4
+
+
+def test_ctrl_c_stops_all_processes_and_says_how_to_go_on() -> None:
+    """To the whole group, as a terminal sends it: workers must finish their rounds all the same."""
+    command = [sys.executable, "-c", "from fairlead.cli import main; main()", "compare", "spec.toml"]
+    arguments = ["--methods", "fedavg,fednova,scaffold", "--seeds", "0..1", "--jobs", "2"]
+    endless = subprocess.Popen(
+        [*command, *arguments, "--rounds", "100000", "--set", "evaluate_every=0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+
+    def running() -> list[Path]:
+        return [path for path in Path("runs").rglob("rounds.jsonl") if path.stat().st_size > 2000]
+
+    while len(running()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(endless.pid, signal.SIGINT)
+    stdout, stderr = endless.communicate(timeout=60)
+    assert endless.returncode == 130, stderr
+    assert "Stopping after the rounds that are running" in stderr
+    assert stdout.splitlines()[-1] == "Stopped with 0 of 6 runs done. The same command again goes on."
+    assert "Traceback" not in stderr
+    for path in running():
+        store = fl.RunFolder(path.parent)
+        done = len(store.records())
+        assert json.loads((store.checkpoint / "manifest.json").read_text())["round"] == done
+        assert [start.outcome for start in store.provenance()] == ["interrupted"]

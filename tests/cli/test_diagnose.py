@@ -1,0 +1,144 @@
+"""`fairlead diagnose`, called in this process."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import fairlead as fl
+from fairlead.cli import app
+
+SPEC = """
+rounds = 6
+evaluate_every = 0
+[clients]
+type = "Digits"
+num_clients = 12
+[algorithm]
+preset = "fedavg"
+lr = 0.05
+steps = 2
+[task.model]
+type = "LogisticRegression"
+[work]
+type = "FixedSteps"
+steps = [1, 2, 3, 9, 1, 2, 3, 9, 1, 2, 3, 9]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spec.toml").write_text(SPEC)
+
+
+def call(*arguments: str, exit_code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["diagnose", *arguments])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def data(*arguments: str) -> Any:
+    """What the command prints as JSON, refusing anything that is not strict JSON."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(call(*arguments, "--json").stdout, parse_constant=refuse)
+
+
+def refused(*arguments: str) -> str:
+    """The one sentence with which the command refuses."""
+    result = call(*arguments, exit_code=2)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line.removeprefix("fairlead: ")
+
+
+def test_text_and_json_are_the_same_diagnosis() -> None:
+    text, plain = call("spec.toml").stdout, data("spec.toml")
+    assert text.startswith("Diagnosis of spec.toml: 12 clients, 20 rounds\n")
+    assert all(finding["statement"] in text for finding in plain["findings"])
+    assert plain["advice"]["preset"] == "fednova"
+    assert plain["advice"]["reason"] in text
+    assert "fl.presets.fednova(lr=0.05, steps=2)" in text
+    assert plain["figures"] == []
+    assert {"sizes", "labels", "work", "links"} <= {finding["kind"] for finding in plain["findings"]}
+    assert "\x1b" not in text
+
+
+def test_infinite_numbers_are_strict_json() -> None:
+    plain = data(
+        "spec.toml", "--quick", "--set", "link.type=BernoulliLink", "--set", f"link.drop={[0.0] * 11 + [1.0]}"
+    )
+    (foreseen,) = (finding for finding in plain["findings"] if finding["kind"] == "foreseen")
+    assert foreseen["evidence"]["chi_square"] == "inf"
+    assert plain["advice"]["decision"] == "undecided"
+
+
+def test_overrides_seed_and_rounds_change_the_probe() -> None:
+    plain = data("spec.toml", "--set", "algorithm.preset=fednova", "--seed", "3", "--rounds", "6", "--quick")
+    assert (plain["rounds"], plain["advice"]["decision"]) == (6, "keep")
+
+
+def test_a_comparison_is_a_table() -> None:
+    text = call("spec.toml", "--quick", "--against", "fedavg, scaffold,fedaware").stdout
+    assert re.search(r"^preset +misplaced weight +chi-square +steps a round$", text, flags=re.MULTILINE)
+    assert re.search(r"^scaffold +0% +0$", text, flags=re.MULTILINE)
+    assert "fedaware: FedAWARE minimises no weighted sum" in text
+
+
+def test_figures_are_drawn() -> None:
+    plain = data("spec.toml", "--figures", "pictures", "--format", "png")
+    assert plain["figures"] == [
+        f"pictures/{name}.png" for name in ("weights", "cosines", "consensus", "diversity")
+    ]
+    assert all(Path(path).exists() for path in plain["figures"])
+
+
+def test_the_folder_of_a_run_and_logged_records() -> None:
+    fl.run_experiment(fl.load_experiment("spec.toml"), "run")
+    assert data("run")["rounds"] == 6
+    records = fl.load_records("run")
+    with Path("logged.jsonl").open("w") as file:
+        for record in records:
+            line = {"round": record.round, "asked": record.asked, "arrived": record.arrived}
+            file.write(json.dumps({**line, "num_steps": record.num_steps}) + "\n")
+    plain = data("logged.jsonl")
+    assert (plain["source"], plain["clients"], plain["rounds"]) == ("logged.jsonl", 12, 6)
+    assert [finding["kind"] for finding in plain["findings"]].count("assumption") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("absent.toml", "The spec absent.toml cannot be read: No such file or directory."),
+        ("absent.jsonl", "The records absent.jsonl cannot be read: No such file or directory."),
+        ("empty.jsonl", "empty.jsonl holds no records."),
+        ("cut.jsonl", "Line 2 of cut.jsonl is damaged or cut short."),
+        ("stranger.jsonl", "Line 1 of stranger.jsonl: client 4 arrived but was not asked."),
+        ("folder", "folder is not the folder of a run: it lacks spec.toml or rounds.jsonl."),
+        ("spec.toml --rounds 0", "diagnose needs rounds of at least 1, got 0."),
+        ("spec.toml --format gif", "--format must be one of svg, png, pdf, got 'gif'."),
+        ("spec.toml --against fednowa", "'fednowa' is not a preset. Did you mean 'fednova'?"),
+        ("spec.toml --set sed=3", "sed is not a field of Experiment. Did you mean 'seed'?"),
+        ("cut.jsonl --seed 3", "--set and --seed change a spec: what has run already is as it is."),
+        (
+            "one.jsonl --rounds 3",
+            "rounds are those of a probe: what has run already is judged by all of its own.",
+        ),
+    ],
+)
+def test_refusals_are_one_sentence(arguments: str, message: str) -> None:
+    Path("empty.jsonl").write_text("")
+    line = '{"round": 0, "asked": [0, 1], "arrived": [0], "num_steps": [2]}\n'
+    Path("one.jsonl").write_text(line)
+    Path("cut.jsonl").write_text(line + line[:20])
+    Path("stranger.jsonl").write_text(line.replace('"arrived": [0]', '"arrived": [4]'))
+    Path("folder").mkdir()
+    assert refused(*arguments.split()) == message

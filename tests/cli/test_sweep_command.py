@@ -1,0 +1,104 @@
+"""`fairlead sweep`, called in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import fairlead as fl
+from fairlead.cli import app
+
+SPEC = """
+rounds = 3
+evaluate_every = 3
+[clients]
+type = "Digits"
+num_clients = 4
+[algorithm]
+preset = "fedavg"
+lr = 0.1
+steps = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spec.toml").write_text(SPEC)
+
+
+def call(*arguments: str, exit_code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["sweep", "spec.toml", "--jobs", "1", *arguments])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def data(*arguments: str) -> Any:
+    return json.loads(call(*arguments, "--json").stdout)
+
+
+def test_the_best_setting_comes_first() -> None:
+    """By the mean over seeds, computed again from the folders, for a metric to maximise and one to minimise."""
+    arguments = ("--grid", "algorithm.lr=0.0001,0.3,0.01", "--grid", "seed=0..1")
+    found = data(*arguments)
+    means = []
+    for lr in ("0.0001", "0.3", "0.01"):
+        ends = []
+        for seed in (0, 1):
+            evaluation = fl.load_records(f"runs/spec-sweep/algorithm.lr={lr},seed={seed}")[-1].evaluation
+            assert evaluation is not None
+            ends.append(evaluation.metrics["accuracy"])
+        means.append((sum(ends) / 2, float(lr)))
+    ranked = [(each["final"]["mean"], each["algorithm.lr"]) for each in found["settings"]]
+    assert [lr for _, lr in ranked] == [lr for _, lr in sorted(means, reverse=True)]
+    assert [mean for mean, _ in ranked] == pytest.approx(sorted((mean for mean, _ in means), reverse=True))
+    losses = [each["final"]["mean"] for each in data(*arguments, "--metric", "loss")["settings"]]
+    assert losses == sorted(losses)
+    least = [each["final"]["mean"] for each in data(*arguments, "--minimize")["settings"]]
+    assert least == sorted(least)
+
+
+def test_the_text_gives_the_command_for_the_best() -> None:
+    result = call("--grid", "algorithm.lr=0.0001,0.3", "--set", "algorithm.batch_size=8", "-o", "runs/x")
+    assert "Best accuracy (larger is better): algorithm.lr=0.3 with 0." in result.stdout
+    advice = "fairlead run spec.toml --set algorithm.batch_size=8 --set algorithm.lr=0.3"
+    assert f"Run it with: {advice}" in result.stdout
+    rerun = CliRunner().invoke(app, [*advice.split()[1:], "-q", "-o", "runs/best"])
+    assert rerun.exit_code == 0
+    assert fl.load_records("runs/best") == fl.load_records("runs/x/algorithm.lr=0.3")
+
+
+def test_a_random_search_goes_on_with_more_draws() -> None:
+    ranges = ("--range", "algorithm.lr=log:1e-3..1", "-o", "runs/x")
+    call("--random", "2", *ranges, "-q")
+    more = call("--random", "3", *ranges)
+    assert more.stderr.count("was done before") == 2
+    assert more.stderr.count("finished in") == 1
+    assert len(fl.StudyFolder(Path("runs/x")).runs()) == 3
+
+
+def test_a_long_sweep_shows_its_best_only() -> None:
+    result = call("--grid", "seed=0", "--grid", "algorithm.clip=1..22", "--rounds", "1")
+    assert "and 2 more settings, in runs/spec-sweep" in result.stdout
+
+
+def test_failures_are_told() -> None:
+    result = call("--grid", "algorithm.lr=0.1,1e30", exit_code=1)
+    assert "algorithm.lr=1e+30, seed 0 failed: In round 0" in result.stdout
+    assert "Best accuracy (larger is better): algorithm.lr=0.1" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "A sweep needs a grid or ranges, such as seed=0..4 or algorithm.lr=log:1e-3..1."),
+        ("--grid sed=1", "sed is not a field of Experiment. Did you mean 'seed'?"),
+        ("--random 3", "A random search needs both the number of draws and ranges to draw from."),
+    ],
+)
+def test_refusals_are_one_sentence(arguments: str, message: str) -> None:
+    assert call(*arguments.split(), exit_code=2).stderr.strip() == f"fairlead: {message}"

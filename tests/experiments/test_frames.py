@@ -1,0 +1,82 @@
+"""Runs as frames of pandas and Polars."""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fairlead as fl
+from fairlead.errors import FieldError, RunFolderError
+
+EXPERIMENT = fl.Experiment(
+    fl.Digits(4), fl.presets.fedavg(lr=0.1, steps=2), rounds=4, link=fl.BernoulliLink(0.5), evaluate_every=2
+)
+
+
+def test_a_run_is_a_frame_with_a_row_per_round(tmp_path: Path) -> None:
+    run = fl.run_experiment(EXPERIMENT, tmp_path / "run")
+    frame, records = fl.load_frame(tmp_path / "run"), run.federation.records
+    assert list(frame["round"]) == [0, 1, 2, 3]
+    assert list(frame["arrived"]) == [len(record.arrived) for record in records]
+    assert list(frame["local_steps"]) == [sum(record.num_steps) for record in records]
+    assert list(frame["train_loss"]) == [record.train_loss for record in records]
+    assert set(frame["seed"]) == {0}
+    assert set(frame["run"]) == {str(tmp_path / "run")}
+    assert frame["accuracy"].isna().tolist() == [True, False, True, False]
+    assert records[-1].evaluation is not None
+    assert frame["accuracy"].iloc[-1] == records[-1].evaluation.metrics["accuracy"]
+
+
+def test_polars_has_the_same_numbers(tmp_path: Path) -> None:
+    fl.run_experiment(EXPERIMENT, tmp_path)
+    by_pandas, by_polars = fl.load_frame(tmp_path), fl.load_frame(tmp_path, library="polars")
+    assert list(by_pandas.columns) == by_polars.columns
+    assert by_polars["train_loss"].to_list() == by_pandas["train_loss"].tolist()
+    assert by_polars["accuracy"].is_null().to_list() == by_pandas["accuracy"].isna().tolist()
+
+
+def test_many_runs_are_told_apart_by_their_labels(tmp_path: Path) -> None:
+    """A study, and beside it a run of its own, in one frame."""
+    planned = [
+        fl.PlannedRun(
+            f"{name}-{seed}",
+            {"method": name, "seed": seed},
+            replace(EXPERIMENT, algorithm=algorithm, seed=seed, rounds=2),
+        )
+        for name, algorithm in {
+            "avg": EXPERIMENT.algorithm,
+            "aware": fl.presets.fedaware(lr=0.1, steps=2),
+        }.items()
+        for seed in (3, 4)
+    ]
+    fl.run_study(fl.StudyFolder(tmp_path / "study"), planned, jobs=1)
+    fl.run_experiment(replace(EXPERIMENT, rounds=1, seed=9), tmp_path / "alone")
+    frame = fl.load_frame(tmp_path / "study", tmp_path / "alone")
+    counts = frame.groupby(["method", "seed"]).size().to_dict()
+    assert counts == {("avg", 3): 2, ("avg", 4): 2, ("aware", 3): 2, ("aware", 4): 2}
+    assert frame[frame["method"].isna()]["seed"].tolist() == [9]
+    facts = [name for name in frame.columns if name.startswith("facts.")]
+    assert facts
+    assert frame[frame["method"] == "avg"][facts].isna().all().all()
+    assert len(fl.load_frame(tmp_path, library="polars")) == len(frame) == 9
+
+
+def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RunFolderError, match="is not the folder of a run, and there is none below it"):
+        fl.load_frame(tmp_path)
+    with pytest.raises(FieldError, match="library must be 'pandas' or 'polars', got 'arrow'"):
+        fl.load_frame(tmp_path, library="arrow")  # type: ignore[arg-type]
+    real = builtins.__import__
+
+    def without(name: str, *arguments: Any, **options: Any) -> Any:
+        if name == "polars":
+            raise ImportError(name)
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr("fairlead.experiments.frames.import_module", without)
+    with pytest.raises(FieldError, match="load_frame needs polars: install it with pip install polars"):
+        fl.load_frame(tmp_path, library="polars")

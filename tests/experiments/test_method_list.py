@@ -1,0 +1,153 @@
+"""Lists of methods: presets and spec files in the place of a spec's own algorithm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fairlead as fl
+from fairlead.errors import FairleadError
+from fairlead.experiments.method_list import listed_methods, planned_comparison
+from fairlead.experiments.ranges import read_seeds, split_values
+
+WORLD = """
+rounds = 3
+[clients]
+type = "Digits"
+num_clients = 6
+"""
+PRESET = (
+    WORLD
+    + """
+[algorithm]
+preset = "fedprox"
+mu = 0.5
+lr = 0.05
+steps = 3
+cohort_size = 4
+[algorithm.solver.optimizer.schedule]
+type = "InverseSquareRoot"
+[algorithm.server]
+lr = 0.7
+"""
+)
+
+
+def algorithms(tmp_path: Path, spec: str, methods: str, *overrides: str) -> dict[str, fl.Algorithm]:
+    (tmp_path / "spec.toml").write_text(spec)
+    found = listed_methods(tmp_path / "spec.toml", methods, overrides)
+    return {method.name: method.experiment.algorithm for method in found}
+
+
+def test_a_preset_keeps_the_client_side_of_the_spec_and_nothing_else(tmp_path: Path) -> None:
+    (nova,) = algorithms(tmp_path, PRESET, "fednova").values()
+    expected = fl.presets.fednova(lr=0.05, steps=3, cohort_size=4)
+    assert (nova.sampler, nova.aggregator, nova.server) == (
+        expected.sampler,
+        expected.aggregator,
+        expected.server,
+    )
+    assert nova.solver.corrections == ()
+    assert nova.solver.steps == 3
+    assert nova.solver.optimizer == fl.SGD(0.05, schedule=fl.InverseSquareRoot())
+
+
+def test_the_preset_of_the_spec_keeps_everything(tmp_path: Path) -> None:
+    (prox,) = algorithms(tmp_path, PRESET, "fedprox").values()
+    assert prox == fl.load_experiment(tmp_path / "spec.toml").algorithm
+    assert prox.server == fl.SGD(0.7)
+
+
+def test_values_after_colons_are_overrides_of_the_algorithm(tmp_path: Path) -> None:
+    found = algorithms(
+        tmp_path, PRESET, "fedprox:mu=0.1,fednova:server.lr=0.5:lr=0.2,fedadam", "algorithm.batch_size=8"
+    )
+    assert list(found) == ["fedprox:mu=0.1", "fednova:server.lr=0.5:lr=0.2", "fedadam"]
+    prox, nova, adam = found.values()
+    assert prox.solver.corrections == (fl.Proximal(0.1),)
+    assert (nova.server, nova.solver.optimizer.lr) == (fl.SGD(0.5), 0.2)
+    assert adam.server == fl.presets.fedadam(lr=1.0).server
+    assert {algorithm.solver.batch_size for algorithm in found.values()} == {8}
+
+
+def test_an_algorithm_by_parts_gives_its_client_side_too(tmp_path: Path) -> None:
+    """As the spec.toml of a run has it, whose presets have become parts."""
+    original = fl.Experiment(
+        fl.Digits(6),
+        fl.Algorithm(
+            fl.LocalSolver(fl.Adam(0.03), steps=3, batch_size=8, corrections=(fl.Proximal(0.1),)),
+            fl.UniformWithoutReplacement(4),
+            server=fl.SGD(0.5),
+        ),
+        rounds=3,
+    )
+    (avg,) = algorithms(tmp_path, fl.to_toml(original), "fedavg").values()
+    assert avg.solver == fl.LocalSolver(fl.Adam(0.03), steps=3, batch_size=8)
+    assert avg.sampler == fl.UniformWithoutReplacement(4)
+    assert avg.server == fl.presets.fedavg(lr=1.0).server
+
+
+def test_a_spec_file_gives_its_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    other = WORLD.replace("6", "99") + '[algorithm]\npreset = "fedavg"\nlr = 0.9\n'
+    Path("own.toml").write_text(other)
+    Path("spec.toml").write_text(PRESET)
+    own, changed = listed_methods("spec.toml", "own.toml,own.toml:lr=0.3")
+    assert (own.name, changed.name) == ("own", "own:lr=0.3")
+    assert own.experiment.algorithm == fl.presets.fedavg(lr=0.9)
+    assert changed.experiment.algorithm == fl.presets.fedavg(lr=0.3)
+    assert own.experiment.clients == fl.Digits(6)
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        ("fedavgg", "'fedavgg' is not a preset. Did you mean 'fedavg'?"),
+        ("feddyn", "Method feddyn: algorithm.alpha is missing: the preset feddyn needs it."),
+        ("fedavg:mu=1", "Method fedavg:mu=1: algorithm.mu is not an argument of the preset fedavg."),
+        ("fedavg,fednova,fedavg", "Every method must be listed once, got 'fedavg' 2 times."),
+        ("absent.toml", "The spec absent.toml cannot be read: No such file or directory."),
+    ],
+)
+def test_refusals(tmp_path: Path, methods: str, message: str) -> None:
+    with pytest.raises(FairleadError) as caught:
+        algorithms(tmp_path, PRESET, methods)
+    assert str(caught.value).startswith(message)
+
+
+def test_the_plan_has_every_method_at_every_seed(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text(PRESET)
+    planned = planned_comparison(listed_methods(tmp_path / "spec.toml", "fedavg,fedprox:mu=0.1"), [3, 5])
+    assert [run.folder for run in planned] == [
+        "fedavg/seed-3",
+        "fedprox,mu=0.1/seed-3",
+        "fedavg/seed-5",
+        "fedprox,mu=0.1/seed-5",
+    ]
+    assert [run.experiment.seed for run in planned] == [3, 3, 5, 5]
+    assert planned[1].labels == {"method": "fedprox:mu=0.1", "seed": 3}
+    assert planned[1].name == "fedprox:mu=0.1, seed 3"
+
+
+def test_lists_of_values() -> None:
+    assert split_values("0..3,7") == ["0", "1", "2", "3", "7"]
+    assert split_values("[32],[64, 64],'a,b',x") == ["[32]", "[64, 64]", "'a,b'", "x"]
+    assert split_values("0.1, 1e-3") == ["0.1", "1e-3"]
+    assert split_values("-2..1") == ["-2", "-1", "0", "1"]
+    assert read_seeds("4,0..2,1") == [4, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0..x", "Seeds must be whole numbers such as 0..4 or 0,1,2, got '0..x'"),
+        ("-1", "Seeds must be whole numbers such as 0..4 or 0,1,2, got '-1'"),
+        ("", "Seeds must be whole numbers such as 0..4 or 0,1,2, got ''"),
+        ("4..0", "A span must go upwards and have at most 100000 numbers, got '4..0'"),
+        ("0..999999999", "A span must go upwards and have at most 100000 numbers, got '0..999999999'"),
+    ],
+)
+def test_seeds_that_are_none(text: str, message: str) -> None:
+    with pytest.raises(FairleadError, match=message.replace(".", r"\.")):
+        read_seeds(text)

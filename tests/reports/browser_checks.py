@@ -1,0 +1,263 @@
+"""The page in a real browser. `make test-browser` runs this file; `make test` does not, since it needs chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fabricated import Made, fabricate
+from web_driver import Browser, browser
+
+from fairlead.reports import summarise_runs, write_page
+
+HOSTILE = "<img src=x onerror=document.title=1><script>document.title=1<"
+ARROW_RIGHT, TAB, ENTER, ESCAPE = "\ue014", "\ue004", "\ue007", "\ue00c"
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One run; twenty methods over two seeds; runs that failed, with names that want to run."""
+    folder = tmp_path_factory.mktemp("pages")
+    fabricate(folder / "one" / "run", Made(accuracy=(0.2, 0.5, 0.6)))
+    for place in range(20):
+        for seed in (0, 1):
+            accuracy = tuple(0.1 + 0.04 * place * step / 4 + 0.01 * seed for step in range(5))
+            made = Made(seed=seed, accuracy=accuracy, lr=0.01 * (place + 1), steps=(3, 1))
+            fabricate(folder / "twenty" / f"a_method_of_a_long_name_{place:02}" / str(seed), made)
+    for seed in (0, 1):
+        fabricate(folder / "failed" / HOSTILE / str(seed), Made("fedavg", seed))
+    failed = Made("fednova", outcome=f"failed: {HOSTILE}", accuracy=(0.1,), planned=4, metric=HOSTILE)
+    fabricate(folder / "failed" / "fednova" / "0", failed)
+    (fabricate(folder / "failed" / "broken") / "spec.toml").write_text(HOSTILE)
+    for name in ("one", "twenty", "failed"):
+        write_page(summarise_runs([folder / name], targets=[0.4]), folder / f"{name}.html", name)
+    return {name: folder / f"{name}.html" for name in ("one", "twenty", "failed")}
+
+
+@pytest.mark.parametrize("name", ["one", "twenty", "failed"])
+@pytest.mark.parametrize("width", [400, 1600])
+@pytest.mark.parametrize("dark", [False, True])
+def test_nothing_sticks_out_and_nothing_is_complained_of(
+    window: Browser, pages: dict[str, Path], name: str, width: int, dark: bool
+) -> None:
+    window.open(pages[name], width=width, dark=dark)
+    assert window.run("return document.documentElement.scrollWidth") == width
+    assert window.run("return document.title") == f"{name} – fairlead report"
+    assert window.complaints() == []
+    outside = """
+      const page = document.documentElement.clientWidth;
+      return [...document.querySelectorAll("main *, header *, .legend *")]
+        .filter((element) => !element.closest(".scroll, .skip, svg, pre") && element.getClientRects().length)
+        .filter((element) => element.getBoundingClientRect().right > page + 1)
+        .map((element) => element.outerHTML.slice(0, 80));
+    """
+    assert window.run(outside) == []
+    assert len(window.picture()) > 20_000
+
+
+def test_texts_are_large_enough_on_a_telephone(window: Browser, pages: dict[str, Path]) -> None:
+    """Nine pixels is the least that can be read; drawings shrink with the window."""
+    window.open(pages["twenty"], width=400)
+    heights = """
+      return [...document.querySelectorAll("svg text, main td, main small")]
+        .filter((element) => element.getClientRects().length)
+        .map((element) => {
+          const drawing = element.closest("svg");
+          const scale = drawing ? drawing.getBoundingClientRect().width / drawing.viewBox.baseVal.width : 1;
+          return parseFloat(getComputedStyle(element).fontSize) * scale;
+        });
+    """
+    assert min(window.run(heights)) >= 9
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_words_stand_out_from_their_background(window: Browser, pages: dict[str, Path], dark: bool) -> None:
+    """4.5 to 1 for text, as the Web Content Accessibility Guidelines ask; 3 to 1 for lines."""
+    window.open(pages["twenty"], width=1600, dark=dark)
+    contrast = """
+      const [foreground, background] = arguments;
+      const style = getComputedStyle(document.documentElement);
+      const luminance = (name) => {
+        const hex = style.getPropertyValue(name).trim().slice(1);
+        const full = hex.length === 3 ? [...hex].map((digit) => digit + digit).join("") : hex;
+        const [r, g, b] = [0, 2, 4].map((at) => parseInt(full.slice(at, at + 2), 16) / 255)
+          .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+      };
+      const [a, b] = [luminance(foreground), luminance(background)].sort((x, y) => y - x);
+      return (a + 0.05) / (b + 0.05);
+    """
+    for ink in ("--ink", "--soft", "--accent", "--good", "--bad"):
+        assert window.run(contrast, ink, "--paper") >= 4.5, ink
+        assert window.run(contrast, ink, "--card") >= 4.5, ink
+    for colour in range(7):
+        assert window.run(contrast, f"--colour-{colour}", "--card") >= 3, colour
+
+
+def test_the_theme_follows_the_system_and_the_switch(window: Browser, pages: dict[str, Path]) -> None:
+    background = "return getComputedStyle(document.body).backgroundColor"
+    window.open(pages["one"], width=1600, dark=False)
+    light = window.run(background)
+    window.open(pages["one"], width=1600, dark=True)
+    dark = window.run(background)
+    assert light != dark
+    window.click("#theme")
+    assert window.run(background) == light
+    window.click("#theme")
+    assert window.run(background) == dark
+    assert window.run("return document.getElementById('theme').textContent") == "Theme: dark"
+    window.open(pages["one"], width=1600, dark=False)
+    assert window.run(background) == dark
+    window.click("#theme")
+    assert window.run(background) == light
+
+
+def test_values_appear_at_the_pointer(window: Browser, pages: dict[str, Path]) -> None:
+    """The second of three rounds lies in the middle of the axis."""
+    window.open(pages["one"], width=1600)
+    box = window.run(
+        "const chart = document.querySelector('.by-rounds .chart'); chart.scrollIntoView({block: 'center'});"
+        "const box = chart.getBoundingClientRect(); return [box.left, box.top, box.width, box.height];"
+    )
+    left, top, width, height = box
+    window.point_at(left + width * (54 + 394 / 2) / 460, top + height / 2)
+    assert window.run("return document.getElementById('tip').innerText").split("\n") == [
+        "Rounds: 2",
+        "run\t50.0 %",
+    ]
+    window.point_at(2, 2)
+    assert window.run("return document.getElementById('tip').hidden") is True
+
+
+def test_charts_are_read_with_the_keyboard(window: Browser, pages: dict[str, Path]) -> None:
+    window.open(pages["one"], width=1600)
+    window.run("document.querySelector('.by-rounds .chart').focus()")
+    seen = []
+    for _ in range(4):
+        window.press(ARROW_RIGHT)
+        seen.append(window.run("return document.querySelector('#tip b').textContent"))
+    assert seen == ["Rounds: 1", "Rounds: 2", "Rounds: 3", "Rounds: 3"]
+    window.press(ESCAPE)
+    assert window.run("return document.getElementById('tip').hidden") is True
+
+
+def test_tables_are_sorted_by_mouse_and_keyboard(window: Browser, pages: dict[str, Path]) -> None:
+    window.open(pages["twenty"], width=1600)
+    names = "return [...document.querySelectorAll('#results tbody tr')].map((row) => row.dataset.method)"
+    as_written = [str(place) for place in range(20)]
+    assert window.run(names) == as_written
+    heads = window.run(
+        "return [...document.querySelectorAll('#results thead th')].map((head) => head.innerText)"
+    )
+    final = next(place for place, head in enumerate(heads, 1) if head.startswith("Final"))
+    window.click(f"#results thead th:nth-child({final}) button")
+    assert window.run(names) == as_written[::-1]
+    assert (
+        window.run(f"return document.querySelector('#results thead th:nth-child({final})').ariaSort")
+        == "descending"
+    )
+    window.run(f"document.querySelector('#results thead th:nth-child({final}) button').focus()")
+    window.press(ENTER)
+    assert window.run(names) == as_written
+
+
+def test_entries_without_a_value_stay_last_in_either_order(window: Browser, pages: dict[str, Path]) -> None:
+    """Methods 0 to 19 end at 0.04·place above 0.1; the target lies above what some of them reach."""
+    window.open(pages["twenty"], width=1600)
+    entries = "return [...document.querySelectorAll('#targets tbody td:nth-child(2)')].map((cell) => cell.innerText)"
+    missing = window.run(entries).count("–")
+    assert 0 < missing < 20
+    for _ in range(2):
+        window.click("#targets thead th:nth-child(2) button")
+        shown = window.run(entries)
+        assert shown[20 - missing :] == ["–"] * missing
+        assert "–" not in shown[: 20 - missing]
+
+
+def test_methods_are_hidden_everywhere_and_come_back(window: Browser, pages: dict[str, Path]) -> None:
+    window.open(pages["twenty"], width=1600)
+    shown = (
+        "return [...document.querySelectorAll('[data-method=\"3\"]')]"
+        ".filter((element) => getComputedStyle(element).display !== 'none').length"
+    )
+    before = window.run(shown)
+    assert before > 10
+    window.click("[data-toggle='3']")
+    assert window.run(shown) == 0
+    window.click("[data-toggle='3']")
+    assert window.run(shown) == before
+    bands = (
+        "return [...document.querySelectorAll('.by-rounds .band')]"
+        ".filter((band) => band.getClientRects().length).length"
+    )
+    # The method under the pointer shows its interval.
+    window.point_at(2, 2)
+    assert window.run(bands) == 0
+    window.click("[data-toggle-all='hide']")
+    assert window.run(shown) == 0
+    for place in (3, 4):
+        window.click(f"[data-toggle='{place}']")
+    assert window.run(bands) > 0
+    window.click("[data-toggle-all='show']")
+    assert window.run(shown) == before
+    assert window.complaints() == []
+
+
+def test_axes_change_without_a_script(window: Browser, pages: dict[str, Path]) -> None:
+    window.open(pages["twenty"], width=1600, script=False)
+    window.click("label[for='axis-bytes']")
+    document = window.devtools("DOM.getDocument")["root"]["nodeId"]
+    visible = {}
+    for axis in ("rounds", "bytes"):
+        node = window.devtools("DOM.querySelector", nodeId=document, selector=f".by-{axis}")["nodeId"]
+        window.devtools("DOM.enable")
+        window.devtools("CSS.enable")
+        style = window.devtools("CSS.getComputedStyleForNode", nodeId=node)["computedStyle"]
+        visible[axis] = next(each["value"] for each in style if each["name"] == "display")
+    assert visible == {"rounds": "none", "bytes": "block"}
+    window.devtools("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_everything_that_can_be_used_can_be_reached_with_the_keyboard(
+    window: Browser, pages: dict[str, Path]
+) -> None:
+    window.open(pages["failed"], width=1600)
+    reached = set()
+    for _ in range(60):
+        window.press(TAB)
+        reached.add(
+            window.run(
+                "const it = document.activeElement; return it.id || it.className.baseVal || it.tagName"
+            )
+        )
+    assert {"theme", "chart", "BUTTON", "INPUT", "SUMMARY", "axis-rounds", "DIV", "A"} <= reached
+
+
+def test_hostile_names_do_nothing(window: Browser, pages: dict[str, Path]) -> None:
+    window.open(pages["failed"], width=1600)
+    window.run("for (const each of document.querySelectorAll('details')) each.open = true;")
+    window.run("document.querySelector('.by-rounds .chart').focus()")
+    window.press(ARROW_RIGHT)
+    assert HOSTILE in window.run("return document.getElementById('tip').innerText")
+    assert window.run("return [document.images.length, document.scripts.length]") == [0, 1]
+    assert window.run("return document.title") == "failed – fairlead report"
+    assert window.complaints() == []
+
+
+def test_paper_gets_light_colours_and_no_controls(window: Browser, pages: dict[str, Path]) -> None:
+    window.open(pages["failed"], width=1600, dark=True)
+    window.devtools("Emulation.setEmulatedMedia", media="print")
+    assert window.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    for control in ("#theme", ".legend input", ".buttons", "nav"):
+        assert (
+            window.run("return getComputedStyle(document.querySelector(arguments[0])).display", control)
+            == "none"
+        )
+    window.devtools("Emulation.setEmulatedMedia", media="")

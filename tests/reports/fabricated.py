@@ -1,0 +1,120 @@
+"""Run folders with chosen numbers, written as a run would write them but without training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import fairlead as fl
+from fairlead.experiments.provenance import provenance_of
+from fairlead.experiments.summary import RunSummary
+from fairlead.records import Evaluation, RoundRecord
+
+WEIGHTS = (0.25, 0.75)
+"""ω of the two clients."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a fabricated run did; every field has a value that most tests can leave alone."""
+
+    method: str = "fedavg"
+    seed: int = 0
+    accuracy: Sequence[float | None] = (0.5, 0.6)
+    """After each round; None: not evaluated."""
+    outcome: str = "finished"
+    steps: tuple[int, int] = (1, 3)
+    """Local steps of the two clients in every round, averaged equally."""
+    planned: int | None = None
+    """Rounds of the spec, if not all were run."""
+    client_accuracy: tuple[float, float] | None = (0.5, 1.0)
+    seconds: float | None = 10.0
+    """Of computing in every round; None: devices without speed."""
+    metric: str = "accuracy"
+    lr: float = 0.1
+
+
+USUAL = Made()
+
+
+def experiment_of(made: Made) -> fl.Experiment:
+    algorithm = {
+        "fedavg": fl.presets.fedavg(lr=made.lr, steps=1),
+        "fednova": fl.presets.fednova(lr=made.lr, steps=1),
+        "scaffold": fl.presets.scaffold(lr=made.lr, steps=1),
+    }[made.method]
+    return fl.Experiment(
+        fl.Quadratics(linear=((0.0,), (1.0,))),
+        algorithm,
+        made.planned or len(made.accuracy),
+        weights=WEIGHTS,
+        work=fl.FixedSteps(made.steps),
+        seed=made.seed,
+        evaluate_every=1,
+        per_client=True,
+    )
+
+
+def records_of(made: Made) -> list[RoundRecord]:
+    return [
+        RoundRecord(
+            round=place,
+            asked=(0, 1),
+            multiplicity=(1, 1),
+            arrived=(0, 1),
+            num_steps=made.steps,
+            effective_steps=tuple(map(float, made.steps)),
+            coefficients=(0.5, 0.5),
+            remembered={},
+            train_loss=1.0 / (place + 1),
+            direction_norm=1.0,
+            step_norm=1.0,
+            elud=2.0 + place,
+            bytes_down=100,
+            bytes_up=50,
+            evaluation=None if value is None else _evaluation(made, value),
+            virtual_seconds=None if made.seconds is None else made.seconds / 2,
+            device_seconds=made.seconds,
+            seconds=0.5,
+        )
+        for place, value in enumerate(made.accuracy)
+    ]
+
+
+def _evaluation(made: Made, value: float) -> Evaluation:
+    clients = {} if made.client_accuracy is None else {made.metric: made.client_accuracy}
+    losses = None if made.client_accuracy is None else (1.0, 2.0)
+    return Evaluation(1.0 - value, {made.metric: value}, losses, clients)
+
+
+def fabricate(path: Path, made: Made = USUAL) -> Path:
+    """Write the folder of a run and return its path."""
+    store, experiment = fl.RunFolder(path), experiment_of(made)
+    with store.claimed():
+        store.begin(experiment)
+        for record in records_of(made):
+            store.append(record)
+        store.note(replace(_START, seed=made.seed, outcome=made.outcome, next_round=len(made.accuracy)))
+        if made.outcome == "finished":
+            store.conclude(_summary(len(made.accuracy)))
+    return path
+
+
+_START = provenance_of(experiment_of(USUAL).build())
+
+
+def _summary(rounds: int) -> RunSummary:
+    return RunSummary(
+        rounds=rounds,
+        seconds=1.0,
+        train_loss=0.5,
+        evaluation=None,
+        objective=0.125,
+        misplaced_weight=0.5,
+        misplaced_by_chance=0.01,
+        chi_square=1.0,
+        predicted_chi_square=1.0,
+        by_design=False,
+        notice=None,
+    )

@@ -1,0 +1,77 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fairlead.reports.formats import Kind, show, show_difference, show_estimate, show_tick
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (0.8125, "share", "81.2 %"),
+        (-0.01, "points", "−1.0"),
+        (1.5, "factor", "1.50×"),
+        (999.0, "bytes", "999 B"),
+        (1_250_000.0, "bytes", "1.25 MB"),
+        (90.0, "seconds", "90 s"),
+        (150.0, "seconds", "2.5 min"),
+        (200_000.0, "seconds", "2.31 d"),
+        (1234.0, "count", "1,234"),
+        (15.2, "count", "15.2"),
+        (0.0, "number", "0"),
+        (0.00001, "number", "10⁻⁵"),
+        (2_500_000.0, "number", "2.5·10⁶"),
+        (math.inf, "number", "∞"),
+        (math.nan, "number", "–"),
+        (None, "share", "–"),
+    ],
+)
+def test_values(value: float | None, kind: Kind, text: str) -> None:
+    assert show(value, kind) == text
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "kind", "texts"),
+    [
+        (0.8125, 0.0123, "share", ("81.2 %", "± 1.2")),
+        (1.8372, 0.0464, "number", ("1.837", "± 0.046")),
+        (6.63, 37.2, "number", ("6.6", "± 37.2")),
+        (1.8372, None, "number", ("1.84", "")),
+        (math.inf, None, "number", ("∞", "")),
+        (3.0, 0.0, "number", ("3", "± 0")),
+    ],
+)
+def test_estimates(mean: float, half: float | None, kind: Kind, texts: tuple[str, str]) -> None:
+    assert show_estimate(mean, half, kind) == texts
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (0.041, "share", "+4.1"),
+        (-0.041, "share", "−4.1"),
+        (0.0004, "share", "0.0"),
+        (-1.25, "number", "−1.25"),
+    ],
+)
+def test_differences_have_a_sign_unless_they_vanish(value: float, kind: Kind, text: str) -> None:
+    assert show_difference(value, kind) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (0.25, "share", "25 %"),
+        (-0.1, "points", "−10"),
+        (20_000.0, "count", "20 k"),
+        (0.0001, "number", "10⁻⁴"),
+        (0.0, "bytes", "0"),
+        (2e6, "bytes", "2 MB"),
+    ],
+)
+def test_ticks_are_short(value: float, kind: Kind, text: str) -> None:
+    assert show_tick(value, kind) == text

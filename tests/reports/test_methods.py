@@ -1,0 +1,189 @@
+"""Runs become methods: found, named, repeated over seeds, or left out with a reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fabricated import Made, experiment_of, fabricate
+
+from fairlead.errors import FieldError, RunFolderError
+from fairlead.experiments.study import PlannedRun, StudyFolder
+from fairlead.reports.methods import Study, baseline_of, group_runs
+from fairlead.reports.runs import find_runs, read_run
+
+
+def study_of(*paths: Path) -> Study:
+    return group_runs([read_run(found) for found in find_runs(paths)])
+
+
+def test_seeds_are_repetitions_of_one_method(tmp_path: Path) -> None:
+    for method in ("fednova", "fedavg"):
+        for seed in (2, 0, 1):
+            fabricate(tmp_path / method / f"seed-{seed}", Made(method, seed))
+    study = study_of(tmp_path)
+    assert [method.label for method in study.methods] == ["fedavg", "fednova"]
+    seeds = [[run.experiment.seed for run in method.runs if run.experiment] for method in study.methods]
+    assert seeds == [[0, 1, 2], [0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("folder", "seed", "label"),
+    [
+        ("fedavg-3", 3, "fedavg"),
+        ("fedavg-3-2", 3, "fedavg"),
+        ("fedavg_seed3", 3, "fedavg"),
+        ("fedavg/3", 3, "fedavg"),
+        ("fedavg/seed=003", 3, "fedavg"),
+        ("lr 0.1/seed-1", 1, "lr 0.1"),
+        ("dirichlet0.1", 1, "dirichlet0.1"),
+        ("first try", 0, "first try"),
+    ],
+)
+def test_a_run_is_called_by_its_folder_less_the_seed(
+    tmp_path: Path, folder: str, seed: int, label: str
+) -> None:
+    fabricate(tmp_path / folder, Made(seed=seed))
+    assert [method.label for method in study_of(tmp_path).methods] == [label]
+
+
+def test_methods_of_one_name_are_told_apart_by_what_differs(tmp_path: Path) -> None:
+    """Only the fields that are needed: the learning rate tells all three."""
+    for place, lr in enumerate((0.1, 0.2, 0.3)):
+        fabricate(tmp_path / str(place) / "study-0", Made(lr=lr))
+    assert [method.label for method in study_of(tmp_path).methods] == [
+        "study (lr=0.1)", "study (lr=0.2)", "study (lr=0.3)",
+    ]  # fmt: skip
+
+
+def test_runs_of_one_method_in_folders_of_any_name_are_called_by_their_parts(tmp_path: Path) -> None:
+    fabricate(tmp_path / "monday", Made("scaffold", 0))
+    fabricate(tmp_path / "tuesday", Made("scaffold", 1))
+    (method,) = study_of(tmp_path).methods
+    assert (method.label, len(method.runs)) == ("WeightedMean + ControlVariates", 2)
+
+
+def test_a_repetition_of_a_seed_is_left_out_and_the_finished_one_stays(tmp_path: Path) -> None:
+    fabricate(tmp_path / "fedavg-0", Made(outcome="interrupted", planned=3))
+    fabricate(tmp_path / "fedavg-0-2", Made(accuracy=(0.1, 0.2, 0.3)))
+    study = study_of(tmp_path)
+    (method,) = study.methods
+    assert [run.path.name for run in method.runs] == ["fedavg-0-2"]
+    assert [run.path.name for run in study.repeated] == ["fedavg-0"]
+
+
+def test_the_same_folder_given_twice_counts_once(tmp_path: Path) -> None:
+    fabricate(tmp_path / "fedavg-0")
+    assert len(find_runs([tmp_path, tmp_path / "fedavg-0"])) == 1
+
+
+def test_only_finished_runs_are_counted_unless_none_is(tmp_path: Path) -> None:
+    fabricate(tmp_path / "fedavg" / "0", Made())
+    fabricate(tmp_path / "fedavg" / "1", Made(seed=1, outcome="failed: NaN", accuracy=(0.1,), planned=2))
+    fabricate(tmp_path / "fednova" / "0", Made("fednova", outcome="running", accuracy=(0.1,), planned=2))
+    fedavg, fednova = study_of(tmp_path).methods
+    assert [run.path.name for run in fedavg.counted] == ["0"]
+    assert [run.state for run in fednova.counted] == ["running"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state", "reason"),
+    [
+        ("finished", "finished", ""),
+        ("interrupted", "interrupted", "Stopped after 2 of 5 rounds; it can be resumed."),
+        ("failed: it burst.", "failed", "Failed after 2 of 5 rounds: it burst."),
+        ("running", "running", "Still running, or ended without notice, after 2 of 5 rounds."),
+    ],
+)
+def test_how_a_run_ended(tmp_path: Path, outcome: str, state: str, reason: str) -> None:
+    fabricate(tmp_path / "run", Made(outcome=outcome, planned=5))
+    run = read_run(find_runs([tmp_path])[0])
+    assert (run.state, run.reason) == (state, reason)
+
+
+def test_a_run_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    fabricate(tmp_path / "fedavg-0")
+    broken = fabricate(tmp_path / "fedavg-1", Made(seed=1))
+    (broken / "spec.toml").write_text("rounds = 'many'")
+    study = study_of(tmp_path)
+    assert [run.path.name for run in study.unusable] == ["fedavg-1"]
+    assert study.unusable[0].state == "unreadable"
+    assert study.unusable[0].reason == "clients is missing: Experiment needs it."
+    assert study.unusable[0].spec == "rounds = 'many'"
+
+
+def test_weights_are_those_of_the_spec(tmp_path: Path) -> None:
+    fabricate(tmp_path / "run")
+    run = read_run(find_runs([tmp_path])[0])
+    assert run.weights is not None
+    assert run.weights.tolist() == [0.25, 0.75]
+
+
+def test_a_run_whose_data_are_elsewhere_is_read_without_weights(tmp_path: Path) -> None:
+    folder = fabricate(tmp_path / "run")
+    text = (folder / "spec.toml").read_text()
+    start = text.index("[clients]")
+    end = text.find("\n[", start + 1)
+    elsewhere = '[clients]\ntype = "CsvTable"\npath = "absent.csv"\ntarget = "y"\nclient = "c"\n'
+    (folder / "spec.toml").write_text(text[:start] + elsewhere + text[end:])
+    run = read_run(find_runs([tmp_path])[0])
+    assert (run.state, run.weights, len(run.records)) == ("finished", None, 2)
+
+
+def test_a_study_names_its_methods_and_knows_runs_that_never_began(tmp_path: Path) -> None:
+    study = StudyFolder(tmp_path)
+    planned = [
+        PlannedRun(
+            f"{method}/seed-{seed}", {"method": label, "seed": seed}, experiment_of(Made(method, seed))
+        )
+        for method, label in (("fednova", "my method"), ("fedavg", "fedavg"))
+        for seed in (0, 1)
+    ]
+    study.plan(planned)
+    for run in planned[:3]:
+        method, seed = run.folder.split("/seed-")
+        fabricate(tmp_path / run.folder, Made(method, int(seed)))
+    study.settle(planned[3], "failed: no memory.")
+    found = study_of(tmp_path)
+    assert [method.label for method in found.methods] == ["my method", "fedavg"]
+    assert [(run.state, run.reason) for run in found.unusable] == [("failed", "Failed: no memory.")]
+    assert baseline_of(found, None).label == "my method"
+
+
+def test_the_baseline_of_loose_runs_is_fedavg(tmp_path: Path) -> None:
+    for method, folder in (("fednova", "a"), ("fedavg", "FedAvg")):
+        fabricate(tmp_path / folder / "0", Made(method))
+    study = study_of(tmp_path / "a", tmp_path / "FedAvg")
+    assert baseline_of(study, None).label == "FedAvg"
+    assert baseline_of(study, "a").label == "a"
+    with pytest.raises(FieldError, match=r"'b' is not a method of these runs"):
+        baseline_of(study, "b")
+
+
+def test_conditions_that_differ_between_methods_are_named(tmp_path: Path) -> None:
+    fabricate(tmp_path / "a-0", Made("fedavg"))
+    fabricate(tmp_path / "b-0", Made("fednova", steps=(2, 2), accuracy=(0.1, 0.2, 0.3)))
+    assert study_of(tmp_path).differing_conditions() == ("rounds", "work")
+
+
+def test_where_a_run_was_computed_does_not_make_another_method(tmp_path: Path) -> None:
+    for seed, engine in ((0, "loop"), (1, "auto")):
+        folder = fabricate(tmp_path / f"fedavg-{seed}", Made(seed=seed))
+        text = (folder / "spec.toml").read_text()
+        (folder / "spec.toml").write_text(f'engine = "{engine}"\n{text}')
+    assert [len(method.runs) for method in study_of(tmp_path).methods] == [2]
+
+
+def test_folders_without_a_run_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"is not the folder of a run, and there is none below it"):
+        find_runs([tmp_path])
+    with pytest.raises(RunFolderError, match=r"absent is not the folder of a run"):
+        find_runs([tmp_path / "absent"])
+
+
+def test_a_made_run_can_be_changed() -> None:
+    """The fabricated experiments differ in the seed alone, which the tests above rely on."""
+    first, second = experiment_of(Made(seed=0)), experiment_of(Made(seed=1))
+    assert first != second
+    assert replace(second, seed=0) == first

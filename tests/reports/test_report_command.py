@@ -1,0 +1,123 @@
+"""`fairlead report`, from real runs to files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fabricated import Made, fabricate
+from typer.testing import CliRunner, Result
+
+import fairlead as fl
+from fairlead.cli import app
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def call(*arguments: str, exit_code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["report", *arguments])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def test_a_report_of_real_runs() -> None:
+    """Digits under unequal work: what the page says is what the records say."""
+    for name, algorithm in {
+        "fedavg": fl.presets.fedavg(lr=0.1, batch_size=32),
+        "scaffold": fl.presets.scaffold(lr=0.1, batch_size=32),
+    }.items():
+        for seed in (0, 1):
+            experiment = fl.Experiment(
+                fl.Digits(4, fl.DirichletPartitioner(0.5)), algorithm, 3, seed=seed, evaluate_every=1,
+                per_client=True, work=fl.FixedEpochs((1, 1, 1, 3)),
+            )  # fmt: skip
+            fl.run_experiment(experiment, Path("runs") / name / str(seed))
+    facts = json.loads(call("runs", "--json").stdout)
+    assert facts["written"] == ["runs/report.html"]
+    assert [method["label"] for method in facts["methods"]] == ["fedavg", "scaffold"]
+    ends = []
+    for seed in (0, 1):
+        evaluation = fl.load_records(f"runs/fedavg/{seed}")[-1].evaluation
+        assert evaluation is not None
+        ends.append(evaluation.metrics["accuracy"])
+    assert facts["methods"][0]["last_tenth"]["mean"] == pytest.approx(sum(ends) / 2)
+    assert facts["methods"][0]["misplaced_weight"]["mean"] > 0.05
+    assert facts["methods"][1]["misplaced_weight"]["mean"] == 0
+    page = Path("runs/report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert page.count("<details") == 4
+
+
+def test_clients_are_called_as_their_data_call_them() -> None:
+    lines = [f"{place % 3},{place % 2},{('Ulm', '<b>Rom')[place % 2]}" for place in range(12)]
+    Path("patients.csv").write_text("\n".join(["age,ill,hospital", *lines]))
+    source = fl.CsvTable("patients.csv", target="ill", client="hospital")
+    experiment = fl.Experiment(source, fl.presets.fedavg(lr=0.1), rounds=2, evaluate_every=1, per_client=True)
+    fl.run_experiment(experiment, "run")
+    call("run")
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    assert '<th scope="row">Ulm</th>' in page
+    assert "&lt;b&gt;Rom&#x27;, seed 0: accuracy" in page
+    assert "<b>Rom" not in page
+
+
+def test_what_is_written_and_said() -> None:
+    fabricate(Path("runs/fedavg-0"))
+    fabricate(Path("runs/fednova-0"), Made("fednova", outcome="interrupted", planned=9))
+    result = call(
+        "runs", "-o", "out/page.html", "--tables", "tables", "--figures", "figures", "--format", "svg"
+    )
+    assert result.stdout.splitlines() == [
+        "2 runs of 2 methods are in out/page.html",
+        "1 of them did not finish; the page says why.",
+        "10 files of tables are in tables",
+        "12 files of figures are in figures",
+    ]
+    assert Path("out/page.html").exists()
+    assert {path.suffix for path in Path("figures").iterdir()} == {".svg"}
+
+
+def test_several_folders_make_one_page_here() -> None:
+    fabricate(Path("a/fedavg-0"))
+    fabricate(Path("b/fednova-0"), Made("fednova"))
+    call("a", "b", "--title", "Both")
+    assert "<h1>Both</h1>" in Path("report.html").read_text(encoding="utf-8")
+
+
+def test_a_page_is_renewed_and_is_no_obstacle_to_resuming() -> None:
+    experiment = fl.Experiment(fl.Quadratics(num_clients=2), fl.presets.fedavg(lr=0.1), rounds=2)
+    fl.run_experiment(experiment, "run")
+    call("run")
+    call("run")
+    ended = fl.run_experiment(experiment, "run", resume=True)
+    assert ended.outcome == "finished"
+
+
+def test_targets_and_baseline_are_chosen() -> None:
+    fabricate(Path("runs/fedavg-0"), Made(accuracy=(0.2, 0.6)))
+    fabricate(Path("runs/fednova-0"), Made("fednova", accuracy=(0.6, 0.7)))
+    facts = json.loads(
+        call("runs", "--baseline", "fednova", "--target", "0.5", "--target", "0.65", "--json").stdout
+    )
+    assert (facts["baseline"], facts["targets"]) == ("fednova", [0.5, 0.65])
+    assert facts["methods"][0]["difference"]["mean"] == pytest.approx(-0.1)
+    assert facts["methods"][1]["difference"] is None
+    assert "Rounds to 65 %" in Path("runs/report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("absent", "absent is not the folder of a run, and there is none below it."),
+        ("runs --baseline fedavgg", "'fedavgg' is not a method of these runs. Did you mean 'fedavg'?"),
+        ("runs -o runs", "runs cannot be written: Is a directory."),
+        ("runs --figures f --format gif", "--format must be some of pdf, svg, png, got 'gif'."),
+    ],
+)
+def test_refusals_are_one_sentence(command: str, message: str) -> None:
+    fabricate(Path("runs/fedavg-0"))
+    assert call(*command.split(), exit_code=2).stderr == f"fairlead: {message}\n"

@@ -1,0 +1,115 @@
+"""Tables: what they hold, and how they are written for papers and programs."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from fabricated import Made, fabricate
+
+from fairlead.errors import FieldError
+from fairlead.reports.summary import Summary, summarise_runs
+from fairlead.reports.table_files import csv_table, latex_table, write_tables
+from fairlead.reports.tables import Table, report_tables
+
+
+@pytest.fixture
+def summary(tmp_path: Path) -> Summary:
+    """FedAvg reaches 50 % after 3 and 1 rounds, FedNova after 1 and 1; SCAFFOLD once in two runs."""
+    curves = {
+        ("fedavg", 0): (0.1, 0.2, 0.5),
+        ("fedavg", 1): (0.5, 0.6, 0.7),
+        ("fednova", 0): (0.5, 0.8, 0.9),
+        ("fednova", 1): (0.6, 0.8, 0.9),
+        ("scaffold", 0): (0.2, 0.3, 0.4),
+        ("scaffold", 1): (0.2, 0.5, 0.4),
+    }
+    for (method, seed), accuracy in curves.items():
+        fabricate(tmp_path / f"{method}-{seed}", Made(method, seed, accuracy))
+    return summarise_runs([tmp_path], targets=[0.5])
+
+
+def table(summary: Summary, key: str) -> Table:
+    return next(each for each in report_tables(summary) if each.key == key)
+
+
+def column(summary: Summary, key: str, title: str) -> list[str]:
+    found = table(summary, key)
+    place = [each.title for each in found.columns].index(title)
+    return [f"{row[place].text} {row[place].detail}".strip() for row in found.rows]
+
+
+def test_results_and_differences(summary: Summary) -> None:
+    """FedNova's ends 0.9 and 0.9 lie 0.4 and 0.2 above FedAvg's: 30 points ± 12.706·√0.02/√2·100 = 127.1."""
+    assert column(summary, "results", "Final") == ["60.0 % ± 127.1", "90.0 % ± 0.0", "40.0 % ± 0.0"]
+    assert column(summary, "results", "Difference") == ["–", "+30.0 ± 127.1", "−20.0 ± 127.1"]
+    assert column(summary, "results", "Seeds") == ["2", "2", "2"]
+    best = [[cell.best for cell in row] for row in table(summary, "results").rows]
+    place = [each.title for each in table(summary, "results").columns].index("Final")
+    assert [row[place] for row in best] == [False, True, False]
+
+
+def test_time_to_target_with_ratios(summary: Summary) -> None:
+    """Rounds 3 and 1 against 1 and 1: 2 and 1 on average; a run that never got there leaves no ratio."""
+    assert column(summary, "targets", "Rounds to 50 %") == ["2 (1.00×)", "1 (0.50×)", "2 in 1 of 2 runs"]
+    assert column(summary, "targets", "Compute time to 50 %") == [
+        "20 s (1.00×)", "10 s (0.50×)", "20 s in 1 of 2 runs",
+    ]  # fmt: skip
+
+
+def test_a_method_that_is_right_by_design_is_said_so(summary: Summary) -> None:
+    assert column(summary, "consistency", "Misplaced weight") == ["0.0 % ± 0.0", "0.0 % ± 0.0", "by design"]
+
+
+def test_columns_of_which_nothing_is_known_are_left_out(tmp_path: Path) -> None:
+    fabricate(tmp_path / "run", Made(seconds=None, client_accuracy=None))
+    tables = {each.key: each for each in report_tables(summarise_runs([tmp_path]))}
+    assert "clients" not in tables
+    assert [each.title for each in tables["cost"].columns] == [
+        "Bytes down",
+        "Bytes up",
+        "Local steps",
+        "Wall time",
+    ]
+    assert "Difference" not in [each.title for each in tables["results"].columns]
+
+
+def test_csv_has_full_precision_and_every_part_of_an_estimate(summary: Summary) -> None:
+    text = csv_table(table(summary, "results"), ["fedavg", "fednova", "scaffold"])
+    rows = list(csv.DictReader(text.splitlines()))
+    assert [row["method"] for row in rows] == ["fedavg", "fednova", "scaffold"]
+    assert float(rows[0]["Final mean"]) == pytest.approx(0.6)
+    assert float(rows[0]["Final std"]) == pytest.approx(0.02**0.5)
+    assert float(rows[0]["Final low"]) == pytest.approx(0.6 - 12.706204736 * 0.1)
+    assert rows[0]["Final runs"] == "2"
+    assert rows[0]["Difference mean"] == ""
+    assert rows[1]["Seeds"] == "2"
+
+
+def test_latex_escapes_what_is_special_there(summary: Summary) -> None:
+    text = latex_table(table(summary, "results"), [r"a_b & 50%", r"\input{x}", "$x^2$"])
+    assert r"a\_b \& 50\% &" in text
+    assert r"\textbackslash{}input\{x\} &" in text
+    assert r"\$x\textasciicircum{}2\$ &" in text
+    assert r"\textbf{90.0 \% $\pm$ 0.0}" in text
+    lines = text.splitlines()
+    columns = len(table(summary, "results").columns)
+    assert f"\\begin{{tabular}}{{l{'r' * columns}}}" in text
+    assert all(line.replace(r"\&", "").count("&") == columns for line in lines if line.endswith(r"\\"))
+    assert [lines.index(f"    \\{rule}rule") for rule in ("top", "mid", "bottom")] == [5, 7, 11]
+
+
+def test_tables_are_written_as_files(summary: Summary, tmp_path: Path) -> None:
+    written = write_tables(summary, tmp_path / "out" / "tables")
+    names = ["clients", "consistency", "cost", "results", "targets"]
+    assert sorted(path.name for path in written) == [
+        f"{name}.{end}" for name in names for end in ("csv", "tex")
+    ]
+    assert all(path.read_text(encoding="utf-8") for path in written)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(summary: Summary, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FieldError, match=r"file cannot be written"):
+        write_tables(summary, tmp_path / "file")

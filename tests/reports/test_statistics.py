@@ -1,0 +1,68 @@
+"""Ends of curves, intervals and spreads, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fairlead.experiments.seed_statistics import estimate
+from fairlead.reports.statistics import Curve, deviation, interval, spread, tenth, worst_tenth
+
+VALUES = [0.61, 0.58, 0.67, 0.72]
+
+
+def test_an_interval_is_students() -> None:
+    """Three degrees of freedom leave 2.5 % on either side beyond 3.182446 standard errors."""
+    found = estimate(VALUES)
+    assert found is not None
+    reach = 3.182446305 * np.std(VALUES, ddof=1) / 2
+    assert interval(found) == pytest.approx((np.mean(VALUES) - reach, np.mean(VALUES) + reach))
+
+
+def test_the_deviation_behind_an_interval() -> None:
+    found = estimate(VALUES)
+    assert found is not None
+    assert deviation(found) == pytest.approx(np.std(VALUES, ddof=1))
+
+
+def test_one_value_has_no_interval() -> None:
+    found = estimate([0.5])
+    assert found is not None
+    assert interval(found) == (None, None)
+    assert deviation(found) is None
+
+
+def test_the_mean_of_the_last_rounds_takes_what_was_measured_in_them() -> None:
+    """Of 20 rounds the last five are 16 to 20, in which there were evaluations after rounds 18 and 20."""
+    curve = Curve((3, 6, 9, 12, 15, 18, 20), (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0))
+    assert curve.tail_mean(20, 5) == pytest.approx((6.0 + 8.0) / 2)
+    assert curve.tail_mean(20, 2) == 8.0
+    assert Curve((3,), (1.0,)).tail_mean(20, 5) is None
+
+
+@pytest.mark.parametrize(("rounds", "last"), [(1, 1), (9, 1), (10, 1), (11, 2), (500, 50)])
+def test_a_tenth_of_the_rounds_is_rounded_up(rounds: int, last: int) -> None:
+    assert tenth(rounds) == last
+
+
+def test_best_and_first_at_target() -> None:
+    curve = Curve((2, 4, 6, 8), (0.3, 0.7, 0.6, 0.8))
+    assert (curve.best(higher=True), curve.best(higher=False)) == (0.8, 0.3)
+    assert curve.rounds_to(0.65, higher=True) == 4
+    assert curve.rounds_to(0.7, higher=True) == 4
+    assert curve.rounds_to(0.9, higher=True) is None
+    assert curve.rounds_to(0.3, higher=False) == 2
+    assert Curve((), ()).best(higher=True) is None
+
+
+def test_the_worst_tenth_of_clients() -> None:
+    """Of 25 clients the worst three count; a client without data (NaN) is none of them."""
+    values = [place / 25 for place in range(25)]
+    assert worst_tenth([*values, float("nan")], higher=True) == pytest.approx((0 + 1 + 2) / 25 / 3)
+    assert worst_tenth(values, higher=False) == pytest.approx((24 + 23 + 22) / 25 / 3)
+    assert worst_tenth([float("nan")], higher=True) is None
+
+
+def test_the_spread_over_clients_is_that_of_the_population() -> None:
+    assert spread([*VALUES, float("nan")]) == pytest.approx(np.std(VALUES))
+    assert spread([]) is None

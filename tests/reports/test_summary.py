@@ -1,0 +1,125 @@
+"""The figures of runs and methods, by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fabricated import Made, fabricate
+
+from fairlead.reports.summary import Summary, summarise_runs
+
+RISING = tuple(place / 20 for place in range(20))
+"""Accuracy 0 to 0.95 over 20 rounds."""
+
+
+def one(tmp_path: Path, made: Made, **options: float) -> Summary:
+    fabricate(tmp_path / f"{made.method}-{made.seed}", made)
+    return summarise_runs([tmp_path], targets=list(options.values()))
+
+
+def test_ends_of_a_run(tmp_path: Path) -> None:
+    """The last 10 % of 20 rounds are two, the last five are five."""
+    figures = one(tmp_path, Made(accuracy=(*RISING[:-1], 0.5))).methods[0].runs[0]
+    assert figures.final == 0.5
+    assert figures.best == 0.9
+    assert figures.last_tenth == pytest.approx((0.9 + 0.5) / 2)
+    assert figures.last_five == pytest.approx((0.75 + 0.8 + 0.85 + 0.9 + 0.5) / 5)
+
+
+def test_what_a_target_took(tmp_path: Path) -> None:
+    """0.43 is first met after round 10 (accuracy 0.45): 40 steps, 100 s of computing, 50 s by the clock."""
+    summary = one(tmp_path, Made(accuracy=RISING), first=0.43, second=0.99)
+    reached, never = summary.methods[0].runs[0].reached
+    assert reached is not None
+    assert (reached.rounds, reached.steps) == (10, 40)
+    assert (reached.compute_seconds, reached.virtual_seconds) == (100, 50)
+    assert never is None
+
+
+def test_totals_and_clients(tmp_path: Path) -> None:
+    figures = one(tmp_path, Made(client_accuracy=(0.5, 1.0))).methods[0].runs[0]
+    assert (figures.bytes_down, figures.bytes_up, figures.steps) == (200, 100, 8)
+    assert (figures.compute_seconds, figures.virtual_seconds, figures.seconds) == (20, 10, 1.0)
+    assert figures.client_mean == 0.75
+    assert figures.client_worst == 0.5
+    assert figures.client_spread == pytest.approx(np.std([0.5, 1.0]))
+    assert figures.eludd == pytest.approx((2 + 3) / 2)
+    assert figures.objective == 0.125
+
+
+def test_consistency_is_measured_from_the_records(tmp_path: Path) -> None:
+    """1 against 3 steps averaged equally make Ω = (¼, ¾); asked was the same. The other way round, not."""
+    fabricate(tmp_path / "right" / "0", Made(steps=(1, 3)))
+    fabricate(tmp_path / "wrong" / "0", Made(steps=(3, 1)))
+    right, wrong = (method.runs[0] for method in summarise_runs([tmp_path]).methods)
+    assert right.misplaced == pytest.approx(0)
+    assert wrong.misplaced == pytest.approx(0.5)
+    assert wrong.chi_square == pytest.approx(0.25 / 0.75 + 0.25 / 0.25)
+
+
+def test_methods_are_compared_seed_by_seed(tmp_path: Path) -> None:
+    """Differences over seeds 0 and 1, which both have, are 0.1 and 0.2: their mean 0.15 ± 12.706·0.0707/√2."""
+    ends = {
+        ("fedavg", 0): 0.5,
+        ("fedavg", 1): 0.8,
+        ("fednova", 0): 0.6,
+        ("fednova", 1): 1.0,
+        ("fednova", 2): 0.1,
+    }
+    for (method, seed), end in ends.items():
+        fabricate(tmp_path / f"{method}-{seed}", Made(method, seed, accuracy=(0.0, end)))
+    fedavg, fednova = summarise_runs([tmp_path]).methods
+    assert fedavg.difference is None
+    difference = fednova.difference
+    assert difference is not None
+    assert difference.half_width is not None
+    assert difference.count == 2
+    assert difference.mean == pytest.approx(0.15)
+    assert difference.half_width == pytest.approx(12.706204736 * np.std([0.1, 0.2], ddof=1) / math.sqrt(2))
+    assert difference.excludes_zero is False
+
+
+def test_without_a_target_that_of_the_weakest_run_of_the_baseline_is_taken(tmp_path: Path) -> None:
+    """The baseline ends at 0.678 and 0.623: 62 % is met by both."""
+    for seed, end in enumerate((0.678, 0.623)):
+        fabricate(tmp_path / f"fedavg-{seed}", Made(seed=seed, accuracy=(0.1, end)))
+    summary = summarise_runs([tmp_path])
+    assert summary.targets == (0.62,)
+    assert all(run.reached[0] is not None for run in summary.methods[0].runs)
+
+
+def test_runs_without_accuracy_are_judged_by_their_loss(tmp_path: Path) -> None:
+    """The loss of a fabricated run is 1 − its metric; the target is rounded up to 0.33, which every run meets."""
+    summary = one(tmp_path, Made(metric="margin", accuracy=(0.5, 0.675)))
+    assert (summary.measure.name, summary.measure.higher) == ("test loss", False)
+    assert summary.targets == pytest.approx((0.33,))
+    figures = summary.methods[0].runs[0]
+    assert figures.best == pytest.approx(0.325)
+    assert figures.clients == (1.0, 2.0)
+    assert figures.client_worst == 2.0
+    assert figures.reached[0] is not None
+    assert summary.measure.better(-0.1)
+
+
+def test_unfinished_runs_are_in_no_mean(tmp_path: Path) -> None:
+    fabricate(tmp_path / "fedavg-0", Made(accuracy=(0.1, 0.5)))
+    fabricate(tmp_path / "fedavg-1", Made(seed=1, accuracy=(0.9,), outcome="failed: NaN", planned=2))
+    found = summarise_runs([tmp_path]).methods[0].over_seeds(lambda run: run.last_tenth)
+    assert found is not None
+    assert (found.mean, found.count) == (0.5, 1)
+
+
+def test_a_run_that_was_never_evaluated_has_costs_only(tmp_path: Path) -> None:
+    figures = one(tmp_path, Made(accuracy=(None, None))).methods[0].runs[0]
+    assert (figures.final, figures.last_tenth, figures.clients) == (None, None, ())
+    assert figures.bytes_up == 100
+
+
+def test_control_variates_restore_the_weights_by_design(tmp_path: Path) -> None:
+    fabricate(tmp_path / "fedavg-0", Made("fedavg"))
+    fabricate(tmp_path / "scaffold-0", Made("scaffold"))
+    fedavg, scaffold = summarise_runs([tmp_path]).methods
+    assert (fedavg.by_design(), scaffold.by_design()) == (False, True)

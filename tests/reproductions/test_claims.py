@@ -1,0 +1,83 @@
+"""Claims are judged by numbers, and a missing number leaves them open."""
+
+from __future__ import annotations
+
+import math
+
+from fairlead.reproductions.claims import Best, Check, Falling, Less, Near
+from fairlead.reproductions.table import Cell, Published, column, deviation, mean
+
+A, B, C = (Cell(row, "accuracy") for row in "abc")
+RESULTS = {A: {0: 1.0, 1: 2.0, 2: 3.0}, B: {0: 2.0, 1: 3.1, 2: 3.9}, C: {0: 9.0}}
+
+
+def test_less_compares_means_and_tells_noise() -> None:
+    """Differences a − b are −1, −1.1, −0.9: mean −1, s = 0.1, t(2) = 4.303, half-width 0.1·4.303/√3 = 0.248."""
+    found = Less(A, B).judge(RESULTS)
+    assert found == Check(
+        "a (accuracy) is below b (accuracy)", True, "2 against 3, -1 ± 0.25: beyond the noise"
+    )
+    assert Less(B, A).judge(RESULTS).holds is False
+
+
+def test_less_takes_factors_and_numbers() -> None:
+    assert Less(A, B, 0.5).judge(RESULTS).holds is False
+    assert Less(A, B, 0.7).judge(RESULTS).holds is True
+    assert Less(A, 2.0).judge(RESULTS) == Check("a (accuracy) is below 2", False, "2 against 2")
+    assert Less(1.9, A).judge(RESULTS).holds is True
+
+
+def test_a_difference_within_the_noise_is_called_so() -> None:
+    """Differences −2 and 1.9 have mean −0.05 and a half-width of 12.7·2.76/√2 = 24.8."""
+    noisy = {A: {0: 1.0, 1: 3.0}, B: {0: 3.0, 1: 1.1}}
+    found = Less(A, B).judge(noisy)
+    assert found.holds is True
+    assert found.numbers.endswith("within the noise")
+
+
+def test_targets_never_met_are_infinite() -> None:
+    never = {A: {0: 10.0, 1: 12.0}, B: {0: 20.0, 1: math.inf}}
+    assert Less(A, B).judge(never).holds is True
+    assert Less(B, B).judge(never).holds is False
+
+
+def test_near() -> None:
+    assert Near(A, B, within=1.0).judge(RESULTS).holds is True
+    assert Near(A, B, within=0.99).judge(RESULTS).holds is False
+    assert Near(A, 2.5, within=0.5).judge(RESULTS).holds is True
+
+
+def test_best_names_the_rival() -> None:
+    assert Best("c", "accuracy", ("a", "b")).judge(RESULTS) == Check(
+        "c is the largest in accuracy", True, "9 against 3 of b"
+    )
+    assert Best("b", "accuracy", ("a", "c")).judge(RESULTS).numbers == "3 against 9 of c"
+    assert Best("a", "accuracy", ("b", "c"), smallest=True).judge(RESULTS).holds is True
+    assert Best("b", "accuracy", ("a", "c"), smallest=True).judge(RESULTS).holds is False
+
+
+def test_falling_is_strict() -> None:
+    assert Falling(("c", "b", "a"), "accuracy").judge(RESULTS).holds is True
+    assert Falling(("b", "c", "a"), "accuracy").judge(RESULTS).holds is False
+    assert Falling(("b", "b"), "accuracy").judge(RESULTS).holds is False
+
+
+def test_missing_figures_leave_a_claim_open() -> None:
+    found = Less(A, Cell("d", "accuracy")).judge(RESULTS)
+    assert found.holds is None
+    assert found.numbers == "missing: d (accuracy)"
+    assert Best("a", "accuracy", ("b", "d")).judge(RESULTS).holds is None
+
+
+def test_means_and_deviations_over_seeds() -> None:
+    """1, 2, 3 have mean 2 and sample deviation 1; one seed has none."""
+    assert mean(RESULTS[A]) == 2.0
+    assert deviation(RESULTS[A]) == 1.0
+    assert deviation(RESULTS[C]) is None
+
+
+def test_a_published_column() -> None:
+    assert column("accuracy", {"a": (52.4, 0.5), "b": 3.0}) == {
+        A: Published(52.4, 0.5),
+        B: Published(3.0, None),
+    }

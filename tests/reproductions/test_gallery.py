@@ -1,0 +1,121 @@
+"""Every entry of the gallery is complete: its claims and published figures are among what it measures."""
+
+from __future__ import annotations
+
+import lzma
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fairlead as fl
+from fairlead.errors import FieldError
+from fairlead.references import REFERENCES
+from fairlead.reproductions import OMITTED, REPRODUCTIONS, Request, reproduction_named
+from fairlead.reproductions.data_sets import DATA_SETS, source_of
+from fairlead.reproductions.reproduction import SCALES, NotRunError
+from fairlead.reproductions.table import Cell
+from fairlead.reproductions.trained import Trained, figure_column
+
+TRAINED = [entry for entry in REPRODUCTIONS.values() if isinstance(entry, Trained)]
+
+
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_an_entry_says_what_it_is(name: str) -> None:
+    entry = REPRODUCTIONS[name]
+    assert entry.reference in REFERENCES
+    assert entry.claim.endswith(".")
+    assert entry.claims
+    assert all(difference.endswith(".") for difference in entry.differences)
+    assert set(entry.needs) <= set(DATA_SETS)
+    assert all(entry.describe(scale) for scale in SCALES)
+    assert entry.judges("full")
+
+
+@pytest.mark.parametrize("entry", TRAINED, ids=lambda entry: entry.name)
+def test_claims_and_published_figures_are_measured(entry: Trained) -> None:
+    measured = {
+        Cell(cell.row, figure_column(cell.column, statistic))
+        for cell in entry.entrants
+        for statistic in entry.statistics
+    }
+    assert {cell for claim in entry.claims for cell in claim.cells} <= measured
+    assert set(entry.published) <= measured
+    assert {cell.column for cell in entry.entrants} == set(entry.scenes)
+    assert set(entry.sizes) == set(SCALES)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(
+    "entry", [entry for entry in TRAINED if entry.adjust is None], ids=lambda entry: entry.name
+)
+def test_every_run_can_be_planned(entry: Trained, scale: str, tmp_path: Path) -> None:
+    """Sources are read when a run starts, so that empty files are enough to plan."""
+    for data_set in DATA_SETS.values():
+        place = tmp_path / data_set.places[-1].path
+        place.mkdir(parents=True, exist_ok=True)
+    request = Request(tmp_path, scale=scale, data=tmp_path)  # type: ignore[arg-type]
+    planned = entry.planned(request)
+    assert len(planned) == len(entry.entrants)
+    for run in planned:
+        assert fl.from_toml(fl.Experiment, fl.to_toml(run.experiment)) == run.experiment
+
+
+def digits_pack(folder: Path) -> None:
+    """A stand-in for MNIST with writers: 400 images of two writers a class."""
+    labels = np.arange(400) % 10
+    images = np.random.default_rng(0).integers(0, 255, (400, 28, 28), dtype=np.uint8)
+    buffer = BytesIO()
+    np.savez(
+        buffer,
+        x_train=images,
+        y_train=labels,
+        writer_train=np.arange(400) % 20,
+        x_test=images[:50],
+        y_test=labels[:50],
+        writer_test=np.arange(50) % 20,
+    )
+    (folder / "mnist").mkdir()
+    (folder / "mnist" / "mnist.npz.xz").write_bytes(lzma.compress(buffer.getvalue()))
+
+
+def test_learning_rates_are_calibrated_to_one_step_length(tmp_path: Path) -> None:
+    """Static MNIST: 20 clients of 20 examples, so that a client with T epochs takes T steps of batch 512.
+
+    T = 1, 3, ..., 39 and 1 − q = 0.60, ..., 0.98 as in Fig. 7: η₂ = η Σω(1 − q)T · Σω/((1 − q)T) for FedACS and
+    η₃ = η Σω(1 − q)T/Σω T for c-a-FedAvg.
+    """
+    digits_pack(tmp_path)
+    entry = REPRODUCTIONS["weng2025_table_4_mnist"]
+    assert isinstance(entry, Trained)
+    planned = entry.planned(Request(tmp_path, scale="full", data=tmp_path))
+    rates = {run.labels["method"]: run.experiment.algorithm.solver.optimizer.lr / 0.02 for run in planned}
+    steps, arrival = np.arange(1, 40, 2), np.linspace(0.60, 0.98, 20)
+    length = np.mean(arrival * steps)
+    assert rates["FedAvg"] == rates["FedNova"] == rates["OS"] == 1.0
+    assert rates["FedACS"] == pytest.approx(length * np.mean(1 / (arrival * steps)))
+    assert rates["c-a-FedAvg"] == pytest.approx(length / np.mean(steps))
+    assert rates["FedVarp"] == rates["c-a-FedAvg"]
+
+
+def test_data_sets_are_found_in_any_of_their_forms(tmp_path: Path) -> None:
+    digits_pack(tmp_path)
+    source = source_of("mnist", tmp_path)
+    assert isinstance(source, fl.NpzArrays)
+    assert source.load(fl.Key.from_seed(0)).train.num_clients == 20
+    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    assert source_of("mnist", tmp_path) == fl.MnistFolder(str(tmp_path / "MNIST" / "raw"))
+    (tmp_path / "femnist" / "train").mkdir(parents=True)
+    assert source_of("femnist", tmp_path) == fl.LeafFolder(str(tmp_path / "femnist"), shape=(1, 28, 28))
+    with pytest.raises(NotRunError, match=r"CINIC-10 is not in .*: there is no cinic10\.npz\."):
+        source_of("cinic10", tmp_path)
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(FieldError, match="'wang2021_table' is not a reproduction. Did you mean"):
+        reproduction_named("wang2021_table")
+
+
+def test_what_is_left_out_has_a_reason() -> None:
+    assert all(omitted.reference in REFERENCES and omitted.reason.endswith(".") for omitted in OMITTED)

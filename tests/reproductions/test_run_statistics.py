@@ -1,0 +1,71 @@
+"""Figures of a run against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fairlead.records import Evaluation, RoundRecord
+from fairlead.reproductions import statistics
+
+
+def record(round: int, accuracy: float | None = None, elud: float | None = None) -> RoundRecord:
+    evaluation = None if accuracy is None else Evaluation(1 - accuracy, {"accuracy": accuracy})
+    return RoundRecord(
+        round=round,
+        asked=(0, 1, 2),
+        multiplicity=(1, 1, 1),
+        arrived=(0, 1, 2),
+        num_steps=(1, 2, 3),
+        effective_steps=None,
+        coefficients=None,
+        remembered={},
+        train_loss=None,
+        direction_norm=0.0,
+        step_norm=0.0,
+        elud=elud,
+        bytes_down=0,
+        bytes_up=0,
+        evaluation=evaluation,
+        coherence=None if accuracy is None else 3 * accuracy,
+    )
+
+
+ACCURACIES = [0.1, 0.5, 0.3, 0.6, 0.2, 0.4, 0.4, 0.4, 0.5, 0.3, 0.2, 0.4]
+RUN = [record(round, accuracy) for round, accuracy in enumerate(ACCURACIES)]
+
+
+def test_accuracies_at_the_end() -> None:
+    """Of twelve rounds the last tenth is two: (0.2 + 0.4)/2; the last five: (0.4 + 0.5 + 0.3 + 0.2 + 0.4)/5."""
+    assert statistics.top_accuracy(RUN, None) == pytest.approx(60)
+    assert statistics.last_tenth_accuracy(RUN, None) == pytest.approx(30)
+    assert statistics.last_five_accuracy(RUN, None) == pytest.approx(36)
+    assert statistics.final_accuracy(RUN, None) == pytest.approx(40)
+
+
+def test_rounds_and_steps_until_a_target() -> None:
+    """0.5 is first met in the second round, after 2·(1 + 2 + 3) steps."""
+    assert statistics.rounds_to_target(RUN, 0.5) == 2
+    assert statistics.steps_to_target(RUN, 0.5) == pytest.approx(0.012)
+    assert statistics.rounds_to_target(RUN, 0.61) == math.inf
+    assert statistics.steps_to_target(RUN, 0.61) == math.inf
+    assert statistics.rounds_to_target(RUN, None) is None
+
+
+def test_diversity_leaves_out_cancelled_and_empty_rounds() -> None:
+    run = [record(0, elud=2.0), record(1, elud=math.inf), record(2), record(3, elud=4.0)]
+    assert statistics.mean_elud(run, None) == 3.0
+    assert statistics.mean_elud([record(0)], None) is None
+
+
+def test_late_loss_is_of_the_second_half() -> None:
+    """Losses are 1 − accuracy: of the last six rounds 1 − (0.4 + 0.4 + 0.5 + 0.3 + 0.2 + 0.4)/6 = 1 − 2.2/6."""
+    assert statistics.late_loss(RUN, None) == pytest.approx(1 - 2.2 / 6)
+
+
+def test_coherence_is_the_mean_cosine_of_three_pairs() -> None:
+    """Three clients have three pairs, so that a sum of 3a is a mean of a: 0.3 in the first two rounds."""
+    assert statistics.early_coherence(RUN, None) == pytest.approx(0.3)
+    assert statistics.late_coherence(RUN, None) == pytest.approx(0.3)
+    assert statistics.early_coherence([record(0)], None) is None

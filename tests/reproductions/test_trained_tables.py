@@ -1,0 +1,132 @@
+"""Tables of runs: planned, run in pieces, and judged when all of them are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import fairlead as fl
+from fairlead.errors import FieldError
+from fairlead.experiments.study import PlannedRun, StudyFolder
+from fairlead.experiments.study_runner import run_study
+from fairlead.reproductions import Request
+from fairlead.reproductions.claims import Less
+from fairlead.reproductions.outcome_files import load_outcomes, save_outcome
+from fairlead.reproductions.statistics import final_accuracy, mean_elud
+from fairlead.reproductions.table import Cell, Published
+from fairlead.reproductions.trained import Entrant, Scene, Size, Trained, grid
+from fairlead.settings import Setting
+
+SETTING = Setting(
+    4,
+    fl.LocalSolver(fl.SGD(0.1, schedule=fl.Milestones((2,), gamma=0.5)), steps=3, batch_size=8),
+    clients=fl.Digits(num_clients=4),
+)
+SLOW, FAST = Scene(SETTING), Scene(replace(SETTING, work=fl.FixedSteps((1, 2, 3, 9))))
+ENTRY = Trained(
+    name="a_table",
+    reference="wang2021fednova",
+    where="Table 9",
+    claim="FedAvg is worse than itself.",
+    claims=(Less(Cell("FedAvg", "slow: accuracy"), Cell("AWARE", "slow: accuracy"), 10.0),),
+    published={Cell("FedAvg", "slow: accuracy"): Published(60.0, 1.5)},
+    scenes={"slow": SLOW, "fast": FAST},
+    entrants=grid(
+        {"FedAvg": Entrant("fedavg"), "AWARE": Entrant("fedprox", {"mu": 0.1}, aware=0.5)}, ("slow", "fast")
+    ),
+    statistics={"accuracy": final_accuracy, "e-LUDD": mean_elud},
+    sizes={"smoke": Size(1), "small": Size(3), "full": Size(5)},
+)
+
+
+class Counter:
+    """A runner that notes what it was given."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    def __call__(self, study: StudyFolder, planned: Sequence[PlannedRun]) -> Mapping[str, str]:
+        self.asked.append([run.folder for run in planned])
+        return run_study(study, planned, jobs=1)
+
+
+def test_the_plan_has_a_folder_for_every_method_setting_and_seed(tmp_path: Path) -> None:
+    planned = ENTRY.planned(Request(tmp_path, seeds=(0, 4)))
+    assert len({run.folder for run in planned}) == 8
+    first = planned[0]
+    assert first.folder == "slow/FedAvg/seed-0"
+    assert first.labels == {"setting": "slow", "method": "FedAvg", "seed": 0}
+    experiment = first.experiment
+    assert (experiment.rounds, experiment.evaluate_every, experiment.seed) == (3, 1, 0)
+    assert experiment.algorithm.solver.steps == 3
+    assert experiment.algorithm.solver.optimizer.schedule == fl.Milestones((2,), gamma=0.5)
+    assert planned[3].experiment.work == fl.FixedSteps((1, 2, 3, 9))
+    assert planned[1].experiment.algorithm.transforms == (fl.AwareProjection(0.5),)
+
+
+def test_pieces_add_up_to_the_table(tmp_path: Path) -> None:
+    counter = Counter()
+    request = Request(tmp_path, run=counter)
+    part = ENTRY.reproduce(replace(request, only=("FedAvg", "slow")))
+    assert counter.asked == [["slow/FedAvg/seed-0"]]
+    assert part.verdict == "not run"
+    assert part.reason == "1 of 1 comparisons lack runs; missing: AWARE (slow: accuracy)."
+    whole = ENTRY.reproduce(request)
+    assert whole.verdict == "holds"
+    assert {(figure.row, figure.column) for figure in whole.figures} == {
+        (row, f"{scene}: {figure}")
+        for row in ("FedAvg", "AWARE")
+        for scene in ("slow", "fast")
+        for figure in ("accuracy", "e-LUDD")
+    }
+    known = next(figure for figure in whole.figures if figure.published is not None)
+    assert (known.row, known.column, known.published, known.published_spread) == (
+        "FedAvg",
+        "slow: accuracy",
+        60.0,
+        1.5,
+    )
+    records = fl.load_records(tmp_path / "a_table-small" / "slow" / "FedAvg" / "seed-0")
+    assert records[-1].evaluation is not None
+    assert known.ours == pytest.approx(100 * records[-1].evaluation.metrics["accuracy"])
+    assert whole.figures[0] == part.figures[0]
+
+
+def test_means_and_deviations_are_over_seeds(tmp_path: Path) -> None:
+    entry = replace(ENTRY, entrants=grid({"FedAvg": Entrant("fedavg")}, ("slow",)), claims=())
+    both = entry.reproduce(Request(tmp_path, seeds=(0, 1)))
+    single = [entry.reproduce(Request(tmp_path, seeds=(seed,))).figures[0].ours for seed in (0, 1)]
+    assert both.figures[0].ours == pytest.approx(sum(single) / 2)
+    assert both.figures[0].spread == pytest.approx(abs(single[0] - single[1]) / 2**0.5)
+    assert both.figures[0].seeds == 2
+
+
+def test_an_unknown_row_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FieldError, match="'FedAvgg' is not a row of a_table. Did you mean 'FedAvg'"):
+        ENTRY.reproduce(Request(tmp_path, only=("FedAvgg",)))
+
+
+def test_missing_data_are_the_reason_not_to_run(tmp_path: Path) -> None:
+    entry = replace(ENTRY, scenes={"slow": replace(SLOW, data="cifar10"), "fast": FAST})
+    assert entry.needs == ("cifar10",)
+    without = entry.reproduce(Request(tmp_path))
+    assert (without.verdict, without.figures) == ("not run", ())
+    assert without.reason == "CIFAR-10 is needed: say with --data which folder holds it."
+    elsewhere = entry.reproduce(Request(tmp_path, data=tmp_path))
+    assert elsewhere.reason == f"CIFAR-10 is not in {tmp_path}: there is no cifar-10-batches-py."
+    damaged = tmp_path / "cifar-10-batches-py"
+    damaged.mkdir()
+    assert entry.reproduce(Request(tmp_path, data=tmp_path)).verdict == "not run"
+
+
+def test_outcomes_survive_files(tmp_path: Path) -> None:
+    outcome = ENTRY.reproduce(Request(tmp_path, only=("slow",)))
+    endless = replace(outcome, figures=(replace(outcome.figures[0], published=float("inf")),))
+    save_outcome(tmp_path / "kept", endless)
+    assert load_outcomes(tmp_path / "kept") == [endless]
+    (tmp_path / "kept" / "b.json").write_text("[]")
+    with pytest.raises(FieldError, match=r"b.json is not the outcome of a reproduction\."):
+        load_outcomes(tmp_path / "kept")
