@@ -1,76 +1,102 @@
 """Times the engines against each other on the same work, and checks that they agree.
 
-    python benchmarks/engines.py [--device cuda] [--rounds 5]
+    python -m benchmarks.engines [--device cuda] [--engines loop batched branches] [--workloads mlp cnn]
 
 The work: 100 clients, 10 a round, 3 local epochs of batches of 64 over 50,000 synthetic examples, sizes
 log-normal as under Dirichlet(0.1); logistic regression with 30 clients and batches of 20. Rounds of the
-engines are interleaved; the figures are medians over rounds and the ratio is taken round by round.
+engines are interleaved; the figures are medians over rounds after one to warm up, and ratios to the first
+engine are taken round by round.
 """
 
 from __future__ import annotations
 
 import argparse
-import platform
+from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
+from typing import get_args
 
 import numpy as np
 import torch
+from benchmarks.machine import describe_machine, seconds_of
 
 import fairlead as fl
 from fairlead.clients.partitioners import LogNormalPartitioner
 from fairlead.models import Model
+from fairlead.worlds.arithmetic import Precision
+from fairlead.worlds.engines.choice import EngineName
 
-WORKLOADS: dict[str, tuple[Model, tuple[int, ...], int, int, int]] = {
-    "logistic regression, d = 610": (fl.LogisticRegression(), (60,), 30, 10, 20),
-    "MLP 784-200-10": (fl.MLP(hidden=(200,)), (784,), 100, 10, 64),
+
+@dataclass(frozen=True)
+class Workload:
+    """A model and the clients that train it."""
+
+    model: Model
+    shape: tuple[int, ...]
+    num_clients: int
+    batch_size: int
+
+
+WORKLOADS: dict[str, Workload] = {
+    "lr": Workload(fl.LogisticRegression(), (60,), 30, 20),
+    "mlp": Workload(fl.MLP(hidden=(200,)), (784,), 100, 64),
+    "cnn": Workload(fl.FedAvgCNN(), (3, 32, 32), 100, 64),
 }
 
 
-def synthetic_clients(shape: tuple[int, ...], num_clients: int) -> fl.ClientData:
+def synthetic_clients(workload: Workload) -> fl.ClientData:
     """50,000 Gaussian examples of ten classes, dealt in sizes as unequal as under Dirichlet(0.1)."""
     generator = np.random.default_rng(0)
-    inputs = torch.from_numpy(generator.standard_normal((50_000, *shape), dtype=np.float32))
+    inputs = torch.from_numpy(generator.standard_normal((50_000, *workload.shape), dtype=np.float32))
     targets = torch.from_numpy(generator.integers(0, 10, 50_000))
-    owner = LogNormalPartitioner(sigma=1.2).deal(targets.numpy(), num_clients, fl.Key.from_seed(0))
-    return fl.ClientData.from_owners(inputs, targets, torch.from_numpy(owner), num_clients)
+    deal = LogNormalPartitioner(sigma=1.2).deal(targets.numpy(), workload.num_clients, fl.Key.from_seed(0))
+    return fl.ClientData.from_owners(inputs, targets, torch.from_numpy(deal), workload.num_clients)
+
+
+def measure(workload: Workload, options: argparse.Namespace) -> str:
+    """Microseconds a client-step of every engine, and how they compare with the first."""
+    data, device = synthetic_clients(workload), torch.device(options.device)
+    algorithm = fl.presets.fedavg(lr=0.05, epochs=3, batch_size=workload.batch_size, cohort_size=10)
+    runs = {
+        engine: fl.Federation(
+            algorithm,
+            fl.SimulatedWorld(
+                fl.Task(workload.model), data, engine=engine, device=device, precision=options.precision
+            ),
+        )
+        for engine in options.engines
+    }
+    seconds: dict[str, list[float]] = {engine: [] for engine in runs}
+    for _ in range(options.rounds + 1):
+        for engine, run in runs.items():
+            seconds[engine].append(seconds_of(lambda run=run: next(run.train(rounds=1)), device))
+    first, *_ = runs
+    steps = [sum(record.num_steps) for record in runs[first].records]
+    parts = []
+    for engine, run in runs.items():
+        per_step = median(s / n for s, n in zip(seconds[engine][1:], steps[1:], strict=True))
+        ratio = median(a / b for a, b in zip(seconds[first][1:], seconds[engine][1:], strict=True))
+        gap = float((runs[first].params - run.params).abs().max())
+        parts.append(f"{engine} {per_step * 1e6:.0f} us a client-step, {ratio:.1f} x, {gap:.0e} apart")
+    return "; ".join(parts)
 
 
 def main() -> None:
-    """Print one line per workload."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print the machine and one line per workload."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [name for name in get_args(EngineName) if name != "auto"]
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--engines", nargs="+", choices=names, default=["loop", "batched"])
+    parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=["lr", "mlp"])
+    parser.add_argument("--precision", choices=get_args(Precision), default="full")
     parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-    print(f"{platform.processor() or platform.machine()}, {arguments.device}, torch {torch.__version__}")
-    for name, (model, shape, num_clients, cohort_size, batch_size) in WORKLOADS.items():
-        data = synthetic_clients(shape, num_clients)
-        algorithm = fl.presets.fedavg(lr=0.05, epochs=3, batch_size=batch_size, cohort_size=cohort_size)
-        runs = {
-            engine: fl.Federation(
-                algorithm,
-                fl.SimulatedWorld(fl.Task(model), data, engine=engine, device=arguments.device),
-            )
-            for engine in ("loop", "batched")
-        }
-        seconds: dict[str, list[float]] = {engine: [] for engine in runs}
-        steps: list[int] = []
-        for round in range(arguments.rounds + 1):
-            for engine, run in runs.items():
-                started = perf_counter()
-                (record,) = run.train(rounds=1)
-                if arguments.device == "cuda":
-                    torch.cuda.synchronize()
-                if round:
-                    seconds[engine].append(perf_counter() - started)
-            steps.append(sum(record.num_steps))
-        gap = (runs["loop"].params - runs["batched"].params).abs().max()
-        ratio = median(a / b for a, b in zip(seconds["loop"], seconds["batched"], strict=True))
-        per_step = {e: median(s / n for s, n in zip(v, steps[1:], strict=True)) for e, v in seconds.items()}
-        print(
-            f"{name}: loop {per_step['loop'] * 1e6:.0f} us, batched {per_step['batched'] * 1e6:.0f} us a "
-            f"client-step, {ratio:.1f} x; largest difference of parameters {gap:.1e}"
-        )
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    print(describe_machine(torch.device(options.device), ("numba",)))
+    for name in options.workloads:
+        print(f"{name}: {measure(WORKLOADS[name], options)}", flush=True)
 
 
 if __name__ == "__main__":

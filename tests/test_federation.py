@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -102,10 +104,11 @@ def test_evaluated_records_describe_the_model_after_the_round() -> None:
     assert record.evaluation == run.evaluate()
 
 
-@pytest.mark.parametrize(("rounds", "every"), [(-1, 0), (3, -1)])
-def test_negative_counts_are_refused_at_once(rounds: int, every: int) -> None:
-    with pytest.raises(FieldError, match=r"Federation\.train needs rounds and evaluate_every of at least 0"):
-        federation().train(rounds, evaluate_every=every)
+@pytest.mark.parametrize("name", ["rounds", "evaluate_every", "gradients_every"])
+def test_negative_counts_are_refused_at_once(name: str) -> None:
+    asked: dict[str, Any] = {"rounds": 3, name: -1}
+    with pytest.raises(FieldError, match=rf"Federation\.train needs {name} of at least 0, got -1\."):
+        federation().train(**asked)
 
 
 def test_no_rounds_are_no_rounds() -> None:

@@ -71,6 +71,20 @@ def test_token_ids_below_zero_are_refused() -> None:
         fl.SimulatedWorld(fl.Task(fl.CharLSTM(hidden=2)), tokens)
 
 
+def test_ids_are_no_classes() -> None:
+    """One output for each class up to the largest would fill any memory."""
+    ids = fl.ClientData.from_lists([torch.zeros(2, 2)], [torch.tensor([0, 10**12])])
+    with pytest.raises(
+        DataError, match=r"are classes, counted from 0, and must be below \d+, got 1000000000000:"
+    ):
+        fl.SimulatedWorld(fl.Task(fl.LogisticRegression()), ids)
+
+
+def test_devices_of_another_kind_are_refused() -> None:
+    with pytest.raises(FieldError, match=r"SimulatedWorld.devices must be a DeviceModel, got 'phones'\."):
+        fl.SimulatedWorld(fl.Task(nn.Linear(2, 2)), data((1, 1)), devices="phones")  # type: ignore[arg-type]
+
+
 def test_other_examples_of_the_same_sizes_are_another_world() -> None:
     task, zeros = fl.Task(nn.Linear(2, 2)), torch.zeros(3, dtype=torch.int64)
     worlds = [

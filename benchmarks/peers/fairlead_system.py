@@ -59,7 +59,7 @@ class FairleadSystem(System):
     @property
     def choice(self) -> str:
         asked_for = "".join(f"{name}={value}, " for name, value in self.problem.world_options.items())
-        return f"{asked_for}{type(self._world.engine).__name__}: {self._world.engine_reason}"
+        return f"{asked_for}{self._world.engine}: {self._world.engine_reason}"
 
 
 SYSTEM = FairleadSystem

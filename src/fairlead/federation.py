@@ -17,18 +17,21 @@ from fairlead.diagnostics.consistency import (
     measured_consistency,
     predicted_consistency,
 )
+from fairlead.diagnostics.gradient_figures import gradient_figures
 from fairlead.diagnostics.guard import ConsistencyGuard
 from fairlead.errors import ClashError, FieldError, require_instance
 from fairlead.randomness import Key
-from fairlead.records import Evaluation, RoundRecord, ServerState
+from fairlead.records import Evaluation, GradientFigures, RoundRecord, ServerState
 from fairlead.round import run_round, start
 from fairlead.worlds.base import World
+from fairlead.worlds.simulated import SimulatedWorld
 
 
 class Federation:
     """Runs rounds of an algorithm in a world.
 
-    `rounds`, `evaluate_every` and `per_client` are what `train` does unless it is told otherwise.
+    `rounds`, `evaluate_every`, `per_client` and `gradients_every` are what `train` does unless it is told
+    otherwise.
 
     >>> import fairlead as fl
     >>> problem = fl.Quadratics(num_clients=4).problem(fl.Key.from_seed(0))
@@ -47,12 +50,14 @@ class Federation:
         rounds: int | None = None,
         evaluate_every: int = 0,
         per_client: bool = False,
+        gradients_every: int = 0,
     ) -> None:
         require_instance(self, "algorithm", algorithm, Algorithm)
         require_instance(self, "world", world, World)
         require_instance(self, "seed", seed, int)
         self.algorithm, self.world, self.seed = algorithm, world, seed
         self.rounds, self.evaluate_every, self.per_client = rounds, evaluate_every, per_client
+        self.gradients_every = gradients_every
         self.key = Key.from_seed(seed)
         self.state: ServerState = start(algorithm, world, self.key)
         self.records: list[RoundRecord] = []
@@ -80,12 +85,15 @@ class Federation:
         *,
         evaluate_every: int | None = None,
         per_client: bool | None = None,
+        gradients_every: int | None = None,
     ) -> Iterator[RoundRecord]:
         """Run `rounds` more rounds, yielding the record of each as it ends.
 
         The model is evaluated after every `evaluate_every`-th round and after the last (0: never), `per_client`
-        too if asked. What is not given is as the federation was made: one of `Experiment.build` does what its
-        experiment says, and without `rounds` those that are left of it.
+        too if asked. After every `gradients_every`-th round and the last (0: never), the full gradients of all
+        clients tell gradient diversity and which objective the model is stationary for, at the cost of a pass
+        over all data (`RoundRecord.gradients`). What is not given is as the federation was made: one of
+        `Experiment.build` does what its experiment says, and without `rounds` those that are left of it.
         """
         if rounds is None:
             if self.rounds is None:
@@ -93,19 +101,31 @@ class Federation:
             rounds = max(self.rounds - self.state.round, 0)
         evaluate_every = self.evaluate_every if evaluate_every is None else evaluate_every
         per_client = self.per_client if per_client is None else per_client
-        if rounds < 0 or evaluate_every < 0:
-            raise FieldError(
-                f"Federation.train needs rounds and evaluate_every of at least 0, got {rounds} and "
-                f"{evaluate_every}."
+        gradients_every = self.gradients_every if gradients_every is None else gradients_every
+        for name, value in (
+            ("rounds", rounds),
+            ("evaluate_every", evaluate_every),
+            ("gradients_every", gradients_every),
+        ):
+            if value < 0:
+                raise FieldError(f"Federation.train needs {name} of at least 0, got {value}.")
+        if gradients_every and not isinstance(self.world, SimulatedWorld):
+            raise ClashError(
+                "Federation.train with gradients_every needs the clients' data, which only a SimulatedWorld has: "
+                "leave it at 0."
             )
-        return self._train(self.state.round + rounds, evaluate_every, per_client)
+        return self._train(self.state.round + rounds, evaluate_every, per_client, gradients_every)
 
-    def _train(self, last: int, evaluate_every: int, per_client: bool) -> Iterator[RoundRecord]:
+    def _train(
+        self, last: int, evaluate_every: int, per_client: bool, gradients_every: int
+    ) -> Iterator[RoundRecord]:
         while self.state.round < last:
             self.state, record = run_round(self.algorithm, self.world, self.state, self.key)
             done = self.state.round
             if evaluate_every and (done % evaluate_every == 0 or done == last):
                 record = replace(record, evaluation=self.evaluate(per_client=per_client))
+            if gradients_every and (done % gradients_every == 0 or done == last):
+                record = replace(record, gradients=self._gradients(record))
             self.records.append(record)
             self.guard.watch(self.records)
             yield record
@@ -113,6 +133,11 @@ class Federation:
     def evaluate(self, *, per_client: bool = False) -> Evaluation:
         """How good the global model is now."""
         return self.world.evaluate(self.state.params, self.state.buffers, per_client=per_client)
+
+    def _gradients(self, record: RoundRecord) -> GradientFigures:
+        assert isinstance(self.world, SimulatedWorld)
+        conditions = self.world.conditions(record.round, self.algorithm.solver, self.key)
+        return gradient_figures(self.algorithm, self.world, self.state, record, conditions)
 
     def consistency(self) -> ConsistencyReport:
         """The weights that the rounds so far really optimised, against those asked for and those foreseen."""

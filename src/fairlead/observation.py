@@ -130,10 +130,15 @@ def update_diversity(delta: Tensor) -> float:
 
 def diversity(mean_of_squares: float, square_of_mean: float) -> float:
     """√(mean of squares / square of mean): inf where only the mean vanishes, 1 where everything does."""
-    if square_of_mean == 0.0:
-        return math.inf if mean_of_squares > 0 else 1.0
     # Jensen's inequality in rounded numbers may miss its limit by a few bits.
-    return max(math.sqrt(mean_of_squares / square_of_mean), 1.0)
+    return max(length_ratio(mean_of_squares, square_of_mean), 1.0)
+
+
+def length_ratio(square: float, other_square: float) -> float:
+    """√(square / other square): inf where only the other vanishes, 1 where both do."""
+    if other_square == 0.0:
+        return math.inf if square > 0 else 1.0
+    return math.sqrt(square / other_square)
 
 
 def _weighted_loss(updates: ClientUpdates) -> float | None:

@@ -210,6 +210,20 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class GradientFigures:
+    """What the full gradients ∇F_i of all clients say of a model (`diagnostics.gradient_figures`)."""
+
+    norm: float
+    """‖Σ ω_i∇F_i‖: 0 where the objective asked for is stationary."""
+    diversity: float
+    """D, the gradient diversity (Zeng 2023 (3)); inf where only the mean is 0."""
+    surrogate_norm: float | None = None
+    """‖Σ λ̃_i∇F_i‖ with the weights of the round's own step; None where nothing tells them."""
+    surrogate_diversity: float | None = None
+    """D̃, the surrogate gradient diversity under them (Zeng 2023 (6))."""
+
+
+@dataclass(frozen=True)
 class RoundRecord:
     """Facts of one round for people, plots and diagnostics; the algorithm never reads it."""
 
@@ -249,4 +263,6 @@ class RoundRecord:
     """Mean ‖g_i‖ of the received updates; None in an empty round."""
     drift_norm: float | None = None
     """Mean ‖g_i − mean g‖ of the received updates; None in an empty round."""
+    gradients: GradientFigures | None = None
+    """Of the model after the round; None in rounds for which they were not asked."""
     seconds: float = field(default=0.0, compare=False)

@@ -72,3 +72,53 @@ def test_clients_dealt_anew_have_numbers_alone() -> None:
     anew = ["--set", "clients.num_clients=2", "--set", "clients.partition.type=IidPartitioner"]
     assert output(*anew).splitlines()[0].split()[:2] == ["client", "examples"]
     assert json.loads(output(*anew, "--json"))["names"] is None
+
+
+DIGITS = """
+rounds = 2
+[clients]
+type = "Digits"
+num_clients = 60
+partition = { type = "ShardPartitioner", num_shards_per_partition = 1 }
+[algorithm]
+preset = "fedavg"
+lr = 0.01
+"""
+
+
+class TestConditions:
+    """What is said of digits dealt to many clients, or over links of several kinds."""
+
+    @pytest.fixture(autouse=True)
+    def _spec(self, _in_a_folder_with_patients: None) -> None:
+        Path("spec.toml").write_text(DIGITS)
+
+    def test_labels_of_many_clients(self) -> None:
+        """1,438 sorted examples in 60 shards of 24: one label each, and two in the nine where a label ends."""
+        lines = {line.split("  ")[0]: line.split() for line in output().splitlines()}
+        assert lines["of all clients"][-3:] == ["labels", "top", "label"]
+        assert lines["median"][-2:] == ["1", "1"]
+        assert lines["most"][-2:] == ["2", "1"]
+        assert 0.5 <= float(lines["least"][-1]) < 1
+
+    def test_rates_that_no_link_defines(self) -> None:
+        said = output("--set", "link.type=ScriptedLink", "--set", "link.arrivals=[[0]]")
+        assert "1438 examples; work averaged over 20 rounds." in said
+        assert "Arrival rates are not shown: the link defines none" in said
+
+    def test_work_that_cannot_be_measured(self) -> None:
+        said = output(
+            "--set", "algorithm.solver.optimizer.type=Adam", "--set", "algorithm.solver.optimizer.lr=0.1"
+        )
+        assert "1438 examples; arrival averaged over 20 rounds." in said
+        assert "Work is not shown" in said
+
+    def test_a_link_that_loses_everything(self) -> None:
+        said = output("--set", "link.type=BernoulliLink", "--set", "link.drop=1.0")
+        assert "pull" not in said
+        assert "not shown" not in said
+
+    def test_clients_without_examples(self) -> None:
+        many = ["--set", "clients.num_clients=1500", "--set", "clients.partition.type=IidPartitioner"]
+        assert "62 clients have no example, and never answer." in output(*many)
+        assert "never answer" not in output()

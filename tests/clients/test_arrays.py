@@ -123,6 +123,14 @@ def test_settings_that_do_not_fit(tmp_path: Path) -> None:
         fl.NpzArrays("a.npz", scale=0)
     with pytest.raises(FieldError, match="test_targets must be given together with test_inputs"):
         fl.NpzArrays("a.npz", test_inputs="x")
+    useless = "test_client must be given together with client and test_inputs, got 't'"
+    with pytest.raises(FieldError, match=useless):
+        fl.NpzArrays("a.npz", client="c", test_client="t")
+    with pytest.raises(FieldError, match=useless):
+        fl.NpzArrays("a.npz", test_inputs="x", test_targets="y", test_client="t")
+    for shape in ((-1, -4), ("a",), 4):
+        with pytest.raises(FieldError, match=r"NpzArrays.shape must be whole numbers of at least 1, got"):
+            fl.NpzArrays("a.npz", shape=shape)  # type: ignore[arg-type]
     path = write(tmp_path / "a.npz", x=IMAGES, y=[0, 1, 2])
     with pytest.raises(FieldError, match=r"NpzArrays.shape must be one of 4 numbers as each input of"):
         fl.NpzArrays(path, shape=(1, 28, 28)).pool()

@@ -106,3 +106,12 @@ def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         DataError, match=r"HuggingFaceData needs datasets: install it with pip install 'fairlead"
     ):
         fl.HuggingFaceData(str(tmp_path)).pool()
+
+
+def test_the_usual_task_follows_the_columns() -> None:
+    """Images unless something else is said: several columns are numbers, and a quantity has a squared error."""
+    assert isinstance(fl.HuggingFaceData("a").default_task().model, fl.FedAvgCNN)
+    assert isinstance(fl.HuggingFaceData("a", ("x", "z")).default_task().model, fl.LogisticRegression)
+    rated = fl.HuggingFaceData("a", "text", "stars", tokens=fl.ByteTokens(), regression=True).default_task()
+    assert isinstance(rated.model, fl.TextTransformer)
+    assert rated.loss == "squared_error"

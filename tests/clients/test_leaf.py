@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.errors import DataError, FieldError
+from fairlead.errors import ClashError, DataError, FieldError
 
 Users = dict[str, tuple[list[Any], list[Any]]]
 
@@ -184,6 +184,8 @@ def test_texts_that_do_not_fit(tmp_path: Path) -> None:
 def test_a_shape_that_does_not_fit(tmp_path: Path) -> None:
     write(tmp_path / "a.json", WRITERS)
     with pytest.raises(
-        FieldError, match=r"LeafFolder.shape must be one of 4 numbers as each input, got \(1, 28"
+        FieldError, match=r"LeafFolder.shape must be one of 4 numbers as each input of .*, got \(1, 28"
     ):
         fl.LeafFolder(str(tmp_path), shape=(1, 28, 28)).pool()
+    with pytest.raises(ClashError, match=r"LeafFolder.shape is for inputs of numbers, and text makes ids"):
+        fl.LeafFolder(str(tmp_path), shape=(4,), text=True)

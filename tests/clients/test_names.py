@@ -154,6 +154,12 @@ class TestDeals:
             fl.Pool.from_arrays([[0.0], [1.0]], [0, 1], ids)
 
 
+def test_ids_beyond_whole_numbers_are_named_as_they_are() -> None:
+    names = fl.Pool.from_arrays([[0.0]] * 3, [0, 1, 0], [1.0, 1e300, np.inf]).deal().names
+    assert names is not None
+    assert names.tolist() == ["1.0", "1e+300", "inf"]
+
+
 def test_a_million_names_are_one_array() -> None:
     """Ten digits in four bytes each: 40 MB, where Python's own strings would take more than twice that."""
     count = 1_000_000

@@ -167,11 +167,16 @@ def test_topping_up_changes_as_few_owners_as_it_can(
     assert np.array_equal(after[before <= least], np.maximum(before[before <= least], least))
 
 
-@pytest.mark.parametrize("alpha", [1e-300, 1e-6, 0.01])
+@pytest.mark.parametrize("alpha", [5e-324, 1e-300, 1e-6, 0.01])
 def test_tiny_concentrations_neither_hang_nor_divide_by_zero(alpha: float) -> None:
     draws = dirichlet_draws(np.random.default_rng(0), alpha, (200, 30))
     assert np.isfinite(draws).all()
     np.testing.assert_allclose(draws.sum(1), 1.0)
+
+
+def test_a_deviation_beyond_all_bounds_gives_one_client_everything() -> None:
+    owner = deal(fl.LogNormalPartitioner(1e308, 0), np.zeros(50, dtype=np.int64), 7, 0)
+    assert len(np.unique(owner)) == 1
 
 
 @pytest.mark.parametrize(

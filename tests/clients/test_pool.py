@@ -68,6 +68,7 @@ class TestArrays:
         [
             (INPUTS, [0, 1], None, "one target per input, got 4 inputs and 2 targets"),
             (INPUTS, LABELS, ["a"], "one client per example, got 1 for 4 examples"),
+            (INPUTS, LABELS, [], "one client per example, got 0 for 4 examples"),
             (INPUTS, LABELS, [["a"]] * 4, r"one id or name per example, got an array of shape \(4, 1\)"),
             (np.zeros((0, 2)), [], None, "has no example"),
             ([[0.0], [np.inf]], [0, 0], None, "finite inputs, got NaN or infinity in row 1"),
@@ -86,6 +87,11 @@ class TestDeal:
             pool.deal()
         with pytest.raises(FieldError, match="needs data that name the client of each example"):
             pool.deal(num_clients=2)
+
+    @pytest.mark.parametrize("num_clients", [0, -1, 2.5])
+    def test_numbers_of_clients_that_make_no_sense(self, num_clients: Any) -> None:
+        with pytest.raises(FieldError, match="num_clients must be a whole number of at least 1, got"):
+            fl.Pool.from_arrays(INPUTS, LABELS).deal(fl.IidPartitioner(), num_clients)
 
     def test_natural_clients_cannot_be_renumbered(self) -> None:
         pool = fl.Pool.from_arrays(INPUTS, LABELS, SITES)
@@ -266,6 +272,7 @@ class TestTables:
             ({"x": ["1.0", "one"], "y": [0, 1]}, "y", {}, "row 1, column 'x': 'one' is not a finite number"),
             ({"x": [0.0, 1.0], "y": [0, -1]}, "y", {}, "row 1, column 'y': -1 is not a class"),
             ({"x": [0.0, 1.0], "y": [0.0, 0.5]}, "y", {}, "0.5 is not a class.*regression=True"),
+            ({"x": [0.0, 1.0], "y": [0.0, 1e30]}, "y", {}, "1e[+]30 is not a class.*regression=True"),
             ({"x": [0.0, 1.0], "y": ["0", "one"]}, "y", {}, "'one' is text in a column of numbers"),
             ({"x": [0.0, 1.0], "y": ["a", None]}, "y", {}, "row 1, column 'y' is empty"),
             ({"x": [0.0, 1.0], "y": [0, 1], "c": ["a", ""]}, "y", {"client": "c"}, "column 'c' is empty"),
@@ -309,10 +316,31 @@ class TestPandas:
         with pytest.raises(DataError, match=r"column 'day'.*is not a finite number"):
             fl.Pool.from_table(frame, "y")
 
+    def test_a_client_without_a_date(self) -> None:
+        days = import_module("pandas").to_datetime(["2020-01-01", None])
+        with pytest.raises(DataError, match="row 1, column 'day' is empty"):
+            fl.Pool.from_table(pandas_frame({"day": days, "x": [0.0, 1.0], "y": [0, 1]}), "y", client="day")
+
+    def test_columns_that_are_numbered(self) -> None:
+        frame = import_module("pandas").DataFrame([[0.5, 1.5, 0], [2.5, 3.5, 1]])
+        assert fl.Pool.from_table(frame, "2").inputs.tolist() == [[0.5, 1.5], [2.5, 3.5]]
+
     def test_two_columns_of_one_name(self) -> None:
         frame = import_module("pandas").DataFrame([[1, 2, 0]], columns=["x", "x", "y"])
         with pytest.raises(DataError, match="more than one column 'x'"):
             fl.Pool.from_table(frame, "y")
+
+
+class LazyFrame:
+    """A table that knows its columns and not yet its rows, as Polars has them."""
+
+    columns = ("x", "y")
+
+
+@pytest.mark.parametrize("table", [LazyFrame(), {"x": [0.0], "y": [0]}, [[0.0, 0]]])
+def test_what_is_no_table(table: Any) -> None:
+    with pytest.raises(DataError, match=f"The {type(table).__name__} is no table in memory: give a pandas"):
+        fl.Pool.from_table(table, "y")
 
 
 class Piece:

@@ -278,6 +278,9 @@ class TestParquet:
     def test_arrays_and_gaps(self, tmp_path: Path) -> None:
         path = self.write(tmp_path / "t.parquet", {"x": [[1.0, 2.0], [3.0, 4.0]], "y": [0, 1]})
         assert fl.ParquetTable(path, "y").pool().inputs.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+        path = self.write(tmp_path / "w.parquet", {"x": [[1, 5], [3, 5]], "y": [0, 1]})
+        pool = fl.ParquetTable(path, "y", standardize=True).pool()
+        assert pool.inputs.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
         path = self.write(tmp_path / "g.parquet", {"x": [1.0, None], "y": [0, 1]})
         with pytest.raises(DataError, match=r"g.parquet, row 1, column 'x' is empty"):
             fl.ParquetTable(path, "y").pool()

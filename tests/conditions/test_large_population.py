@@ -43,12 +43,17 @@ print(json.dumps({
 """
 
 
+LAUNCHER = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]], check=True)"
+"""A small process in between: the peak that a process reports includes that of the one that started it."""
+
+
 def test_a_million_clients_in_seconds_and_two_gibibytes() -> None:
     """Work, links and devices of everyone are planned in each round, since the sampler asks for them.
 
     With one example per client K_i = E_i ~ U{2..5}, so that the mean work is 3.5.
     """
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", LAUNCHER, SCRIPT]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found["clients"] == 1_000_000
     assert abs(found["work"] - 3.5) < 0.01

@@ -260,7 +260,8 @@ def test_timed_links_need_devices(link: LinkModel) -> None:
         (lambda: MarkovLink((0.1, 0.0), 0.0), r"MarkovLink.fail and MarkovLink.recover must not both be 0"),
         (lambda: DeadlineLink(0.0), r"DeadlineLink.seconds must be a finite number above 0, got 0.0\."),
         (lambda: FirstArrivals(0), r"FirstArrivals.count must be a whole number of at least 1, got 0\."),
-        (lambda: CombinedLink(()), r"CombinedLink.links must be at least one link, got \(\)\."),
+        (lambda: CombinedLink(()), r"CombinedLink.links must be a list of at least one link, got \(\)\."),
+        (lambda: CombinedLink(("a",)), r"CombinedLink.links must be a LinkModel, got 'a'\."),  # type: ignore[arg-type]
         (
             lambda: CombinedLink((CombinedLink((FirstArrivals(2),)), BernoulliLink(0.1))),
             r"CombinedLink.links must have FirstArrivals at their end",

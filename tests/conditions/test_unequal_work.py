@@ -290,6 +290,14 @@ def test_two_groups_of_devices() -> None:
             lambda: LogNormalDevices(jitter=-0.1),
             r"LogNormalDevices.jitter must be a finite number at least 0",
         ),
+        (
+            lambda: fl.TwoGroupDevices(1, FixedDevices(), "slow"),  # type: ignore[arg-type]
+            r"TwoGroupDevices.second must be a DeviceModel, got 'slow'\.",
+        ),
+        (
+            lambda: fl.FixedBatchSizes((1, 2), work="much"),  # type: ignore[arg-type]
+            r"FixedBatchSizes.work must be a WorkModel, got 'much'\.",
+        ),
     ],
 )
 def test_wrong_fields_are_refused(build: type, message: str) -> None:

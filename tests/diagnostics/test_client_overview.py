@@ -58,6 +58,15 @@ def test_unknown_conditions_leave_the_pull_unknown() -> None:
     assert found.label_counts is None
 
 
+def test_where_nothing_arrives_nobody_pulls() -> None:
+    problem = fl.Quadratics(num_clients=3).problem(fl.Key.from_seed(0))
+    world = fl.SimulatedWorld(problem.task(), problem.data(), link=fl.BernoulliLink(1.0))
+    found = overview(world, fl.presets.fedavg(lr=0.1).solver, fl.Key.from_seed(0), rounds=1)
+    assert found.arrival is not None
+    assert found.arrival.tolist() == [0.0] * 3
+    assert found.pull is None
+
+
 @pytest.mark.parametrize("num_clients", [5, 250])
 def test_plots_are_written(num_clients: int, tmp_path: Path) -> None:
     data = fl.Digits(num_clients=num_clients).load(fl.Key.from_seed(0))

@@ -258,9 +258,28 @@ def test_one_local_step_cannot_drift() -> None:
 def test_clients_without_a_measure_of_work_get_no_advice_on_it() -> None:
     adam = fl.Algorithm(fl.LocalSolver(fl.Adam(0.01), steps=3))
     unequal = fl.diagnose(experiment(*CASES["work"], algorithm=adam))
+    work = unequal.finding("work")
+    assert work is not None
+    assert "1 to 9 local steps a round" in work.statement
+    assert "misplace" not in work.statement
+    assert work.evidence["misplaced_alone"] is None
     assert unequal.advice.preset is None
     assert "use SGD without clipping" in unequal.advice.reason
     assert fl.diagnose(experiment(*CASES["links"], algorithm=adam)).advice.preset == "fedau"
+
+
+def test_full_gradients_are_told_where_the_run_was_asked_for_them() -> None:
+    run = experiment(*CASES["work"]).build()
+    assert fl.diagnose(run, rounds=5, quick=True).finding("gradients") is None
+    *_, last = run.train(6, gradients_every=4)
+    found, figures = fl.diagnose(run, quick=True).finding("gradients"), last.gradients
+    assert found is not None
+    assert figures is not None
+    assert found.statement.startswith(
+        f"Full gradients after 6 rounds: the objective's has length {figures.norm:.3g}, and the clients' diversity is "
+        f"{figures.diversity:.3g} (1 where all agree); under the weights of that round's step"
+    )
+    assert found.evidence["surrogate_gradient_diversity"] == figures.surrogate_diversity
 
 
 def test_methods_without_weights_are_said_to_have_none() -> None:

@@ -46,6 +46,13 @@ def test_what_lines_leave_out_is_assumed_and_said(tmp_path: Path) -> None:
     assert full.records[0].effective_steps == (3.5, 2.0)
 
 
+def test_clients_that_only_the_server_remembers_count_too(tmp_path: Path) -> None:
+    """Their updates came before the lines begin, as in the log of a server that was started again."""
+    found = read(tmp_path, {**ROUND, "remembered": {"3": 0.25}})
+    assert found.names.tolist() == ["3", "7", "40", "900"]
+    assert dict(found.records[0].remembered) == {0: 0.25}
+
+
 def test_weights_may_come_when_they_are_known(tmp_path: Path) -> None:
     later = {"round": 3, "asked": [40], "arrived": [], "num_steps": [], "weights": {"40": 2}}
     found = read(tmp_path, {**ROUND, "weights": {"7": 1, "900": 1}}, later)
@@ -81,6 +88,12 @@ def test_assumptions_lower_the_confidence(tmp_path: Path) -> None:
         ({"num_steps": [1]}, "num_steps must have one number for each of 2 clients, got 1."),
         ({"coefficients": [1.0]}, "coefficients must have one number for each of 2 clients, got 1."),
         ({"multiplicity": [1]}, "multiplicity must have one number for each of 3 clients, got 1."),
+        ({"num_steps": [1, 0]}, "num_steps must be at least 1, got 0."),
+        ({"multiplicity": [1, 1, -1]}, "multiplicity must be at least 1, got -1."),
+        ({"effective_steps": [1.0, 0.0]}, "effective_steps must be finite and above 0, got 0."),
+        ({"effective_steps": ["inf", 1.0]}, "effective_steps must be finite and above 0, got inf."),
+        ({"coefficients": [0.5, "nan"]}, "coefficients must be finite, got nan."),
+        ({"remembered": {"7": "inf"}}, "coefficients must be finite, got inf."),
         ({"arrived": [900, 8]}, "client 8 arrived but was not asked."),
         ({"asked": [7, 7, 900]}, "asked must name each client once; multiplicity says how often."),
         ({"weights": {"7": -1}}, "weights must be numbers of at least 0 by client, got {'7': -1}."),

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fairlead as fl
-from fairlead.errors import EngineError, FieldError
+from fairlead.errors import ClashError, EngineError, FieldError
 from fairlead.worlds.engines import BatchedEngine, LoopEngine
 
 
@@ -181,6 +181,17 @@ def test_a_loss_that_mixes_examples_is_refused() -> None:
         world(nn.Linear(4, 3), loss=contrast)
 
 
+def test_a_loss_that_decides_by_values_is_refused() -> None:
+    """The values may be another client's, and no trial on a few examples need ever meet the other branch."""
+
+    def scaled(outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = F.cross_entropy(outputs, targets, reduction="none")
+        return 0.5 * losses if outputs.max() > 1e3 else losses
+
+    with pytest.raises(EngineError, match=r"cannot run the loss: .*engine=\"loop\""):
+        world(nn.Linear(4, 3), loss=scaled)
+
+
 @pytest.mark.parametrize(
     ("function", "name"),
     [
@@ -297,6 +308,20 @@ def test_unknown_engines_are_refused() -> None:
 def test_lanes_must_be_a_whole_number(lanes: Any) -> None:
     with pytest.raises(FieldError, match=r"SimulatedWorld\.lanes must be a whole number of at least 1"):
         fl.SimulatedWorld(fl.Task(nn.Linear(4, 3)), data(), lanes=lanes)
+
+
+@pytest.mark.parametrize("engine", ["auto", "loop", "batched", "branches"])
+def test_nothing_is_compiled_on_a_cpu(engine: Any) -> None:
+    with pytest.raises(ClashError, match=r"compile=True .* is a CPU: leave `compile` out\.$"):
+        fl.SimulatedWorld(fl.Task(nn.Linear(4, 3)), data(), engine=engine, compile=True)
+
+
+@pytest.mark.parametrize("device", ["meta", "cuda:99"])
+def test_devices_that_engines_cannot_use_are_refused(device: str) -> None:
+    with pytest.raises(
+        FieldError, match=f"device must be 'cpu' or a CUDA device of this machine, got '{device}'"
+    ):
+        fl.SimulatedWorld(fl.Task(nn.Linear(4, 3)), data(), device=device)
 
 
 @pytest.mark.parametrize("engine", ["loop", "batched"])

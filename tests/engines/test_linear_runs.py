@@ -15,9 +15,8 @@ from fairlead.augmentation import Augmentation, InputPipeline
 from fairlead.parameters import FlatModule
 from fairlead.task import PerExample, cross_entropy
 from fairlead.worlds.batches import draw_batches
-from fairlead.worlds.engines import linear_native
 from fairlead.worlds.engines.base import LocalJobs, Objective
-from fairlead.worlds.engines.linear_runs import linear_runs
+from fairlead.worlds.engines.linear import kernel_numba, linear_runs
 from fairlead.worlds.engines.loop import LoopEngine
 
 SIZES, STEPS = (7, 1, 4, 30, 3), (5, 3, 6, 4, 1)
@@ -218,6 +217,6 @@ def test_low_precision_and_no_jobs_are_left_to_the_engine(device: torch.device) 
 
 
 def test_numba_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_native, "find_spec", lambda name: None)
+    monkeypatch.setattr(kernel_numba, "find_spec", lambda name: None)
     objective = problem(torch.device("cpu"), torch.float32)
     assert linear_runs(objective, jobs_of(objective, PLAIN)) is None

@@ -85,7 +85,7 @@ def test_a_run_leaves_its_spec_records_provenance_and_checkpoint(tmp_path: Path)
     (start,) = store.provenance()
     assert (start.first_round, start.next_round, start.outcome) == (0, 7, "finished")
     assert (start.fairlead, start.torch, start.seed) == (fl.__version__, torch.__version__, 0)
-    assert start.engine in ("BatchedEngine", "LoopEngine")
+    assert start.engine in ("BatchedEngine(lanes=16, backend='stacked')", "LoopEngine()")
     assert start.engine_reason
     assert start.threads == torch.get_num_threads()
     assert start.ended is not None

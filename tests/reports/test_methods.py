@@ -168,11 +168,12 @@ def test_conditions_that_differ_between_methods_are_named(tmp_path: Path) -> Non
 
 
 def test_where_a_run_was_computed_does_not_make_another_method(tmp_path: Path) -> None:
-    for seed, engine in ((0, "loop"), (1, "auto")):
+    ways = ('engine = "loop"', 'engine = "auto"', 'reproducible = true\ncompile = true\ndata_on = "host"')
+    for seed, way in enumerate(ways):
         folder = fabricate(tmp_path / f"fedavg-{seed}", Made(seed=seed))
         text = (folder / "spec.toml").read_text()
-        (folder / "spec.toml").write_text(f'engine = "{engine}"\n{text}')
-    assert [len(method.runs) for method in study_of(tmp_path).methods] == [2]
+        (folder / "spec.toml").write_text(f"{way}\n{text}")
+    assert [len(method.runs) for method in study_of(tmp_path).methods] == [3]
 
 
 def test_folders_without_a_run_are_refused(tmp_path: Path) -> None:

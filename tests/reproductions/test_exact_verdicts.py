@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import fairlead as fl
 from fairlead.reproductions import REPRODUCTIONS, Request
@@ -73,12 +74,12 @@ def test_biases_of_figure_7_by_hand(tmp_path: Path) -> None:
     e = centres.problem(fl.Key.from_seed(3).fold("data")).linear.numpy()
     steps, arrival, lr = np.arange(1, 40, 2), np.linspace(0.60, 0.98, 20), 0.002
 
-    def distance(coefficient: np.ndarray, rate: float) -> float:
+    def distance(coefficient: NDArray[np.float64], rate: float) -> float:
         mass = coefficient * (1 - (1 - rate) ** steps)
         return float(np.linalg.norm(mass @ e / mass.sum() - e.mean(0)))
 
-    faster = lr * np.mean(arrival * steps) * np.mean(1 / (arrival * steps))
-    slower = lr * np.mean(arrival * steps) / np.mean(steps)
+    faster = float(lr * np.mean(arrival * steps) * np.mean(1 / (arrival * steps)))
+    slower = float(lr * np.mean(arrival * steps) / np.mean(steps))
     request = Request(tmp_path, scale="smoke", seeds=(3,))
     found = {(f.row, f.column): f.ours for f in FIGURE_7.reproduce(request).figures}
     assert found["FedAvg", "static: bias"] == pytest.approx(distance(arrival, lr))
@@ -89,11 +90,11 @@ def test_biases_of_figure_7_by_hand(tmp_path: Path) -> None:
 
 def test_every_set_of_arrivals_comes_as_often_as_it_should() -> None:
     """Rates 1, ½ and ¼: of eight rounds client 1 is in four, client 2 in two, both of them in one."""
-    period = _EverySet((1.0, 0.5, 0.25)).period()
+    period = _EverySet((1.0, 0.5, 0.25)).period
     assert len(period) == 8
     assert [sum(client in arrived for arrived in period) for client in range(3)] == [8, 4, 2]
     assert sum(arrived == (0, 1, 2) for arrived in period) == 1
-    assert _EverySet((1.0, 1.0)).period() == [(0, 1)]
+    assert _EverySet((1.0, 1.0)).period == [(0, 1)]
 
 
 def test_the_bias_table_knows_who_is_claimed_to_reach_the_optimum() -> None:

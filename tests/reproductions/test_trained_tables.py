@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +94,7 @@ def test_pieces_add_up_to_the_table(tmp_path: Path) -> None:
     assert records[-1].evaluation is not None
     assert known.ours == pytest.approx(100 * records[-1].evaluation.metrics["accuracy"])
     assert whole.figures[0] == part.figures[0]
+    assert whole.machine.endswith("CPU cores, " + platform.machine())
 
 
 def test_means_and_deviations_are_over_seeds(tmp_path: Path) -> None:
@@ -105,7 +107,9 @@ def test_means_and_deviations_are_over_seeds(tmp_path: Path) -> None:
 
 
 def test_an_unknown_row_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FieldError, match="'FedAvgg' is not a row of a_table. Did you mean 'FedAvg'"):
+    with pytest.raises(
+        FieldError, match=r"'FedAvgg' is not a method or setting of a_table\. Did you mean 'FedAvg'"
+    ):
         ENTRY.reproduce(Request(tmp_path, only=("FedAvgg",)))
 
 
@@ -117,9 +121,6 @@ def test_missing_data_are_the_reason_not_to_run(tmp_path: Path) -> None:
     assert without.reason == "CIFAR-10 is needed: say with --data which folder holds it."
     elsewhere = entry.reproduce(Request(tmp_path, data=tmp_path))
     assert elsewhere.reason == f"CIFAR-10 is not in {tmp_path}: there is no cifar-10-batches-py."
-    damaged = tmp_path / "cifar-10-batches-py"
-    damaged.mkdir()
-    assert entry.reproduce(Request(tmp_path, data=tmp_path)).verdict == "not run"
 
 
 def test_outcomes_survive_files(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 import fairlead as fl
 from fairlead.clients.quadratics import QuadraticProblem
+from fairlead.errors import FieldError
 
 KEY = fl.Key.from_seed(2)
 
@@ -69,3 +72,21 @@ def test_a_federation_ends_at_the_limit() -> None:
         for _ in run.train(200):
             pass
         assert torch.allclose(run.params, problem.limit(steps, 0.1, normalise=normalise), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "hessians",
+    [
+        (((1.0, 2.0), (0.0, 1.0)),),
+        (((1.0, float("nan")), (float("nan"), 1.0)),),
+        (((1.0,),),),
+        ((("a", 0.0), (0.0, 1.0)),),
+        (1.0,),
+    ],
+)
+def test_hessians_that_make_no_quadratic(hessians: Any) -> None:
+    """An asymmetric H has the gradient ½(H + H')x − e, not the Hx − e that everything here relies on."""
+    with pytest.raises(
+        FieldError, match=r"Quadratics.hessians must be 1 symmetric matrices of 2 x 2 finite numbers\."
+    ):
+        fl.Quadratics(linear=((0.0, 1.0),), hessians=hessians)

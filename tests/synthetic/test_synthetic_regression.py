@@ -152,7 +152,10 @@ def test_wrong_fields_are_refused() -> None:
     ):
         fl.SyntheticRegression(noise=-1)
     with pytest.raises(
-        FieldError, match=r"SyntheticRegression.truth must be at least one number, got \(\)\."
+        FieldError, match=r"SyntheticRegression.truth must be one or more finite numbers, got \(\)\."
     ):
         fl.SyntheticRegression(truth=())
+    for truth in (("a",), 5.0, (float("inf"),)):
+        with pytest.raises(FieldError, match=r"SyntheticRegression.truth must be one or more finite numbers"):
+            fl.SyntheticRegression(truth=truth)  # type: ignore[arg-type]
     assert fl.SyntheticRegression(truth=[1.0, 2.0]).dim == 2  # type: ignore[arg-type]

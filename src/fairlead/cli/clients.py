@@ -77,6 +77,7 @@ def _print(found: ClientOverview) -> None:
             for row, counts in zip(rows, found.label_counts, strict=True):
                 row.append(_shaded(counts))
     else:
+        columns = {**columns, **_label_figures(found)}
         heads = ["of all clients", *columns]
         rows = [
             [name, *(_number(values.double().quantile(share).item()) for values in columns.values())]
@@ -84,8 +85,28 @@ def _print(found: ClientOverview) -> None:
         ]
     print_table(heads, rows, numbers=list(columns))
     say()
-    examples = int(found.sizes.sum())
-    say(f"{count} clients, {examples} examples; work and arrival are means over {found.rounds} rounds.")
+    _say_more(found)
+
+
+def _label_figures(found: ClientOverview) -> dict[str, Tensor]:
+    """How unequal labels are, where there are too many clients to show them all."""
+    if found.label_counts is None:
+        return {}
+    counts = found.label_counts[found.sizes > 0]
+    return {"labels": (counts > 0).sum(1), "top label": counts.max(1).values / counts.sum(1)}
+
+
+def _say_more(found: ClientOverview) -> None:
+    averaged = [name for name in ("work", "arrival") if name in _columns(found)]
+    means = f"; {' and '.join(averaged)} averaged over {found.rounds} rounds" if averaged else ""
+    say(f"{len(found.sizes)} clients, {int(found.sizes.sum())} examples{means}.")
+    if found.effective_steps is None:
+        say("Work is not shown: it is measured for local optimizers that are linear in the gradient alone.")
+    if found.arrival is None:
+        say("Arrival rates are not shown: the link defines none, and a method can only learn them.")
+    empty = int((found.sizes == 0).sum())
+    if empty:
+        say(f"{empty} clients have no example, and never answer.")
     if found.num_dropped:
         say(f'{found.num_dropped} rows of the data lack a value and were left out (missing = "drop").')
     if found.pull is not None:
@@ -97,7 +118,7 @@ def _print(found: ClientOverview) -> None:
 
 
 def _number(value: float) -> str:
-    return f"{value:g}" if value == int(value) else f"{value:.3g}"
+    return f"{value:g}" if float(value).is_integer() else f"{value:.3g}"
 
 
 def _shaded(counts: Tensor) -> str:

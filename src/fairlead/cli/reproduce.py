@@ -14,11 +14,12 @@ from fairlead.cli.console import JsonOption, print_json, print_table, say
 from fairlead.cli.options import CheckpointOption, JobsOption, QuietOption
 from fairlead.cli.progress import duration
 from fairlead.cli.study import leave, run_and_show
+from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
     from fairlead.experiments.study import PlannedRun, StudyFolder
     from fairlead.reproductions import Outcome, Reproduction
-    from fairlead.reproductions.reproduction import Figure, Runner
+    from fairlead.reproductions.reproduction import Figure, Runner, Scale
 
 _WIDE = 4
 """Columns from which on a table gets a line for each figure."""
@@ -58,6 +59,8 @@ def reproduce(
     from fairlead.reproductions import REPRODUCTIONS, Request, reproduction_named
     from fairlead.reproductions.outcome_files import save_outcome
 
+    if name is None and only is not None:
+        raise FieldError("--only names parts of one reproduction: say which.")
     entries = list(REPRODUCTIONS.values()) if name is None else [reproduction_named(name)]
     silent = quiet or as_json
     outcomes = []
@@ -76,7 +79,7 @@ def reproduce(
         if outcome.figures:
             save_outcome(out, outcome)
         if not silent:
-            _report(entry, outcome)
+            _report(entry, outcome, scale)
     if as_json:
         facts = [asdict(outcome) for outcome in outcomes]
         print_json(facts if name is None else facts[0])
@@ -131,10 +134,10 @@ def _runner(jobs: int | None, checkpoint_every: int, *, quiet: bool) -> Runner:
     return run
 
 
-def _report(entry: Reproduction, outcome: Outcome) -> None:
+def _report(entry: Reproduction, outcome: Outcome, scale: Scale) -> None:
     say(f"\n{entry.name}: {entry.paper}, {entry.where}")
     say(f"Claim: {entry.claim}")
-    say(f"Run at scale {outcome.scale}: {entry.describe(_scale(outcome))}.")
+    say(f"Run at scale {scale}: {entry.describe(scale)}.")
     if outcome.figures:
         say()
         _print_figures(outcome.figures)
@@ -146,11 +149,6 @@ def _report(entry: Reproduction, outcome: Outcome) -> None:
             say(f"  note {difference}")
     taken = f" ({duration(outcome.seconds)})" if outcome.figures else ""
     say(f"Verdict: {outcome.verdict}{taken}. {outcome.reason}".rstrip())
-
-
-def _scale(outcome: Outcome) -> Literal["smoke", "small", "full"]:
-    known: dict[str, Literal["smoke", "small", "full"]] = {"smoke": "smoke", "small": "small", "full": "full"}
-    return known[outcome.scale]
 
 
 def _print_figures(figures: Sequence[Figure]) -> None:

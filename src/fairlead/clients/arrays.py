@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.clients.columns import owners_of, require_ids
-from fairlead.clients.examples import as_tensor
+from fairlead.clients.examples import as_tensor, require_shape, shaped
 from fairlead.clients.files import as_path, existing_file, is_packed, read_file, refuse_bomb
 from fairlead.clients.pool import Pool
 from fairlead.clients.pooled import PooledSource, linear_task
@@ -49,11 +49,16 @@ class NpzArrays(PooledSource):
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", as_path(self.path))
         super().__post_init__()
+        require_shape(self, self.shape)
         if self.scale is not None:
             require_number(self, "scale", above=0)
         if (self.test_inputs is None) != (self.test_targets is None):
             raise field_error(
                 self, "test_targets", "given together with test_inputs or not at all", self.test_targets
+            )
+        if self.test_client is not None and (self.client is None or self.test_inputs is None):
+            raise field_error(
+                self, "test_client", "given together with client and test_inputs", self.test_client
             )
 
     def pool(self) -> Pool:
@@ -77,15 +82,9 @@ class NpzArrays(PooledSource):
     @property
     def _used(self) -> list[str]:
         """Arrays of the file that have a use."""
-        fields = (
-            self.inputs,
-            self.targets,
-            self.client,
-            self.test_inputs,
-            self.test_targets,
-            None if self.client is None else self.test_client,
-        )
-        return [name for name in fields if name is not None]
+        training = self.inputs, self.targets, self.client
+        testing = self.test_inputs, self.test_targets, self.test_client
+        return [name for name in (*training, *testing) if name is not None]
 
     def default_task(self) -> Task:
         return linear_task(regression=self.regression)
@@ -94,14 +93,7 @@ class NpzArrays(PooledSource):
         values = arrays.tensor(name)
         if self.scale is not None:
             values = values.to(torch.float32) * self.scale
-        if self.shape is None:
-            return values
-        size = values.shape[1:].numel()
-        if size != torch.Size(self.shape).numel():
-            raise field_error(
-                self, "shape", f"one of {size} numbers as each input of {arrays.label(name)}", self.shape
-            )
-        return values.reshape(len(values), *self.shape)
+        return shaped(self, self.shape, values, arrays.label(name))
 
     def _targets(self, arrays: _Arrays, name: str) -> Tensor:
         values = arrays.tensor(name)

@@ -46,11 +46,17 @@ class Columns:
     def of(table: Any, name: str) -> Columns:
         """A pandas or Polars frame, a pyarrow table or a Hugging Face dataset."""
         # pyarrow has both, and means by `columns` what they hold.
-        names = [str(column) for column in getattr(table, "column_names", None) or table.columns]
-        refuse_repeated(names, name)
-        return Columns(
-            name, {column: _cells(table[column]) for column in names}, lambda row: f"{name}, row {row}"
-        )
+        found = getattr(table, "column_names", None) or getattr(table, "columns", None)
+        if found is None or not hasattr(table, "__len__"):
+            raise DataError(
+                f"{name} is no table in memory: give a pandas or Polars frame (a lazy one after collect()), a "
+                "pyarrow table or a Hugging Face dataset."
+            )
+        # Columns of a frame made of an array have numbers for names.
+        columns = {str(column): column for column in found}
+        refuse_repeated([str(column) for column in found], name)
+        cells = {column: _cells(table[own]) for column, own in columns.items()}
+        return Columns(name, cells, lambda row: f"{name}, row {row}")
 
     def __len__(self) -> int:
         return len(next(iter(self.cells.values()))) if self.cells else 0
@@ -146,12 +152,12 @@ class Columns:
                 f"{self.place(column, row)}: {_shown(cells[row])} is text in a column of numbers; classes "
                 "are either all whole numbers or all names."
             )
-        wrong = np.flatnonzero(~np.isfinite(values) | (values != np.floor(values)) | (values < 0))
+        wrong = np.flatnonzero((values != np.floor(values)) | (values < 0) | (values >= 2**31))
         if len(wrong):
             row = int(wrong[0])
             raise DataError(
-                f"{self.place(column, row)}: {_shown(cells[row])} is not a class, which is a whole number of "
-                "at least 0 or a name; a target that is a quantity needs regression=True."
+                f"{self.place(column, row)}: {_shown(cells[row])} is not a class, which is a whole number from "
+                "0 to 2^31 - 1 or a name; a target that is a quantity needs regression=True."
             )
         return torch.from_numpy(values.astype(np.int64))
 
@@ -259,7 +265,9 @@ def _gaps(cells: Cells) -> NDArray[np.bool_]:
     if cells.dtype.kind in "biu":
         return np.zeros(len(cells), dtype=bool)
     if cells.dtype.kind == "f":
-        return np.asarray(np.isnan(cells.reshape(len(cells), -1)).any(axis=1))
+        return np.asarray(np.isnan(cells).any(axis=tuple(range(1, cells.ndim))))
+    if cells.dtype.kind in "mM":
+        return np.asarray(np.isnat(cells))
     gaps = np.array([_is_gap(cell) for cell in cells], dtype=bool)
     marks = np.array(
         [isinstance(cell, str) and cell.strip().lower() in _GAP_MARKS for cell in cells], dtype=bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.errors import DataError
+from fairlead.errors import DataError, field_error, is_integer
 
 ArrayLike = Any
 """A tensor, a NumPy array, or nested lists of numbers."""
@@ -44,6 +45,24 @@ def first_non_finite(values: Tensor) -> int | None:
     if not values.is_floating_point() or bool(torch.isfinite(values).all()):
         return None
     return int((~torch.isfinite(values.reshape(len(values), -1))).any(1).nonzero()[0])
+
+
+def require_shape(owner: object, shape: tuple[int, ...] | None) -> None:
+    """Refuse `owner.shape` unless it is None or the lengths of the axes of one input."""
+    if shape is not None and not (
+        isinstance(shape, tuple) and all(is_integer(length, 1) for length in shape)
+    ):
+        raise field_error(owner, "shape", "whole numbers of at least 1", shape)
+
+
+def shaped(owner: object, shape: tuple[int, ...] | None, inputs: Tensor, whose: str) -> Tensor:
+    """Inputs in `owner.shape`, where it is given; `whose` they are is for the error."""
+    if shape is None:
+        return inputs
+    size = inputs.shape[1:].numel()
+    if size != math.prod(shape):
+        raise field_error(owner, "shape", f"one of {size} numbers as each input of {whose}", shape)
+    return inputs.reshape(len(inputs), *shape)
 
 
 def stacked(values: Iterable[Any], count: int, name: str) -> Tensor:

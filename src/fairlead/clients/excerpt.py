@@ -16,7 +16,7 @@ from fairlead.task import Task
 
 @dataclass(frozen=True)
 class Excerpt(PooledSource):
-    """`num_examples` of a data set, the same ones for every seed, and as many of its test set as `num_test`.
+    """At most `num_examples` of a data set, the same ones for every seed, and at most `num_test` of its test set.
 
     They are drawn evenly, so that classes and natural clients keep their shares; a test set that the data do
     not bring is held out of the excerpt. How the examples are dealt is said here, and what `source` itself says

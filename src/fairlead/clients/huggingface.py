@@ -11,11 +11,10 @@ import numpy as np
 from fairlead.clients.columns import Columns, Names
 from fairlead.clients.files import as_path, existing_folder
 from fairlead.clients.pool import Missing, Pool, names_of
-from fairlead.clients.pooled import PooledSource, linear_task
+from fairlead.clients.pooled import PooledSource, linear_task, text_task
 from fairlead.clients.text import Tokenizer
 from fairlead.errors import DataError, did_you_mean, require_choice
 from fairlead.models.convolutional import FedAvgCNN
-from fairlead.models.transformer import TextTransformer
 from fairlead.task import Task
 
 
@@ -68,8 +67,10 @@ class HuggingFaceData(PooledSource):
 
     def default_task(self) -> Task:
         if self.tokens is not None:
-            return Task(TextTransformer(vocabulary=self.tokens.vocabulary, padding=0))
-        return linear_task(regression=True) if self.regression else Task(FedAvgCNN())
+            return text_task(self.tokens, regression=self.regression)
+        if self.regression or len(names_of(self.features)) > 1:
+            return linear_task(regression=self.regression)
+        return Task(FedAvgCNN())
 
 
 def _load(folder: str) -> dict[str, Any]:

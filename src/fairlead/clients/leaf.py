@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.clients.columns import Owners, owners_of
+from fairlead.clients.examples import require_shape, shaped
 from fairlead.clients.files import as_path, existing_folder, read_text
 from fairlead.clients.pool import Pool
 from fairlead.clients.pooled import PooledSource
 from fairlead.clients.text import character_ids, code_points
-from fairlead.errors import DataError, field_error, is_integer
+from fairlead.errors import ClashError, DataError, is_integer
 from fairlead.models.convolutional import FedAvgCNN
 from fairlead.models.dense import LogisticRegression
 from fairlead.models.lstm import CharLSTM
@@ -46,6 +47,11 @@ class LeafFolder(PooledSource):
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", as_path(self.path))
         super().__post_init__()
+        require_shape(self, self.shape)
+        if self.text and self.shape is not None:
+            raise ClashError(
+                "LeafFolder.shape is for inputs of numbers, and text makes ids of texts: give one."
+            )
 
     def pool(self) -> Pool:
         root = existing_folder(self.path)
@@ -98,11 +104,7 @@ class LeafFolder(PooledSource):
             texts = np.concatenate([inputs, targets[:, None]], axis=1)
             ids = torch.from_numpy(character_ids(texts))
             return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
-        if self.shape is None:
-            return torch.from_numpy(inputs), torch.from_numpy(targets)
-        if inputs.shape[1] != torch.Size(self.shape).numel():
-            raise field_error(self, "shape", f"one of {inputs.shape[1]} numbers as each input", self.shape)
-        return torch.from_numpy(inputs).reshape(-1, *self.shape), torch.from_numpy(targets)
+        return shaped(self, self.shape, torch.from_numpy(inputs), self.path), torch.from_numpy(targets)
 
 
 class _User(NamedTuple):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fairlead.clients.data import ClientData
 from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.component import freeze_lists
-from fairlead.errors import field_error, require_integer, require_number
+from fairlead.errors import field_error, is_number, require_integer, require_number
 from fairlead.models.base import ExampleShape, Model
 from fairlead.randomness import Key
 from fairlead.task import Task
@@ -170,8 +170,8 @@ class SyntheticRegression(ClientSource):
     def __post_init__(self) -> None:
         freeze_lists(self)
         if self.truth is not None:
-            if not self.truth:
-                raise field_error(self, "truth", "at least one number", self.truth)
+            if not isinstance(self.truth, tuple) or not self.truth or not all(map(is_number, self.truth)):
+                raise field_error(self, "truth", "one or more finite numbers", self.truth)
             object.__setattr__(self, "dim", len(self.truth))
         for field in ("num_clients", "num_examples", "dim"):
             require_integer(self, field, at_least=1)

@@ -22,7 +22,7 @@ _HEAD = 17
 
 def names_from(values: NDArray[Any]) -> ClientNames:
     """Ids or names of any type as an array of names; whole numbers have no decimals, however stored."""
-    if values.dtype.kind == "f" and bool((values == np.floor(values)).all()):
+    if values.dtype.kind == "f" and bool(((values == np.floor(values)) & (np.abs(values) < 2**63)).all()):
         values = values.astype(np.int64)
     texts = values.tolist() if values.dtype.kind in "OS" else None
     if texts is not None:

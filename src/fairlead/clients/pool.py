@@ -19,7 +19,7 @@ from fairlead.clients.names import ClientNames, given_names
 from fairlead.clients.partitioners.base import Partitioner, Rows
 from fairlead.clients.partitioners.natural import NaturalIdPartitioner
 from fairlead.clients.text import Tokenizer
-from fairlead.errors import ClashError, DataError, FieldError
+from fairlead.errors import ClashError, DataError, FieldError, is_integer
 from fairlead.randomness import Key
 
 Ids = Sequence[Any] | NDArray[Any] | Tensor
@@ -291,6 +291,8 @@ class Pool:
             if natural is None:
                 raise FieldError(f"num_clients is missing: {self.name} names no clients.")
             num_clients = int(natural.max()) + 1
+        if not is_integer(num_clients, 1):
+            raise FieldError(f"num_clients must be a whole number of at least 1, got {num_clients!r}.")
         partition = partition or NaturalIdPartitioner()
         labels = self._labels(rows, partition)
         owner = torch.from_numpy(partition.deal(labels, num_clients, key or Key.from_seed(0), natural))

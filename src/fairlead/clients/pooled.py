@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,9 +15,12 @@ from fairlead.clients.partitioners.base import Partitioner
 from fairlead.clients.partitioners.natural import NaturalIdPartitioner
 from fairlead.clients.pool import Pool
 from fairlead.clients.source import ClientSource, FederatedData
+from fairlead.clients.text import Tokenizer
 from fairlead.component import freeze_lists
-from fairlead.errors import FieldError, require_integer, require_number
+from fairlead.errors import FieldError, field_error, require_instance, require_integer, require_number
+from fairlead.models.base import Model
 from fairlead.models.dense import LogisticRegression
+from fairlead.models.transformer import TextTransformer
 from fairlead.randomness import Key
 from fairlead.task import Task
 
@@ -27,8 +31,9 @@ class PooledSource(ClientSource, ABC):
 
     `partition` deals the examples to `num_clients` clients; without one, data that name their clients keep
     them, and other data are refused. `test_fraction` of the examples, the same ones for every seed, become
-    the common test set where the data bring none of their own. `feature_skew` then changes what each client
-    sees, in this order; a common test set stays as it is, one divided among the clients changes with them.
+    the common test set where the data bring none of their own, but no client that the data name loses its last
+    example to it. `feature_skew` then changes what each client sees, in this order; a common test set stays as
+    it is, one divided among the clients changes with them.
     """
 
     _: KW_ONLY
@@ -42,6 +47,11 @@ class PooledSource(ClientSource, ABC):
         if self.num_clients is not None:
             require_integer(self, "num_clients", at_least=1)
         require_number(self, "test_fraction", at_least=0, below=1)
+        if self.partition is not None:
+            require_instance(self, "partition", self.partition, Partitioner)
+        skews = self.feature_skew
+        if not isinstance(skews, tuple) or not all(isinstance(skew, FeatureSkew) for skew in skews):
+            raise field_error(self, "feature_skew", "a list of feature skews", skews)
 
     @abstractmethod
     def pool(self) -> Pool:
@@ -69,14 +79,33 @@ class PooledSource(ClientSource, ABC):
             return everything, test
         order = torch.from_numpy(Key.from_seed(0).fold("test").generator().permutation(len(pool)))
         num_test = round(self.test_fraction * len(pool))
-        if num_test == 0:
-            return order, None
-        held_out = order[:num_test]
-        return order[num_test:], ClientData.from_lists([pool.inputs[held_out]], [pool.targets[held_out]])
+        is_tested = torch.arange(len(pool)) < num_test
+        if pool.natural is not None:
+            # The last example of each client in this order is tested only if all of its examples are.
+            backwards = pool.natural[order].numpy()[::-1]
+            is_tested[len(pool) - 1 - np.unique(backwards, return_index=True)[1]] = False
+        rows, tested = order[~is_tested], order[is_tested]
+        if len(tested) == 0:
+            return rows, None
+        if len(rows) == 0:
+            raise FieldError(
+                f"{type(self).__name__}.test_fraction must leave an example to train on, got "
+                f"{self.test_fraction!r} of {len(pool)} examples."
+            )
+        return rows, ClientData.from_lists([pool.inputs[tested]], [pool.targets[tested]])
 
 
 def linear_task(*, regression: bool) -> Task:
     """The plainest thing to learn from a table: one linear layer."""
+    return _task(LogisticRegression(), regression=regression)
+
+
+def text_task(tokens: Tokenizer, *, regression: bool) -> Task:
+    """What is usually learnt from texts: a small transformer over their tokens."""
+    return _task(TextTransformer(vocabulary=tokens.vocabulary, padding=0), regression=regression)
+
+
+def _task(model: Model, *, regression: bool) -> Task:
     if regression:
-        return Task(LogisticRegression(), loss="squared_error", metrics=("mean_squared_error",))
-    return Task(LogisticRegression())
+        return Task(model, loss="squared_error", metrics=("mean_squared_error",))
+    return Task(model)

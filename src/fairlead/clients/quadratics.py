@@ -118,8 +118,8 @@ class Quadratics(ClientSource):
     """Clients with F_i(x) = ½ x'H_i x − e_i'x, given or drawn (Wang 2021 §III, Weng 2025 §6).
 
     Drawn: e_i ~ N(0, `spread`² I); H_i with random eigenvectors and eigenvalues log-uniform between
-    1/`conditioning` and 1, so that `conditioning` = 1 means H_i = I. Given: `hessians` and `linear` as
-    nested lists, one entry per client. `weights` are uniform unless given.
+    1/`conditioning` and 1, so that `conditioning` = 1 means H_i = I. Given: symmetric `hessians` and `linear`
+    as nested lists, one entry per client. `weights` are uniform unless given.
 
     >>> problem = Quadratics(linear=((0.0,), (4.0,)), weights=(0.25, 0.75)).problem(Key.from_seed(0))
     >>> problem.optimum.tolist()
@@ -148,10 +148,10 @@ class Quadratics(ClientSource):
         require_number(self, "spread", at_least=0)
         require_number(self, "conditioning", at_least=1)
         require_number(self, "start")
-        widths = [[self.dim] * self.dim] * self.num_clients
-        if self.hessians is not None and [[len(row) for row in h] for h in self.hessians] != widths:
+        if self.hessians is not None and not self._hessians_fit():
             raise FieldError(
-                f"Quadratics.hessians must be {self.num_clients} matrices of {self.dim} x {self.dim}."
+                f"Quadratics.hessians must be {self.num_clients} symmetric matrices of {self.dim} x {self.dim} "
+                "finite numbers."
             )
         if self.weights is not None and (
             len(self.weights) != self.num_clients
@@ -164,6 +164,18 @@ class Quadratics(ClientSource):
                 f"{self.num_clients} numbers of at least 0, not all 0",
                 self.weights,
             )
+
+    def _hessians_fit(self) -> bool:
+        try:
+            hessians = torch.tensor(self.hessians, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError):
+            return False
+        # ∇F = Hx − e and every limit point hold for symmetric matrices alone.
+        return (
+            hessians.shape == (self.num_clients, self.dim, self.dim)
+            and bool(hessians.isfinite().all())
+            and torch.equal(hessians, hessians.mT)
+        )
 
     def problem(self, key: Key) -> QuadraticProblem:
         """The matrices themselves, with the optimum that goes with them."""

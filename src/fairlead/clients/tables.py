@@ -15,11 +15,10 @@ import torch
 from fairlead.clients.columns import Columns, Names, Owners, refuse_repeated
 from fairlead.clients.files import absent, as_path, existing_file, read_text
 from fairlead.clients.pool import Missing, Pool, names_of
-from fairlead.clients.pooled import PooledSource, linear_task
+from fairlead.clients.pooled import PooledSource, linear_task, text_task
 from fairlead.clients.text import Tokenizer, character_ids, code_points, next_character_windows
 from fairlead.errors import ClashError, DataError, field_error, require_choice, require_integer
 from fairlead.models.lstm import CharLSTM
-from fairlead.models.transformer import TextTransformer
 from fairlead.task import Task
 
 
@@ -66,10 +65,7 @@ class TableFields:
         """A linear model of numbers, a small transformer of texts."""
         if self.tokens is None:
             return linear_task(regression=self.regression)
-        model = TextTransformer(vocabulary=self.tokens.vocabulary, padding=0)
-        if self.regression:
-            return Task(model, loss="squared_error", metrics=("mean_squared_error",))
-        return Task(model)
+        return text_task(self.tokens, regression=self.regression)
 
 
 @dataclass(frozen=True)
@@ -207,10 +203,12 @@ def _says_test(columns: Columns, split: str) -> np.ndarray[Any, np.dtype[np.bool
 
 
 def _standardized(pool: Pool) -> Pool:
-    mean, std = pool.inputs.mean(0), pool.inputs.std(0, correction=0)
+    # A single column may hold arrays of bytes or of whole numbers.
+    inputs = pool.inputs if pool.inputs.is_floating_point() else pool.inputs.to(torch.float32)
+    mean, std = inputs.mean(0), inputs.std(0, correction=0)
     std = torch.where(std > 0, std, 1.0)
     test = None if pool.test_inputs is None else (pool.test_inputs - mean) / std
-    return replace(pool, inputs=(pool.inputs - mean) / std, test_inputs=test)
+    return replace(pool, inputs=(inputs - mean) / std, test_inputs=test)
 
 
 def _require_delimiter(table: CsvTable | CsvText) -> None:

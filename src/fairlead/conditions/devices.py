@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fairlead.component import freeze_lists
 from fairlead.conditions.base import Condition, Figures, figures_of, require_figures
-from fairlead.errors import require_integer, require_number
+from fairlead.errors import require_instance, require_integer, require_number
 from fairlead.randomness import Key
 
 _SLACK = 1e-9
@@ -166,6 +166,8 @@ class TwoGroupDevices(DeviceModel):
 
     def __post_init__(self) -> None:
         require_integer(self, "boundary", at_least=0)
+        for field in ("first", "second"):
+            require_instance(self, field, getattr(self, field), DeviceModel)
 
     def profile(self, clients: Tensor, round: int) -> DeviceProfile:
         is_first = clients < self.boundary

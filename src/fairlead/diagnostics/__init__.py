@@ -26,6 +26,7 @@ from fairlead.diagnostics.diversity import local_update_diversity as local_updat
 from fairlead.diagnostics.diversity import running_elud as running_elud
 from fairlead.diagnostics.diversity import surrogate_diversity as surrogate_diversity
 from fairlead.diagnostics.figures import draw_diagnosis as draw_diagnosis
+from fairlead.diagnostics.gradient_figures import gradient_figures as gradient_figures
 from fairlead.diagnostics.gradients import NearOptimum as NearOptimum
 from fairlead.diagnostics.gradients import client_gradients as client_gradients
 from fairlead.diagnostics.gradients import client_optima as client_optima

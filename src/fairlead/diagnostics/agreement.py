@@ -13,9 +13,10 @@ from fairlead.diagnostics.wording import counted
 
 
 def agreement(evidence: Evidence) -> Iterator[Finding]:
-    """Findings on the consensus test, or why there is none, and on diversity."""
+    """Findings on the consensus test, or why there is none, on diversity, and on full gradients if there are."""
     yield _consensus(evidence)
     yield from _diversity(evidence)
+    yield from _gradients(evidence)
 
 
 def drift_of(evidence: Evidence) -> Drifting:
@@ -77,10 +78,37 @@ def _diversity(evidence: Evidence) -> Iterator[Finding]:
     beside = "" if cosine is None else f", and two clients' updates have a cosine of {cosine:.2f} on average"
     yield Finding(
         "diversity",
-        f"Diversity: e-LUD is {mean:.2f} on average over {counted(len(eluds), 'round')} (1 where all updates "
+        f"Diversity: e-LUD is {mean:.3g} on average over {counted(len(eluds), 'round')} (1 where all updates "
         f"agree){beside}.",
         {"elud": mean, "mean_cosine": cosine, "rounds": len(eluds), "clients": evidence.num_clients},
         "low",
+    )
+
+
+def _gradients(evidence: Evidence) -> Iterator[Finding]:
+    """The latest figures of full gradients, where the run was asked for them."""
+    told = [
+        (record.round + 1, record.gradients) for record in evidence.records if record.gradients is not None
+    ]
+    if not told:
+        return
+    done, found = told[-1]
+    length, ratio = found.surrogate_norm, found.surrogate_diversity
+    known = length is not None and ratio is not None
+    beside = f"; under the weights of that round's step {length:.3g} and {ratio:.3g}" if known else ""
+    yield Finding(
+        "gradients",
+        f"Full gradients after {counted(done, 'round')}: the objective's has length {found.norm:.3g}, and the clients' "
+        f"diversity is {found.diversity:.3g} (1 where all agree){beside}.",
+        {
+            "gradient_norm": found.norm,
+            "gradient_diversity": found.diversity,
+            "surrogate_gradient_norm": found.surrogate_norm,
+            "surrogate_gradient_diversity": found.surrogate_diversity,
+            "rounds": done,
+            "clients": evidence.num_clients,
+        },
+        "high",
     )
 
 
@@ -89,7 +117,7 @@ def _mean_cosine(evidence: Evidence) -> float | None:
     told = [
         (record.coherence, len(record.arrived) * (len(record.arrived) - 1) / 2)
         for record in evidence.records
-        if record.coherence is not None
+        if record.coherence is not None and math.isfinite(record.coherence)
     ]
     pairs = sum(number for _, number in told)
     return sum(coherence for coherence, _ in told) / pairs if pairs else None

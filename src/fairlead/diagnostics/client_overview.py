@@ -45,11 +45,15 @@ class ClientOverview:
 
     @property
     def pull(self) -> Tensor | None:
-        """Ω_i/ω_i of plain averaging, Ω ∝ ω(1 − q)‖a‖₁ (Weng 2025 §3): how much too strongly a client counts."""
+        """Ω_i/ω_i of plain averaging, Ω ∝ ω(1 − q)‖a‖₁ (Weng 2025 §3): how much too strongly a client counts.
+
+        None where it is not known, or where nobody's update arrives.
+        """
         if self.effective_steps is None or self.arrival is None:
             return None
         strength = self.effective_steps * self.arrival
-        return strength / (self.weights @ strength)
+        total = self.weights @ strength
+        return strength / total if total > 0 else None
 
 
 def overview(world: SimulatedWorld, solver: LocalSolver, key: Key, rounds: int = 20) -> ClientOverview:

@@ -14,6 +14,7 @@ from fairlead.diagnostics.gradients import (
     NearOptimum,
     choose_clients,
     client_gradients,
+    measuring,
     objective_value,
 )
 from fairlead.errors import FieldError
@@ -143,7 +144,8 @@ def consensus_test(
     gradients = client_gradients(world, params, clients=chosen, buffers=buffers)
     mean_gradient = weights.to(gradients) @ gradients
     tilt = mean_gradient if centred else torch.zeros_like(mean_gradient)
-    averages = _pseudo_gradients(world, params, chosen, lr, horizons, batch_size, buffers, tilt, key)
+    with measuring(world):
+        averages = _pseudo_gradients(world, params, chosen, lr, horizons, batch_size, buffers, tilt, key)
     draws = (
         key.fold("bootstrap").generator().multinomial(len(chosen), [1 / len(chosen)] * len(chosen), resamples)
     )
@@ -177,7 +179,10 @@ def drift_price(
     params, still = optimum.params, torch.zeros_like(optimum.params)
     for round in range(rounds):
         key = Key.from_seed(round)
-        averages = _pseudo_gradients(world, params, chosen, lr, [horizon], None, optimum.buffers, still, key)
+        with measuring(world):
+            averages = _pseudo_gradients(
+                world, params, chosen, lr, [horizon], None, optimum.buffers, still, key
+            )
         params = params - lr * steps * (weights.to(params) @ averages[0])
     return objective_value(world, params, optimum.buffers) - objective_value(
         world, optimum.params, optimum.buffers
@@ -201,7 +206,6 @@ def _pseudo_gradients(
     """
     objective, data = world.objective, world.clients
     running = objective.model.initial_buffers() if buffers is None else buffers
-    objective.model.module.eval()
     found = params.new_empty((len(horizons), len(chosen), len(params)))
     for place, client in enumerate(chosen.tolist()):
         first, size = int(data.offsets[client]), int(data.sizes[client])

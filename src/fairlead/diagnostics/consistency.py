@@ -20,7 +20,8 @@ from fairlead.diagnostics.convergence_factors import (
 )
 from fairlead.diagnostics.surrogate import Surrogate, foregone, implied_surrogate, read_weights
 from fairlead.diagnostics.tally import Tally
-from fairlead.diagnostics.wording import of_clients
+from fairlead.diagnostics.wording import counted, of_clients
+from fairlead.diagnostics.wording import divergence as written
 from fairlead.errors import FieldError
 from fairlead.randomness import Key
 from fairlead.records import Conditions, RoundRecord
@@ -141,7 +142,7 @@ class ConsistencyReport:
         sentences = [*self._measured(), *self._foreseen()]
         misplaced = max(self.total_variation or 0.0, self.predicted_total_variation or 0.0)
         if self.condition is not None and misplaced > _NOTABLE:
-            sentences.append(str(self.condition))
+            sentences.append(self.condition.told(self.names))
         return " ".join(sentences) or "Nothing is known of the weights yet."
 
     def _measured(self) -> list[str]:
@@ -155,12 +156,8 @@ class ConsistencyReport:
             unheard = [f"Nothing was ever heard{since} of {whom}, who should have {share:.1%} of the weight."]
         if self.surrogate is None:
             return ["This run has no measurable surrogate weights.", *unheard]
-        return [
-            f"Over {self.rounds} rounds{since}, {self.total_variation:.1%} of the objective's weight went to "
-            f"other clients than asked (chi-square {self.chi_square:.3g}): "
-            f"{extremes(self.intended, self.surrogate, self.names)}.",
-            *unheard,
-        ]
+        over = f"Over {counted(self.rounds, 'round')}{since},"
+        return [self._misplaced(over, "went", self.surrogate), *unheard]
 
     def _foreseen(self) -> list[str]:
         weights = self.predicted_weights
@@ -168,13 +165,19 @@ class ConsistencyReport:
             return []
         if weights is None:
             return [self.predicted.says]
-        share, divergence = self.predicted_total_variation, self.predicted_chi_square
         if self.surrogate is not None:
-            return [f"Theory expects {share:.1%} (chi-square {divergence:.3g}) under these conditions."]
-        return [
-            f"Theory expects {share:.1%} of the objective's weight to go to other clients than asked "
-            f"(chi-square {divergence:.3g}): {extremes(self.intended, weights, self.names)}."
-        ]
+            share, divergence = total_variation(self.intended, weights), chi_square(self.intended, weights)
+            return [
+                f"Theory expects {share:.1%} (chi-square {written(divergence, 3)}) under these conditions."
+            ]
+        return [self._misplaced("Theory expects", "to go", weights)]
+
+    def _misplaced(self, begin: str, verb: str, surrogate: Tensor) -> str:
+        """How much weight goes to other clients, and to whom unless it is too little to show."""
+        share = f"{total_variation(self.intended, surrogate):.1%}"
+        divergence = written(chi_square(self.intended, surrogate), 3)
+        told = f"{begin} {share} of the objective's weight {verb} to other clients than asked (chi-square {divergence})"
+        return f"{told}." if share == "0.0%" else f"{told}: {extremes(self.intended, surrogate, self.names)}."
 
 
 def measured_consistency(

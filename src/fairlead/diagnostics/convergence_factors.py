@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fairlead.clients.names import ClientNames, called
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers import Constant
 from fairlead.records import Conditions
@@ -117,11 +118,18 @@ class ConsistencyCondition:
     """Clients that get through furthest below the mean."""
 
     def __str__(self) -> str:
+        return self.told()
+
+    def told(self, names: ClientNames | None = None) -> str:
+        """Whether it holds and who is furthest off, by name where clients have one."""
         if self.holds:
             return "Work times arrival rate is the same for all clients: plain averaging is consistent here."
+        most, least = (
+            ", ".join(called(client, names) for client in clients) for clients in (self.most, self.least)
+        )
         return (
-            f"Work times arrival rate differs by a factor of {self.ratio:.3g} between clients (most: "
-            f"{_listed(self.most)}; least: {_listed(self.least)}), so plain averaging is not consistent here."
+            f"Work times arrival rate differs by a factor of {self.ratio:.3g} between clients (most: {most}; "
+            f"least: {least}), so plain averaging is not consistent here."
         )
 
 
@@ -150,7 +158,3 @@ def condition_of(rounds: list[Conditions]) -> ConsistencyCondition | None:
         through.append(arrival * work)
     mean = torch.stack(through).mean(0)
     return consistency_condition(torch.ones_like(mean), mean, rounds[0].weights)
-
-
-def _listed(clients: tuple[int, ...]) -> str:
-    return ", ".join(map(str, clients)) or "none"

@@ -23,6 +23,7 @@ Kind = Literal[
     "unheard",
     "consensus",
     "diversity",
+    "gradients",
 ]
 Number = float | int | None
 Numbers = Mapping[str, Number | Mapping[str, Number]]
@@ -31,7 +32,7 @@ Decision = Literal["change", "keep", "undecided"]
 SECTIONS: Mapping[str, tuple[Kind, ...]] = {
     "What is unequal": ("assumption", "sizes", "labels", "work", "links"),
     "Which objective is optimised": ("foreseen", "measured", "clients", "unheard"),
-    "Whether clients agree": ("consensus", "diversity"),
+    "Whether clients agree": ("consensus", "diversity", "gradients"),
 }
 
 

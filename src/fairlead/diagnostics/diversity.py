@@ -1,8 +1,9 @@
 """How differently clients pull: diversity of gradients and updates, cosines, consensus over a run.
 
 The cheap figures of a round stand on its `RoundRecord` (`elud`, `lud`, `consensus`, `coherence`,
-`update_norm`, `drift_norm`). Those here are for rows at hand (`client_gradients`, or updates of
-one's own) and for records of a whole run.
+`update_norm`, `drift_norm`), those of full gradients too where `Federation.train` was asked for them
+(`gradients`). Those here are for rows at hand (`client_gradients`, or updates of one's own) and for records
+of a whole run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fairlead.errors import FieldError
-from fairlead.observation import diversity
+from fairlead.observation import diversity, length_ratio
 from fairlead.records import RoundRecord
 from fairlead.row_products import inner_products
 
@@ -41,9 +42,7 @@ def surrogate_diversity(gradients: Tensor, weights: Tensor, surrogate_weights: T
     """
     top = _mean_square(gradients, _weights(gradients, weights))
     bottom = _square_of_mean(gradients, _weights(gradients, surrogate_weights))
-    if bottom == 0.0:
-        return math.inf if top > 0 else 1.0
-    return math.sqrt(top / bottom)
+    return length_ratio(top, bottom)
 
 
 def local_update_diversity(updates: Tensor, weights: Tensor | None = None) -> float:

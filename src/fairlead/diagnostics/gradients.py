@@ -1,13 +1,15 @@
 """Full gradients of clients, and points where their weighted mean is small.
 
 Everything here treats F_i as a fixed function of the parameters: dropout and augmentation are off, and
-normalisation layers use the running statistics they are given.
+normalisation layers use the running statistics they are given. It is computed in full precision, whatever that of
+the world's training is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,6 +22,17 @@ _CHUNK = 4096
 """Examples whose losses are computed at a time."""
 _HISTORY = 20
 """Pairs that L-BFGS remembers."""
+
+
+@contextmanager
+def measuring(world: SimulatedWorld) -> Iterator[None]:
+    """Fixed functions in full precision within the block: drifts are small differences of gradients.
+
+    Clients' numbers of examples all differ, too many shapes to tune convolutions for.
+    """
+    world.objective.model.module.eval()
+    with replace(world.arithmetic, precision="full").on(world.device, autotune=False):
+        yield
 
 
 def choose_clients(world: SimulatedWorld, clients: Sequence[int] | Tensor | None) -> Tensor:
@@ -51,11 +64,11 @@ def client_gradients(
     every round.
     """
     chosen = choose_clients(world, clients)
-    objective, running = world.objective, _buffers(world, buffers)
-    objective.model.module.eval()
+    running = _buffers(world, buffers)
     rows = params.new_empty((len(chosen), len(params)))
-    for place, client in enumerate(chosen.tolist()):
-        rows[place] = objective.full_gradient(params, running, client, None)
+    with measuring(world):
+        for place, client in enumerate(chosen.tolist()):
+            rows[place] = world.objective.full_gradient(params, running, client, None)
     return rows
 
 
@@ -64,9 +77,8 @@ def objective_value(world: SimulatedWorld, params: Tensor, buffers: Tensor | Non
     data, running = world.clients, _buffers(world, buffers)
     shares = torch.repeat_interleave(world.population.weights / data.sizes.clamp(min=1), data.sizes)
     rows = torch.arange(len(shares), device=params.device)
-    world.objective.model.module.eval()
     total = 0.0
-    with torch.no_grad():
+    with measuring(world), torch.no_grad():
         for part, share in zip(torch.split(rows, _CHUNK), torch.split(shares, _CHUNK), strict=True):
             losses = world.objective.losses(params, running.clone(), part, None)
             total += float(share @ losses.to("cpu", torch.float64))
@@ -132,7 +144,6 @@ def near_optimum(
             total += loss.detach().double().cpu()
         return total
 
-    objective.model.module.eval()
     search = torch.optim.LBFGS(
         [point],
         max_iter=iterations,
@@ -142,8 +153,9 @@ def near_optimum(
         history_size=_HISTORY,
         line_search_fn="strong_wolfe",
     )
-    search.step(lambda: float(evaluate()))  # type: ignore[no-untyped-call]
-    loss = float(evaluate())
+    with measuring(world):
+        search.step(lambda: float(evaluate()))  # type: ignore[no-untyped-call]
+        loss = float(evaluate())
     assert point.grad is not None
     norm = float(torch.linalg.vector_norm(point.grad.double()))
     return NearOptimum(point.detach(), running, loss, norm, evaluations)

@@ -1,4 +1,4 @@
-"""Which objective a model is stationary for: full gradients of the true and of the surrogate one."""
+"""Full gradients of the true and of the surrogate objective: which of them a model is stationary for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fairlead.diagnostics.consistency import chi_square
+from fairlead.diagnostics.gradients import measuring
 from fairlead.worlds.simulated import SimulatedWorld
 
 
@@ -22,6 +23,8 @@ class Stationarity:
     """‖Σ Ω_i∇F_i‖."""
     gap_bound: float
     """√(χ² Σ Ω_i‖∇F_i‖²), which bounds the length of their difference (Wang 2021, Theorem 2)."""
+    mean_square: float
+    """Σ ω_i‖∇F_i‖²."""
 
     def __str__(self) -> str:
         true, surrogate = self.true_gradient, self.surrogate_gradient
@@ -49,17 +52,18 @@ def stationarity(
     augmentation are off. The cost is one pass over all data and memory for two vectors.
     """
     weights, objective = world.population.weights, world.objective
-    objective.model.module.eval()
     true, biased = torch.zeros_like(params), torch.zeros_like(params)
-    squares = 0.0
-    for client in ((weights > 0) | (surrogate > 0)).nonzero().flatten().tolist():
-        gradient = objective.full_gradient(params, buffers, client, None, chunk) + weight_decay * params
-        true += float(weights[client]) * gradient
-        biased += float(surrogate[client]) * gradient
-        squares += float(surrogate[client]) * float(torch.linalg.vector_norm(gradient)) ** 2
-    divergence = chi_square(weights, surrogate)
+    squares = torch.zeros_like(weights)
+    with measuring(world):
+        for client in ((weights > 0) | (surrogate > 0)).nonzero().flatten().tolist():
+            gradient = objective.full_gradient(params, buffers, client, None, chunk) + weight_decay * params
+            true += float(weights[client]) * gradient
+            biased += float(surrogate[client]) * gradient
+            squares[client] = float(torch.linalg.vector_norm(gradient)) ** 2
+    divergence, surrogate_square = chi_square(weights, surrogate), float(surrogate @ squares)
     return Stationarity(
         float(torch.linalg.vector_norm(true)),
         float(torch.linalg.vector_norm(biased)),
-        math.sqrt(divergence * squares) if squares > 0 else 0.0,
+        math.sqrt(divergence * surrogate_square) if surrogate_square > 0 else 0.0,
+        float(weights @ squares),
     )

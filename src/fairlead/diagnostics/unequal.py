@@ -71,21 +71,25 @@ def label_skew(counts: Tensor, weights: Tensor) -> tuple[float, float]:
 
 
 def _work(evidence: Evidence) -> Finding:
-    unit = "effective local steps a round"
+    linear = evidence.algorithm is None or evidence.algorithm.solver.is_linear
+    # Steps of a solver without ‖a‖₁ do not say how far a client pulls the mean.
+    alone = misplaced_alone(evidence.work, evidence.weights) if linear else None
+    unit = "effective local steps a round" if linear else "local steps a round"
     return Finding(
         "work",
-        _spread_statement("Work", unit, evidence.work, evidence.weights),
-        _spread_numbers(evidence.work, evidence.weights),
+        _spread_statement("Work", unit, evidence.work, alone),
+        _spread_numbers(evidence.work, alone),
         evidence.work.confidence,
     )
 
 
 def _links(evidence: Evidence) -> Finding:
     how = "of updates arrive, as the world tells" if evidence.rates_told else "of updates arrived"
+    alone = misplaced_alone(evidence.links, evidence.weights)
     return Finding(
         "links",
-        _spread_statement("Links", how, evidence.links, evidence.weights, share=True),
-        _spread_numbers(evidence.links, evidence.weights),
+        _spread_statement("Links", how, evidence.links, alone, share=True),
+        _spread_numbers(evidence.links, alone),
         evidence.links.confidence,
     )
 
@@ -100,7 +104,9 @@ def misplaced_alone(spread: Spread, weights: Tensor) -> float | None:
     return total_variation(kept / kept.sum(), mass / mass.sum())
 
 
-def _spread_statement(name: str, unit: str, spread: Spread, weights: Tensor, *, share: bool = False) -> str:
+def _spread_statement(
+    name: str, unit: str, spread: Spread, alone: float | None, *, share: bool = False
+) -> str:
     over = f"over {counted(spread.rounds, 'round')}"
     if spread.verdict == "unknown":
         if int((~spread.values.isnan()).sum()) < 2:
@@ -118,17 +124,15 @@ def _spread_statement(name: str, unit: str, spread: Spread, weights: Tensor, *, 
     ends = (percent(low), percent(high)) if share else (f"{low:.3g}", f"{high:.3g}")
     figures = ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
     if spread.verdict == "unequal":
-        alone = misplaced_alone(spread, weights)
-        assert alone is not None
-        return (
-            f"{name}: unequal, {figures} {unit} {over} (coefficient of variation {spread.cv:.2f}); plain averaging "
-            f"would misplace {percent(alone)} of the weight for this alone."
-        )
+        told = f"{name}: unequal, {figures} {unit} {over} (coefficient of variation {spread.cv:.2f})"
+        if alone is None:
+            return f"{told}."
+        return f"{told}; plain averaging would misplace {percent(alone)} of the weight for this alone."
     allowed = "" if spread.chance == 0 else f", and no more than {spread.at_most:.2f} can hide behind chance"
     return f"{name}: equal, {figures} {unit} {over} (coefficient of variation {spread.cv:.2f}{allowed})."
 
 
-def _spread_numbers(spread: Spread, weights: Tensor) -> dict[str, Number]:
+def _spread_numbers(spread: Spread, alone: float | None) -> dict[str, Number]:
     known = not math.isnan(spread.cv)
     low, high = spread.extremes if known else (None, None)
     return {
@@ -138,7 +142,7 @@ def _spread_numbers(spread: Spread, weights: Tensor) -> dict[str, Number]:
         "p_value": spread.p_value,
         "least": low,
         "most": high,
-        "misplaced_alone": misplaced_alone(spread, weights),
+        "misplaced_alone": alone,
         "weight_observed": spread.covered,
         "rounds": spread.rounds,
         "clients": int((~spread.values.isnan()).sum()),

@@ -34,6 +34,6 @@ def percent(share: float) -> str:
     return f"{share:.0%}" if share < 0.0005 or share >= 0.1 else f"{share:.1%}"
 
 
-def divergence(chi_square: float) -> str:
+def divergence(chi_square: float, digits: int = 2) -> str:
     """A χ², in which what rounding leaves of 0 is 0."""
-    return "0" if abs(chi_square) < 1e-9 else f"{chi_square:.2g}"
+    return "0" if abs(chi_square) < 1e-9 else f"{chi_square:.{digits}g}"

@@ -35,8 +35,9 @@ class Experiment(Component):
     for a virtual clock; the objective `weights` ω, "examples" (n_i/n), "uniform" or one number per client,
     where None takes those that the client source defines and "examples" if it defines none; the `seed` of
     everything that is drawn; the model is evaluated after every `evaluate_every`-th round and after the last
-    (0: never), `per_client` too if asked; `engine`, `lanes`, `device`, `dtype`, `precision`, `reproducible`,
-    `compile` and `data_on` as in `SimulatedWorld`.
+    (0: never), `per_client` too if asked, and the full gradients of all clients are looked at after every
+    `gradients_every`-th (0: never, see `Federation.train`); `engine`, `lanes`, `device`, `dtype`, `precision`,
+    `reproducible`, `compile` and `data_on` as in `SimulatedWorld`.
 
     In a spec, a published `setting` fills in what is left open of clients, work, link, rounds and the arguments
     of a preset: its name, or a table with its `name` and arguments.
@@ -61,6 +62,7 @@ class Experiment(Component):
     seed: int = 0
     evaluate_every: int = 10
     per_client: bool = False
+    gradients_every: int = 0
     engine: EngineName = "auto"
     lanes: int = 16
     device: str = "cpu"
@@ -75,6 +77,7 @@ class Experiment(Component):
         require_integer(self, "rounds", at_least=1)
         require_integer(self, "seed", at_least=0)
         require_integer(self, "evaluate_every", at_least=0)
+        require_integer(self, "gradients_every", at_least=0)
         require_integer(self, "lanes", at_least=1)
         require_choice(self, "engine", get_args(EngineName))
         require_choice(self, "dtype", _DTYPES)
@@ -123,6 +126,7 @@ class Experiment(Component):
             rounds=self.rounds,
             evaluate_every=self.evaluate_every,
             per_client=self.per_client,
+            gradients_every=self.gradients_every,
         )
 
     def _require_device(self) -> None:

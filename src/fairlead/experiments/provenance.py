@@ -28,6 +28,7 @@ class Provenance:
     threads: int
     """Of torch on the CPU: results repeat to the bit only with the same number of them."""
     engine: str
+    """With its back end and lanes."""
     engine_reason: str
     seed: int
     git_commit: str | None
@@ -54,7 +55,7 @@ def provenance_of(federation: Federation) -> Provenance:
         platform=platform.platform(),
         device=device_name(world.device),
         threads=torch.get_num_threads(),
-        engine=type(world.engine).__name__,
+        engine=repr(world.engine),
         engine_reason=world.engine_reason,
         seed=federation.seed,
         git_commit=git_commit(),

@@ -10,6 +10,7 @@ examples of clients by id, and `names` by id, each as soon as the server knows t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -102,6 +103,11 @@ def _record(table: dict[str, Any], where: str) -> RoundRecord:
         record = record_from_line(json.dumps(filled))
     except (FieldError, TypeError) as error:
         raise FieldError(f"{where} is not the record of a round.") from error
+    _refuse_contradictions(record, where)
+    return record
+
+
+def _refuse_contradictions(record: RoundRecord, where: str) -> None:
     strangers = sorted(set(record.arrived) - set(record.asked))
     if strangers:
         raise FieldError(f"{where}: client {strangers[0]} arrived but was not asked.")
@@ -115,7 +121,15 @@ def _record(table: dict[str, Any], where: str) -> RoundRecord:
             raise FieldError(
                 f"{where}: {field} must have one number for each of {len(clients)} clients, got {len(values)}."
             )
-    return record
+    for field in ("num_steps", "multiplicity"):
+        if min(getattr(record, field), default=1) < 1:
+            raise FieldError(f"{where}: {field} must be at least 1, got {min(getattr(record, field))}.")
+    for work in record.effective_steps or ():
+        if not (math.isfinite(work) and work > 0):
+            raise FieldError(f"{where}: effective_steps must be finite and above 0, got {work:g}.")
+    for share in (*(record.coefficients or ()), *record.remembered.values()):
+        if not math.isfinite(share):
+            raise FieldError(f"{where}: coefficients must be finite, got {share:g}.")
 
 
 def _weights(told: Any, where: str) -> dict[int, float]:
@@ -143,7 +157,7 @@ def _joined(
     rounds = [record.round for record in records]
     if any(later <= earlier for earlier, later in pairwise(rounds)):
         raise FieldError(f"The rounds in {path} must ascend.")
-    met = sorted({client for record in records for client in record.asked} | set(weights))
+    met = sorted({client for r in records for client in (*r.asked, *r.remembered)} | set(weights))
     assumptions = []
     if weights:
         unknown = [client for client in met if client not in weights]

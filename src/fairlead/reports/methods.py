@@ -103,7 +103,16 @@ def baseline_of(study: Study, label: str | None) -> Method:
 
 def _identity(experiment: Experiment) -> str:
     """What runs of one method share: all but the seed, and where and how the arithmetic was done."""
-    shared = replace(experiment, seed=0, device="cpu", engine="auto", lanes=1)
+    shared = replace(
+        experiment,
+        seed=0,
+        device="cpu",
+        engine="auto",
+        lanes=1,
+        reproducible=False,
+        compile=False,
+        data_on="auto",
+    )
     return repr(to_plain(shared, Experiment))
 
 
@@ -159,7 +168,7 @@ def _distinctions(experiments: Sequence[Experiment]) -> list[str]:
     tables = [dict(_leaves(to_plain(experiment, Experiment))) for experiment in experiments]
     told: list[tuple[str, ...]] = [() for _ in tables]
     for path in dict.fromkeys(path for table in tables for path in table):
-        if path in ("seed", "device", "engine", "lanes"):
+        if path in ("seed", "device", "engine", "lanes", "reproducible", "compile", "data_on"):
             continue
         more = [
             (*words, f"{_short(path)}={table.get(path, 'default')}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import product
 from math import lcm, prod
 from typing import Any
@@ -37,7 +38,7 @@ _CAUSES: dict[str, tuple[tuple[int, ...], tuple[float, ...]]] = {
 _REACHED, _MISSED = 0.15, 0.2
 """Distances to the optimum; the clients' own optima are three units apart."""
 
-_DRAWN: dict[str, Any] = {"cohort_size": 20_000}
+_DRAWN: dict[str, Any] = {"cohort_size": 4_000}
 """So many draws with replacement that their noise is too small to be seen."""
 _ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "FedAvg": ("fedavg", {}),
@@ -58,7 +59,7 @@ _ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "FedNova-VR": ("fednova_vr", {}),
     "FedDyn": ("feddyn", {"alpha": 1.0}),
 }
-_TINY, _LARGE = 0.02, 0.1
+_TINY, _LARGE = 0.05, 0.1
 """Learning rates: methods with corrections on the clients are slow to simulate, and exact at any."""
 
 
@@ -72,8 +73,9 @@ class _EverySet(LinkModel):
 
     rates: tuple[float, ...]
 
+    @cached_property
     def period(self) -> list[tuple[int, ...]]:
-        """The sets in their order, spread so that no client is away for long."""
+        """The sets in their order; rates are whole numbers of halves, quarters or eighths."""
         chances = {
             bits: prod(
                 Fraction(rate) if bit else 1 - Fraction(rate)
@@ -87,14 +89,15 @@ class _EverySet(LinkModel):
             for bits, chance in chances.items()
             for _ in range(int(chance * length))
         ]
-        return [sets[place * 3 % length] for place in range(length)] if length > 1 else sets
+        # In threes, which reach every one of a power of two, so that no client is away for long.
+        return [sets[place * 3 % length] for place in range(length)]
 
     def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
         return torch.tensor(self.rates, dtype=torch.float64)[clients]
 
     def arrives(self, clients: Tensor, round: int, key: Key) -> Tensor:
-        period = self.period()
-        return torch.isin(clients, torch.tensor(period[round % len(period)]))
+        present = self.period[round % len(self.period)]
+        return torch.isin(clients, torch.tensor(present, dtype=torch.int64))
 
 
 def _remembers(algorithm: Algorithm) -> bool:
@@ -108,7 +111,7 @@ def _world(algorithm: Algorithm, lr: float, steps: tuple[int, ...], link: _Every
     if not _remembers(algorithm):
         mu = sum(each.mu for each in algorithm.solver.corrections if isinstance(each, Proximal))
         balls = Balls(centres, FixedSteps(steps), link)
-        return ClosedFormWorld(balls, reach_of(LocalWork(lr, 1, mu=mu)))
+        return ClosedFormWorld(balls, reach_of(LocalWork(lr, 1, mu=mu)), torch.zeros_like(centres[0]))
     weights = torch.full((len(centres),), 1 / len(centres), dtype=torch.float64)
     eye = torch.eye(2, dtype=torch.float64).expand(len(centres), 2, 2)
     problem = QuadraticProblem(eye, centres, weights)
@@ -131,12 +134,12 @@ def _distance(preset: str, arguments: dict[str, Any], cause: str, rounds: int, s
     algorithm = METHODS[preset].build(lr=lr, steps=1, batch_size=None, **arguments)
     federation = Federation(algorithm, _world(algorithm, lr, steps, link), seed)
     path = [federation.params for _ in federation.train(rounds // 3 if _remembers(trial) else rounds)]
-    end = torch.stack(path[-len(link.period()) :]).mean(0)
+    end = torch.stack(path[-len(link.period) :]).mean(0)
     return float((end - torch.tensor(_CENTRES, dtype=torch.float64).mean(0)).norm())
 
 
 def _table(request: Request, seed: int) -> Mapping[Cell, float]:
-    rounds = 480 if request.scale == "full" else 144
+    rounds = 480 if request.scale == "full" else 96
     return {
         Cell(row, cause): _distance(preset, arguments, cause, rounds, seed)
         for row, (preset, arguments) in _ROWS.items()

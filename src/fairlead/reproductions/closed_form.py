@@ -74,8 +74,8 @@ class ClosedFormWorld(World):
     no effect here.
     """
 
-    def __init__(self, balls: Balls, reach: Reach) -> None:
-        self.balls, self.reach = balls, reach
+    def __init__(self, balls: Balls, reach: Reach, start: Tensor) -> None:
+        self.balls, self.reach, self.start = balls, reach, start
         layout = {"x": balls.centres.shape[1]}
         self._population = Population(balls.weights, layout, torch.device("cpu"), torch.float64)
 
@@ -85,10 +85,10 @@ class ClosedFormWorld(World):
 
     @property
     def description(self) -> str:
-        return f"{self.balls.centres} {self.balls.work!r} {self.balls.link!r}"
+        return f"{self.balls.centres} {self.start} {self.balls.work!r} {self.balls.link!r}"
 
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
-        return self.balls.optimum.clone(), self.balls.centres.new_zeros(0)
+        return self.start, self.start.new_zeros(0)
 
     def initial_memory(self, solver: LocalSolver) -> PartState:
         return {}

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from fairlead.reproductions.data_sets import require_data
-from fairlead.reproductions.reproduction import Measured, Reproduction, Request, Scale
+from fairlead.reproductions.reproduction import Measured, Reproduction, Request, Scale, machine
 from fairlead.reproductions.table import Cell
 
 Measurement = Callable[[Request, int], Mapping[Cell, float]]
 """The figures at a seed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Computed(Reproduction):
     """A reproduction whose figures are a function of scale, data and seed.
 
     Its claims are tested at every scale but those that are left out of `judged_at`.
     """
 
-    compute: Measurement = lambda request, seed: {}
-    what: Mapping[Scale, str] | str = ""
+    compute: Measurement
+    what: Mapping[Scale, str] | str
     """What is computed, at all scales or by scale, in one line."""
     data: tuple[str, ...] = ()
     judged_at: tuple[Scale, ...] = ("smoke", "small", "full")
@@ -32,7 +32,7 @@ class Computed(Reproduction):
         return self.data
 
     @property
-    def rows(self) -> tuple[str, ...]:
+    def parts(self) -> tuple[str, ...]:
         return ()
 
     def judges(self, scale: Scale) -> bool:
@@ -48,4 +48,4 @@ class Computed(Reproduction):
         for seed in request.seeds:
             for cell, value in self.compute(request, seed).items():
                 results.setdefault(cell, {})[seed] = value
-        return Measured(results, perf_counter() - started)
+        return Measured(results, perf_counter() - started, machine(request.device))

@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-import torch
-
 from fairlead import __version__
 from fairlead.errors import DataError, FairleadError, FieldError, did_you_mean
-from fairlead.experiments.provenance import device_name, git_commit, now
+from fairlead.experiments.provenance import git_commit, now
 from fairlead.experiments.study import PlannedRun, StudyFolder
 from fairlead.experiments.study_runner import run_study
 from fairlead.references import reference
@@ -46,7 +44,7 @@ class Request:
     """The user's folder of data sets."""
     device: str = "cpu"
     only: tuple[str, ...] = ()
-    """Rows to run; all if empty."""
+    """Methods or settings of a table to run now; all if empty."""
     run: Runner = _run_quietly
 
 
@@ -55,10 +53,11 @@ class NotRunError(FairleadError):
 
 
 class Measured(NamedTuple):
-    """Our figures, and how long they took."""
+    """Our figures, and what they took."""
 
     results: Results
     seconds: float
+    machine: str
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Outcome:
     seeds: tuple[int, ...]
     figures: tuple[Figure, ...]
     checks: tuple[Check, ...]
-    """None at a scale that cannot test the claim."""
+    """Empty at a scale that cannot test the claim."""
     seconds: float
     machine: str
     fairlead: str
@@ -126,8 +125,8 @@ class Reproduction(ABC):
 
     @property
     @abstractmethod
-    def rows(self) -> tuple[str, ...]:
-        """What `Request.only` may name."""
+    def parts(self) -> tuple[str, ...]:
+        """What `Request.only` may name: methods and settings that can be run alone."""
 
     @abstractmethod
     def judges(self, scale: Scale) -> bool:
@@ -143,15 +142,18 @@ class Reproduction(ABC):
 
     def reproduce(self, request: Request) -> Outcome:
         """Run it as asked, and judge the claim by what comes out."""
-        unknown = [row for row in request.only if row not in self.rows]
+        unknown = [part for part in request.only if part not in self.parts]
         if unknown:
             raise FieldError(
-                f"{unknown[0]!r} is not a row of {self.name}." + did_you_mean(unknown[0], self.rows)
+                f"{unknown[0]!r} is not a method or setting of {self.name}."
+                + did_you_mean(unknown[0], self.parts)
             )
         try:
             measured = self.measure(request)
         except (NotRunError, DataError) as error:
-            return self._outcome(request, Measured({}, 0.0), (), "not run", str(error))
+            return self._outcome(
+                request, Measured({}, 0.0, machine(request.device)), (), "not run", str(error)
+            )
         if not self.judges(request.scale):
             reason = f"The scale {request.scale!r} shows that everything runs, and cannot test the claim."
             return self._outcome(request, measured, (), "not run", reason)
@@ -190,7 +192,7 @@ class Reproduction(ABC):
             figures=tuple(figures),
             checks=checks,
             seconds=round(measured.seconds, 1),
-            machine=machine(request.device),
+            machine=measured.machine,
             fairlead=__version__,
             git_commit=git_commit(),
             date=now()[:10],
@@ -211,7 +213,5 @@ def cited(key: str) -> str:
 
 
 def machine(device: str) -> str:
-    """What figures were computed on."""
-    if device.startswith("cuda") and torch.cuda.is_available():
-        return device_name(torch.device(device))
-    return f"{os.cpu_count()} CPU cores, {platform.machine()}"
+    """What figures are computed on: a device by its name, or how many cores there are."""
+    return f"{os.cpu_count()} CPU cores, {platform.machine()}" if device == "cpu" else device

@@ -13,13 +13,14 @@ from fairlead.clients import ClientSource, Excerpt
 from fairlead.diagnostics.wording import counted
 from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.provenance import Provenance
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.study import PlannedRun, StudyFolder, folder_name
 from fairlead.methods import method_named
 from fairlead.models import Model
 from fairlead.presets import with_aware
 from fairlead.reproductions.data_sets import require_data, source_of
-from fairlead.reproductions.reproduction import Measured, Reproduction, Request, Scale
+from fairlead.reproductions.reproduction import Measured, Reproduction, Request, Scale, machine
 from fairlead.reproductions.statistics import Statistic
 from fairlead.reproductions.table import Cell
 from fairlead.settings import Setting
@@ -79,16 +80,16 @@ def grid(methods: Mapping[str, Entrant], columns: Iterable[str]) -> dict[Cell, E
     return {Cell(row, column): entrant for column in columns for row, entrant in methods.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Trained(Reproduction):
     """A reproduction whose figures are statistics of runs."""
 
-    scenes: Mapping[str, Scene] = field(default_factory=dict)
+    scenes: Mapping[str, Scene]
     """By column."""
-    entrants: Mapping[Cell, Entrant] = field(default_factory=dict)
-    statistics: Mapping[str, Statistic] = field(default_factory=dict)
+    entrants: Mapping[Cell, Entrant]
+    statistics: Mapping[str, Statistic]
     """By what is added to the name of the column: nothing where there is only one."""
-    sizes: Mapping[Scale, Size] = field(default_factory=dict)
+    sizes: Mapping[Scale, Size]
     adjust: Adjust | None = None
 
     @property
@@ -96,7 +97,7 @@ class Trained(Reproduction):
         return tuple(dict.fromkeys(scene.data for scene in self.scenes.values() if scene.data is not None))
 
     @property
-    def rows(self) -> tuple[str, ...]:
+    def parts(self) -> tuple[str, ...]:
         """Methods and columns: runs can be restricted to some of either."""
         return (*dict.fromkeys(cell.row for cell in self.entrants), *self.scenes)
 
@@ -128,16 +129,17 @@ class Trained(Reproduction):
         study = StudyFolder(request.out / f"{self.name}-{request.scale}")
         request.run(study, self.planned(request))
         results: dict[Cell, dict[int, float]] = {}
-        seconds = 0.0
+        starts: list[Provenance] = []
         # What an earlier piece has run counts too.
         for run in self.planned(replace(request, only=())):
             store = study.store(run)
             if not store.is_done(run.experiment):
                 continue
-            seconds += _spent(store)
+            starts += store.provenance()
             cell = Cell(str(run.labels["method"]), str(run.labels["setting"]))
             self._read(cell, run.experiment.seed, store, results)
-        return Measured(results, seconds)
+        devices = dict.fromkeys(machine(start.device) for start in starts) or [machine(request.device)]
+        return Measured(results, sum(map(_spent, starts)), "; ".join(devices))
 
     def _read(self, cell: Cell, seed: int, store: RunFolder, results: dict[Cell, dict[int, float]]) -> None:
         records = store.records()
@@ -190,11 +192,9 @@ def _clients(scene: Scene, size: Size, request: Request) -> ClientSource:
     return setting.deal(source)
 
 
-def _spent(store: RunFolder) -> float:
-    """Seconds that a run took, all of its starts together."""
-    spans = [
-        datetime.fromisoformat(start.ended) - datetime.fromisoformat(start.started)
-        for start in store.provenance()
-        if start.ended is not None
-    ]
-    return sum(span.total_seconds() for span in spans)
+def _spent(start: Provenance) -> float:
+    """Seconds that a start of a run lasted; none if it was cut off."""
+    if start.ended is None:
+        return 0.0
+    span = datetime.fromisoformat(start.ended) - datetime.fromisoformat(start.started)
+    return span.total_seconds()

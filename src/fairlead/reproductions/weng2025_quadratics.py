@@ -32,9 +32,11 @@ from fairlead.settings import (
 )
 from fairlead.testing.quadratic_theory import LocalWork
 
-_ROUNDS: dict[Scale, int] = {"smoke": 40, "small": 200, "full": 20_000}
-_WARMING_UP, _FORESEEN = 60, 200
-"""Rounds that are not counted, and rounds whose work and links the theory averages."""
+_ROUNDS: dict[Scale, int] = {"smoke": 20, "small": 120, "full": 2_000}
+_FORESEEN: dict[Scale, int] = {"smoke": 20, "small": 100, "full": 1_000}
+"""Rounds whose work and links the theory averages."""
+_WARMING_UP = 30
+"""Simulated rounds that are not counted."""
 
 Coefficients = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Mean coefficient of each client's update in a round, of ω, 1 − q and ‖a‖₁; the scale does not matter."""
@@ -98,17 +100,17 @@ class _Theory(NamedTuple):
     pace: float
 
 
-def _theory(rule: _Rule, algorithm: Algorithm, world: ClosedFormWorld, seed: int) -> _Theory:
+def _theory(rule: _Rule, algorithm: Algorithm, world: ClosedFormWorld, rounds: int, seed: int) -> _Theory:
     """Σ C_m κ_m (e_m − x) in the mean over rounds."""
     key, balls = Key.from_seed(seed), world.balls
     mass = torch.zeros(len(balls.centres), dtype=torch.float64)
-    for round in range(_FORESEEN):
+    for round in range(rounds):
         facts = world.conditions(round, algorithm.solver, key)
         assert facts.arrival is not None
         assert facts.effective_steps is not None
         steps = balls.steps(balls.everyone, algorithm.solver, round, key)
         mass += rule.coefficients(facts.weights, facts.arrival, facts.effective_steps) * world.reach(steps)
-    return _Theory(mass @ balls.centres / mass.sum(), float(mass.sum()) / _FORESEEN)
+    return _Theory(mass @ balls.centres / mass.sum(), float(mass.sum()) / rounds)
 
 
 class _Simulation(NamedTuple):
@@ -168,8 +170,8 @@ def _measure(
         for name, rule in rules.items():
             lr = _calibrated(rule, setting, balls) if panel == calibrate else setting.solver.optimizer.lr
             algorithm = rule.algorithm(setting, lr)
-            world = ClosedFormWorld(balls, reach_of(replace(rule.local, lr=lr)))
-            theory = _theory(rule, algorithm, world, seed)
+            world = ClosedFormWorld(balls, reach_of(replace(rule.local, lr=lr)), balls.optimum)
+            theory = _theory(rule, algorithm, world, _FORESEEN[request.scale], seed)
             found = _simulated(algorithm, world, theory, rounds, seed)
             figures[Cell(name, f"{panel}: bias")] = float((theory.limit - balls.optimum).norm())
             figures[Cell(name, f"{panel}: simulated")] = float((found.limit - balls.optimum).norm())
@@ -203,9 +205,9 @@ _APART = 3.0
 """Standard errors that a simulated limit may be away from theory."""
 
 _RUN_LONG: dict[Scale, str] = {
-    "smoke": "theory, and 40 simulated rounds of each rule",
-    "small": "theory, and 200 simulated rounds of each rule after 60 others",
-    "full": "theory, and 20,000 simulated rounds of each rule after 60 others",
+    "smoke": "theory, and 20 simulated rounds of each rule",
+    "small": "theory, and 120 simulated rounds of each rule after 30 others",
+    "full": "theory, and 2,000 simulated rounds of each rule after 30 others",
 }
 
 FIGURE_4 = Computed(

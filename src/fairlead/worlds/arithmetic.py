@@ -52,8 +52,12 @@ class Arithmetic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
     @contextmanager
-    def on(self, device: torch.device) -> Iterator[None]:
-        """Compute this way on a device within the block."""
+    def on(self, device: torch.device, *, autotune: bool = True) -> Iterator[None]:
+        """Compute this way on a device within the block.
+
+        `autotune` tries convolutions out for every new shape of a batch, which pays off where few shapes return
+        often; it is off where `reproducible`.
+        """
         with torch.autocast(
             device.type, torch.bfloat16, enabled=self.precision == "bfloat16", cache_enabled=False
         ):
@@ -63,11 +67,16 @@ class Arithmetic:
             cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
             before = (cudnn.allow_tf32, matmul.allow_tf32, cudnn.deterministic, cudnn.benchmark)
             strict = torch.are_deterministic_algorithms_enabled()
+            only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
             cudnn.allow_tf32 = matmul.allow_tf32 = self.precision == "tf32"
-            cudnn.deterministic, cudnn.benchmark = self.reproducible, not self.reproducible
-            torch.use_deterministic_algorithms(self.reproducible or strict)
+            cudnn.deterministic, cudnn.benchmark = self.reproducible, autotune and not self.reproducible
+            torch.use_deterministic_algorithms(
+                self.reproducible or strict, warn_only=only_warned and not self.reproducible
+            )
             try:
-                yield
+                # Graphs and kernels are launched on the current device, whatever their tensors are on.
+                with torch.cuda.device(device):
+                    yield
             finally:
                 cudnn.allow_tf32, matmul.allow_tf32, cudnn.deterministic, cudnn.benchmark = before
-                torch.use_deterministic_algorithms(strict)
+                torch.use_deterministic_algorithms(strict, warn_only=only_warned)

@@ -35,19 +35,32 @@ from fairlead.worlds.evaluation import evaluate
 from fairlead.worlds.staging import Staging, on_host, stays_on_host
 
 DataPlace = Literal["auto", "device", "host"]
+"""Where the clients' examples lie between rounds."""
 Weights = str | Sequence[float] | Tensor
+_CLASSES_AT_MOST = 2**24
+"""A model has an output for each; larger targets are ids or quantities by mistake."""
 
 
 class SimulatedWorld(World):
     """Clients simulated on one machine.
 
-    Arguments: the `task`; the `clients`' data; `work` and `link`, how unequal they are; `devices`, how fast,
+    Who they are: the `task`; the `clients`' data; `work` and `link`, how unequal they are; `devices`, how fast,
     for a virtual clock; `weights` ω of the objective, "examples" (n_i/n), "uniform" or one number per client;
-    a common `test` set; the `engine` ("auto", "batched", "branches" or "loop") and how many `lanes` the
-    batched ones have; `device` and `dtype`; the `precision` of products ("full", "tf32", "bfloat16") and whether
-    repetitions must be `reproducible` to the bit, see `Arithmetic`; `compile` the model's step on an
-    accelerator, which takes up to a minute and pays off after a thousand rounds; `data_on` the "device", or
-    on the "host", from where a round's clients send theirs: "auto" does so where they would fill the device.
+    a common `test` set.
+
+    How they are computed, which changes numbers by rounding at most:
+
+    - `engine`: how clients train, "loop" one after the other, "batched" side by side in shared products,
+      "branches" side by side with a pass of their own each, "auto" whichever should be fastest here; `lanes`,
+      how many are side by side at most.
+    - `device` and `dtype` of parameters and examples.
+    - `precision` of products: "full" in the type of the parameters, "tf32" or "bfloat16" with factors rounded
+      to 10 or 7 bits, faster where a device has them.
+    - `reproducible`: the same bits on every repetition on a CUDA device too, at some cost in speed.
+    - `compile` the step of each client on a CUDA device, which takes up to a minute and pays off after about
+      a thousand rounds.
+    - `data_on` the "device", or on the "host", from where the examples of a round's clients are sent each
+      round; "auto" leaves them on the host where they would take more than half of the device's free memory.
 
     A client whose update will be lost is not trained, since nothing of its work could be seen; a client
     without examples never answers.
@@ -84,10 +97,13 @@ class SimulatedWorld(World):
             ("link", link or PerfectLink(), LinkModel),
         ):
             require_instance(self, field, value, kind)
+        if devices is not None:
+            require_instance(self, "devices", devices, DeviceModel)
         self.task = task
         self.device, self.dtype = torch.device(device), dtype
-        if self.device.type == "cuda" and not torch.cuda.is_available():
-            raise field_error(self, "device", "a device that torch can use here, such as 'cpu'", device)
+        usable = self.device.type == "cuda" and (self.device.index or 0) < torch.cuda.device_count()
+        if self.device.type != "cpu" and not usable:
+            raise field_error(self, "device", "'cpu' or a CUDA device of this machine", device)
         self.arithmetic = Arithmetic(precision, reproducible)
         self.arithmetic.require_device(self.device, dtype)
         if data_on not in get_args(DataPlace):
@@ -110,7 +126,9 @@ class SimulatedWorld(World):
             if staged:
                 self._staging = Staging(self.objective)
                 trial, _ = self._staging.load((clients.sizes > 0).nonzero().flatten()[:8])
-            self.engine, self.engine_reason = choose_engine(engine, trial, lanes, compiled=compile)
+            self.engine, self.engine_reason = choose_engine(
+                engine, trial, lanes, compiled=compile, reproducible=reproducible
+            )
         self._population = Population(omega, model.layout, self.device, dtype, clients.names)
 
     @property
@@ -120,7 +138,8 @@ class SimulatedWorld(World):
     @property
     def description(self) -> str:
         conditions = f"{self.work_model!r} {self.link_model!r} {self.devices!r}"
-        return f"{self.task.description} {conditions} {_data_digest(self.clients)}"
+        arithmetic = f"{self.dtype} {self.arithmetic.precision}"
+        return f"{self.task.description} {conditions} {arithmetic} {_data_digest(self.clients)}"
 
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         model = self.task.build(self._shape, key).to(self.device, self.dtype)
@@ -331,6 +350,11 @@ def _example_shape(clients: ClientData, test: ClientData | None) -> ExampleShape
         outputs = int(targets.shape[1:].numel())
     else:
         outputs = _count_values(targets, None if test is None else test.targets)
+        if outputs > _CLASSES_AT_MOST:
+            raise DataError(
+                f"Targets of whole numbers are classes, counted from 0, and must be below {_CLASSES_AT_MOST}, got "
+                f"{outputs - 1}: number the classes 0, 1, 2, ..., or give quantities as floating-point numbers."
+            )
     inputs, test_inputs = clients.inputs, None if test is None else test.inputs
     # Bytes are pixels, which the model's input pipeline scales.
     real = inputs.is_floating_point() or inputs.dtype == torch.uint8

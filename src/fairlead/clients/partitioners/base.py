@@ -14,6 +14,8 @@ from fairlead.randomness import Key
 
 Rows = NDArray[np.int64]
 
+_LEAST_SHAPE = 1e-300
+
 
 class Partitioner(Component, ABC):
     """Deals every example to exactly one client.
@@ -110,7 +112,8 @@ def log_gamma_draws(
     Plain draws underflow to zero for small shapes, and a Dirichlet vector of zeros is 0/0.
     """
     boosted = np.log(generator.standard_gamma(shape + 1.0, size))
-    draws: NDArray[np.float64] = boosted + np.log1p(-generator.random(size)) / shape
+    # Below the bound logarithms would be infinite; long before, one draw outweighs all others.
+    draws: NDArray[np.float64] = boosted + np.log1p(-generator.random(size)) / max(shape, _LEAST_SHAPE)
     return draws
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fairlead.clients.partitioners.base import Partitioner, Rows
 from fairlead.clients.partitioners.dirichlet import InnerDirichletPartitioner
-from fairlead.errors import FieldError, require_integer
+from fairlead.errors import FieldError, require_instance, require_integer
 from fairlead.randomness import Key
 
 
@@ -33,6 +33,7 @@ class LabelBlocksPartitioner(Partitioner):
     def __post_init__(self) -> None:
         if self.num_balanced is not None:
             require_integer(self, "num_balanced", at_least=0)
+        require_instance(self, "unbalanced", self.unbalanced, Partitioner)
 
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
         num_balanced = num_clients // 2 if self.num_balanced is None else self.num_balanced

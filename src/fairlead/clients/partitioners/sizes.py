@@ -22,6 +22,8 @@ from fairlead.component import freeze_lists
 from fairlead.errors import require_integer, require_number
 from fairlead.randomness import Key
 
+_LARGEST_SIGMA = 1e300
+
 
 @dataclass(frozen=True)
 class IidPartitioner(Partitioner):
@@ -76,7 +78,8 @@ class LogNormalPartitioner(SkewedSizePartitioner):
         require_integer(self, "min_partition_size", at_least=0)
 
     def shares(self, num_clients: int, generator: np.random.Generator) -> NDArray[np.float64]:
-        logs = self.sigma * generator.standard_normal(num_clients)
+        # Beyond the bound logarithms would be infinite; long before, one client has everything.
+        logs = min(self.sigma, _LARGEST_SIGMA) * generator.standard_normal(num_clients)
         relative: NDArray[np.float64] = np.exp(logs - logs.max())
         return relative
 

@@ -13,7 +13,14 @@ from torch import Tensor
 from fairlead.component import freeze_lists
 from fairlead.conditions.base import Figures, figures_of, require_figures
 from fairlead.conditions.link.base import LinkModel
-from fairlead.errors import ClashError, FieldError, field_error, require_integer, require_number
+from fairlead.errors import (
+    ClashError,
+    FieldError,
+    field_error,
+    require_instance,
+    require_integer,
+    require_number,
+)
 from fairlead.randomness import Key
 
 
@@ -138,8 +145,10 @@ class CombinedLink(TimedLink):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        if not self.links:
-            raise field_error(self, "links", "at least one link", self.links)
+        if not isinstance(self.links, tuple) or not self.links:
+            raise field_error(self, "links", "a list of at least one link", self.links)
+        for link in self.links:
+            require_instance(self, "links", link, LinkModel)
         if any(map(_counts_arrivals, self.links[:-1])):
             raise FieldError(
                 "CombinedLink.links must have FirstArrivals at their end, since it counts what gets through "

@@ -13,7 +13,7 @@ from fairlead.conditions.base import entries_of, require_counts
 from fairlead.conditions.work.base import Workload, WorkModel
 from fairlead.conditions.work.budget import TimedWork
 from fairlead.conditions.work.fixed import EqualWork
-from fairlead.errors import FieldError
+from fairlead.errors import FieldError, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 
@@ -33,6 +33,7 @@ class FixedBatchSizes(WorkModel):
     def __post_init__(self) -> None:
         freeze_lists(self)
         require_counts(self, "batch_sizes", self.batch_sizes)
+        require_instance(self, "work", self.work, WorkModel)
         if isinstance(self.work, TimedWork):
             raise FieldError(
                 "FixedBatchSizes.work must not depend on the speed of devices, got "

@@ -5,4 +5,5 @@ from fairlead.worlds.engines.base import LocalJobs as LocalJobs
 from fairlead.worlds.engines.base import LocalResults as LocalResults
 from fairlead.worlds.engines.base import Objective as Objective
 from fairlead.worlds.engines.batched import BatchedEngine as BatchedEngine
+from fairlead.worlds.engines.graphs import GraphEngine as GraphEngine
 from fairlead.worlds.engines.loop import LoopEngine as LoopEngine

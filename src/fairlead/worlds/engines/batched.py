@@ -8,7 +8,7 @@ from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Object
 from fairlead.worlds.engines.lane_block import LaneBlock
 from fairlead.worlds.engines.lane_gradients import Backend, lane_gradient
 from fairlead.worlds.engines.lanes import pack
-from fairlead.worlds.engines.linear_runs import linear_runs
+from fairlead.worlds.engines.linear import linear_runs
 from fairlead.worlds.engines.schedule import Schedule
 
 

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, get_args
 
 from torch import nn
 
-from fairlead.errors import EngineError, FieldError, did_you_mean
+from fairlead.errors import ClashError, EngineError, FieldError, did_you_mean
 from fairlead.worlds.engines.base import Engine, Objective
 from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.graphs import GraphEngine
@@ -17,6 +17,7 @@ from fairlead.worlds.engines.refusals import refuse_unbatchable
 from fairlead.worlds.engines.stacked import has_own_stack
 
 EngineName = Literal["auto", "loop", "batched", "branches"]
+"""One client after the other, side by side in shared products, or side by side with a pass each."""
 
 _LARGE_ON_CPU = 1_000_000
 """Parameters above which one client's products keep two cores busy."""
@@ -32,12 +33,12 @@ class EngineChoice(NamedTuple):
 
 
 def choose_engine(
-    name: EngineName, objective: Objective, lanes: int, *, compiled: bool = False
+    name: EngineName, objective: Objective, lanes: int, *, compiled: bool = False, reproducible: bool = False
 ) -> EngineChoice:
     """The engine asked for, or for "auto" the one that should be faster for this model and device.
 
-    On a CPU a pure function of the model, so that a resumed run is continued by the engine that began it; on
-    an accelerator a trial decides where no rule does.
+    On a CPU, and where the choice must be `reproducible`, a pure function of the model, so that a resumed run is
+    continued by the engine that began it; else a trial decides on an accelerator where no rule does.
     """
     if name not in get_args(EngineName):
         raise FieldError(
@@ -47,13 +48,15 @@ def choose_engine(
     if not isinstance(lanes, int) or isinstance(lanes, bool) or lanes < 1:
         raise FieldError(f"SimulatedWorld.lanes must be a whole number of at least 1, got {lanes!r}.")
     on_cpu = objective.device.type == "cpu"
+    if compiled:
+        _refuse_uncompilable(name, on_cpu=on_cpu)
     if name == "loop":
         return EngineChoice(LoopEngine(), "asked for")
     if name == "auto" and on_cpu and (reason := _fills_a_cpu(objective)):
         return EngineChoice(LoopEngine(), reason)
     try:
         if not on_cpu:
-            return _choose_graphs(name, objective, lanes, compiled=compiled)
+            return _choose_graphs(name, objective, lanes, compiled=compiled, reproducible=reproducible)
         backend: Backend = "branches" if name == "branches" else "stacked"
         refuse_unbatchable(objective, backend)
     except EngineError as error:
@@ -64,7 +67,23 @@ def choose_engine(
     return EngineChoice(BatchedEngine(lanes, backend), reason)
 
 
-def _choose_graphs(name: EngineName, objective: Objective, lanes: int, *, compiled: bool) -> EngineChoice:
+def _refuse_uncompilable(name: EngineName, *, on_cpu: bool) -> None:
+    """Raise where steps would quietly stay as they are: only branches in captured graphs are compiled."""
+    if on_cpu:
+        raise ClashError(
+            "SimulatedWorld.compile=True compiles steps that a CUDA device captures, and SimulatedWorld.device is "
+            "a CPU: leave `compile` out."
+        )
+    if name in ("loop", "batched"):
+        raise ClashError(
+            f"SimulatedWorld.compile=True compiles the step of each client, which engine={name!r} does not "
+            "capture by itself: use engine='branches' or 'auto'."
+        )
+
+
+def _choose_graphs(
+    name: EngineName, objective: Objective, lanes: int, *, compiled: bool, reproducible: bool
+) -> EngineChoice:
     """Captured graphs on an accelerator: by rule where one way is known to be faster, else by a trial."""
     backends: tuple[Backend, ...] = ("branches", "stacked")
     reason = "asked for"
@@ -76,6 +95,8 @@ def _choose_graphs(name: EngineName, objective: Objective, lanes: int, *, compil
         backends, reason = ("branches",), "convolutions of several clients run side by side, not as one"
     elif has_own_stack(objective):
         backends, reason = ("stacked",), "dense layers of several clients are one batched product"
+    elif reproducible:
+        backends, reason = ("branches",), "not by a trial, whose times differ between repetitions"
     seconds: dict[Backend, float] = {}
     for place, backend in enumerate(backends):
         try:

@@ -13,10 +13,12 @@ from fairlead.worlds.engines.lane_block import LaneBlock
 from fairlead.worlds.engines.lane_gradients import Backend, lane_gradient
 from fairlead.worlds.engines.lane_memory import bytes_per_lane, lanes_that_fit
 from fairlead.worlds.engines.lanes import LanePlan, pack
-from fairlead.worlds.engines.linear_runs import linear_runs
+from fairlead.worlds.engines.linear import linear_runs
 from fairlead.worlds.engines.schedule import Schedule
 
 _WIDTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256)
+_WIDER = 128
+"""Beyond these, widths are multiples of this."""
 _KEPT = 4
 """How many sizes of lanes are kept captured: batches whose size is drawn anew have many."""
 _WARM_UP = 2
@@ -35,14 +37,15 @@ class GraphEngine(Engine):
     lanes: int = 16
     backend: Backend = "stacked"
     compiled: bool = False
-    _captured: dict[_Kind, _CapturedLanes] = field(default_factory=dict, repr=False)
+    _captured: dict[_Kind, _CapturedLanes] = field(default_factory=dict, init=False, repr=False)
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
         whole = linear_runs(objective, jobs) if self.backend == "stacked" else None
         if whole is not None:
             return whole
         objective.model.module.train()
-        captured = self._lanes_for(objective, jobs)
+        kind = _Kind(objective, jobs.solver, _roomy_batch(jobs))
+        captured = self._take_lanes(kind, jobs)
         plan = pack(jobs.num_steps, captured.most_lanes)
         captured.make_room(plan, jobs)
         captured.load(jobs, plan)
@@ -52,17 +55,21 @@ class GraphEngine(Engine):
             for _ in range(start, end):
                 graph.replay()
 
-        return captured.block.run(plan, jobs, advance)
+        results = captured.block.run(plan, jobs, advance)
+        # Only now, since a capture that failed leaves its pool of memory in no known state; the latest is last.
+        self._captured[kind] = captured
+        return results
 
-    def _lanes_for(self, objective: Objective, jobs: LocalJobs) -> _CapturedLanes:
+    def _take_lanes(self, kind: _Kind, jobs: LocalJobs) -> _CapturedLanes:
         """Lanes that were captured for such work before, or new ones."""
-        kind = _Kind(objective, jobs.solver, _roomy_batch(jobs))
-        found = self._captured.pop(kind, None) or _CapturedLanes(kind, jobs, self)
-        # The latest stands last.
-        self._captured[kind] = found
-        while len(self._captured) > _KEPT:
+        if kind in self._captured:
+            return self._captured.pop(kind)
+        # Room for examples that was outgrown does not come back, nor do graphs that read it.
+        for other in [other for other in self._captured if other.objective is not kind.objective]:
+            del self._captured[other]
+        while len(self._captured) >= _KEPT:
             del self._captured[next(iter(self._captured))]
-        return found
+        return _CapturedLanes(kind, jobs, self)
 
 
 class _Kind(NamedTuple):
@@ -83,8 +90,8 @@ class _CapturedLanes:
         self._gradient_of = lane_gradient(
             engine.backend, kind.objective, self._buffers, compiled=engine.compiled
         )
-        self.per_lane = bytes_per_lane(kind.objective, self._gradient_of, jobs, kind.batch_size)
-        self.most_lanes = lanes_that_fit(engine.lanes, self.per_lane, jobs)
+        per_lane = bytes_per_lane(kind.objective, self._gradient_of, jobs, kind.batch_size)
+        self.most_lanes = lanes_that_fit(engine.lanes, per_lane, jobs)
         self._allocate(jobs, ticks=0, lanes=0)
 
     def make_room(self, plan: LanePlan, jobs: LocalJobs) -> None:
@@ -110,11 +117,12 @@ class _CapturedLanes:
         return self._graphs[self._roomy(width)]
 
     def _allocate(self, jobs: LocalJobs, ticks: int, lanes: int) -> None:
-        schedule = Schedule.empty(ticks, lanes, self._kind.batch_size, like=jobs.anchor)
-        self.block = LaneBlock(self._kind.objective, self._gradient_of, jobs, schedule, lanes)
+        # First, so that what graphs of smaller lanes hold is free for larger ones.
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         # One for all widths, since no two run at once and nothing they leave there is read again.
         self._pool = torch.cuda.graph_pool_handle()
+        schedule = Schedule.empty(ticks, lanes, self._kind.batch_size, like=jobs.anchor)
+        self.block = LaneBlock(self._kind.objective, self._gradient_of, jobs, schedule, lanes)
 
     def _roomy(self, width: int) -> int:
         return _next_width(width, self.block.losses.shape[1])
@@ -141,7 +149,8 @@ class _CapturedLanes:
 
 def _next_width(width: int, most: int) -> int:
     """The smallest of the widths to capture that has room for as many lanes."""
-    return min(next((captured for captured in _WIDTHS if captured >= width), most), most)
+    wider = -(-width // _WIDER) * _WIDER
+    return min(next((captured for captured in _WIDTHS if captured >= width), wider), most)
 
 
 def _roomy_batch(jobs: LocalJobs) -> int:

@@ -65,8 +65,8 @@ class LaneBlock:
 
     def _place(self, slots: Sequence[Slot], jobs: LocalJobs) -> None:
         """Put clients at their start into their lanes."""
-        chosen = [slot.job for slot in slots]
-        memory = {name: rows[chosen] for name, rows in jobs.memory.items()}
+        # Stacked rather than indexed by a list, which would be sent from the host and wait for the device.
+        memory = {name: torch.stack([rows[slot.job] for slot in slots]) for name, rows in jobs.memory.items()}
         fresh = self.solver.start(self.anchor.expand(len(slots), -1), memory, self.shared)
         for place, slot in enumerate(slots):
             self.state.local[slot.lane] = fresh.local[place]
@@ -120,5 +120,7 @@ class _LossRuns(NamedTuple):
 
     def means(self, losses: Tensor) -> Tensor:
         """Mean loss of every job over its steps, (m,), from losses (ticks, lanes)."""
+        if not len(self.places):
+            return losses.new_zeros(0)
         columns = losses.T.flatten()
         return torch.segment_reduce(columns, "mean", lengths=self.lengths, unsafe=True)[self.places]

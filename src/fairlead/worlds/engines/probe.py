@@ -28,6 +28,8 @@ def seconds_per_step(objective: Objective, backend: Backend) -> float:
             engine.run(objective, jobs)
             torch.cuda.synchronize()
             taken.append(perf_counter() - started)
+    except EngineError:
+        raise
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise EngineError(

@@ -72,6 +72,8 @@ def _try_stacked(
         try:
             leaf = params.requires_grad_()
             inputs, targets = objective.examples(rows)
+            # The hooks turn plain stacks away from batched products to vmap: it refuses a loss that decides by
+            # values, among which those products would show it other clients' too.
             losses = stacked_losses(objective, buffers)(leaf, inputs, targets, noise)
             torch.autograd.grad(losses.sum(), leaf)
         except EngineError:

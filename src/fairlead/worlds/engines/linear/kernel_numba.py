@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.worlds.engines.lanes import pack
-from fairlead.worlds.engines.linear_work import LinearWork
+from fairlead.worlds.engines.linear.work import LinearWork
 
 _STRIDE = 16
 """Rows of weights and examples are padded with zeros to a multiple of this, so that loops end evenly."""

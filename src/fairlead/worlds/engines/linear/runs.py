@@ -1,6 +1,8 @@
-"""Softmax regression by plain SGD: all local steps of all clients in one call of a compiled kernel."""
+"""Whether a kernel takes a round's local work, and which one."""
 
 from __future__ import annotations
+
+from importlib.util import find_spec
 
 import torch
 from torch import nn
@@ -9,9 +11,9 @@ from fairlead.corrections.proximal import Proximal
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.sgd import SGD
 from fairlead.task import cross_entropy
-from fairlead.worlds.engines import linear_native
 from fairlead.worlds.engines.base import LocalJobs, LocalResults, Objective
-from fairlead.worlds.engines.linear_work import LinearWork
+from fairlead.worlds.engines.linear import kernel_numba
+from fairlead.worlds.engines.linear.work import LinearWork
 from fairlead.worlds.engines.stacked import dense_layers
 
 
@@ -30,14 +32,14 @@ def linear_runs(objective: Objective, jobs: LocalJobs) -> LocalResults | None:
         return None
     device, dtype = jobs.anchor.device.type, jobs.anchor.dtype
     size = layer.in_features, layer.out_features
-    if device == "cpu" and dtype in (torch.float32, torch.float64) and linear_native.fits(*size):
-        run = linear_native.run_natively
-    elif device == "cuda" and dtype == torch.float32:
-        from fairlead.worlds.engines import linear_triton
+    if device == "cpu" and dtype in (torch.float32, torch.float64) and kernel_numba.fits(*size):
+        run = kernel_numba.run_natively
+    elif device == "cuda" and dtype == torch.float32 and find_spec("triton") is not None:
+        from fairlead.worlds.engines.linear import kernel_triton
 
-        if not linear_triton.fits(*size, jobs.anchor.device):
+        if not kernel_triton.fits(*size, jobs.anchor.device):
             return None
-        run = linear_triton.run_on_gpu
+        run = kernel_triton.run_on_gpu
     else:
         return None
     delta, loss = run(_work_of(objective, jobs, layer))

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fairlead.worlds.engines.linear_work import LinearWork
+from fairlead.worlds.engines.linear.work import LinearWork
 
 _WIDEST = {16: 1024, 32: 256}
 """Inputs by classes, both padded, beyond which weights and gradient no longer fit into registers."""

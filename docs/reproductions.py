@@ -1,0 +1,90 @@
+"""Writes the tables of docs/reproductions.md and reproductions/README.md from the outcomes that are kept.
+
+python docs/reproductions.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from fairlead.reproductions import OMITTED, REPRODUCTIONS, Outcome
+from fairlead.reproductions.outcome_files import load_outcomes
+from fairlead.reproductions.reproduction import SCALES
+
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "reproductions"
+BEGIN, END = "<!-- begin {} -->", "<!-- end {} -->"
+
+
+def gallery() -> str:
+    """Every entry with the verdicts that are kept."""
+    kept = {(outcome.name, outcome.scale): outcome for outcome in load_outcomes(KEPT)}
+    lines = ["| name | published in | claim | needs | small | full |", "|---|---|---|---|---|---|"]
+    for entry in REPRODUCTIONS.values():
+        verdicts = [_verdict(kept.get((entry.name, scale))) for scale in ("small", "full")]
+        needs = ", ".join(f"`{name}`" for name in entry.needs) or "–"
+        cells = [f"`{entry.name}`", f"{entry.paper}, {entry.where}", entry.claim, needs, *verdicts]
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def left_out() -> str:
+    """What is not in the gallery, and why."""
+    return "\n".join(f"- {omitted.paper}, {omitted.where}: {omitted.reason}" for omitted in OMITTED)
+
+
+def differences() -> str:
+    """Known reasons why figures differ, paper by paper, each once."""
+    by_paper: dict[str, dict[str, None]] = {}
+    for entry in REPRODUCTIONS.values():
+        by_paper.setdefault(entry.paper, {}).update(dict.fromkeys(entry.differences))
+    return "\n\n".join(
+        f"**{paper}**\n\n" + "\n".join(f"- {difference}" for difference in known)
+        for paper, known in by_paper.items()
+    )
+
+
+def log() -> str:
+    """What was run, where and for how long."""
+    lines = [
+        "| reproduction | scale | verdict | seeds | time | machine | date |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    outcomes = load_outcomes(KEPT)
+    names, scales = list(REPRODUCTIONS), list[str](SCALES)
+    for outcome in sorted(outcomes, key=lambda each: (names.index(each.name), scales.index(each.scale))):
+        seeds = ", ".join(map(str, outcome.seeds))
+        lines.append(
+            f"| `{outcome.name}` | {outcome.scale} | {_verdict(outcome)} | {seeds} | {outcome.seconds:.0f} s | "
+            f"{outcome.machine} | {outcome.date} |"
+        )
+    return "\n".join(lines)
+
+
+def _verdict(outcome: Outcome | None) -> str:
+    return "not run" if outcome is None else outcome.verdict
+
+
+def replaced(text: str, name: str, content: str) -> str:
+    """A page with what stands between two marks replaced."""
+    begin, end = BEGIN.format(name), END.format(name)
+    before, rest = text.split(begin)
+    _, after = rest.split(end)
+    return f"{before}{begin}\n\n{content}\n\n{end}{after}"
+
+
+def pages() -> Iterable[tuple[Path, str]]:
+    """Both pages as they should be."""
+    page = ROOT / "docs" / "reproductions.md"
+    text = page.read_text(encoding="utf-8")
+    for name, content in (("gallery", gallery()), ("left out", left_out()), ("differences", differences())):
+        text = replaced(text, name, content)
+    yield page, text
+    readme = KEPT / "README.md"
+    yield readme, replaced(readme.read_text(encoding="utf-8"), "log", log())
+
+
+if __name__ == "__main__":
+    for path, text in pages():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,197 @@
+"""What the graph engine keeps between rounds, with steps replayed as they are where no GPU captures them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fairlead as fl
+from fairlead.errors import EngineError
+from fairlead.worlds.engines import graphs
+from fairlead.worlds.engines.base import LocalJobs
+from fairlead.worlds.engines.graphs import GraphEngine, _next_width, _roomy_batch
+from fairlead.worlds.engines.lane_gradients import Backend
+from fairlead.worlds.engines.lane_memory import lanes_that_fit
+from fairlead.worlds.simulated import DataPlace
+from fairlead.worlds.staging import Staging
+
+SIZES = (40, 3, 17, 9, 1, 25, 60, 12)
+COHORTS = ((4,), (0, 1, 2), (3,), tuple(range(8)), (5, 6), (0, 7), tuple(range(8)), (1,))
+
+
+class Replayed(NamedTuple):
+    """Stands for a captured graph: a replay does the step."""
+
+    replay: Callable[[], None]
+
+
+@pytest.fixture
+def _captured_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def capture(lanes: Any, width: int) -> Replayed:
+        return Replayed(lambda: lanes._step(width))
+
+    monkeypatch.setattr(graphs._CapturedLanes, "_capture", capture)
+    monkeypatch.setattr(graphs, "bytes_per_lane", lambda *_: 1)
+    monkeypatch.setattr(graphs, "lanes_that_fit", lambda wanted, *_: wanted)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+
+
+def federation(
+    solver: fl.LocalSolver,
+    engine: GraphEngine | None,
+    work: fl.WorkModel | None = None,
+    data_on: DataPlace = "device",
+) -> fl.Federation:
+    """Cohorts that grow and shrink; None is the loop engine."""
+    draw = torch.Generator().manual_seed(5)
+    data = fl.ClientData.from_lists(
+        [torch.randn((n, 4), generator=draw, dtype=torch.float64) for n in SIZES],
+        [torch.randint(0, 3, (n,), generator=draw) for n in SIZES],
+    )
+    task = fl.Task(fl.MLP(hidden=(6,)))
+    world = fl.SimulatedWorld(
+        task, data, work=work, engine="loop", lanes=5, dtype=torch.float64, data_on=data_on
+    )
+    world.engine = world.engine if engine is None else engine
+    return fl.Federation(fl.Algorithm(solver, sampler=fl.ScriptedSampler(COHORTS)), world)
+
+
+def assert_same(one: fl.Federation, other: fl.Federation) -> None:
+    assert torch.allclose(one.params, other.params, rtol=1e-11, atol=1e-12)
+    losses = [[record.train_loss for record in run.records] for run in (one, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-11)
+
+
+@pytest.mark.usefixtures("_captured_on_cpu")
+@pytest.mark.parametrize("backend", ["stacked", "branches"])
+@pytest.mark.parametrize(
+    "solver",
+    [
+        fl.LocalSolver(fl.SGD(0.1)),
+        fl.LocalSolver(fl.SGD(0.1, momentum=0.9), corrections=(fl.ControlVariates(), fl.Proximal(0.1))),
+        fl.LocalSolver(fl.Adam(0.01)),
+    ],
+    ids=["plain", "remembering", "adaptive"],
+)
+def test_rounds_that_differ_in_all_their_sizes(backend: Backend, solver: fl.LocalSolver) -> None:
+    """Batches of 1 to 60: more kinds of lanes than are kept, some of which are then made anew."""
+    work = fl.RandomEpochsAndBatches(1, 6, min_batch_size=1)
+    engine = GraphEngine(5, backend)
+    loop, lanes = federation(solver, None, work), federation(solver, engine, work)
+    for run in (loop, lanes):
+        list(run.train(len(COHORTS)))
+    assert_same(loop, lanes)
+    assert len(engine._captured) <= graphs._KEPT
+
+
+@pytest.mark.usefixtures("_captured_on_cpu")
+def test_a_long_round_after_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One lane: the round of client 4 needs 3 ticks and makes room for 6, that of clients 0 to 2 needs 180."""
+    monkeypatch.setattr(graphs, "_FEWEST_TICKS", 4)
+    solver = fl.LocalSolver(fl.SGD(0.1, momentum=0.5), epochs=3, batch_size=1)
+    loop, lanes = federation(solver, None), federation(solver, GraphEngine(1, "stacked"))
+    for run in (loop, lanes):
+        list(run.train(2))
+    assert_same(loop, lanes)
+
+
+@pytest.mark.usefixtures("_captured_on_cpu")
+def test_a_round_that_failed_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second width cannot be captured at the first attempt: nothing of it is left when the user goes on."""
+    capture: Any = graphs._CapturedLanes._capture
+    widths: list[int] = []
+
+    def failing_once(lanes: Any, width: int) -> Replayed:
+        widths.append(width)
+        if len(widths) == 2:
+            raise RuntimeError("out of memory")
+        replayed: Replayed = capture(lanes, width)
+        return replayed
+
+    solver = fl.LocalSolver(fl.SGD(0.1), epochs=2, batch_size=4, corrections=(fl.ControlVariates(),))
+    loop, lanes = federation(solver, None), federation(solver, GraphEngine(5, "stacked"))
+    list(loop.train(4))
+    monkeypatch.setattr(graphs._CapturedLanes, "_capture", failing_once)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        list(lanes.train(4))
+    assert len(lanes.records) == 1
+    list(lanes.train(3))
+    assert_same(loop, lanes)
+
+
+@pytest.mark.usefixtures("_captured_on_cpu")
+def test_graphs_do_not_keep_room_that_was_outgrown() -> None:
+    """Data on the host: client 4 has 1 example, clients 0, 1 and 2 have 60 and need more room."""
+    solver = fl.LocalSolver(fl.SGD(0.1), batch_size=4)
+    loop, lanes = (federation(solver, engine, data_on="host") for engine in (None, GraphEngine(5, "stacked")))
+    rooms: list[weakref.ref[Any]] = []
+    assert isinstance(lanes.world, fl.SimulatedWorld)
+    # The trial of the model made room for all clients of so small a world.
+    lanes.world._staging = Staging(lanes.world.objective)
+    run = lanes.world.engine.run
+
+    def noting(objective: Any, jobs: LocalJobs) -> Any:
+        rooms.append(weakref.ref(objective))
+        return run(objective, jobs)
+
+    object.__setattr__(lanes.world.engine, "run", noting)
+    list(lanes.train(4))
+    list(loop.train(4))
+    assert_same(loop, lanes)
+    assert rooms[-1]() is not None
+    assert rooms[0]() is None
+
+
+@given(st.integers(1, 600), st.integers(0, 600), st.integers(0, 600))
+def test_the_width_is_a_function_of_the_busy_lanes(width: int, more: int, still_more: int) -> None:
+    """Never of the rounds before: lanes made for a larger round step the same ones, up to twice as many."""
+    busy = width + more
+    most = busy + still_more
+    captured = _next_width(width, most)
+    assert width <= captured <= min(most, 2 * width)
+    assert _next_width(width, _next_width(busy, most)) == captured
+
+
+def jobs_with(batch_sizes: list[int], usual: int | None, dim: int = 10) -> LocalJobs:
+    """One step of a client for each size of a batch."""
+    return LocalJobs(
+        clients=range(len(batch_sizes)),
+        solver=fl.LocalSolver(fl.SGD(0.1), batch_size=usual),
+        anchor=torch.zeros(dim),
+        buffers=torch.zeros(0),
+        shared={},
+        memory={},
+        batches=[torch.zeros((1, size), dtype=torch.int64) for size in batch_sizes],
+        noise=[torch.zeros(2, dtype=torch.int64) for _ in batch_sizes],
+        step_lrs=torch.ones(1, dtype=torch.float64),
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch_sizes", "usual", "room"),
+    [([3, 7], 32, 32), ([32], 32, 32), ([33], 32, 48), ([49], 32, 64), ([1], None, 1), ([5, 2], None, 6)],
+)
+def test_room_for_batches_comes_in_few_sizes(batch_sizes: list[int], usual: int | None, room: int) -> None:
+    """The solver's own size if it suffices, else the next power of two or three quarters of it."""
+    assert _roomy_batch(jobs_with(batch_sizes, usual)) == room
+
+
+def test_as_many_lanes_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,000 bytes are free and 400 reserved without use; the updates of two clients with ten numbers of four
+    bytes take 4·2·40 = 320, and 0.9·(2400 − 320) = 1872 hold six lanes of 300 and none of 3,000."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2000, 9000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
+    jobs = jobs_with([1, 1], None)
+    assert lanes_that_fit(16, 300, jobs) == 6
+    assert lanes_that_fit(4, 300, jobs) == 4
+    with pytest.raises(
+        EngineError, match=r"one client takes about 0\.0 GiB .* use smaller batches or cohorts"
+    ):
+        lanes_that_fit(16, 3000, jobs)
