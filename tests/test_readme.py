@@ -45,6 +45,6 @@ def test_the_table_of_clients_can_be_read(tmp_path: Path, monkeypatch: pytest.Mo
     (table,) = blocks("toml")
     rows = [f"{age},{age % 2},{'north' if age < 50 else 'south'}" for age in range(30, 70)]
     (tmp_path / "patients.csv").write_text("\n".join(["age,diagnosis,hospital", *rows]))
-    (tmp_path / "own.toml").write_text(f'rounds = 2\n{table}[algorithm]\npreset = "fednova"\nlr = 0.001\n')
-    result = CliRunner().invoke(app, ["run", "own.toml", "--json"])
+    (tmp_path / "own.toml").write_text(table)
+    result = CliRunner().invoke(app, ["run", "own.toml", "--rounds", "2", "--json"])
     assert result.exit_code == 0, result.output
