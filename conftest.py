@@ -20,7 +20,7 @@ _TRITON = ["src/fairlead/keyed_triton.py", "src/fairlead/worlds/engines/linear/k
 collect_ignore = [] if find_spec("triton") else _TRITON
 
 _NEEDED = {
-    "tests/experiments/test_frames.py": ("pandas", "polars"),
+    "tests/studies/test_frames.py": ("pandas", "polars"),
     "tests/experiments/test_tensorboard_log.py": ("tensorboard",),
     "tests/experiments/test_mlflow_log.py": ("mlflow",),
 }

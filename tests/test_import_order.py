@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("round", "diagnostics"),
     ("federation",),
     ("testing", "experiments"),
+    ("studies",),
     ("reports",),
     ("reproductions",),
     ("cli",),

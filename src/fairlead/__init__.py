@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fairlead.records import *
     from fairlead.round import run_round as run_round
     from fairlead.samplers import *
+    from fairlead.studies import *
     from fairlead.task import *
     from fairlead.transforms import *
     from fairlead.worlds import *
@@ -55,7 +56,7 @@ _HOMES = (
         "task",
     ),
     *("samplers", "optimizers", "corrections", "aggregators", "transforms"),
-    *("clients", "conditions", "models", "worlds", "experiments"),
+    *("clients", "conditions", "models", "worlds", "experiments", "studies"),
 )
 
 

@@ -61,6 +61,55 @@ def test_rows_left_out_are_told() -> None:
     assert "left out" not in output()
 
 
+def test_features_and_classes_are_named() -> None:
+    said = output()
+    assert "Features (1): age." in said
+    assert "labels: a mark for each of 0, 1, the taller the more examples." in said
+    names = [f"measurement {place}" for place in range(10)]
+    rows = [",".join(["Ulm", *"0123456789", sickness]) for sickness in ("1001", "2002", "45000")]
+    Path("patients.csv").write_text("\n".join([",".join(["hospital", *names, "ill"]), *rows]))
+    Path("spec.toml").write_text(SPEC.replace('features = "age"\n', ""))
+    said = output()
+    assert "Features (10): measurement 0, " in said
+    assert ", measurement 7 and 2 more." in said
+    assert "labels: a mark for each of 1001, 2002, 45000, the taller" in said
+    found = json.loads(output("--json"))
+    assert found["features"] == names
+    assert found["class_names"] == ["1001", "2002", "45000"]
+
+
+def test_held_out_examples_are_counted() -> None:
+    """A quarter of 8 and of 4 examples is 2 and 1."""
+    rows = [f"{'Bonn' if age < 8 else 'Ulm'},{age},{age % 2}" for age in range(12)]
+    Path("patients.csv").write_text("\n".join(["hospital,age,ill", *rows]))
+    assert "Nothing is held out: the model is tested on the training data." in output()
+    held_out = ["--set", "clients.test_fraction=0.25"]
+    said = output(*held_out)
+    lines = [line.split() for line in said.splitlines()]
+    assert lines[0][:4] == ["client", "name", "examples", "test"]
+    assert [line[1:4] for line in lines[1:3]] == [["Bonn", "6", "2"], ["Ulm", "3", "1"]]
+    assert "Held out for testing: 3 examples, each client tested on its own." in said
+    found = json.loads(output(*held_out, "--json"))
+    assert (found["test"], found["num_test"]) == ([2, 1], 3)
+    dealt = [*held_out, "--set", "clients.num_clients=2", "--set", "clients.partition.type=IidPartitioner"]
+    said = output(*dealt)
+    assert "Held out for testing: 3 examples, a common test set." in said
+    assert "test" not in said.splitlines()[0]
+    found = json.loads(output(*dealt, "--json"))
+    assert found["num_test"] == 3
+    assert "test" not in found
+
+
+def test_columns_are_explained() -> None:
+    said = output()
+    for meaning in (
+        "work: effective local steps in a round;",
+        "arrival: probability that an update gets through;",
+        "pull: how many times its weight a client would count in plain averaging;",
+    ):
+        assert meaning in said
+
+
 def test_the_plot_shows_them() -> None:
     output("--plot", "clients.svg")
     drawn = Path("clients.svg").read_text()
@@ -97,6 +146,7 @@ class TestConditions:
         """1,438 sorted examples in 60 shards of 24: one label each, and two in the nine where a label ends."""
         lines = {line.split("  ")[0]: line.split() for line in output().splitlines()}
         assert lines["of all clients"][-3:] == ["labels", "top", "label"]
+        assert "labels: how many a client has; top label: share of the most frequent one." in output()
         assert lines["median"][-2:] == ["1", "1"]
         assert lines["most"][-2:] == ["2", "1"]
         assert 0.5 <= float(lines["least"][-1]) < 1

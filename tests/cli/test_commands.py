@@ -106,6 +106,18 @@ def test_run_resumes() -> None:
     assert losses[0] == losses[1]
 
 
+def test_resuming_nothing_is_said() -> None:
+    started = call("run", "spec.toml", "-o", "runs/x", "--resume")
+    assert started.stderr.splitlines()[0] == "runs/x holds no run to go on with: a new one starts."
+    again = call("run", "spec.toml", "-o", "runs/x", "--resume")
+    assert again.stderr.splitlines() == [
+        "The run in runs/x is finished after 3 rounds: nothing is left to do. A larger --rounds lengthens it."
+    ]
+    longer = call("run", "spec.toml", "-o", "runs/x", "--resume", "--rounds", "4")
+    assert "nothing" not in longer.stderr
+    assert call("run", "spec.toml", "-o", "runs/x", "--resume", "--rounds", "4", "-q").output == ""
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -214,6 +226,8 @@ def test_show_a_part_and_a_preset() -> None:
     assert "Proximal" in preset
     assert "WeightedMean" in preset
     facts = data("show", "fedprox")
+    # Not giving a batch size means 32, and none the whole data.
+    assert {p["name"]: p["default"] for p in facts["parameters"]}["batch_size"] == "optional"
     assert {p["name"] for p in facts["parameters"] if p["required"]} == {"mu", "lr"}
     assert facts["references"] == ["li2020fedprox"]
 

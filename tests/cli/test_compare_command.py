@@ -17,6 +17,10 @@ from typer.testing import CliRunner, Result
 
 import fairlead as fl
 from fairlead.cli import app
+from fairlead.cli.compare import verdict
+from fairlead.studies.results import Metric
+from fairlead.studies.results import Result as StudyResult
+from fairlead.studies.seed_statistics import Estimate
 
 SPEC = """
 rounds = 4
@@ -79,14 +83,21 @@ def test_the_figures_are_those_of_the_runs() -> None:
     summary = fl.RunFolder(Path("runs/x/fedavg/seed-1")).summary()
     assert summary is not None
     assert first["seeds"]["1"]["objective"] == summary.objective
+    objectives = [[method["seeds"][seed]["objective"] for seed in "012"] for method in (first, second)]
+    behind = [ours - theirs for theirs, ours in zip(*objectives, strict=True)]
+    assert first["objective_difference"] is None
+    assert second["objective_difference"]["mean"] == pytest.approx(sum(behind) / 3)
+    assert second["objective_difference"]["count"] == 3
 
 
 def test_the_text_says_which_is_better_and_whether_it_is_noise() -> None:
     result = call("--methods", "fedavg,fedavg:lr=0.0001,scaffold", "--seeds", "0,1,2", "--rounds", "20")
     lines = result.stdout.splitlines()
-    (head,) = (line for line in lines if line.startswith("method"))
-    for column in ("accuracy", "difference", "beyond noise", "objective", "misplaced", "chi-square", "time"):
-        assert column in head
+    (place,) = (number for number, line in enumerate(lines) if line.startswith("method"))
+    assert lines[place - 1].split() == ["beyond", "objective"]
+    head = "accuracy difference noise objective difference misplaced chi-square time seeds"
+    assert lines[place].split() == ["method", *head.split()]
+    assert sum(line.startswith("Intervals cover what a seed draws") for line in lines) == 1
     (worse,) = (line for line in lines if line.startswith("fedavg:lr=0.0001 is worse than fedavg by 0."))
     assert worse.endswith("in accuracy over 3 seeds: more than the noise.")
     assert any(line.startswith("scaffold ") and "none by design" in line for line in lines)
@@ -95,6 +106,22 @@ def test_the_text_says_which_is_better_and_whether_it_is_noise() -> None:
     assert lines[-1].startswith("The runs are in runs/spec-compare; ")
     assert "9/9  scaffold, seed 2 finished" in result.stderr
     assert all(character.isprintable() or character == "\n" for character in result.output)
+
+
+def compared(accuracy: tuple[float, float], objective: tuple[float, float]) -> str:
+    """What is said of a method with these differences and half-widths."""
+    estimates = [Estimate(mean, 1.0, half_width, 3) for mean, half_width in (accuracy, objective)]
+    found = StudyResult({"method": "fednova"}, {}, {}, None, estimates[0], estimates[1])
+    return verdict(found, "fedavg", Metric("accuracy", smaller_is_better=False))
+
+
+def test_the_sentence_mentions_the_objective_where_it_says_something_else() -> None:
+    worse = "fednova is worse than fedavg by 0.02 ± 0.01 in accuracy over 3 seeds: more than the noise"
+    otherwise = "; on the objective that was asked for it is better by 0.0018 ± 0.0003."
+    assert compared((-0.02, 0.01), (-0.0018, 0.0003)) == worse + otherwise
+    assert compared((-0.02, 0.01), (0.0018, 0.0003)) == f"{worse}."
+    assert compared((-0.02, 0.01), (-0.0018, 0.003)) == f"{worse}."
+    assert compared((-0.02, 0.03), (-0.0018, 0.0003)).endswith("is within the noise" + otherwise)
 
 
 def test_one_seed_says_nothing_about_noise() -> None:

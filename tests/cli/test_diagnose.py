@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,61 @@ def test_text_and_json_are_the_same_diagnosis() -> None:
     assert plain["figures"] == []
     assert {"sizes", "labels", "work", "links"} <= {finding["kind"] for finding in plain["findings"]}
     assert "\x1b" not in text
+
+
+LOSSY = ("--set", "link.type=UniformBernoulliLink", "--set", "link.low=0", "--set", "link.high=0.6")
+
+
+def compared(command: str) -> list[str]:
+    """The methods of an advised comparison, after a round of each."""
+    program, *arguments = shlex.split(command)
+    assert program == "fairlead"
+    result = CliRunner().invoke(app, [*arguments, "--rounds", "1", "--seeds", "0", "--jobs", "1", "--json"])
+    assert result.exit_code == 0, result.output
+    return [method["method"] for method in json.loads(result.stdout)["methods"]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "methods"),
+    [
+        ((), ["fedavg", "fednova"]),
+        (LOSSY, ["fedavg", "fedacs:cohort_size=12"]),
+        (
+            ("--set", "algorithm.preset=fedprox", "--set", "algorithm.mu=0.1", "--set", "algorithm.lr=0.02"),
+            ["fedprox:mu=0.1", "fednova:mu=0.1"],
+        ),
+    ],
+)
+def test_the_advised_command_runs_as_printed(changes: tuple[str, ...], methods: list[str]) -> None:
+    command = data("spec.toml", *changes)["advice"]["command"]
+    assert f"- To try it out: {command}\n" in call("spec.toml", *changes).stdout
+    assert compared(command) == methods
+
+
+def test_the_advice_for_a_run_can_be_tried_on_its_own_spec() -> None:
+    fl.run_experiment(fl.load_experiment("spec.toml"), "run")
+    assert compared(data("run")["advice"]["command"]) == ["spec", "fednova"]
+
+
+def test_the_advised_preset_is_the_same_in_a_spec_and_in_python() -> None:
+    advice = data("spec.toml", *LOSSY)["advice"]
+    head, tail = SPEC.split("[algorithm]")
+    Path("advised.toml").write_text(f"{head}{advice['toml']}[task.model]{tail.split('[task.model]')[1]}")
+    called = eval(advice["python"], {"fl": fl})
+    assert fl.load_experiment("advised.toml").algorithm == called
+    assert called == fl.presets.fedacs(lr=0.05, steps=2, cohort_size=12)
+    text = call("spec.toml", *LOSSY).stdout
+    assert f"- In Python: {advice['python']}\n" in text
+    assert all(f"    {line}\n" in text for line in advice["toml"].splitlines())
+
+
+def test_a_folder_of_several_runs_names_them() -> None:
+    for seed in (0, 1):
+        fl.run_experiment(fl.load_experiment("spec.toml", seed=seed), f"study/fedavg/seed-{seed}")
+    assert refused("study") == (
+        "study is not the folder of a run: it lacks spec.toml or rounds.jsonl; runs below it are "
+        "study/fedavg/seed-0 and study/fedavg/seed-1."
+    )
 
 
 def test_infinite_numbers_are_strict_json() -> None:

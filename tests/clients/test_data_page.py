@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import fairlead as fl
 from fairlead.cli import app
 from fairlead.component import Component, parts_of
+from fairlead.errors import DataError
 from fairlead.experiments.catalogue import ROLES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
@@ -24,7 +25,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
 
 
-LISTS, ARRAYS, FRAME, FLOWER, TRAIN, DEAL, CONSISTENCY, SKEW = blocks("python")
+LISTS, ARRAYS, FRAME, FLOWER, TRAIN, WORDS, DEAL, CONSISTENCY, SKEW = blocks("python")
 TABLE, LEAF, ARCHIVE, IMAGES = blocks("toml")
 
 
@@ -88,6 +89,17 @@ def test_a_table() -> None:
     assert result.exit_code == 0, result.output
     (in_python,) = re.findall(r"`(fl\.CsvTable\(.*?\))`", PAGE)
     assert eval(in_python, {"fl": fl}) == fl.from_toml(fl.Experiment, spec).clients
+
+
+@pytest.mark.needs_package("pandas")
+def test_a_column_of_words() -> None:
+    Path("patients.csv").write_text("hospital,ward,ill\nUlm,eye,0\nUlm,skin,1\nBonn,eye,1\nBonn,skin,0\n")
+    with pytest.raises(DataError, match=r"column 'ward': 'eye' .*pandas\.get_dummies"):
+        fl.CsvTable("patients.csv", "ill", "hospital").pool()
+    run(WORDS)
+    pool = fl.CsvTable("encoded.csv", "ill", "hospital").pool()
+    assert pool.features == ("ward_eye", "ward_skin")
+    assert pool.inputs.tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
 
 
 def test_leaf_users() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -200,8 +200,8 @@ class TestSources:
 
     def test_a_common_test_set_stays_a_divided_one_turns(self) -> None:
         skew = (fl.Rotation((90.0, 0.0)),)
-        common = _Squares(test_fraction=0.25, feature_skew=skew).load(KEY).test
-        plain = _Squares(test_fraction=0.25).load(KEY).test
+        dealt = _Squares(test_fraction=0.25, num_clients=2, partition=fl.IidPartitioner())
+        common, plain = replace(dealt, feature_skew=skew).load(KEY).test, dealt.load(KEY).test
         assert common is not None
         assert plain is not None
         assert torch.equal(common.inputs, plain.inputs)

@@ -9,13 +9,14 @@ import lzma
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import fairlead as fl
 from fairlead.clients import files
-from fairlead.errors import DataError
+from fairlead.errors import DataError, FieldError
 
 ZEROS = b"x,y\n" + b"0" * 400_000
 """Packed, all formats make less than a five-hundredth of it."""
@@ -103,3 +104,22 @@ def test_a_relative_path_says_where_it_was_looked_for(
             match=rf"^data/t.csv does not exist in {tmp_path}, the folder that the program runs in\.$",
         ):
             source.pool()
+
+
+@pytest.mark.parametrize("path", [None, 3, b"t.csv"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: fl.CsvTable(path, "y"),
+        lambda path: fl.CsvText(path, "text"),
+        fl.NpzArrays,
+        fl.MnistFolder,
+        fl.FashionMnistFolder,
+        fl.CifarFolder,
+        fl.LeafFolder,
+        fl.HuggingFaceData,
+    ],
+)
+def test_what_is_no_path(make: Callable[[Any], fl.ClientSource], path: Any) -> None:
+    with pytest.raises(FieldError, match=rf"^\w+\.path must be a path, got {path!r}\.$"):
+        make(path)

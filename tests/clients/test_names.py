@@ -123,10 +123,6 @@ class TestDeals:
             assert names(self.POOL.deal(partition, 3)) is None
         assert names(self.POOL.deal(fl.NaturalIdPartitioner())) == ["a", "b", "c"]
 
-    def test_some_of_the_rows_keep_the_right_names(self) -> None:
-        data = self.POOL.deal(rows=torch.tensor([2, 3]))
-        assert targets_by_name(data) == {"b": [2], "c": [3]}
-
     def test_holding_out_keeps_the_right_names(self) -> None:
         """Client a is held out whole: training has b and c, and the test set is nobody's."""
         held = self.POOL.hold_out(torch.tensor([False, True, False, False, True, False]))

@@ -235,6 +235,26 @@ def test_impossible_deals_say_why(partitioner: fl.Partitioner, message: str) -> 
         deal(partitioner, np.arange(20) % 2, 10, 0)
 
 
+@pytest.mark.parametrize(
+    "partitioner",
+    [
+        fl.IidPartitioner(),
+        fl.DirichletPartitioner(0.1),
+        fl.InnerDirichletPartitioner(0.1),
+        fl.DirichletSizePartitioner(0.1, 0),
+        fl.ShardPartitioner(),
+        fl.PathologicalPartitioner(1),
+        fl.LabelBlocksPartitioner(),
+        fl.LogNormalPartitioner(1.0),
+        fl.PowerLawPartitioner(1.0),
+    ],
+)
+def test_nobody_to_deal_to(partitioner: fl.Partitioner) -> None:
+    name = type(partitioner).__name__
+    with pytest.raises(FieldError, match=rf"^{name} must deal to at least 1 client, got 0\.$"):
+        partitioner.deal(np.arange(20) % 2, 0, fl.Key.from_seed(0))
+
+
 def test_too_many_clients_are_not_blamed_on_a_field_nobody_set() -> None:
     """With defaults alone the number of clients is what was asked for, so that is what the remedy names."""
     for partitioner in (fl.DirichletPartitioner(0.1), fl.PowerLawPartitioner(1.0)):

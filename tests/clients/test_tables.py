@@ -197,6 +197,30 @@ class TestCsv:
         with pytest.raises(FieldError, match=r"CsvTable.missing must be one of 'refuse', 'drop'"):
             fl.CsvTable("a.csv", "y", missing="skip")  # type: ignore[arg-type]
 
+    def test_fields_that_are_no_text(self) -> None:
+        with pytest.raises(FieldError, match=r"^CsvTable.test_path must be a path, got 3\.$"):
+            fl.CsvTable("a.csv", "y", test_path=3)  # type: ignore[arg-type]
+        with pytest.raises(FieldError, match=r"^CsvTable.target must be a str, got None\.$"):
+            fl.CsvTable("a.csv", None)  # type: ignore[arg-type]
+
+    def test_a_column_of_few_words(self, write: Write) -> None:
+        advice = (
+            r"line 2, column 'ward': 'b' is not a finite number: the column repeats 2 words, so leave it out of "
+            r"the features or encode it as numbers, as pandas\.get_dummies does\.$"
+        )
+        with pytest.raises(DataError, match=advice):
+            fl.CsvTable(write("ward,y\nb,0\na,1\nb,1\na,0\n"), "y").pool()
+        for cells in ("b,a,b,c", "1,1,b,1"):
+            rows = "".join(f"{cell},0\n" for cell in cells.split(","))
+            with pytest.raises(
+                DataError, match=r"'b' is not a finite number: choose the features, or tokens"
+            ):
+                fl.CsvTable(write(f"ward,y\n{rows}"), "y").pool()
+
+    def test_features_that_are_used(self, write: Write) -> None:
+        source = fl.CsvTable(write(HOSPITALS), "ill", "hospital", missing="drop")
+        assert source.load(KEY).train.features == ("age", "pressure")
+
     def test_without_clients_a_partitioner_is_needed(self, write: Write) -> None:
         source = fl.CsvTable(write("x,y\n1,0\n2,1\n"), "y")
         with pytest.raises(FieldError, match=r"CsvTable.num_clients is missing: the data name no clients"):

@@ -156,6 +156,73 @@ def test_the_expected_effect_is_that_of_the_advised_method_under_the_same_condit
     assert after.advice.expected["misplaced_now"] == pytest.approx(0.0, abs=1e-12)
 
 
+def test_the_factor_that_makes_up_for_shorter_rounds_is_a_number() -> None:
+    """FedAvg's Σ E[p̂_i]‖a_i‖₁ over FedACS's 1/Σ(ω/((1−q)‖a‖₁)); the server adds its own learning rate of ½."""
+    halved = replace(fl.presets.fedavg(lr=0.01, steps=3), server=fl.SGD(0.5))
+    factor = float(
+        (expected_shares(WEIGHTS, RATES) * STEPS).sum() * (WEIGHTS / (RATES * STEPS)).sum(),
+    )
+    for algorithm, server_lr in ((None, 1.0), (halved, 0.5)):
+        advice = fl.diagnose(experiment(*CASES["both"], algorithm=algorithm)).advice
+        assert advice.expected["rounds_factor"] == pytest.approx(factor)
+        assert advice.remarks[0].endswith(
+            f"takes ×{factor:.2g} rounds, or server.lr={factor * server_lr:.2g}."
+        )
+
+
+def test_a_tiny_gain_is_said_not_to_matter() -> None:
+    """Client 0, with 1/15 of the weight, loses a quarter: 1/15 − (1/15)(3/4)/(1 − 1/60) = 1.6 % is misplaced."""
+    found = fl.diagnose(experiment(link=fl.BernoulliLink((0.25, *(0.0,) * 11))))
+    now = 1 / 15 - 1 / 15 * 0.75 / (1 - 1 / 60)
+    assert finding(found, "links").statement.startswith("Links: unequal")
+    assert found.advice.expected["misplaced_now"] == pytest.approx(now, abs=0.001)
+    assert (found.advice.preset, found.advice.decision) == ("fedacs", "keep")
+    assert "a difference of 2.0% or less hardly matters" in found.advice.reason
+    assert found.advice.python is None
+
+
+def test_who_counts_too_much_is_said_with_its_source(tmp_path: Path) -> None:
+    subject = experiment(*CASES["both"])
+    path = logged(tmp_path / "records.jsonl", subject, 40, ["effective_steps", "coefficients"])
+    for found, source, said in (
+        (fl.diagnose(subject), "foreseen", "By theory"),
+        (fl.diagnose(path), "measured", "As measured"),
+    ):
+        divergence = number(found, source, "chi_square")
+        assert number(found, "clients", "chi_square") == divergence
+        assert finding(found, "clients").statement.startswith(
+            f"{said} (chi-square {divergence:.2g}), who counts"
+        )
+
+
+def test_the_advice_quotes_what_was_measured_beside_theory() -> None:
+    found = fl.diagnose(experiment(*CASES["both"]))
+    theory, measured = (number(found, kind, "misplaced_weight") for kind in ("foreseen", "measured"))
+    assert f"misplaced weight {theory:.0%} (measured {measured:.0%}) → 0%" in found.advice.reason
+
+
+def test_theory_for_large_cohorts_is_trusted_less_where_they_are_small() -> None:
+    crowd = fl.Experiment(
+        fl.Quadratics(num_clients=400),
+        fl.presets.fedavg(lr=0.01, steps=1, cohort_size=8),
+        rounds=20,
+        work=fl.FixedSteps((1, 9) * 200),
+        link=fl.BernoulliLink(0.3),
+    )
+    found = fl.diagnose(crowd, quick=True)
+    assert finding(found, "work").confidence == "high"
+    assert "for large cohorts" in finding(found, "foreseen").statement
+    assert finding(found, "foreseen").confidence == "moderate"
+    assert found.advice.confidence == "moderate"
+
+
+def test_updates_are_compared_whatever_the_links_lose() -> None:
+    subject = experiment(link=fl.BernoulliLink(0.9))
+    found = fl.diagnose(subject, quick=True).evidence.cosines
+    assert found is not None
+    assert found.clients == tuple(range(NUM_CLIENTS))
+
+
 def test_skewed_labels_alone_call_for_control_variates() -> None:
     """6 clients hold label 0 and 18 label 1: mixes differ from (¼, ¾) by ¾ and ¼, on average ¼·¾ + ¾·¼."""
     found = fl.diagnose(skewed_labels(), rounds=10)
@@ -415,6 +482,9 @@ def test_plain_data_have_a_fixed_shape(case: str) -> None:
         "confidence",
         "alternatives",
         "remarks",
+        "python",
+        "toml",
+        "command",
     }
     kinds = [each["kind"] for each in plain["findings"]]
     assert [kind for kind in kinds if kind not in ("clients", "unheard")] == [

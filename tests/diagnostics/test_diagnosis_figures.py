@@ -49,6 +49,12 @@ def test_many_clients_are_drawn_as_curves(tmp_path: Path) -> None:
     assert "60 clients, from those that count least" in path.read_text()
 
 
+def test_cosines_of_some_clients_are_said_to_be_those_of_some(tmp_path: Path) -> None:
+    crowd = fl.Experiment(fl.Quadratics(num_clients=60), fl.presets.fedavg(lr=0.01, steps=2), rounds=10)
+    path = draw_diagnosis(fl.diagnose(crowd, quick=True), tmp_path)[1]
+    assert "50 of 60 clients, evenly spaced" in path.read_text()
+
+
 def test_records_have_no_cosines_and_no_consensus(tmp_path: Path) -> None:
     path = logged(tmp_path / "records.jsonl", experiment(UNEQUAL_WORK), 8, ["elud", "coherence"])
     drawn = draw_diagnosis(fl.diagnose(path), tmp_path / "figures")

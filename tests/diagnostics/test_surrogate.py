@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from itertools import combinations, product
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from rehearsal import SETTINGS, WEIGHTS, Setting, long_run
 from torch import Tensor
 
 import fairlead as fl
 from fairlead.aggregators import FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
-from fairlead.diagnostics import implied_surrogate, predicted_consistency
-from fairlead.diagnostics.participation import cohorts, outcomes, participation
+from fairlead.diagnostics import Surrogate, implied_surrogate, predicted_consistency
+from fairlead.diagnostics.participation import cohorts, outcomes, participation, random_outcomes
 from fairlead.presets import METHODS
 from fairlead.records import Conditions
 from fairlead.samplers import Sampler
@@ -138,26 +142,106 @@ def test_fedcm_mixes_weights_with_and_without_work() -> None:
     assert torch.allclose(theory(built("fedcm"), BOTH), mixed, rtol=1e-12)
 
 
-def test_few_clients_are_exact_and_many_are_said_to_be_approximate() -> None:
-    """13 lossy links have 8,192 patterns: too many. The ratio of means is then off by O(1/13)."""
-    number = 13
-    weights = torch.full((number,), 1 / number, dtype=torch.float64)
-    rates, work = (
-        torch.linspace(0.3, 0.9, number, dtype=torch.float64),
-        torch.ones(number, dtype=torch.float64),
+def told(number: int, cohort_size: int | None = None) -> Surrogate:
+    """Theory of FedAvg for clients of equal weight whose arrival rates go from 0.3 to 0.9."""
+    rates = torch.linspace(0.3, 0.9, number, dtype=torch.float64)
+    same = torch.ones_like(rates)
+    return implied_surrogate(
+        built("fedavg", cohort_size), [Conditions(0, same / number, lambda: same, lambda: rates)]
     )
-    found = implied_surrogate(built("fedavg"), [Conditions(0, weights, lambda: work, lambda: rates)])
-    assert found.weights is not None
-    exact = expected_shares(weights, rates)
-    gap = (found.weights / (exact / exact.sum()) - 1).abs().max()
-    assert (
-        found.exactness,
-        implied_surrogate(built("fedavg"), [BOTH.conditions(built("fedavg"))]).exactness,
-    ) == (
-        "large cohorts",
-        "exact",
-    )
-    assert 1e-3 < float(gap) < 0.1
+
+
+def distance(one: Tensor | None, other: Tensor) -> float:
+    """½ Σ |Ω_i − Ω'_i| of weights that need not have sum 1."""
+    assert one is not None
+    return float((one / one.sum() - other / other.sum()).abs().sum() / 2)
+
+
+def test_12_lossy_links_are_enumerated_and_13_are_sampled() -> None:
+    """They have 4,096 and 8,192 patterns, and the ratio of means would be off by O(1/13)."""
+    assert (told(12).exactness, told(13).exactness) == ("exact", "sampled")
+    rates = torch.linspace(0.3, 0.9, 13, dtype=torch.float64)
+    exact = expected_shares(torch.full_like(rates, 1 / 13), rates)
+    assert 0 < distance(told(13).weights, exact) < 0.003
+    assert distance(rates, exact) > 0.006
+
+
+@pytest.mark.parametrize(("number", "cohort_size"), [(2000, None), (1000, 10)])
+def test_the_ratio_of_means_is_left_to_large_cohorts_and_to_clients_that_are_hardly_heard(
+    number: int, cohort_size: int | None
+) -> None:
+    assert told(number, cohort_size).exactness == "large cohorts"
+
+
+def constant(values: NDArray[np.float64]) -> Callable[[], Tensor]:
+    """A forecast that is known."""
+    return lambda: torch.from_numpy(values)
+
+
+def test_sampling_foresees_fednova_under_work_that_changes() -> None:
+    """τ_eff p̂_i, the share of client i in a round, averaged over all 255 patterns of arrivals and 40 rounds.
+
+    For τ_eff = Σ p̂_j‖a_j‖₁ the mean of the product is far from the product of the means, ∝ ω_i(1 − q_i).
+    """
+    omega = np.array([1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0]) / 54
+    rates = np.linspace(1.0, 0.4, 8)
+    steps = np.random.default_rng(5).integers(1, 7, (40, 8)).astype(np.float64)
+    patterns = np.array(list(product((0.0, 1.0), repeat=8)))[1:]
+    chance = np.prod(patterns * rates + (1 - patterns) * (1 - rates), axis=1)
+    share = patterns * omega / (patterns @ omega)[:, None]
+    exact = torch.from_numpy(np.mean([chance @ (share * (share @ work)[:, None]) for work in steps], axis=0))
+    rounds = [
+        Conditions(round, torch.from_numpy(omega), constant(work), constant(rates))
+        for round, work in enumerate(steps)
+    ]
+    found = implied_surrogate(built("fednova"), rounds)
+    assert found.exactness == "sampled"
+    assert distance(found.weights, exact) < 0.005
+    assert distance(torch.from_numpy(omega * rates), exact) > 0.02
+
+
+def test_sampling_foresees_cohorts_without_replacement() -> None:
+    """Six of twelve clients: all 924 cohorts with all 64 patterns of arrivals in each."""
+    omega, rates = np.arange(1.0, 13.0) / 78, np.linspace(0.3, 0.9, 12)
+    exact = np.zeros(12)
+    patterns = np.array(list(product((0.0, 1.0), repeat=6)))[1:]
+    for chosen in map(list, combinations(range(12), 6)):
+        chance = np.prod(patterns * rates[chosen] + (1 - patterns) * (1 - rates[chosen]), axis=1)
+        exact[chosen] += chance @ (patterns * omega[chosen] / (patterns @ omega[chosen])[:, None])
+    known = Conditions(0, torch.from_numpy(omega), constant(np.ones(12)), constant(rates))
+    found = implied_surrogate(built("fedavg", cohort_size=6), [known])
+    assert found.exactness == "sampled"
+    assert distance(found.weights, torch.from_numpy(exact)) < 0.006
+    assert distance(torch.from_numpy(omega * rates), torch.from_numpy(exact)) > 0.02
+
+
+def test_clients_that_are_alike_are_sampled_together() -> None:
+    """Twenty clients that lose half of their updates, ten of them asked: Ω = ω, whatever the draws."""
+    same = torch.ones(20, dtype=torch.float64)
+    known = Conditions(0, same / 20, lambda: same, lambda: same / 2)
+    found = implied_surrogate(built("fedavg", cohort_size=10), [known])
+    assert found.exactness == "sampled"
+    assert distance(found.weights, same) < 1e-12
+
+
+def test_a_mean_is_not_taken_for_a_sum_where_every_other_client_has_half_of_the_weight() -> None:
+    """Doubling every other one of these leaves Σ ω(1 − q) as it is, and so would pass for independence."""
+    rates, same = np.array([0.2, 0.2, 0.8, 0.8]), np.ones(4)
+    known = Conditions(0, torch.from_numpy(same / 4), constant(same), constant(rates))
+    found = implied_surrogate(built("fedavg"), [known]).weights
+    exact = expected_shares(torch.from_numpy(same / 4), torch.from_numpy(rates))
+    assert distance(found, exact) < 1e-12
+    assert distance(torch.from_numpy(rates), exact) > 0.02
+
+
+def test_draws_that_depend_on_earlier_rounds_are_not_sampled() -> None:
+    known = BOTH.told((1.0, 1.0, 1.0, 1.0), 0)
+    assert random_outcomes(fl.OptimalSampling(2), known, 5) is None
+    assert random_outcomes(fl.FedACSEstimated(2), known, 5) is None
+    one, again = (random_outcomes(fl.UniformWithoutReplacement(2), known, 5) for _ in range(2))
+    assert one is not None
+    assert again is not None
+    assert [came.tolist() for _, came in one] == [came.tolist() for _, came in again]
 
 
 def test_the_ratio_of_means_would_be_refuted_for_few_clients() -> None:

@@ -315,18 +315,36 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     assert len(fl.run_experiment(experiment(rounds=1), tmp_path).federation.records) == 1
 
 
+def world_of(run: fl.Run) -> fl.SimulatedWorld:
+    world = run.federation.world
+    assert isinstance(world, fl.SimulatedWorld)
+    return world
+
+
+def test_folders_that_do_not_note_threads_can_be_read(tmp_path: Path) -> None:
+    """As those of versions before the field came."""
+    fl.run_experiment(experiment(), tmp_path)
+    store = fl.RunFolder(tmp_path)
+    (start,) = json.loads(store.provenance_file.read_text())
+    del start["threads"]
+    store.provenance_file.write_text(json.dumps([start]))
+    (read,) = store.provenance()
+    assert read.threads is None
+    assert read.outcome == "finished"
+
+
 def test_the_summary_says_what_came_of_the_run(tmp_path: Path) -> None:
     run = fl.run_experiment(experiment(), tmp_path)
     kept, records = fl.RunFolder(tmp_path).summary(), run.federation.records
     assert kept == run.summary
     assert kept is not None
     assert records[-1].evaluation is not None
-    assert kept.evaluation == fl.Evaluation(records[-1].evaluation.loss, records[-1].evaluation.metrics)
+    assert kept.evaluation == records[-1].evaluation
+    assert len(kept.evaluation.client_loss or ()) == world_of(run).population.num_clients
     assert kept.rounds == 7
     assert kept.seconds == pytest.approx(sum(record.seconds for record in records))
-    world, state = run.federation.world, run.federation.state
-    assert isinstance(world, fl.SimulatedWorld)
-    assert kept.objective == world.objective_at(state.params, state.buffers)
+    state = run.federation.state
+    assert kept.objective == world_of(run).objective_at(state.params, state.buffers)
     assert kept.by_design
     assert kept.chi_square == 0
 

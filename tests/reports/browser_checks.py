@@ -62,9 +62,14 @@ def test_nothing_sticks_out_and_nothing_is_complained_of(
     assert len(window.picture()) > 20_000
 
 
-def test_texts_are_large_enough_on_a_telephone(window: Browser, pages: dict[str, Path]) -> None:
-    """Nine pixels is the least that can be read; drawings shrink with the window."""
-    window.open(pages["twenty"], width=400)
+@pytest.mark.parametrize(
+    ("width", "least", "most"), [(400, 9, 16), (800, 11, 16), (1200, 11, 16), (1600, 11, 16)]
+)
+def test_texts_are_of_one_size(
+    window: Browser, pages: dict[str, Path], width: int, least: float, most: float
+) -> None:
+    """In pixels: drawings grow and shrink with the window, their texts hardly; nine is the least that can be read."""
+    window.open(pages["twenty"], width=width)
     heights = """
       return [...document.querySelectorAll("svg text, main td, main small")]
         .filter((element) => element.getClientRects().length)
@@ -74,7 +79,19 @@ def test_texts_are_large_enough_on_a_telephone(window: Browser, pages: dict[str,
           return parseFloat(getComputedStyle(element).fontSize) * scale;
         });
     """
-    assert min(window.run(heights)) >= 9
+    found = window.run(heights)
+    assert least <= min(found)
+    assert max(found) <= most
+
+
+def test_a_table_that_goes_on_has_a_shadow_at_that_edge(window: Browser, pages: dict[str, Path]) -> None:
+    """It comes of layers of which some move with the table; at its end they cover the shadow."""
+    window.open(pages["twenty"], width=1200)
+    hinted = """
+      const box = document.querySelector("#results .scroll");
+      return [box.scrollWidth > box.clientWidth, getComputedStyle(box).backgroundAttachment];
+    """
+    assert window.run(hinted) == [True, "local, local, scroll, scroll, scroll"]
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -33,6 +33,7 @@ class Made:
     """Of computing in every round; None: devices without speed."""
     metric: str = "accuracy"
     lr: float = 0.1
+    objective: float = 0.125
 
 
 USUAL = Made()
@@ -42,6 +43,7 @@ def experiment_of(made: Made) -> fl.Experiment:
     algorithm = {
         "fedavg": fl.presets.fedavg(lr=made.lr, steps=1),
         "fednova": fl.presets.fednova(lr=made.lr, steps=1),
+        "fedaware": fl.presets.fedaware(lr=made.lr, steps=1),
         "scaffold": fl.presets.scaffold(lr=made.lr, steps=1),
     }[made.method]
     return fl.Experiment(
@@ -97,20 +99,20 @@ def fabricate(path: Path, made: Made = USUAL) -> Path:
             store.append(record)
         store.note(replace(_START, seed=made.seed, outcome=made.outcome, next_round=len(made.accuracy)))
         if made.outcome == "finished":
-            store.conclude(_summary(len(made.accuracy)))
+            store.conclude(_summary(made))
     return path
 
 
 _START = provenance_of(experiment_of(USUAL).build())
 
 
-def _summary(rounds: int) -> RunSummary:
+def _summary(made: Made) -> RunSummary:
     return RunSummary(
-        rounds=rounds,
+        rounds=len(made.accuracy),
         seconds=1.0,
         train_loss=0.5,
         evaluation=None,
-        objective=0.125,
+        objective=made.objective,
         misplaced_weight=0.5,
         misplaced_by_chance=0.01,
         chi_square=1.0,

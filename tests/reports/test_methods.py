@@ -9,9 +9,9 @@ import pytest
 from fabricated import Made, experiment_of, fabricate
 
 from fairlead.errors import FieldError, RunFolderError
-from fairlead.experiments.study import PlannedRun, StudyFolder
 from fairlead.reports.methods import Study, baseline_of, group_runs
 from fairlead.reports.runs import find_runs, read_run
+from fairlead.studies.study import PlannedRun, StudyFolder
 
 
 def study_of(*paths: Path) -> Study:

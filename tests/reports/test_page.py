@@ -214,6 +214,30 @@ def test_a_baseline_that_leads(tmp_path: Path) -> None:
     assert lead.endswith("2 seeds. Only fednova is worse by more than the noise.")
 
 
+def test_an_objective_that_says_something_else_is_mentioned(tmp_path: Path) -> None:
+    """FedNova is 0.1 behind in accuracy and 0.002 ahead in the objective, with either seed."""
+    for seed in (0, 1):
+        fabricate(tmp_path / f"fedavg-{seed}", Made("fedavg", seed, (0.1, 0.8), objective=0.5))
+        fabricate(tmp_path / f"fednova-{seed}", Made("fednova", seed, (0.1, 0.7), objective=0.498))
+    _, page = page_of(tmp_path)
+    assert page.all("p", class_="lead")[0].text.endswith(
+        "Only fednova is worse by more than the noise. On the objective that was asked for, fednova is better than "
+        "fedavg by 0.002 ± 0."
+    )
+    verdicts = [each.words() for each in page.all("span", class_="verdict")]
+    assert verdicts == ["baseline", "worse −10.0 ± 0.0 points; objective better by 0.002 ± 0"]
+
+
+def test_several_methods_that_the_objective_judges_otherwise_are_named(tmp_path: Path) -> None:
+    for method, objective in (("fedavg", 0.5), ("fednova", 0.4), ("scaffold", 0.6)):
+        for seed in (0, 1):
+            fabricate(tmp_path / f"{method}-{seed}", Made(method, seed, objective=objective))
+    _, page = page_of(tmp_path)
+    assert page.all("p", class_="lead")[0].text.endswith(
+        " On the objective that was asked for, fednova and scaffold stand otherwise: see below."
+    )
+
+
 def test_every_axis_has_charts_with_a_curve_for_each_method(study: Path) -> None:
     _, page = page_of(study)
     for axis in ("rounds", "virtual", "compute", "steps", "bytes"):
@@ -270,7 +294,9 @@ def test_clients_are_shown_with_asked_and_real_weight(tmp_path: Path) -> None:
     """Asked ¼ and ¾; with 3 against 1 steps, really ¾ and ¼: three times too much, a third."""
     fabricate(tmp_path / "run", Made(steps=(3, 1)))
     _, page = page_of(tmp_path)
-    rows = page.all("details")[0].all("table", class_="sortable")[0].all("tbody")[0].all("tr")
+    (clients,) = page.all("details")[0].all("table", class_="sortable")
+    assert [head.text for head in clients.all("th", scope="col")][-1] == "Accuracy (training)"
+    rows = clients.all("tbody")[0].all("tr")
     assert [[cell.text for cell in row.all("td")] for row in rows] == [
         ["25.0 %", "75.0 %", "3.00×", "50.0 %"],
         ["75.0 %", "25.0 %", "0.33×", "100.0 %"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,62 @@ def test_results_and_differences(summary: Summary) -> None:
     best = [[cell.best for cell in row] for row in table(summary, "results").rows]
     place = [each.title for each in table(summary, "results").columns].index("Final")
     assert [row[place] for row in best] == [False, True, False]
+
+
+def test_the_objective_has_a_difference_of_its_own(tmp_path: Path) -> None:
+    """Ahead by 0.1 and 0.2: 0.15 ± 12.706·√0.005/√2 = 0.635."""
+    for seed, ahead in enumerate((0.1, 0.2)):
+        fabricate(tmp_path / f"fedavg-{seed}", Made("fedavg", seed, objective=0.5))
+        fabricate(tmp_path / f"fednova-{seed}", Made("fednova", seed, objective=0.5 - ahead))
+    found = summarise_runs([tmp_path])
+    assert column(found, "results", "Objective difference") == ["–", "−0.15 ± 0.64"]
+    titles = [each.title for each in table(found, "results").columns]
+    assert titles[:5] == ["Seeds", "Last 10 %", "Difference", "Objective", "Objective difference"]
+
+
+def test_only_columns_that_are_there_are_explained(tmp_path: Path) -> None:
+    fabricate(tmp_path / "timed" / "run", Made())
+    fabricate(tmp_path / "plain" / "run", Made(seconds=None))
+    notes = [
+        table(summarise_runs([tmp_path / name], targets=[0.5]), "targets").note for name in ("timed", "plain")
+    ]
+    assert "Compute time is that of all devices together." in notes[0]
+    assert "Compute time" not in notes[1]
+    assert all("Local steps are those whose updates arrived." in note for note in notes)
+
+
+def test_a_method_without_weights_has_its_reason_and_no_chance_level(tmp_path: Path) -> None:
+    fabricate(tmp_path / "fedavg-0", Made("fedavg"))
+    fabricate(tmp_path / "fedaware-0", Made("fedaware"))
+    found = summarise_runs([tmp_path], baseline="fedavg")
+    by_label = dict(zip((each.label for each in found.methods), found.methods, strict=True))
+    assert by_label["fedavg"].no_weights() is None
+    chance = dict(zip(by_label, column(found, "consistency", "By chance"), strict=True))
+    assert chance == {"fedavg": "1.0 %", "fedaware": "–"}
+    note = table(found, "consistency").note
+    assert "fedaware has no weights that could be measured. FedAWARE minimises no weighted sum" in note
+
+
+def test_clients_say_what_they_were_measured_on_and_how_many_are_the_worst(summary: Summary) -> None:
+    """Quadratics have no test data; of two clients the worst tenth is one."""
+    found = table(summary, "clients")
+    assert found.note == "Accuracy of the final model for every client, on its own training data."
+    assert found.columns[1].note == "mean over the worst tenth: 1 of 2 clients"
+
+
+@pytest.mark.parametrize(
+    ("held_out", "words"),
+    [
+        (True, "its own held-out data"),
+        (None, "its own held-out data where it has some, else its training data"),
+    ],
+)
+def test_held_out_data_are_called_so(summary: Summary, held_out: bool | None, words: str) -> None:
+    methods = tuple(
+        replace(each, runs=tuple(replace(run, run=replace(run.run, held_out=held_out)) for run in each.runs))
+        for each in summary.methods
+    )
+    assert replace(summary, methods=methods).client_data == words
 
 
 def test_time_to_target_with_ratios(summary: Summary) -> None:

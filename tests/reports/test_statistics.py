@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairlead.experiments.seed_statistics import estimate
 from fairlead.reports.statistics import Curve, deviation, interval, spread, tenth, worst_tenth
+from fairlead.studies.seed_statistics import estimate
 
 VALUES = [0.61, 0.58, 0.67, 0.72]
 

@@ -11,8 +11,6 @@ import pytest
 
 import fairlead as fl
 from fairlead.errors import FieldError
-from fairlead.experiments.study import PlannedRun, StudyFolder
-from fairlead.experiments.study_runner import run_study
 from fairlead.reproductions import Request
 from fairlead.reproductions.claims import Less
 from fairlead.reproductions.outcome_files import load_outcomes, save_outcome
@@ -20,6 +18,8 @@ from fairlead.reproductions.statistics import final_accuracy, mean_elud
 from fairlead.reproductions.table import Cell, Published
 from fairlead.reproductions.trained import Entrant, Scene, Size, Trained, grid
 from fairlead.settings import Setting
+from fairlead.studies.runner import run_study
+from fairlead.studies.study import PlannedRun, StudyFolder
 
 SETTING = Setting(
     4,

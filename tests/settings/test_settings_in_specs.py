@@ -165,6 +165,75 @@ def test_other_data_are_dealt_as_the_setting_says() -> None:
     )
 
 
+HOSPITALS = """
+rounds = 3
+
+[setting]
+name = "fedacs_static"
+
+[clients]
+type = "CsvTable"
+path = "patients.csv"
+target = "ill"
+client = "hospital"
+
+[algorithm]
+preset = "fedavg"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides"),
+    [
+        (HOSPITALS, []),
+        (HOSPITALS, ["setting=hybrid", "clients.num_clients=4"]),
+        (HOSPITALS.replace('client = "hospital"', ""), ["clients.client=hospital"]),
+        (HOSPITALS, ["clients.client=hospital", "clients.features=age"]),
+    ],
+)
+def test_named_clients_are_not_dealt_anew_in_silence(text: str, overrides: list[str]) -> None:
+    message = (
+        r"^clients\.client names the clients \('hospital'\), but the setting would deal their examples anew by its "
+        r"DirichletPartitioner: leave out clients\.client, or say which partition, such as "
+        r'clients\.partition = { type = "NaturalIdPartitioner" } to keep them\.$'
+    )
+    with pytest.raises(FairleadError, match=message):
+        read(text, *overrides)
+
+
+def test_named_clients_are_dealt_by_a_partition_of_the_spec() -> None:
+    """Partitioners that keep the data's clients keep their number; others deal to the setting's 20."""
+    own = 'client = "hospital"\npartition = { type = "%s" }'
+    for partition, num_clients in (
+        (fl.NaturalIdPartitioner(), None),
+        (fl.ReshuffledPartitioner(), None),
+        (fl.IidPartitioner(), 20),
+    ):
+        name = type(partition).__name__
+        expected = fl.CsvTable(
+            "patients.csv", "ill", "hospital", partition=partition, num_clients=num_clients
+        )
+        assert read(HOSPITALS.replace('client = "hospital"', own % name)).clients == expected
+        assert read(HOSPITALS, f"clients.partition.type={name}").clients == expected
+
+
+def test_without_the_column_the_setting_deals() -> None:
+    for text, overrides in (
+        (HOSPITALS.replace('client = "hospital"', ""), []),
+        (HOSPITALS, ["clients.client=none"]),
+    ):
+        assert read(text, *overrides).clients == fl.CsvTable(
+            "patients.csv", "ill", num_clients=20, partition=fl.DirichletPartitioner(0.1)
+        )
+
+
+def test_a_setting_of_natural_clients_keeps_named_ones() -> None:
+    experiment = read(HOSPITALS, "setting=consensus_femnist")
+    assert experiment.clients == fl.CsvTable(
+        "patients.csv", "ill", "hospital", partition=fl.NaturalIdPartitioner()
+    )
+
+
 def test_natural_clients_are_left_as_they_are() -> None:
     text = 'setting = "consensus_femnist"\nrounds = 1\nalgorithm = {preset = "fedavg"}\n'
     experiment = read(text, "clients.type=LeafFolder", "clients.path=femnist")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from fairlead import __version__
 from fairlead.cli.clients import clients
@@ -24,12 +24,33 @@ from fairlead.errors import FairleadError
 class _Commands(TyperGroup):
     """Commands whose deliberate errors end in one sentence; any other keeps its traceback."""
 
+    def get_params(self, ctx: Any) -> Any:
+        return _without_flag_types(super().get_params(ctx))
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except FairleadError as error:
             typer.echo(f"fairlead: {error}", err=True)
             raise typer.Exit(2) from None
+
+
+class _Command(TyperCommand):
+    """A command whose help shows flags without a type and required arguments without braces."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _without_flag_types(super().get_params(ctx))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+
+
+def _without_flag_types(params: Any) -> Any:
+    """Flags take no value, so that the name of a type behind them would mislead."""
+    for param in params:
+        if getattr(param, "is_flag", False) and param.metavar is None:
+            param.metavar = ""
+    return params
 
 
 app = typer.Typer(
@@ -39,19 +60,19 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(run)
-app.command()(compare)
-app.command()(sweep)
-app.command()(report)
-app.command()(reproduce)
-app.command()(demo)
-app.command()(clients)
-app.command()(diagnose)
-app.command("list")(list_parts)
-app.command()(show)
-app.command()(cite)
-app.command()(init)
-app.command()(doctor)
+app.command(cls=_Command)(run)
+app.command(cls=_Command)(compare)
+app.command(cls=_Command)(sweep)
+app.command(cls=_Command)(report)
+app.command(cls=_Command)(reproduce)
+app.command(cls=_Command)(demo)
+app.command(cls=_Command)(clients)
+app.command(cls=_Command)(diagnose)
+app.command("list", cls=_Command)(list_parts)
+app.command(cls=_Command)(show)
+app.command(cls=_Command)(cite)
+app.command(cls=_Command)(init)
+app.command(cls=_Command)(doctor)
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,14 @@ _ALL_SHOWN = 40
 """Clients above which the table shows quantiles instead of everyone."""
 _QUANTILES = {"least": 0.0, "lower quarter": 0.25, "median": 0.5, "upper quarter": 0.75, "most": 1.0}
 _SHADES = " ▁▂▃▄▅▆▇█"
+_MOST_NAMES = 8
+"""Features and classes that are named before the rest is only counted."""
+_MEANINGS = {
+    "test": "examples held out",
+    "work": "effective local steps in a round",
+    "arrival": "probability that an update gets through",
+    "pull": "how many times its weight a client would count in plain averaging",
+}
 
 
 def clients(
@@ -51,6 +60,7 @@ def clients(
 def _columns(found: ClientOverview) -> dict[str, Tensor]:
     columns = {
         "examples": found.sizes,
+        "test": found.test_sizes,
         "weight": found.weights,
         "work": found.effective_steps,
         "arrival": found.arrival,
@@ -85,6 +95,7 @@ def _print(found: ClientOverview) -> None:
         ]
     print_table(heads, rows, numbers=list(columns))
     say()
+    _say_meanings(found, heads)
     _say_more(found)
 
 
@@ -96,10 +107,38 @@ def _label_figures(found: ClientOverview) -> dict[str, Tensor]:
     return {"labels": (counts > 0).sum(1), "top label": counts.max(1).values / counts.sum(1)}
 
 
+def _say_meanings(found: ClientOverview, heads: list[str]) -> None:
+    """One line on the columns that do not explain themselves."""
+    meanings = dict(_MEANINGS)
+    if "top label" in heads:
+        meanings |= {"labels": "how many a client has", "top label": "share of the most frequent one"}
+    elif found.label_counts is not None:
+        classes = found.class_names or [str(label) for label in range(found.label_counts.shape[1])]
+        meanings["labels"] = f"a mark for each of {_some(classes)}, the taller the more examples"
+    known = [f"{head}: {meanings[head]}" for head in heads if head in meanings]
+    if known:
+        say("; ".join(known) + ".")
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, shortened, and how many more there are."""
+    from fairlead.clients.names import shown
+
+    first = ", ".join(shown(name) for name in names[:_MOST_NAMES])
+    return first if len(names) <= _MOST_NAMES else f"{first} and {len(names) - _MOST_NAMES} more"
+
+
 def _say_more(found: ClientOverview) -> None:
     averaged = [name for name in ("work", "arrival") if name in _columns(found)]
     means = f"; {' and '.join(averaged)} averaged over {found.rounds} rounds" if averaged else ""
     say(f"{len(found.sizes)} clients, {int(found.sizes.sum())} examples{means}.")
+    if found.num_test:
+        whose = "a common test set" if found.test_sizes is None else "each client tested on its own"
+        say(f"Held out for testing: {found.num_test} examples, {whose}.")
+    else:
+        say("Nothing is held out: the model is tested on the training data.")
+    if found.features:
+        say(f"Features ({len(found.features)}): {_some(found.features)}.")
     if found.effective_steps is None:
         say("Work is not shown: it is measured for local optimizers that are linear in the gradient alone.")
     if found.arrival is None:
@@ -132,4 +171,12 @@ def _plain(found: ClientOverview) -> dict[str, object]:
     if found.label_counts is not None:
         plain["label_counts"] = found.label_counts.tolist()
     names = None if found.names is None else found.names.tolist()
-    return {"names": names, **plain, "rounds": found.rounds, "num_dropped": found.num_dropped}
+    return {
+        "names": names,
+        **plain,
+        "num_test": found.num_test,
+        "features": list(found.features),
+        "class_names": None if found.class_names is None else list(found.class_names),
+        "rounds": found.rounds,
+        "num_dropped": found.num_dropped,
+    }

@@ -36,8 +36,9 @@ from fairlead.cli.study import (
 )
 
 if TYPE_CHECKING:
-    from fairlead.experiments.study import PlannedRun, StudyFolder
-    from fairlead.experiments.study_results import Metric, Result
+    from fairlead.studies.results import Metric, Result
+    from fairlead.studies.seed_statistics import Estimate
+    from fairlead.studies.study import PlannedRun, StudyFolder
 
 
 def compare(
@@ -66,10 +67,10 @@ def compare(
 
     The same command again goes on with what was interrupted or has failed, and runs nothing twice.
     """
-    from fairlead.experiments.method_list import listed_methods, planned_comparison
-    from fairlead.experiments.ranges import read_seeds
-    from fairlead.experiments.study import StudyFolder
-    from fairlead.experiments.study_results import chosen_metric, results_of
+    from fairlead.studies.method_list import listed_methods, planned_comparison
+    from fairlead.studies.ranges import read_seeds
+    from fairlead.studies.results import chosen_metric, results_of
+    from fairlead.studies.study import StudyFolder
 
     changes = all_overrides(overrides, rounds)
     find_modules(spec.resolve().parent)
@@ -88,8 +89,10 @@ def compare(
 
 
 def _report(study: StudyFolder, planned: Sequence[PlannedRun], results: list[Result], metric: Metric) -> None:
+    from fairlead.studies.seed_statistics import COVERED
+
     reference = results[0].name
-    columns = ["method", metric.name, "difference", "beyond noise", *FIGURES]
+    columns = ["method", metric.name, "difference", "beyond\nnoise", *FIGURES]
     rows = [
         [
             result.name,
@@ -100,6 +103,11 @@ def _report(study: StudyFolder, planned: Sequence[PlannedRun], results: list[Res
         ]
         for result in results
     ]
+    if metric.name != "objective":
+        place = columns.index("objective") + 1
+        columns.insert(place, "objective\ndifference")
+        for row, result in zip(rows, results, strict=True):
+            row.insert(place, written(result.objective_difference, sign=True))
     say()
     print_table(columns, rows, numbers=columns[1:])
     intervals = {
@@ -110,13 +118,14 @@ def _report(study: StudyFolder, planned: Sequence[PlannedRun], results: list[Res
     if intervals:
         say(f"\nDifference to {reference} in {metric_title(metric)}, 95 % interval over seeds:")
         say(interval_chart(intervals))
+        say(COVERED)
     curves = _mean_curves(study, planned, metric)
     if any(len(curve) > 1 for curve in curves.values()):
         say(f"\n{metric.name} over the rounds, mean over seeds:")
         say(sparklines(curves))
     say()
     for result in results[1:]:
-        say(_verdict(result, reference, metric))
+        say(verdict(result, reference, metric))
     say_failures(results)
     say_where(study.path)
 
@@ -124,31 +133,37 @@ def _report(study: StudyFolder, planned: Sequence[PlannedRun], results: list[Res
 def _beyond_noise(result: Result, metric: Metric) -> str:
     if result.difference is None or result.difference.excludes_zero is None:
         return ""
-    return _judged(result.difference.mean, metric) if result.difference.excludes_zero else "no"
+    return result.judged(metric) or "no"
 
 
-def _judged(difference: float, metric: Metric) -> str:
-    return "better" if (difference < 0) == metric.smaller_is_better else "worse"
-
-
-def _verdict(result: Result, reference: str, metric: Metric) -> str:
-    difference = result.difference
-    if difference is None:
+def verdict(result: Result, reference: str, metric: Metric) -> str:
+    """A sentence on a method, which mentions the objective where that tells another story."""
+    if result.difference is None:
         return f"{result.name} cannot be compared with {reference}: they have no finished seed in common."
+    told, objective = _told(result, result.difference, reference, metric), result.objective_difference
+    otherwise = result.judged_otherwise(metric)
+    if otherwise is None or objective is None:
+        return f"{told}."
+    amount = f"{abs(objective.mean):.3g} ± {objective.half_width:.2g}"
+    return f"{told}; on the objective that was asked for it is {otherwise} by {amount}."
+
+
+def _told(result: Result, difference: Estimate, reference: str, metric: Metric) -> str:
     amount = f"{abs(difference.mean):.3g}"
     if difference.half_width is None:
-        judged = "equals" if difference.mean == 0 else f"is {amount} {_judged(difference.mean, metric)} than"
-        return f"{result.name} {judged} {reference} at one seed, which says nothing about noise."
+        better = "better" if (difference.mean < 0) == metric.smaller_is_better else "worse"
+        compared = "equals" if difference.mean == 0 else f"is {amount} {better} than"
+        return f"{result.name} {compared} {reference} at one seed, which says nothing about noise"
     over = f"over {difference.count} seeds"
-    if difference.excludes_zero:
-        judged = _judged(difference.mean, metric)
+    judgement = result.judged(metric)
+    if judgement is not None:
         return (
-            f"{result.name} is {judged} than {reference} by {amount} ± {difference.half_width:.2g} in "
-            f"{metric.name} {over}: more than the noise."
+            f"{result.name} is {judgement} than {reference} by {amount} ± {difference.half_width:.2g} in "
+            f"{metric.name} {over}: more than the noise"
         )
     return (
         f"{result.name} cannot be told from {reference}: the difference of {written(difference, sign=True)} in "
-        f"{metric.name} {over} is within the noise."
+        f"{metric.name} {over} is within the noise"
     )
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_PIPED_WIDTH = 120
+_PIPED_WIDTH = 140
 """Columns of tables that go to a file or another program, where there is no window to ask."""
 
 INTERRUPTED = 130

@@ -39,7 +39,7 @@ def demo(
         def advance(name: str, record: RoundRecord) -> None:
             if name not in started:
                 started.add(name)
-                progress.begin(name, experiment.rounds)
+                progress.begin(name, experiment.rounds, evaluating=experiment.evaluate_every > 0)
             progress.advance(name, figures_of(record))
 
         methods = compare(experiment, algorithms, on_round=advance)

@@ -54,6 +54,7 @@ def diagnose(
     """Say what is unequal, which objective is really optimised, and which method to use."""
     from fairlead.diagnostics.figures import SUFFIXES, draw_diagnosis
     from fairlead.experiments import diagnose as probe
+    from fairlead.experiments.diagnosing import spec_file
     from fairlead.experiments.live_figures import figures_of
 
     suffix = next((known for known in SUFFIXES if known == figure_format.lstrip(".")), None)
@@ -73,6 +74,8 @@ def diagnose(
 
         found = probe(judged, rounds=rounds, quick=quick, against=presets, on_round=advance)
     found = replace(found, source=str(subject))
+    if judged is not subject:
+        found = replace(found, spec=spec_file(subject, overrides or []))
     if not as_json:
         say(str(found))
         if found.against:

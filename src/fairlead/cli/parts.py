@@ -22,7 +22,7 @@ def list_parts(
     kind: Annotated[
         str | None,
         typer.Argument(
-            metavar="[KIND]",
+            metavar="KIND",
             help="samplers, optimizers, corrections, aggregators, transforms, clients, partitioners, skews, "
             "tokenizers, augmentations, work, links, devices, models, schedules, tables, presets, settings, "
             "methods or reproductions; all parts if left out.",
@@ -193,5 +193,6 @@ def _default(parameter: Parameter) -> str:
     if parameter.required:
         return "required"
     if parameter.default is None:
-        return "none" if type(None) in get_args(parameter.type) else "optional"
+        is_none = parameter.has_default and type(None) in get_args(parameter.type)
+        return "none" if is_none else "optional"
     return repr(parameter.default)

@@ -14,10 +14,10 @@ from rich.text import Text
 from fairlead.cli.console import console
 
 if TYPE_CHECKING:
-    from fairlead.experiments.executor import Event
     from fairlead.experiments.live_figures import RoundFigures
-    from fairlead.experiments.study import PlannedRun
     from fairlead.records import Evaluation
+    from fairlead.studies.executor import Event
+    from fairlead.studies.study import PlannedRun
 
 _LINES = 10
 """Lines of a piped run that evaluates nothing."""
@@ -80,11 +80,13 @@ class RoundProgress(_Shown):
         super().__init__(quiet=quiet)
         self._tasks: dict[str, TaskID] = {}
         self._totals: dict[str, int] = {}
+        self._evaluating: dict[str, bool] = {}
         self._starts: dict[str, tuple[float, int]] = {}
 
-    def begin(self, name: str, total: int, done: int = 0) -> None:
-        """Announce a run of `total` rounds, of which some may be done already."""
+    def begin(self, name: str, total: int, done: int = 0, *, evaluating: bool = False) -> None:
+        """Announce a run of `total` rounds, of which some may be done already and some are evaluated."""
         self._totals[name], self._starts[name] = total, (monotonic(), done)
+        self._evaluating[name] = evaluating
         self._tasks[name] = self._bars.add_task(name, total=total, completed=done, facts="")
 
     def advance(self, name: str, figures: RoundFigures) -> None:
@@ -92,7 +94,7 @@ class RoundProgress(_Shown):
         done, total = figures.done, self._totals[name]
         facts = "" if done == total else describe_round(figures, figures.evaluation)
         self._bars.update(self._tasks[name], completed=done, facts=facts)
-        if figures.evaluated or done % max(total // _LINES, 1) == 0:
+        if figures.evaluated if self._evaluating[name] else done % max(total // _LINES, 1) == 0:
             facts = describe_round(figures, figures.evaluation if figures.evaluated else None)
             self._line(f"{name}  round {done}/{total}  {facts}{self._time_left(name, done)}")
 
@@ -115,7 +117,7 @@ class StudyProgress(_Shown):
 
     def watch(self, run: PlannedRun, event: Event) -> None:
         """Show what happened to a run."""
-        from fairlead.experiments.executor import Advanced, Began, Said
+        from fairlead.studies.executor import Advanced, Began, Said
 
         if isinstance(event, Began):
             self._begun[run.folder] = monotonic()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(help="Folders of runs, or folders that contain them.", metavar="RUNS...")
+        list[Path], typer.Argument(help="Folders of runs, or folders that contain them.", metavar="RUNS")
     ],
     output: Annotated[
         Path | None,
@@ -26,7 +26,11 @@ def report(
     ] = None,
     targets: Annotated[
         list[float] | None,
-        typer.Option("--target", help="Accuracy (as 0.7) or loss to reach; may be given several times."),
+        typer.Option(
+            "--target",
+            metavar="VALUE",
+            help="Accuracy (as 0.7) or loss to reach; may be given several times.",
+        ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="The page's title; the folder's name by default.")] = None,
     figures: Annotated[
@@ -89,6 +93,8 @@ def _facts(summary: Summary) -> dict[str, Any]:
                 "last_tenth": plain(method.over_seeds(lambda run: run.last_tenth)),
                 "difference": plain(method.difference),
                 "clear": None if method.difference is None else method.difference.excludes_zero,
+                "objective": plain(method.over_seeds(lambda run: run.objective)),
+                "objective_difference": plain(method.objective_difference),
                 "misplaced_weight": plain(method.over_seeds(lambda run: run.misplaced)),
             }
             for method in summary.methods

@@ -17,9 +17,9 @@ from fairlead.cli.study import leave, run_and_show
 from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
-    from fairlead.experiments.study import PlannedRun, StudyFolder
     from fairlead.reproductions import Outcome, Reproduction
     from fairlead.reproductions.reproduction import Figure, Runner, Scale
+    from fairlead.studies.study import PlannedRun, StudyFolder
 
 _WIDE = 4
 """Columns from which on a table gets a line for each figure."""
@@ -55,9 +55,9 @@ def reproduce(
 
     The same command again goes on with what was interrupted; pieces run with --only add up.
     """
-    from fairlead.experiments.ranges import read_seeds, split_values
     from fairlead.reproductions import REPRODUCTIONS, Request, reproduction_named
     from fairlead.reproductions.outcome_files import save_outcome
+    from fairlead.studies.ranges import read_seeds, split_values
 
     if name is None and only is not None:
         raise FieldError("--only names parts of one reproduction: say which.")

@@ -43,7 +43,8 @@ def run(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     logs: Annotated[
-        list[str] | None, typer.Option("--log", help="Write rounds to tensorboard or mlflow as well.")
+        list[str] | None,
+        typer.Option("--log", metavar="NAME", help="Write rounds to tensorboard or mlflow as well."),
     ] = None,
     checkpoint_every: CheckpointOption = 10,
     quiet: QuietOption = False,
@@ -60,6 +61,8 @@ def run(
     opening = [log_named(log) for log in logs or []]
     with RoundProgress(quiet=quiet or as_json) as progress:
         onlookers = _Onlookers(progress, spec.stem, experiment, store, opening)
+        if resume:
+            _say_what_is_left(progress, store, experiment)
         try:
             ended = run_experiment(
                 experiment,
@@ -111,7 +114,8 @@ class _Onlookers:
 
         done = federation.state.round
         self._live = LiveFigures(federation)
-        self._progress.begin(self._name, self._experiment.rounds, done)
+        evaluating = self._experiment.evaluate_every > 0
+        self._progress.begin(self._name, self._experiment.rounds, done, evaluating=evaluating)
         for opened in self._opening:
             self._logs.append(opened(self._store, self._experiment, done))
 
@@ -136,6 +140,17 @@ def _new_folder(spec: Path, experiment: Experiment) -> Path:
         folder = folder.with_name(f"{spec.stem}-{experiment.seed}-{number}")
         number += 1
     return folder
+
+
+def _say_what_is_left(progress: RoundProgress, store: RunFolder, experiment: Experiment) -> None:
+    """A line where there is nothing to resume."""
+    if store.is_free():
+        progress.note(f"{store.path} holds no run to go on with: a new one starts.")
+    elif store.is_done(experiment):
+        progress.note(
+            f"The run in {store.path} is finished after {experiment.rounds} rounds: nothing is left to do. "
+            "A larger --rounds lengthens it."
+        )
 
 
 def _how_to_go_on(folder: Path) -> str:

@@ -14,9 +14,9 @@ from fairlead.cli.console import INTERRUPTED, say
 from fairlead.cli.progress import StudyProgress, duration
 
 if TYPE_CHECKING:
-    from fairlead.experiments.seed_statistics import Estimate
-    from fairlead.experiments.study import PlannedRun, StudyFolder
-    from fairlead.experiments.study_results import Metric, Result
+    from fairlead.studies.results import Metric, Result
+    from fairlead.studies.seed_statistics import Estimate
+    from fairlead.studies.study import PlannedRun, StudyFolder
 
 FIGURES = ["objective", "misplaced", "chi-square", "time", "seeds"]
 """Columns of `figure_cells`."""
@@ -28,7 +28,7 @@ def run_and_show(
     study: StudyFolder, planned: Sequence[PlannedRun], *, jobs: int | None, checkpoint_every: int, quiet: bool
 ) -> dict[str, str]:
     """Run a study with live progress; returns the outcomes by folder."""
-    from fairlead.experiments.study_runner import run_study
+    from fairlead.studies.runner import run_study
 
     with StudyProgress(len(planned), quiet=quiet) as progress:
         try:
@@ -80,9 +80,8 @@ def result_facts(result: Result) -> dict[str, Any]:
     return {
         **result.labels,
         "final": None if result.final is None else asdict(result.final),
-        "difference": None
-        if result.difference is None
-        else {**asdict(result.difference), "excludes_zero": result.difference.excludes_zero},
+        "difference": _difference_facts(result.difference),
+        "objective_difference": _difference_facts(result.objective_difference),
         **{
             figure: result.mean(figure)
             for figure in ("objective", "misplaced_weight", "misplaced_by_chance", "chi_square", "seconds")
@@ -90,6 +89,10 @@ def result_facts(result: Result) -> dict[str, Any]:
         "seeds": {str(seed): asdict(summary) for seed, summary in result.summaries.items()},
         "failures": {str(seed): reason for seed, reason in result.failures.items()},
     }
+
+
+def _difference_facts(difference: Estimate | None) -> dict[str, Any] | None:
+    return None if difference is None else {**asdict(difference), "excludes_zero": difference.excludes_zero}
 
 
 def say_failures(results: Sequence[Result]) -> None:

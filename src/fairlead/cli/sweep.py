@@ -35,7 +35,7 @@ from fairlead.cli.study import (
 )
 
 if TYPE_CHECKING:
-    from fairlead.experiments.study_results import Metric, Result
+    from fairlead.studies.results import Metric, Result
 
 _SHOWN = 20
 """Settings in the table; the runs of the others are in their folders all the same."""
@@ -73,9 +73,9 @@ def sweep(
 
     The same command again goes on with what was interrupted or has failed, and runs nothing twice.
     """
-    from fairlead.experiments.study import StudyFolder
-    from fairlead.experiments.study_results import best_first, chosen_metric, results_of
-    from fairlead.experiments.sweep import planned_sweep
+    from fairlead.studies.results import best_first, chosen_metric, results_of
+    from fairlead.studies.study import StudyFolder
+    from fairlead.studies.sweep import planned_sweep
 
     changes = all_overrides(overrides, rounds)
     find_modules(spec.resolve().parent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fairlead.clients.classes import whole_classes
 from fairlead.clients.columns import owners_of, require_ids
 from fairlead.clients.examples import as_tensor, require_shape, shaped
-from fairlead.clients.files import as_path, existing_file, is_packed, read_file, refuse_bomb
+from fairlead.clients.files import existing_file, is_packed, keep_path, read_file, refuse_bomb
 from fairlead.clients.pool import Pool
 from fairlead.clients.pooled import PooledSource, linear_task
 from fairlead.errors import DataError, did_you_mean, field_error, require_number
@@ -30,8 +31,9 @@ class NpzArrays(PooledSource):
     `inputs`, `targets` and `client` name arrays of the file, as do `test_inputs`, `test_targets` and
     `test_client` where it holds a test set too. Inputs of type uint8 are pixels; other whole numbers are
     token ids, unless `scale` makes real numbers of them (inputs·scale). `shape` is that of one input, where
-    it is not the array's own: (1, 28, 28) for grey images without a channel axis. Targets are classes, or
-    quantities with `regression`. Files that hold pickled objects are refused.
+    it is not the array's own: (1, 28, 28) for grey images without a channel axis. Targets are classes, of which
+    codes such as 1001 and 45000 are numbered in sorted order, or quantities with `regression`. Files that hold
+    pickled objects are refused.
     """
 
     path: str
@@ -47,7 +49,7 @@ class NpzArrays(PooledSource):
     regression: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", as_path(self.path))
+        keep_path(self)
         super().__post_init__()
         require_shape(self, self.shape)
         if self.scale is not None:
@@ -70,6 +72,8 @@ class NpzArrays(PooledSource):
             test_targets=None if self.test_targets is None else self._targets(arrays, self.test_targets),
             name=arrays.file,
         )
+        if pool.targets.ndim == 1 and not self.regression:
+            pool = _numbered(pool)
         if self.client is None:
             return pool
         ids = arrays.ids(self.client)
@@ -112,6 +116,14 @@ class NpzArrays(PooledSource):
                 "number of at least 0."
             )
         return values
+
+
+def _numbered(pool: Pool) -> Pool:
+    """The same examples with classes that are codes numbered, those of training and test set together."""
+    targets = [part for part in (pool.targets, pool.test_targets) if part is not None]
+    classes = whole_classes(torch.cat(targets))
+    train, *test = torch.split(classes.numbers, [len(part) for part in targets])
+    return replace(pool, targets=train, test_targets=test[0] if test else None, class_names=classes.names)
 
 
 @dataclass(frozen=True, eq=False)

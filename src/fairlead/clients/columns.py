@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fairlead.clients.classes import Classes, whole_classes
 from fairlead.clients.examples import Image, stacked
 from fairlead.clients.names import ClientNames, joined, names_from, shown
 from fairlead.errors import DataError, did_you_mean
@@ -21,6 +22,8 @@ Cells = NDArray[Any]
 Names = str | tuple[str, ...]
 _GAP_MARKS = frozenset({"na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?"})
 """What people write, in any case, where a number is missing."""
+_MOST_CATEGORIES = 50
+"""Different words above which a column is rather text."""
 
 
 class Owners(NamedTuple):
@@ -132,20 +135,21 @@ class Columns:
         if len(wrong):
             self._refuse_gaps(column)
             row = int(wrong[0])
-            hint = ": choose the features, or tokens for text" if isinstance(cells[row], str) else ""
+            hint = f": {_advice(cells, len(wrong))}" if isinstance(cells[row], str) else ""
             raise DataError(f"{self.place(column, row)}: {_shown(cells[row])} is not a finite number{hint}.")
         return values
 
-    def classes(self, column: str) -> Tensor:
-        """A column of classes: whole numbers as they are, names as 0, 1, 2, ... in sorted order."""
+    def classes(self, column: str) -> Classes:
+        """A column of classes: names and codes as 0, 1, 2, ... in sorted order, other whole numbers as they are."""
         cells = self.cells[column]
         if _holds_arrays(cells):
-            return stacked(cells, len(self), f"{self.name}, column {column!r}")
+            return Classes(stacked(cells, len(self), f"{self.name}, column {column!r}"), None)
         self._refuse_gaps(column)
         values = _as_numbers(cells)
         named = np.flatnonzero(np.isnan(values))
         if len(named) == len(values):
-            return torch.from_numpy(client_numbers(cells))
+            numbers, names = owners_of([cells])
+            return Classes(torch.from_numpy(numbers), tuple(names.tolist()))
         if len(named):
             row = int(named[0])
             raise DataError(
@@ -159,7 +163,7 @@ class Columns:
                 f"{self.place(column, row)}: {_shown(cells[row])} is not a class, which is a whole number from "
                 "0 to 2^31 - 1 or a name; a target that is a quantity needs regression=True."
             )
-        return torch.from_numpy(values.astype(np.int64))
+        return whole_classes(torch.from_numpy(values.astype(np.int64)))
 
     def clients(self, columns: Sequence[str]) -> Owners:
         """Owners of the rows by what stands in one or more columns."""
@@ -239,6 +243,17 @@ def _holds_arrays(cells: Cells) -> bool:
     if cells.dtype != object or len(cells) == 0:
         return cells.ndim > 1
     return isinstance(cells[0], np.ndarray | list | Tensor | Image)
+
+
+def _advice(cells: Cells, num_words: int) -> str:
+    """What to do with a column that should be numbers and has so many words."""
+    distinct = len(set(cells.tolist()))
+    if num_words == len(cells) and 1 < distinct <= min(_MOST_CATEGORIES, len(cells) / 2):
+        return (
+            f"the column repeats {distinct} words, so leave it out of the features or encode it as numbers, as "
+            "pandas.get_dummies does"
+        )
+    return "choose the features, or tokens for text"
 
 
 def _as_numbers(cells: Cells) -> NDArray[np.float64]:

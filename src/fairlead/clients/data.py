@@ -37,6 +37,10 @@ class ClientData:
     """(N,) what clients are called, where the data say so: one array of text."""
     num_dropped: int = 0
     """Rows of the source that were left out because a value was missing."""
+    features: tuple[str, ...] = ()
+    """Columns that the inputs were made of, where they come from a table."""
+    class_names: tuple[str, ...] | None = None
+    """What the data call the classes 0, 1, 2, ..., where they do not number them so themselves."""
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.targets):

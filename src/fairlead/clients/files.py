@@ -9,7 +9,7 @@ import os
 import zlib
 from pathlib import Path
 
-from fairlead.errors import DataError
+from fairlead.errors import DataError, field_error
 
 _PACKED: dict[str, type[gzip.GzipFile | lzma.LZMAFile | bz2.BZ2File]] = {
     ".gz": gzip.GzipFile,
@@ -87,6 +87,10 @@ def read_text(file: Path) -> str:
         raise DataError(f"{file} is not UTF-8 text: see byte {error.start}.") from error
 
 
-def as_path(path: str | os.PathLike[str]) -> str:
-    """A path as a spec holds it: a relative one is looked up from the folder that the program runs in."""
-    return os.fspath(path)
+def keep_path(owner: object, field: str = "path") -> None:
+    """Make `owner.field` the path that a spec holds, refused unless it is text or a path of Python's."""
+    value = getattr(owner, field)
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise field_error(owner, field, "a path", value)
+    object.__setattr__(owner, field, path)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fairlead.clients.columns import Columns, Names
-from fairlead.clients.files import as_path, existing_folder
+from fairlead.clients.files import existing_folder, keep_path
 from fairlead.clients.pool import Missing, Pool, names_of
 from fairlead.clients.pooled import PooledSource, linear_task, text_task
 from fairlead.clients.text import Tokenizer
@@ -41,7 +41,7 @@ class HuggingFaceData(PooledSource):
     missing: Missing = "refuse"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", as_path(self.path))
+        keep_path(self)
         super().__post_init__()
         require_choice(self, "missing", ("refuse", "drop"))
 

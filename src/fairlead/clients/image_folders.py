@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.clients.files import absent, as_path, existing_folder, read_file
+from fairlead.clients.files import absent, existing_folder, keep_path, read_file
 from fairlead.clients.pool import Pool
 from fairlead.clients.pooled import PooledSource
 from fairlead.errors import DataError, require_choice
@@ -33,7 +33,7 @@ class MnistFolder(PooledSource):
     references = ("lecun1998mnist",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", as_path(self.path))
+        keep_path(self)
         super().__post_init__()
 
     def pool(self) -> Pool:
@@ -55,7 +55,7 @@ class FashionMnistFolder(PooledSource):
     references = ("xiao2017fashion",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", as_path(self.path))
+        keep_path(self)
         super().__post_init__()
 
     def pool(self) -> Pool:
@@ -80,7 +80,7 @@ class CifarFolder(PooledSource):
     references = ("krizhevsky2009cifar",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", as_path(self.path))
+        keep_path(self)
         super().__post_init__()
         require_choice(self, "labels", ("fine", "coarse"))
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fairlead.clients.columns import Owners, owners_of
 from fairlead.clients.examples import require_shape, shaped
-from fairlead.clients.files import as_path, existing_folder, read_text
+from fairlead.clients.files import existing_folder, keep_path, read_text
 from fairlead.clients.pool import Pool
 from fairlead.clients.pooled import PooledSource
 from fairlead.clients.text import character_ids, code_points
@@ -45,7 +45,7 @@ class LeafFolder(PooledSource):
     references = ("caldas2018leaf",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", as_path(self.path))
+        keep_path(self)
         super().__post_init__()
         require_shape(self, self.shape)
         if self.text and self.shape is not None:

@@ -70,6 +70,10 @@ class Pool:
     """(N,) what the clients of `natural` are called."""
     num_dropped: int = 0
     """Rows left out because a value was missing."""
+    features: tuple[str, ...] = ()
+    """Columns that the inputs were made of, where they come from a table."""
+    class_names: tuple[str, ...] | None = None
+    """What the data call the classes 0, 1, 2, ..., where they do not number them so themselves."""
 
     def __post_init__(self) -> None:
         _require_examples(self.inputs, self.targets, self.natural, self.name)
@@ -136,8 +140,9 @@ class Pool:
         """A pandas or Polars frame, a pyarrow table or a Hugging Face dataset, by the names of its columns.
 
         `features` are all columns but target and client unless named: numbers, or a single column of images
-        or arrays; with `tokens`, texts. A target is a class (whole numbers as they are, names numbered in
-        sorted order), or a quantity with `regression`. Several `client` columns together name a client.
+        or arrays; with `tokens`, texts. A target is a class (whole numbers as they are; names, and codes such
+        as 1001 and 45000, numbered in sorted order), or a quantity with `regression`. Several `client` columns
+        together name a client.
         `missing` = "drop" leaves out rows that lack a value and counts them in `num_dropped`.
         """
         columns = Columns.of(table, f"The {type(table).__name__}")
@@ -209,13 +214,16 @@ class Pool:
             kept = columns.complete((target, *chosen), owners)
         num_dropped = len(columns) - len(kept)
         columns = columns.rows(kept) if num_dropped else columns
+        classes = None if regression else columns.classes(target)
         pool = Pool(
             columns.inputs(chosen) if tokens is None else tokens.encode(columns.texts(chosen)),
             torch.from_numpy(columns.numbers(target)).to(torch.float32)
-            if regression
-            else columns.classes(target),
+            if classes is None
+            else classes.numbers,
             name=columns.name,
             num_dropped=num_dropped,
+            features=chosen,
+            class_names=None if classes is None else classes.names,
         ).owned_by(columns.clients(owners) if owners else None)
         return pool if is_test is None else pool.hold_out(torch.from_numpy(is_test[kept]))
 
@@ -272,21 +280,12 @@ class Pool:
         num_clients: int | None = None,
         *,
         key: Key | None = None,
-        rows: Tensor | None = None,
     ) -> ClientData:
         """Examples owned by clients: dealt to `num_clients` by a partitioner, or left with their own.
 
-        `rows` deals only some of the examples; clients that have none of them do not count. Clients that keep
-        their own examples keep their names; those that a partitioner makes have none.
+        Clients that keep their own examples keep their names; those that a partitioner makes have none.
         """
-        rows = torch.arange(len(self)) if rows is None else rows
-        natural: Rows | None = None
-        names: ClientNames | None = None
-        if self.natural is not None:
-            present, places = torch.unique(self.natural[rows], return_inverse=True)
-            natural = places.numpy()
-            if self.client_names is not None:
-                names = self.client_names[present.numpy()]
+        natural = None if self.natural is None else self.natural.numpy()
         if num_clients is None:
             if natural is None:
                 raise FieldError(f"num_clients is missing: {self.name} names no clients.")
@@ -294,21 +293,23 @@ class Pool:
         if not is_integer(num_clients, 1):
             raise FieldError(f"num_clients must be a whole number of at least 1, got {num_clients!r}.")
         partition = partition or NaturalIdPartitioner()
-        labels = self._labels(rows, partition)
+        labels = self._labels(partition)
         owner = torch.from_numpy(partition.deal(labels, num_clients, key or Key.from_seed(0), natural))
-        order = rows[torch.argsort(owner, stable=True)]
+        order = torch.argsort(owner, stable=True)
         offsets = offsets_of(torch.bincount(owner, minlength=num_clients))
         return ClientData(
             self.inputs[order],
             self.targets[order],
             offsets,
-            names if isinstance(partition, NaturalIdPartitioner) else None,
+            self.client_names if isinstance(partition, NaturalIdPartitioner) else None,
             self.num_dropped,
+            self.features,
+            self.class_names,
         )
 
-    def _labels(self, rows: Tensor, partition: Partitioner) -> Rows:
+    def _labels(self, partition: Partitioner) -> Rows:
         """A whole number per example to deal by: its class, or 0 where targets are not single classes."""
-        targets = self.targets[rows]
+        targets = self.targets
         if not targets.is_floating_point() and targets.ndim == 1:
             return targets.to(torch.int64).numpy()
         if partition.needs_classes:

@@ -7,11 +7,10 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from fairlead.clients.data import ClientData
 from fairlead.clients.feature_skew import FeatureSkew
-from fairlead.clients.partitioners.base import Partitioner
+from fairlead.clients.partitioners.base import Partitioner, Rows
 from fairlead.clients.partitioners.natural import NaturalIdPartitioner
 from fairlead.clients.pool import Pool
 from fairlead.clients.source import ClientSource, FederatedData
@@ -30,10 +29,11 @@ class PooledSource(ClientSource, ABC):
     """Family of data sets that are read as one pool and then dealt: asks only for `pool`.
 
     `partition` deals the examples to `num_clients` clients; without one, data that name their clients keep
-    them, and other data are refused. `test_fraction` of the examples, the same ones for every seed, become
-    the common test set where the data bring none of their own, but no client that the data name loses its last
-    example to it. `feature_skew` then changes what each client sees, in this order; a common test set stays as
-    it is, one divided among the clients changes with them.
+    them, and other data are refused. Where the data bring no test set, the seed draws one: `test_fraction` of
+    the examples, of each client that the data name its share up to one example, but never the last one. A test
+    set whose clients the data name stays with them where a partition leaves them their own examples, and is
+    common to all clients elsewhere. `feature_skew` then changes what each client sees, in this order; a common
+    test set stays as it is, one divided among the clients changes with them.
     """
 
     _: KW_ONLY
@@ -61,8 +61,10 @@ class PooledSource(ClientSource, ABC):
         pool = self.pool()
         if self.num_clients is None and pool.natural is None:
             raise FieldError(f"{type(self).__name__}.num_clients is missing: the data name no clients.")
-        rows, test = self._train_and_test(pool)
-        train = pool.deal(self.partition, self.num_clients, key=key.fold("partition"), rows=rows)
+        if pool.test_inputs is None:
+            pool = self._hold_out(pool, key.fold("test"))
+        train = pool.deal(self.partition, self.num_clients, key=key.fold("partition"))
+        test = pool.test_data(by_client=isinstance(self.partition, NaturalIdPartitioner | None))
         for place, skew in enumerate(self.feature_skew):
             own = key.fold("feature skew", place)
             train = skew.apply(train, own.fold("train"))
@@ -70,29 +72,34 @@ class PooledSource(ClientSource, ABC):
                 test = skew.apply(test, own.fold("test"))
         return FederatedData(train, test)
 
-    def _train_and_test(self, pool: Pool) -> tuple[Tensor, ClientData | None]:
-        """Which examples are trained on, and the test set."""
-        everything = torch.arange(len(pool))
-        by_client = isinstance(self.partition, NaturalIdPartitioner | None)
-        test = pool.test_data(by_client=by_client)
-        if test is not None:
-            return everything, test
-        order = torch.from_numpy(Key.from_seed(0).fold("test").generator().permutation(len(pool)))
-        num_test = round(self.test_fraction * len(pool))
-        is_tested = torch.arange(len(pool)) < num_test
-        if pool.natural is not None:
-            # The last example of each client in this order is tested only if all of its examples are.
-            backwards = pool.natural[order].numpy()[::-1]
-            is_tested[len(pool) - 1 - np.unique(backwards, return_index=True)[1]] = False
-        rows, tested = order[~is_tested], order[is_tested]
-        if len(tested) == 0:
-            return rows, None
-        if len(rows) == 0:
+    def _hold_out(self, pool: Pool, key: Key) -> Pool:
+        """The same examples with some of them as test set."""
+        count = round(self.test_fraction * len(pool))
+        if pool.natural is None and count == len(pool):
             raise FieldError(
                 f"{type(self).__name__}.test_fraction must leave an example to train on, got "
                 f"{self.test_fraction!r} of {len(pool)} examples."
             )
-        return rows, ClientData.from_lists([pool.inputs[tested]], [pool.targets[tested]])
+        owner = np.zeros(len(pool), dtype=np.int64) if pool.natural is None else pool.natural.numpy()
+        return pool.hold_out(torch.from_numpy(_drawn(owner, count, key)))
+
+
+def _drawn(owner: Rows, count: int, key: Key) -> NDArray[np.bool_]:
+    """Which of n examples are among `count`, all equally likely, but for a last one that its client keeps.
+
+    Clients stand in a row, their examples shuffled, and n/count steps from a random place lead to each next
+    example: every client gives its share up to one.
+    """
+    generator = key.generator()
+    shuffled = generator.permutation(len(owner))
+    row = shuffled[np.argsort(owner[shuffled], kind="stable")]
+    start = int(generator.integers(len(owner)))
+    is_drawn = np.zeros(len(owner), dtype=bool)
+    is_drawn[row[(np.arange(count) * len(owner) + start) // max(count, 1)]] = True
+    lasts = row[np.flatnonzero(np.diff(owner[row], append=-1))]
+    kept = np.bincount(owner, weights=~is_drawn)
+    is_drawn[lasts[kept[owner[lasts]] == 0]] = False
+    return is_drawn
 
 
 def linear_task(*, regression: bool) -> Task:

@@ -15,7 +15,7 @@ from fairlead.task import Task
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
-    """Clients' training data and, where there is one, a common test set."""
+    """Clients' training data and, where there is one, a test set."""
 
     train: ClientData
     test: ClientData | None = None

@@ -13,11 +13,18 @@ import numpy as np
 import torch
 
 from fairlead.clients.columns import Columns, Names, Owners, refuse_repeated
-from fairlead.clients.files import absent, as_path, existing_file, read_text
+from fairlead.clients.files import absent, existing_file, keep_path, read_text
 from fairlead.clients.pool import Missing, Pool, names_of
 from fairlead.clients.pooled import PooledSource, linear_task, text_task
 from fairlead.clients.text import Tokenizer, character_ids, code_points, next_character_windows
-from fairlead.errors import ClashError, DataError, field_error, require_choice, require_integer
+from fairlead.errors import (
+    ClashError,
+    DataError,
+    field_error,
+    require_choice,
+    require_instance,
+    require_integer,
+)
 from fairlead.models.lstm import CharLSTM
 from fairlead.task import Task
 
@@ -28,7 +35,8 @@ class TableFields:
 
     path: str
     target: str
-    """Column to learn: classes (whole numbers as they are, names numbered in sorted order), or quantities."""
+    """Column to learn: classes (whole numbers as they are, names and codes numbered in sorted order), or
+    quantities. Codes are whole numbers of which the largest is at least 100 and twice their number."""
     client: Names | None = None
     """One or more columns that name the client of each row."""
     features: Names | None = None
@@ -48,9 +56,10 @@ class TableFields:
 
     def require_fields(self) -> None:
         """Refuse settings that contradict each other."""
-        object.__setattr__(self, "path", as_path(self.path))
+        keep_path(self)
         if self.test_path is not None:
-            object.__setattr__(self, "test_path", as_path(self.test_path))
+            keep_path(self, "test_path")
+        require_instance(self, "target", self.target, str)
         require_choice(self, "missing", ("refuse", "drop"))
         if self.split is not None and self.test_path is not None:
             raise ClashError(
@@ -132,7 +141,7 @@ class CsvText(PooledSource):
     missing: Missing = "refuse"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", as_path(self.path))
+        keep_path(self)
         super().__post_init__()
         require_integer(self, "length", at_least=1)
         require_choice(self, "missing", ("refuse", "drop"))

@@ -8,7 +8,12 @@ from fairlead.diagnostics.agreement import agreement, drift_confidence, drift_of
 from fairlead.diagnostics.diagnosis import Advice, Decision, Diagnosis, Finding, Number
 from fairlead.diagnostics.evidence import Evidence
 from fairlead.diagnostics.foreseen import Foreseen, fits_in, foresee, step_length
-from fairlead.diagnostics.objective import optimised_objective
+from fairlead.diagnostics.objective import (
+    chance_of_conditions,
+    measured_weights,
+    optimised_objective,
+    theory_confidence,
+)
 from fairlead.diagnostics.rules import (
     MIN_ROUNDS,
     SECURE_AGGREGATION,
@@ -21,9 +26,12 @@ from fairlead.diagnostics.spread import Confidence, weakest
 from fairlead.diagnostics.unequal import unequal_things
 from fairlead.diagnostics.wording import percent
 from fairlead.methods import Cause
+from fairlead.optimizers import SGD
 
-_AS_GOOD = 0.01
+_HARDLY = 0.02
 """Share of the weight that the present method may misplace beyond the advised one and still be kept."""
+_NOTHING = 0.0005
+"""Share of the weight that is written as 0%."""
 _OTHER_LENGTH = 0.8
 """Ratio of step lengths below which, or above whose inverse, a remark is made."""
 
@@ -94,13 +102,18 @@ def _advice(evidence: Evidence, situation: Situation, advised: Foreseen) -> Advi
 def _decision(evidence: Evidence, situation: Situation, expected: dict[str, Number]) -> Decision:
     """Keep the present method if it misplaces no more weight and bears the drift that there is."""
     now, then = expected["misplaced_now"], expected["misplaced_then"]
-    measured_only = evidence.consistency.predicted_weights is None
-    slack = max(_AS_GOOD, 2 * evidence.chance) if measured_only else _AS_GOOD
-    if now is None or then is None or now > then + slack:
+    if now is None or then is None or now > then + _slack(evidence):
         return "change"
     corrections = () if evidence.algorithm is None else evidence.algorithm.solver.corrections
     steady = any(correction.restores_weights for correction in corrections)
     return "change" if situation.drift == "yes" and not steady else "keep"
+
+
+def _slack(evidence: Evidence) -> float:
+    """Misplaced weight that is not worth a change: little, or what chance may account for."""
+    measured_only = evidence.consistency.predicted_weights is None
+    chance = evidence.chance if measured_only else chance_of_conditions(evidence)
+    return max(_HARDLY, 2 * chance)
 
 
 def _reason(
@@ -115,15 +128,22 @@ def _reason(
     if decision == "keep":
         now = expected["misplaced_now"]
         assert now is not None
-        return f"Keep the present method, which misplaces {percent(now)} of the weight. {because} ({preset})."
+        kept = f"Keep the present method, which misplaces {percent(now)} of the weight"
+        if now > (expected["misplaced_then"] or 0.0) + _NOTHING:
+            slack = percent(_slack(evidence))
+            return (
+                f"{kept}: {preset} would misplace {percent(expected['misplaced_then'] or 0.0)}, and a difference of "
+                f"{slack} or less hardly matters."
+            )
+        return f"{kept}. {because} ({preset})."
     present = evidence.consistency.predicted
     before = f"{present.says} " if present is not None and present.weights is None else ""
     if not causes and not before:
         before = "The weights are misplaced by the way clients are sampled or averaged. "
-    return f"{before}Use {preset}. {because}. {_effect(expected)}"
+    return f"{before}Use {preset}. {because}. {_effect(evidence, expected)}"
 
 
-def _effect(expected: dict[str, Number]) -> str:
+def _effect(evidence: Evidence, expected: dict[str, Number]) -> str:
     rise = expected["drift_price_now"]
     if rise is not None:
         return (
@@ -135,7 +155,17 @@ def _effect(expected: dict[str, Number]) -> str:
         return "Theory does not tell its effect here."
     if now is None:
         return f"Expected: it misplaces {percent(then)} of the weight."
-    return f"Expected: misplaced weight {percent(now)} → {percent(then)}."
+    return f"Expected: misplaced weight {percent(now)}{_as_measured(evidence)} → {percent(then)}."
+
+
+def _as_measured(evidence: Evidence) -> str:
+    """What the rounds run say of the present method, beside theory where there is one."""
+    if evidence.consistency.predicted_weights is None:
+        return " (measured)"
+    share = evidence.consistency.total_variation
+    if share is None or measured_weights(evidence).confidence == "none":
+        return ""
+    return f" (measured {percent(share)})"
 
 
 def _expected(evidence: Evidence, advised: Foreseen) -> dict[str, Number]:
@@ -143,13 +173,15 @@ def _expected(evidence: Evidence, advised: Foreseen) -> dict[str, Number]:
     report = evidence.consistency
     foreseen = report.predicted_weights is not None
     present = report.predicted
+    length_now, length_then = None if present is None else step_length(present), advised.step_length
     return {
         "misplaced_now": report.predicted_total_variation if foreseen else report.total_variation,
         "misplaced_then": advised.misplaced,
         "chi_square_now": report.predicted_chi_square if foreseen else report.chi_square,
         "chi_square_then": advised.chi_square,
-        "step_length_now": None if present is None else step_length(present),
-        "step_length_then": advised.step_length,
+        "step_length_now": length_now,
+        "step_length_then": length_then,
+        "rounds_factor": length_now / length_then if length_now and length_then else None,
         "drift_price_now": None if evidence.price is None else evidence.price.rise,
         "drift_rounds": None if evidence.price is None else evidence.price.rounds,
         "rounds": max(evidence.work.rounds, evidence.links.rounds),
@@ -162,7 +194,7 @@ def _remarks(evidence: Evidence, advised: Foreseen, expected: dict[str, Number])
     if now and then and not _OTHER_LENGTH <= then / now <= 1 / _OTHER_LENGTH:
         remarks.append(
             f"A round of {preset} is worth {then:.3g} local steps at the same learning rates, against {now:.3g} now: "
-            "set the server's learning rate, or the number of rounds, accordingly."
+            f"to come as far takes ×{now / then:.2g} rounds{_server_lr(evidence, now / then)}."
         )
     asked = evidence.cohort_size
     if preset in ("scaffold", "feddyn"):
@@ -185,6 +217,14 @@ def _remarks(evidence: Evidence, advised: Foreseen, expected: dict[str, Number])
     return remarks
 
 
+def _server_lr(evidence: Evidence, factor: float) -> str:
+    """The server's learning rate that makes up for shorter steps, where the server is plain."""
+    server = SGD(1.0) if evidence.algorithm is None else evidence.algorithm.server
+    if not isinstance(server, SGD) or server.momentum:
+        return ""
+    return f", or server.lr={server.lr_at(0) * factor:.2g}"
+
+
 def _confidence(evidence: Evidence, situation: Situation) -> Confidence:
     """The weakest of the findings that decided."""
     drift = drift_confidence(evidence)
@@ -193,6 +233,8 @@ def _confidence(evidence: Evidence, situation: Situation) -> Confidence:
         grades = [drift]
     elif not situation.causes:
         grades.append(drift)
+    if situation.drift != "yes":
+        grades.append(theory_confidence(evidence))
     if evidence.assumptions:
         grades.append("low")
     return weakest(*grades)

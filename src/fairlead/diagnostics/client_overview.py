@@ -37,6 +37,14 @@ class ClientOverview:
     """What clients are called, (N,); None where they have numbers alone."""
     num_dropped: int = 0
     """Rows of the data that were left out because a value was missing."""
+    num_test: int = 0
+    """Examples of the test set."""
+    test_sizes: Tensor | None = None
+    """Those of each client, (N,), where the test set is divided among them."""
+    features: tuple[str, ...] = ()
+    """Columns that the inputs were made of, where they come from a table."""
+    class_names: tuple[str, ...] | None = None
+    """What the data call the classes; None where they have numbers alone."""
 
     @property
     def shown_names(self) -> list[str] | None:
@@ -66,6 +74,8 @@ def overview(world: SimulatedWorld, solver: LocalSolver, key: Key, rounds: int =
         conditions = world.conditions(round, solver, key)
         work.append(conditions.effective_steps)
         arrival.append(conditions.arrival)
+    test = world.test
+    is_divided = test is not None and test.num_clients == world.population.num_clients
     return ClientOverview(
         weights=world.population.weights,
         sizes=world.clients.sizes,
@@ -75,6 +85,10 @@ def overview(world: SimulatedWorld, solver: LocalSolver, key: Key, rounds: int =
         rounds=rounds,
         names=world.population.names,
         num_dropped=world.clients.num_dropped,
+        num_test=0 if test is None else len(test.inputs),
+        test_sizes=test.sizes if test is not None and is_divided else None,
+        features=world.clients.features,
+        class_names=world.clients.class_names,
     )
 
 

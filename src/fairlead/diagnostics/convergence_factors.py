@@ -123,13 +123,13 @@ class ConsistencyCondition:
     def told(self, names: ClientNames | None = None) -> str:
         """Whether it holds and who is furthest off, by name where clients have one."""
         if self.holds:
-            return "Work times arrival rate is the same for all clients: plain averaging is consistent here."
+            return "Work times arrival rate is the same for all clients: plain averaging would be consistent here."
         most, least = (
             ", ".join(called(client, names) for client in clients) for clients in (self.most, self.least)
         )
         return (
             f"Work times arrival rate differs by a factor of {self.ratio:.3g} between clients (most: {most}; "
-            f"least: {least}), so plain averaging is not consistent here."
+            f"least: {least}), so plain averaging would not be consistent here."
         )
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from fairlead.diagnostics.evidence import Evidence
 from fairlead.diagnostics.foreseen import Arguments, Foreseen
+from fairlead.diagnostics.recipe import SpecFile, compare_command, python_call, spec_table
 from fairlead.diagnostics.spread import Confidence
 from fairlead.diagnostics.wording import counted, listed
 
@@ -59,9 +60,28 @@ class Advice:
     expected: Mapping[str, Number]
     """Misplaced weight, chi-square and step length of the present method and of the preset, by theory."""
     confidence: Confidence
+    """In the weights that decided; how fast a method gets there is another matter."""
     alternatives: tuple[str, ...] = ()
     """Other presets that correct the same causes."""
     remarks: tuple[str, ...] = ()
+
+    @property
+    def python(self) -> str | None:
+        """The preset as a call; None unless a change is advised."""
+        return None if self._change_to is None else python_call(self._change_to, self.arguments)
+
+    @property
+    def toml(self) -> str | None:
+        """The preset as the `[algorithm]` of a spec; None unless a change is advised and its lr is known."""
+        return None if self._change_to is None else spec_table(self._change_to, self.arguments)
+
+    def command(self, spec: SpecFile) -> str | None:
+        """`fairlead compare` of the spec with the preset; None unless a change is advised."""
+        return None if self._change_to is None else compare_command(spec, self._change_to, self.arguments)
+
+    @property
+    def _change_to(self) -> str | None:
+        return self.preset if self.decision == "change" else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +98,13 @@ class Diagnosis:
     evidence: Evidence = field(repr=False)
     advised: Foreseen | None = field(repr=False)
     """The advised preset under the present conditions; None without advice."""
+    spec: SpecFile | None = None
+    """Where the experiment is written, if it is."""
+
+    @property
+    def command(self) -> str | None:
+        """What tries the advice out on the command line; None without a spec or a change."""
+        return None if self.spec is None else self.advice.command(self.spec)
 
     def finding(self, kind: Kind) -> Finding | None:
         """The statement of a kind, if there is one."""
@@ -108,6 +135,9 @@ class Diagnosis:
                 "confidence": advice.confidence,
                 "alternatives": list(advice.alternatives),
                 "remarks": list(advice.remarks),
+                "python": advice.python,
+                "toml": advice.toml,
+                "command": self.command,
             },
             "against": [
                 {
@@ -131,17 +161,19 @@ class Diagnosis:
                 lines += ["", title]
                 lines += [f"- {finding.statement} [{_sure(finding.confidence)}]" for finding in told]
         advice = self.advice
-        sure = "" if advice.preset is None else f" [{_sure(advice.confidence)}]"
+        sure = "" if advice.preset is None else f" [{_sure(advice.confidence, ' in the weights:')}]"
         lines += ["", "Advice", f"- {advice.reason}{sure}"]
         lines += [f"- {remark}" for remark in advice.remarks]
         if advice.alternatives:
             lines.append(f"- Other presets that correct the same: {listed(advice.alternatives)}.")
-        if advice.decision == "change":
-            named = [f"{name}={value!r}" for name, value in advice.arguments.items()]
-            arguments = ", ".join(named if "lr" in advice.arguments else ["lr=...", *named])
-            lines.append(f"- In Python: fl.presets.{advice.preset}({arguments})")
+        if self.command is not None:
+            lines.append(f"- To try it out: {self.command}")
+        if advice.python is not None:
+            lines.append(f"- In Python: {advice.python}")
+        if advice.toml is not None:
+            lines += ["- In a spec:", *(f"    {line}" for line in advice.toml.splitlines())]
         return "\n".join(lines)
 
 
-def _sure(confidence: Confidence) -> str:
-    return "not enough data" if confidence == "none" else f"confidence {confidence}"
+def _sure(confidence: Confidence, of: str = "") -> str:
+    return "not enough data" if confidence == "none" else f"confidence{of} {confidence}"

@@ -158,10 +158,15 @@ def _cosines(diagnosis: Diagnosis, figure: Figure) -> bool:
         axes.set_xticks([])
         axes.set_yticks([])
     axes.set(
-        xlabel=f"{len(order)} clients, those with similar updates side by side",
+        xlabel=f"{_how_many(diagnosis, len(order))}, those with similar updates side by side",
         title="Which way updates point from the same model",
     )
     return True
+
+
+def _how_many(diagnosis: Diagnosis, shown: int) -> str:
+    weighty = int((diagnosis.evidence.weights > 0).sum())
+    return f"{shown} clients" if shown == weighty else f"{shown} of {weighty} clients, evenly spaced"
 
 
 def _alike_together(matrix: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import singledispatch
 from typing import Literal, NamedTuple
@@ -18,13 +19,23 @@ from fairlead.aggregators import (
     RememberedMean,
     StaleFedVARP,
 )
-from fairlead.diagnostics.participation import outcomes, participation
+from fairlead.diagnostics.participation import Participation, outcomes, participation, random_outcomes
 from fairlead.records import ClientUpdates, Cohort, Conditions
 from fairlead.samplers import Sampler
 
-Exactness = Literal["exact", "large cohorts", "long run"]
-"""How a mean coefficient is meant: as it is; up to O(1/cohort), where a random sum is divided by another;
-once memories have filled and estimates have settled."""
+Exactness = Literal["exact", "sampled", "large cohorts", "long run"]
+"""How a mean coefficient is meant: as it is; up to the noise of random cohorts and arrivals, a few thousandths;
+up to O(1/cohort), where a random sum is divided by another; once memories have filled and estimates have
+settled."""
+
+OUTCOMES = 4096
+"""Cohorts and arrivals that are gone through at most, in all rounds together."""
+_HEARD = 100
+"""Times that a client must be heard on average in as many outcomes, lest their noise exceed O(1/cohort)."""
+_UNLIKELY = math.sqrt(2)
+"""By how much half of the clients count more in a trial: no ratio of sums that equal clients would have."""
+LARGE_COHORT = 500
+"""Expected arrivals from which on O(1/cohort) is negligible."""
 
 
 class Weighting(NamedTuple):
@@ -41,7 +52,7 @@ class Weighting(NamedTuple):
 def mean_coefficients(
     aggregator: Aggregator, sampler: Sampler, conditions: Conditions, at_most: int
 ) -> Weighting | None:
-    """C of a round; None for an aggregator that has not been registered here.
+    """C of a round from `at_most` outcomes; None for an aggregator that has not been registered here.
 
     Another package adds its own with `@mean_coefficients.register`; those of the linear family need not.
     """
@@ -73,7 +84,12 @@ def _(
     enumerated = _enumerated(coefficients, sampler, conditions, at_most)
     if enumerated is not None:
         return Weighting(enumerated, "exact")
-    return Weighting(nobody.index_copy(0, heard, whole), "large cohorts")
+    expected = nobody.index_copy(0, heard, whole)
+    if _worth_sampling(joined, conditions):
+        sampled = _sampled(coefficients, sampler, conditions, at_most, expected, joined)
+        if sampled is not None:
+            return Weighting(sampled, "sampled")
+    return Weighting(expected, "large cohorts")
 
 
 @mean_coefficients.register
@@ -132,6 +148,47 @@ def _enumerated(
     return mean
 
 
+def _worth_sampling(joined: Participation, conditions: Conditions) -> bool:
+    """Whether random outcomes come nearer to the mean coefficients than a ratio of means does."""
+    if joined.asked is None or conditions.arrival is None:
+        return False
+    chances = (joined.asked * conditions.arrival)[conditions.weights > 0]
+    return OUTCOMES * float(chances.mean()) >= _HEARD and float(chances.sum()) < LARGE_COHORT
+
+
+def _sampled(
+    coefficients: Callable[[Cohort, Tensor], Tensor],
+    sampler: Sampler,
+    conditions: Conditions,
+    number: int,
+    expected: Tensor,
+    joined: Participation,
+) -> Tensor | None:
+    """The mean over random outcomes, with what a client would get in a large cohort as control variate.
+
+        C_i ≈ C'_i + mean over outcomes of (c_i − C'_i v_i/u_i)
+
+    Symbols: C' `expected`, c_i and v_i the coefficient and the importance in an outcome, 0 where the client does
+    not arrive, u = E[v]. So only what other arrivals do to a coefficient is left to chance, and clients that are
+    alike in everything share it.
+    """
+    found = random_outcomes(sampler, conditions, number)
+    arrival, work = conditions.arrival, conditions.effective_steps
+    if not found or arrival is None or work is None:
+        return None
+    useful = joined.importance * arrival
+    alone = torch.where(useful > 0, expected / useful, 0.0)
+    change = torch.zeros_like(expected)
+    for cohort, arrived in found:
+        if bool(arrived.any()):
+            by_itself = alone[cohort.clients] * cohort.importance * arrived
+            change.index_add_(0, cohort.clients, coefficients(cohort, arrived) - by_itself)
+    facts = torch.stack((joined.importance, arrival, work), dim=1)
+    _, kind, counts = torch.unique(facts, dim=0, return_inverse=True, return_counts=True)
+    shared: Tensor = change.new_zeros(len(counts)).index_add_(0, kind, change) / counts
+    return expected + shared[kind] / number
+
+
 def _ignores_others(
     aggregator: LinearAggregator, clients: Tensor, importance: Tensor, conditions: Conditions, whole: Tensor
 ) -> bool:
@@ -139,8 +196,8 @@ def _ignores_others(
 
     Tried out, so that it holds for any aggregator of the family without being declared.
     """
-    half = _linear_coefficients(aggregator, clients[::2], 2 * importance[::2], conditions)
-    return torch.allclose(half, 2 * whole[::2], rtol=1e-9, atol=0.0)
+    half = _linear_coefficients(aggregator, clients[::2], _UNLIKELY * importance[::2], conditions)
+    return torch.allclose(half, _UNLIKELY * whole[::2], rtol=1e-9, atol=0.0)
 
 
 def _linear_coefficients(

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from fairlead.diagnostics.consistency import chi_square, total_variation
 from fairlead.diagnostics.diagnosis import Finding, Number
 from fairlead.diagnostics.evidence import Evidence
+from fairlead.diagnostics.mean_coefficients import LARGE_COHORT, Exactness
 from fairlead.diagnostics.rules import MIN_ROUNDS
-from fairlead.diagnostics.spread import COVERED, weakest
+from fairlead.diagnostics.spread import COVERED, Confidence, weakest
 from fairlead.diagnostics.surrogate import has_no_weights
 from fairlead.diagnostics.wording import counted, listed, percent
 from fairlead.diagnostics.wording import divergence as written
@@ -18,13 +19,19 @@ _NAMED = 3
 """Clients named at either end."""
 _MISPLACED = 0.01
 """Share of the weight below which nobody is said to gain or lose."""
+_GRADE: dict[Exactness, str] = {
+    "exact": "",
+    "sampled": "",
+    "large cohorts": ", for large cohorts",
+    "long run": ", in the long run",
+}
 
 
 def optimised_objective(evidence: Evidence) -> Iterator[Finding]:
     """Findings on the weights of the present method, and on who gains, loses or is never heard."""
     if evidence.consistency.predicted is not None:
         yield _foreseen(evidence)
-    yield _measured(evidence)
+    yield measured_weights(evidence)
     who = _who(evidence)
     if who is not None:
         yield who
@@ -48,11 +55,10 @@ def _foreseen(evidence: Evidence) -> Finding:
     hedge = ""
     if _MISPLACED < share < 2 * chance:
         hedge = ", no more than the chance of the rounds looked at"
-    grade = {"exact": "", "large cohorts": ", for large cohorts", "long run": ", in the long run"}
     return Finding(
         "foreseen",
         f"By theory: the present method gives {percent(share)} of the weight to other clients than asked "
-        f"(chi-square {written(divergence)}){grade[theory.exactness]}{hedge}.",
+        f"(chi-square {written(divergence)}){_GRADE[theory.exactness]}{hedge}.",
         {
             "misplaced_weight": share,
             "chi_square": divergence,
@@ -60,8 +66,19 @@ def _foreseen(evidence: Evidence) -> Finding:
             "rounds": max(evidence.work.rounds, evidence.links.rounds),
             "clients": evidence.num_clients,
         },
-        "high" if report.restored else weakest(evidence.work.confidence, evidence.links.confidence),
+        "high"
+        if report.restored
+        else weakest(evidence.work.confidence, evidence.links.confidence, theory_confidence(evidence)),
     )
+
+
+def theory_confidence(evidence: Evidence) -> Confidence:
+    """How far theory's weights can be relied upon if work and links are as they seem."""
+    theory = evidence.consistency.predicted
+    if theory is None or theory.exactness != "large cohorts":
+        return "high"
+    arrived = sum(len(record.arrived) for record in evidence.records)
+    return "high" if arrived >= LARGE_COHORT * evidence.rounds else "moderate"
 
 
 def chance_of_conditions(evidence: Evidence) -> float:
@@ -73,7 +90,8 @@ def chance_of_conditions(evidence: Evidence) -> float:
     return 0.0 if math.isnan(spread) else spread / math.sqrt(2 * math.pi)
 
 
-def _measured(evidence: Evidence) -> Finding:
+def measured_weights(evidence: Evidence) -> Finding:
+    """The weights that the rounds run really gave, next to what chance would do."""
     report, chance, rounds = evidence.consistency, evidence.chance, evidence.rounds
     share, divergence = report.total_variation, report.chi_square
     numbers: dict[str, Number] = {
@@ -127,18 +145,21 @@ def _who(evidence: Evidence) -> Finding | None:
         return {evidence.label(int(clients[place])): float(ratio[place]) for place in places}
 
     gaining, losing = told(most), told(least)
+    divergence = chi_square(weights, surrogate)
+    source = "By theory" if foreseen else "As measured"
     return Finding(
         "clients",
-        f"Who counts too much: {_times(gaining)}; who too little: {_times(losing)}; in times their weight.",
+        f"{source} (chi-square {written(divergence)}), who counts too much: {_times(gaining)}; who too little: "
+        f"{_times(losing)}; in times their weight.",
         {
             "gain": gaining,
             "lose": losing,
             "gaining": int((ratio > 1).sum()),
             "losing": int((ratio < 1).sum()),
             "clients": len(clients),
-            "chi_square": chi_square(weights, surrogate),
+            "chi_square": divergence,
         },
-        _foreseen(evidence).confidence if foreseen else _measured(evidence).confidence,
+        _foreseen(evidence).confidence if foreseen else measured_weights(evidence).confidence,
     )
 
 

@@ -18,6 +18,7 @@ from fairlead.samplers import (
     FedACSEstimated,
     FullFirstRound,
     FullParticipation,
+    MemorylessSampler,
     OptimalSampling,
     Sampler,
     ScriptedSampler,
@@ -26,7 +27,7 @@ from fairlead.samplers import (
 )
 
 _NO_KEY = Key.from_seed(0)
-"""For samplers whose draw involves no chance."""
+"""For samplers whose draw involves no chance, and for theory's own throws, which belong to no run."""
 
 
 class Participation(NamedTuple):
@@ -172,6 +173,24 @@ def outcomes(sampler: Sampler, conditions: Conditions, at_most: int) -> list[Out
             return None
         found.extend(_arrivals(chance, cohort, rates.tolist()))
     return found
+
+
+def random_outcomes(
+    sampler: Sampler, conditions: Conditions, number: int
+) -> list[tuple[Cohort, Tensor]] | None:
+    """So many cohorts drawn at random, and which of each arrive (c,), links being independent of each other.
+
+    The same draws for the same round. None where a draw depends on earlier rounds, or rates are not known.
+    """
+    if isinstance(sampler, FullFirstRound):
+        return random_outcomes(sampler.sampler, conditions, number)
+    arrival = conditions.arrival
+    if arrival is None or not isinstance(sampler, MemorylessSampler):
+        return None
+    key = _NO_KEY.fold("outcomes", conditions.round)
+    throws = torch.from_numpy(key.generator().random((number, len(arrival)))) < arrival
+    drawn = (sampler.draw({}, conditions, key.fold(place)) for place in range(number))
+    return [(cohort, came[cohort.clients]) for cohort, came in zip(drawn, throws, strict=True)]
 
 
 def _arrivals(chance: float, cohort: Cohort, rates: list[float]) -> Iterator[Outcome]:

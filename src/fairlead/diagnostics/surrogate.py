@@ -19,7 +19,7 @@ from torch import Tensor
 from fairlead.aggregators import Aggregator, FedAWARE, FedMGDA, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.corrections import VRLSGD, ClientMomentum, Correction, StaleStart
-from fairlead.diagnostics.mean_coefficients import Exactness, mean_coefficients
+from fairlead.diagnostics.mean_coefficients import OUTCOMES, Exactness, mean_coefficients
 from fairlead.records import Conditions
 from fairlead.samplers import (
     FullFirstRound,
@@ -29,9 +29,6 @@ from fairlead.samplers import (
     UniformWithoutReplacement,
 )
 from fairlead.transforms import AwareProjection, DirectionTransform
-
-_OUTCOMES = 4096
-"""Cohorts and arrivals that are enumerated at most, in all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +76,9 @@ def implied_surrogate(algorithm: Algorithm, rounds: Sequence[Conditions]) -> Sur
     """Ω of an algorithm under the conditions of some rounds, before any training.
 
     Exact mean coefficients where clients count independently of each other, and for few clients by
-    enumerating cohorts and arrivals; otherwise a mean over random arrivals is taken for the ratio of
-    means, and `exactness` says so. Links are taken to be independent of each other. A first round that
-    asks everybody does not count.
+    enumerating cohorts and arrivals; otherwise the mean over random cohorts and arrivals, or the ratio of
+    means where cohorts are large, and `exactness` says so. Links are taken to be independent of each other. A
+    first round that asks everybody does not count.
     """
     weights = rounds[0].weights
     fate = foregone(algorithm, weights)
@@ -236,7 +233,7 @@ def _looked_at(algorithm: Algorithm, rounds: Sequence[Conditions]) -> tuple[Cont
             missing = "arrival rates" if rate is None else "work"
             return f"This world does not know the {missing} of its clients beforehand."
         weighting = mean_coefficients(
-            algorithm.aggregator, algorithm.sampler, conditions, _OUTCOMES // len(kinds)
+            algorithm.aggregator, algorithm.sampler, conditions, OUTCOMES // len(kinds)
         )
         if weighting is None:
             parts = f"{type(algorithm.sampler).__name__} with {type(algorithm.aggregator).__name__}"
@@ -259,7 +256,7 @@ def _looked_at(algorithm: Algorithm, rounds: Sequence[Conditions]) -> tuple[Cont
         echoed=work,
         steady=steady,
     )
-    order: tuple[Exactness, ...] = ("large cohorts", "long run", "exact")
+    order: tuple[Exactness, ...] = ("large cohorts", "long run", "sampled", "exact")
     return facts, next(grade for grade in order if grade in grades)
 
 

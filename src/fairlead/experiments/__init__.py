@@ -4,7 +4,6 @@ from fairlead.experiments.comparison import ComparedMethod as ComparedMethod
 from fairlead.experiments.comparison import compare as compare
 from fairlead.experiments.diagnosing import diagnose as diagnose
 from fairlead.experiments.experiment import Experiment as Experiment
-from fairlead.experiments.frames import load_frame as load_frame
 from fairlead.experiments.run_folder import RunFolder as RunFolder
 from fairlead.experiments.run_folder import load_records as load_records
 from fairlead.experiments.runner import Run as Run
@@ -12,7 +11,4 @@ from fairlead.experiments.runner import run_experiment as run_experiment
 from fairlead.experiments.spec import from_toml as from_toml
 from fairlead.experiments.spec import load_experiment as load_experiment
 from fairlead.experiments.spec import to_toml as to_toml
-from fairlead.experiments.study import PlannedRun as PlannedRun
-from fairlead.experiments.study import StudyFolder as StudyFolder
-from fairlead.experiments.study_runner import run_study as run_study
 from fairlead.experiments.summary import RunSummary as RunSummary

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +12,8 @@ from typing import NamedTuple
 from fairlead.checkpoint import has_checkpoint
 from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.diagnosis import Diagnosis
+from fairlead.diagnostics.recipe import SpecFile
+from fairlead.diagnostics.wording import listed
 from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.probe import evidence_of_federation, evidence_of_records
@@ -17,7 +21,7 @@ from fairlead.experiments.recorded import Recorded, read_recorded
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.spec import load_experiment
 from fairlead.federation import Federation
-from fairlead.methods import method_named
+from fairlead.methods import ClientSide, method_named
 from fairlead.records import RoundRecord
 
 PROBE_ROUNDS, QUICK_ROUNDS = 20, 10
@@ -66,13 +70,32 @@ def diagnose(
     if not found.records:
         found = _trained(found, rounds or (QUICK_ROUNDS if quick else PROBE_ROUNDS), on_round)
     evidence = evidence_of_federation(found.source, found.federation, found.records, quick=quick)
-    return diagnosis_of(evidence, against)
+    found_out = diagnosis_of(evidence, against)
+    return found_out if found.spec is None else replace(found_out, spec=spec_file(found.spec))
+
+
+def spec_file(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
+    """A spec as `fairlead compare` takes it: changes of the method alone belong to the present method."""
+    algorithm = tomllib.loads(path.read_text(encoding="utf-8")).get("algorithm")
+    method = None if algorithm is None else algorithm.get("preset", str(path))
+    shared, own = [], []
+    for change in overrides:
+        name, _, value = change.partition("=")
+        head, _, argument = name.strip().partition(".")
+        if argument == "preset" and head == "algorithm":
+            method = value.strip().strip("\"'")
+        elif head == "algorithm" and argument not in ClientSide.__annotations__:
+            own.append(f"{argument}={value.strip()}")
+        else:
+            shared.append(change)
+    return SpecFile(str(path), None if method is None else ":".join([method, *own]), tuple(shared))
 
 
 class _Probed(NamedTuple):
     source: str
     federation: Federation
     records: list[RoundRecord]
+    spec: Path | None = None
 
 
 def _opened(path: Path) -> _Probed | Recorded:
@@ -82,17 +105,25 @@ def _opened(path: Path) -> _Probed | Recorded:
     if path.is_dir():
         store = RunFolder(path)
         if not store.spec_file.exists() or not store.rounds_file.exists():
-            raise FieldError(f"{path} is not the folder of a run: it lacks spec.toml or rounds.jsonl.")
+            raise FieldError(
+                f"{path} is not the folder of a run: it lacks spec.toml or rounds.jsonl{_runs_below(path)}."
+            )
         records = store.records()
         if not records:
             raise FieldError(f"The run in {path} has no rounds yet: diagnose its spec.toml instead.")
         federation = store.experiment().build()
         if has_checkpoint(store.checkpoint):
             federation.resume(store.checkpoint)
-        return _Probed(str(path), federation, records)
+        return _Probed(str(path), federation, records, store.spec_file)
     if path.suffix == ".toml":
-        return _Probed(str(path), load_experiment(path).build(), [])
+        return _Probed(str(path), load_experiment(path).build(), [], path)
     return read_recorded(path)
+
+
+def _runs_below(path: Path) -> str:
+    """Which runs a folder of several holds, as the end of a sentence."""
+    below = sorted(file.parent for file in path.rglob("rounds.jsonl") if file.with_name("spec.toml").exists())
+    return f"; runs below it are {listed(below)}" if below else ""
 
 
 def _trained(probed: _Probed, rounds: int, on_round: Callable[[RoundRecord], None] | None) -> _Probed:

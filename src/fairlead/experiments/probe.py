@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
+from fairlead.conditions.link import PerfectLink
 from fairlead.diagnostics.client_overview import overview
 from fairlead.diagnostics.consensus import consensus_test, drift_price
 from fairlead.diagnostics.consistency import measured_consistency
@@ -150,13 +152,14 @@ def _tested(evidence: Evidence, federation: Federation, world: SimulatedWorld) -
 
 
 def _compared(federation: Federation, world: SimulatedWorld) -> Cosines | None:
-    """Updates of up to 50 clients from the present model; none of them is applied."""
+    """Updates of up to 50 clients from the present model, whatever their links; none of them is applied."""
     weighty = world.population.weights.nonzero().flatten()
     number = min(len(weighty), _COMPARED, _NUMBERS // world.population.num_parameters)
     clients = weighty[torch.linspace(0, len(weighty) - 1, number).long()]
     cohort = Cohort(clients, torch.ones_like(clients), world.population.weights[clients])
-    state = federation.state
-    updates = world.work(
+    state, lossless = federation.state, copy(world)
+    lossless.link_model = PerfectLink()
+    updates = lossless.work(
         WorkOrder(
             state.round,
             federation.algorithm.solver,

@@ -25,8 +25,6 @@ class Provenance:
     numpy: str
     platform: str
     device: str
-    threads: int
-    """Of torch on the CPU: results repeat to the bit only with the same number of them."""
     engine: str
     """With its back end and lanes."""
     engine_reason: str
@@ -41,6 +39,8 @@ class Provenance:
     """The round from which another start would go on."""
     outcome: str = "running"
     """"running", "finished", "interrupted" or "failed: " with the error."""
+    threads: int | None = None
+    """Of torch on the CPU: results repeat to the bit only with as many. None in folders that do not note it."""
 
 
 def provenance_of(federation: Federation) -> Provenance:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fairlead.clients import ClientSource, Partitioner, PooledSource
+from fairlead.clients import (
+    ClientSource,
+    NaturalIdPartitioner,
+    Partitioner,
+    PooledSource,
+    ReshuffledPartitioner,
+)
 from fairlead.component import Component, parts_of
 from fairlead.conditions import LinkModel, WorkModel
 from fairlead.errors import ClashError, FieldError, did_you_mean
 from fairlead.experiments.overrides import Override
 from fairlead.experiments.signatures import call_with_plain
 from fairlead.optimizers import Constant, Schedule
-from fairlead.plain_data import Plain, to_plain
+from fairlead.plain_data import NONE, Plain, to_plain
 from fairlead.settings import SETTINGS, Setting
+
+_KEEPING_NUMBERS = frozenset(cls.__name__ for cls in (NaturalIdPartitioner, ReshuffledPartitioner))
+"""Partitioners that deal to as many clients as the data name."""
 
 
 def take_setting(table: dict[str, Plain], changes: Iterable[Override]) -> Setting | None:
@@ -33,12 +42,19 @@ def fill_in(table: Mapping[str, Plain], setting: Setting) -> dict[str, Plain]:
         filled.setdefault("rounds", setting.rounds)
     if setting.clients is not None:
         filled.setdefault("clients", to_plain(setting.clients, ClientSource))
-    source = _source(filled.get("clients"))
-    if setting.partition is not None and source is not None and issubclass(source, PooledSource):
-        partition = to_plain(setting.partition, Partitioner)
-        dealt = {"num_clients": to_plain(setting.num_clients), "partition": partition}
-        filled["clients"] = {**dealt, **filled["clients"]}
+    if setting.partition is not None and _is_pooled(filled.get("clients")):
+        filled["clients"] = {"partition": to_plain(setting.partition, Partitioner), **filled["clients"]}
     return filled
+
+
+def fill_in_number(table: Mapping[str, Plain], setting: Setting) -> dict[str, Plain]:
+    """The table of an experiment with a setting's number of clients, or the data's where its partition needs that."""
+    clients: Plain = table.get("clients")
+    if setting.partition is None or not _is_pooled(clients):
+        return dict(table)
+    partition = clients["partition"]
+    keeps = partition == NONE or isinstance(partition, dict) and partition.get("type") in _KEEPING_NUMBERS
+    return {**table, "clients": {"num_clients": NONE if keeps else to_plain(setting.num_clients), **clients}}
 
 
 def fill_in_arguments(algorithm: Plain, setting: Setting) -> Plain:
@@ -63,14 +79,32 @@ def fill_in_arguments(algorithm: Plain, setting: Setting) -> Plain:
     return filled
 
 
-def refuse_undealt(table: Mapping[str, Plain], setting: Setting) -> None:
-    """Refuse clients that cannot be dealt where the setting deals a pooled data set."""
-    source = _source(table.get("clients"))
-    if setting.partition is not None and source is not None and not issubclass(source, PooledSource):
+def refuse_undealt(table: Mapping[str, Plain], setting: Setting, *, own_partition: bool) -> None:
+    """Refuse clients that cannot or should not be dealt where the setting deals a pooled data set.
+
+    Those that a column names may be dealt anew only if the experiment has a partition of its own.
+    """
+    clients: Plain = table.get("clients")
+    source = _source(clients)
+    if setting.partition is None or source is None:
+        return
+    if not issubclass(source, PooledSource):
         raise ClashError(
             f"The setting deals a data set to its clients, and {source.__name__} makes its own: choose other "
             "clients, or another setting."
         )
+    column = clients.get("client", NONE)
+    if column != NONE and not own_partition and not isinstance(setting.partition, NaturalIdPartitioner):
+        raise ClashError(
+            f"clients.client names the clients ({column!r}), but the setting would deal their examples anew by "
+            f"its {type(setting.partition).__name__}: leave out clients.client, or say which partition, such as "
+            'clients.partition = { type = "NaturalIdPartitioner" } to keep them.'
+        )
+
+
+def _is_pooled(clients: Plain) -> bool:
+    source = _source(clients)
+    return source is not None and issubclass(source, PooledSource)
 
 
 def _source(clients: Plain) -> type[ClientSource] | None:

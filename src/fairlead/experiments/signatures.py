@@ -42,6 +42,8 @@ class Parameter(NamedTuple):
     default: Any
     """None where there is none, or where not giving it means something of its own."""
     description: str
+    has_default: bool = True
+    """False where not giving it may be something else than giving any value, None included."""
 
 
 _STANDING_FOR_FIELDS: dict[type[Component], tuple[Parameter, ...]] = {
@@ -137,7 +139,8 @@ def _typed_dict_parameters(cls: type) -> list[Parameter]:
     for name, hint in typing.get_type_hints(cls, include_extras=True).items():
         required = get_origin(hint) is Required
         plain = get_args(hint)[0] if required else hint
-        parameters.append(Parameter(name, plain, _written(plain), required, None, notes.get(name, "")))
+        note = notes.get(name, "")
+        parameters.append(Parameter(name, plain, _written(plain), required, None, note, has_default=False))
     return parameters
 
 

@@ -22,7 +22,13 @@ from fairlead.algorithm import Algorithm
 from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.overrides import Override, parse_override, preset_named, set_value
-from fairlead.experiments.setting_table import fill_in, fill_in_arguments, refuse_undealt, take_setting
+from fairlead.experiments.setting_table import (
+    fill_in,
+    fill_in_arguments,
+    fill_in_number,
+    refuse_undealt,
+    take_setting,
+)
 from fairlead.experiments.signatures import call_with_plain, spec_parameters
 from fairlead.plain_data import Plain, from_plain, refuse_unknown, settable_fields, to_plain
 
@@ -108,14 +114,24 @@ def _filled_experiment(table: Table, changes: Sequence[Override]) -> Table:
     if setting is None:
         _apply(Experiment, table, others)
         return table
+    own_partition = _says_partition(table, others)
     table = fill_in(table, setting)
     _apply(Experiment, table, others)
     # Once more: what a change has started afresh is open again.
     table = fill_in(table, setting)
-    refuse_undealt(table, setting)
+    refuse_undealt(table, setting, own_partition=own_partition)
+    table = fill_in_number(table, setting)
     if "algorithm" in table:
         table["algorithm"] = fill_in_arguments(table["algorithm"], setting)
     return table
+
+
+def _says_partition(table: Table, changes: Iterable[Override]) -> bool:
+    """Whether a spec or a change of it says itself how examples are dealt."""
+    values = [table.get("clients"), *(change.value for change in changes if change.path == ("clients",))]
+    return any(isinstance(value, dict) and "partition" in value for value in values) or any(
+        change.path[:2] == ("clients", "partition") for change in changes
+    )
 
 
 def _expand_preset(table: Table, where: str) -> Table:

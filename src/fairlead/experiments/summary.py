@@ -20,7 +20,7 @@ class RunSummary:
     train_loss: float | None
     """Of the last round; None if nothing arrived."""
     evaluation: Evaluation | None
-    """The last one, without figures per client; None if the model was never evaluated."""
+    """The last one, with figures per client where the run has them; None if the model was never evaluated."""
     objective: float
     """Σ ω_i F_i of the final model: the loss that was asked for, over the clients' training data."""
     misplaced_weight: float | None
@@ -46,7 +46,7 @@ def summarise(federation: Federation) -> RunSummary:
         rounds=len(records),
         seconds=sum(record.seconds for record in records),
         train_loss=records[-1].train_loss if records else None,
-        evaluation=None if evaluation is None else Evaluation(evaluation.loss, evaluation.metrics),
+        evaluation=evaluation,
         objective=world.objective_at(federation.params, federation.state.buffers),
         misplaced_weight=consistency.total_variation,
         misplaced_by_chance=chance_level(records, consistency.intended),

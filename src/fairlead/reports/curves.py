@@ -12,13 +12,13 @@ import torch
 
 from fairlead.diagnostics.consistency import report_of
 from fairlead.diagnostics.tally import Tally
-from fairlead.experiments.seed_statistics import estimate
-from fairlead.experiments.study import folder_name
 from fairlead.records import RoundRecord
 from fairlead.reports.formats import Kind
 from fairlead.reports.methods import Method
 from fairlead.reports.runs import ReportedRun
 from fairlead.reports.statistics import Curve, interval
+from fairlead.studies.seed_statistics import estimate
+from fairlead.studies.study import folder_name
 
 _POINTS = 100
 """Of a drawn curve at most: as many as a chart of this size can show."""

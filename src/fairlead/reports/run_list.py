@@ -133,7 +133,9 @@ def _clients_of(measure: Measure, figures: RunFigures) -> Markup:
             cells.append(show(values[client], measure.kind))
         entries = [tag("td", cell, class_="figure") for cell in cells]
         rows.append(tag("tr", tag("th", _client_name(client, figures), scope="row"), entries))
-    titles = ["asked ω", "really Ω", "Ω/ω", *([measure.quantity.title] if values else [])]
+    measured_on = {True: " (held-out)", False: " (training)", None: ""}[figures.run.held_out]
+    measured = [f"{measure.quantity.title}{measured_on}"] if values else []
+    titles = ["asked ω", "really Ω", "Ω/ω", *measured]
     heads = [tag("th", title, scope="col", class_="figure") for title in titles]
     head = tag("thead", tag("tr", tag("th", "Client", scope="col"), heads))
     note = f"The {_CLIENT_ROWS} of {count} clients whose weight moved most." if count > _CLIENT_ROWS else ""

@@ -16,10 +16,10 @@ from fairlead.errors import FairleadError, RunFolderError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import Provenance
 from fairlead.experiments.run_folder import RunFolder
-from fairlead.experiments.study import StudyFolder, describe_labels
 from fairlead.experiments.summary import RunSummary
 from fairlead.presets import fedavg
 from fairlead.records import RoundRecord
+from fairlead.studies.study import StudyFolder, describe_labels
 from fairlead.worlds.simulated import objective_weights
 
 _ANY_ALGORITHM = fedavg(lr=1.0)
@@ -51,6 +51,8 @@ class ReportedRun:
     """ω, (N,); None if the clients' data cannot be read here."""
     names: ClientNames | None
     """What clients are called, where their data can be read and say so."""
+    held_out: bool | None
+    """Whether figures per client are of test data of their own, not of training data; None if data cannot be read."""
     summary: RunSummary | None
     """What the run itself noted at its end."""
 
@@ -113,6 +115,7 @@ def read_run(found: FoundRun) -> ReportedRun:
         starts=(),
         weights=None,
         names=None,
+        held_out=None,
         summary=None,
     )
     if not _holds_run(folder):
@@ -141,6 +144,7 @@ def read_run(found: FoundRun) -> ReportedRun:
         starts=starts,
         weights=clients.weights,
         names=clients.names,
+        held_out=clients.held_out,
         summary=summary,
     )
 
@@ -158,6 +162,7 @@ def _ending(outcome: str, after: str) -> tuple[State, str]:
 class _Clients(NamedTuple):
     weights: Tensor | None
     names: ClientNames | None
+    held_out: bool | None
 
 
 def _clients_of(experiment: Experiment) -> _Clients:
@@ -167,13 +172,14 @@ def _clients_of(experiment: Experiment) -> _Clients:
         return _loaded_clients(asked)
     except (FairleadError, OSError, ImportError):
         # The data may lie on the machine that made the run; everything else can be told without.
-        return _Clients(None, None)
+        return _Clients(None, None, None)
 
 
 @cache
 def _loaded_clients(experiment: Experiment) -> _Clients:
-    """ω as `Experiment.build` has it, and names, without the model."""
+    """ω as `Experiment.build` has it, names, and what `worlds.evaluation` measures clients on, without the model."""
     data, weights = experiment.load(), experiment.weights
     if weights is None:
         weights = "examples" if data.weights is None else tuple(data.weights.tolist())
-    return _Clients(objective_weights(weights, data.train.sizes), data.train.names)
+    held_out = data.test is not None and data.test.num_clients == data.train.num_clients
+    return _Clients(objective_weights(weights, data.train.sizes), data.train.names, held_out)

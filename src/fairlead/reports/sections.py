@@ -13,7 +13,7 @@ from fairlead.reports.elements import html_table, label_of, section
 from fairlead.reports.formats import Kind, show
 from fairlead.reports.markup import Markup, join, tag
 from fairlead.reports.scales import Scale
-from fairlead.reports.summary import RunFigures, Summary
+from fairlead.reports.summary import MethodFigures, RunFigures, Summary
 from fairlead.reports.tables import Table, client_ratios
 
 BANDS_AT_ONCE = 6
@@ -150,8 +150,15 @@ def accuracy_rows(summary: Summary) -> Markup:
         for method in summary.methods
     ]
     scale = value_scale((client.value for clients in found for client in clients), measure.kind)
-    axis = row_axis(scale, measure.kind, f"{measure.name} of each client")
+    axis = row_axis(scale, measure.kind, f"{measure.name} of each client on {summary.client_data}")
     return _client_rows(summary, found, scale, axis, name=measure.name, kind=measure.kind)
+
+
+def _without_dots(method: MethodFigures) -> str:
+    """Why a method has no figures per client."""
+    if method.by_design():
+        return "by design every client has its weight"
+    return "not measured" if method.no_weights() is None else "no weights to measure: see above"
 
 
 def _client_rows(
@@ -174,8 +181,7 @@ def _client_rows(
         if clients:
             row = dots_row(Look(place), scale, [client.value for client in clients], texts, mark=mark)
         else:
-            words = "by design every client has its weight" if method.by_design() else "not measured"
-            row = tag("span", words, class_="note")
+            row = tag("span", _without_dots(method), class_="note")
         title = tag("span", swatch(Look(place)), label_of(method.label), class_="name")
         rows.append(tag("li", title, row, data_method=place))
     drawn = "Dots are clients, of every seed; the box" if each else "The box"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fairlead.experiments.seed_statistics import Estimate
 from fairlead.reports.charts import Look, interval_row, interval_scale, row_axis, swatch
 from fairlead.reports.elements import count_of, cut, label_of, section
 from fairlead.reports.formats import Kind, show_difference, show_estimate
@@ -13,6 +12,7 @@ from fairlead.reports.markup import Markup, join, tag
 from fairlead.reports.scales import Scale
 from fairlead.reports.statistics import interval
 from fairlead.reports.summary import Measure, MethodFigures, Summary
+from fairlead.studies.seed_statistics import COVERED, Estimate
 
 
 def standing_section(summary: Summary) -> Markup:
@@ -36,7 +36,7 @@ def standing_section(summary: Summary) -> Markup:
     return section(
         "standing",
         "At a glance",
-        tag("p", _lead(summary, judged), class_="lead"),
+        tag("p", _lead(summary, judged), _disagreement(summary), class_="lead"),
         tag("ol", rows, axis or "", class_="standing" if differences else "standing alone"),
         tag("p", _standing_note(summary), class_="note") if summary.compared else "",
     )
@@ -78,11 +78,20 @@ def _verdict(summary: Summary, method: MethodFigures) -> Markup:
     if difference.half_width is None:
         return join(f"{size}{unit}; one seed, so the noise is not known", unfinished)
     figures = f"{size} {_shown(difference, measure)[1]}{unit}"
-    if not difference.excludes_zero:
-        return join(tag("span", "no clear difference", class_="unclear"), f" {figures}", unfinished)
-    better = measure.better(difference.mean)
-    word = tag("strong", "better" if better else "worse", class_="better" if better else "worse")
-    return join(word, f" {figures}", unfinished)
+    judgement, otherwise = method.judged(measure), method.judged_otherwise(measure)
+    objective = "" if otherwise is None else f"; objective {otherwise} by {_by_objective(method)}"
+    if judgement is None:
+        word = tag("span", "no clear difference", class_="unclear")
+    else:
+        word = tag("strong", judgement, class_=judgement)
+    return join(word, f" {figures}{objective}", unfinished)
+
+
+def _by_objective(method: MethodFigures) -> str:
+    """The size of the difference in the objective, with its interval."""
+    found = method.objective_difference
+    assert found is not None
+    return " ".join(show_estimate(abs(found.mean), found.half_width, "number"))
 
 
 def _lead(summary: Summary, judged: Sequence[tuple[int, MethodFigures, Estimate | None]]) -> str:
@@ -121,11 +130,30 @@ def _lead(summary: Summary, judged: Sequence[tuple[int, MethodFigures, Estimate 
     return f"{lead}, {ahead}, which is within the noise over seeds."
 
 
+def _disagreement(summary: Summary) -> str:
+    """A sentence on methods that the objective judges otherwise than the measure; empty if there are none."""
+    found = [
+        (method, otherwise)
+        for method in summary.methods
+        if (otherwise := method.judged_otherwise(summary.measure)) is not None
+    ]
+    if not found or summary.baseline is None:
+        return ""
+    if len(found) > 1:
+        names = f"{', '.join(method.label for method, _ in found[:-1])} and {found[-1][0].label}"
+        return f" On the objective that was asked for, {names} stand otherwise: see below."
+    ((method, judgement),) = found
+    return (
+        f" On the objective that was asked for, {method.label} is {judgement} than {summary.baseline.label} by "
+        f"{_by_objective(method)}."
+    )
+
+
 def _standing_note(summary: Summary) -> str:
     return (
         f"Sorted by mean {summary.measure.name} over the last 10 % of rounds. A difference is taken between runs of "
         "equal seed and is called better or worse if its 95 % interval (Student, over seeds) excludes 0; "
-        "intervals are not corrected for the number of methods."
+        f"intervals are not corrected for the number of methods. {COVERED}"
     )
 
 

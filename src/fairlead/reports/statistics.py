@@ -1,4 +1,4 @@
-"""Ends of curves, times to a target and spreads over clients; `experiments.seed_statistics` has those over seeds."""
+"""Ends of curves, times to a target and spreads over clients; `studies.seed_statistics` has those over seeds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairlead.experiments.seed_statistics import Estimate, student_quantile
+from fairlead.studies.seed_statistics import Estimate, student_quantile
 
 
 def interval(found: Estimate) -> tuple[float | None, float | None]:

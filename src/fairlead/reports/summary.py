@@ -9,8 +9,8 @@ from os import PathLike
 
 from fairlead.diagnostics.consistency import ConsistencyReport, measured_consistency
 from fairlead.diagnostics.diversity import running_elud
+from fairlead.diagnostics.surrogate import foregone
 from fairlead.experiments.comparison import chance_level
-from fairlead.experiments.seed_statistics import Estimate, estimate, paired_difference
 from fairlead.records import Evaluation
 from fairlead.reports.curves import (
     COMPUTE_TIME,
@@ -24,6 +24,7 @@ from fairlead.reports.formats import Kind
 from fairlead.reports.methods import Method, Study, baseline_of, group_runs
 from fairlead.reports.runs import ReportedRun, find_runs, read_run
 from fairlead.reports.statistics import spread, tenth, worst_tenth
+from fairlead.studies.seed_statistics import Estimate, Judgement, estimate, judged, paired_difference
 
 _LAST_FEW = 5
 """Rounds over which Weng 2025 averages."""
@@ -104,6 +105,8 @@ class MethodFigures:
     runs: tuple[RunFigures, ...]
     difference: Estimate | None
     """To the baseline over the last 10 % of rounds, by pairs of equal seeds; None for the baseline itself."""
+    objective_difference: Estimate | None
+    """The same of the objective that was asked for, at the end of the runs."""
 
     @property
     def label(self) -> str:
@@ -112,6 +115,27 @@ class MethodFigures:
     def over_seeds(self, read: Callable[[RunFigures], float | None]) -> Estimate | None:
         """Mean and interval of a figure over the runs that have it."""
         return estimate([value for run in self.runs if (value := read(run)) is not None])
+
+    def judged(self, measure: Measure) -> Judgement | None:
+        """How it compares with the baseline; None where that may be noise."""
+        return judged(self.difference, smaller_is_better=not measure.higher)
+
+    def judged_otherwise(self, measure: Measure) -> Judgement | None:
+        """How it compares by the objective, if that is clear and not what the measure says."""
+        by_objective = judged(self.objective_difference, smaller_is_better=True)
+        return None if by_objective == self.judged(measure) else by_objective
+
+    def no_weights(self) -> str | None:
+        """Why no weights Ω could be measured, in a sentence; None where they were."""
+        if not self.runs or any(run.misplaced is not None for run in self.runs):
+            return None
+        reports = [run.consistency for run in self.runs if run.consistency is not None]
+        if not reports:
+            return "The clients' data cannot be read here."
+        fate = foregone(self.method.experiment.algorithm, reports[0].intended)
+        if fate is None or fate.weights is not None:
+            return "What arrived does not tell the weights of the clients."
+        return fate.says
 
     def by_design(self) -> bool:
         """Whether corrections restore the objective's weights, whatever work and links are."""
@@ -139,6 +163,16 @@ class Summary:
         """Whether there is more than one method."""
         return len(self.methods) > 1
 
+    @property
+    def client_data(self) -> str:
+        """What figures per client were measured on."""
+        held_out = {run.run.held_out for method in self.methods for run in method.runs if run.clients}
+        if held_out == {True}:
+            return "its own held-out data"
+        if held_out == {False}:
+            return "its own training data"
+        return "its own held-out data where it has some, else its training data"
+
 
 def summarise_runs(
     folders: Iterable[str | PathLike[str]], *, baseline: str | None = None, targets: Sequence[float] = ()
@@ -164,12 +198,19 @@ def summarise_study(study: Study, *, baseline: str | None = None, targets: Seque
         method.label: tuple(run_figures(run, measure, targets) for run in method.counted)
         for method in study.methods
     }
-    theirs = _by_seed(figures[reference.label])
+    theirs = figures[reference.label]
+
+    def difference(method: Method, read: Callable[[RunFigures], float | None]) -> Estimate | None:
+        if method is reference:
+            return None
+        return paired_difference(_by_seed(figures[method.label], read), _by_seed(theirs, read))
+
     methods = tuple(
         MethodFigures(
             method,
             figures[method.label],
-            None if method is reference else paired_difference(_by_seed(figures[method.label]), theirs),
+            difference(method, lambda run: run.last_tenth),
+            difference(method, lambda run: run.objective),
         )
         for method in study.methods
     )
@@ -263,5 +304,5 @@ def _client_values(evaluation: Evaluation | None, measure: Measure) -> tuple[flo
     return tuple(evaluation.client_metrics.get("accuracy", ()))
 
 
-def _by_seed(runs: Sequence[RunFigures]) -> dict[int, float]:
-    return {run.seed: run.last_tenth for run in runs if run.last_tenth is not None}
+def _by_seed(runs: Sequence[RunFigures], read: Callable[[RunFigures], float | None]) -> dict[int, float]:
+    return {run.seed: value for run in runs if (value := read(run)) is not None}

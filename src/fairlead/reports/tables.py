@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fairlead.experiments.seed_statistics import Estimate, estimate
 from fairlead.reports.formats import Kind, show, show_difference, show_estimate, show_tick
+from fairlead.reports.statistics import tenth
 from fairlead.reports.summary import MethodFigures, Reached, RunFigures, Summary
+from fairlead.studies.seed_statistics import Estimate, estimate
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class _Figure:
     note: str = ""
     higher: bool | None = None
     """Whether more is better; None: neither is."""
+    interval: bool = True
+    """Whether it is shown with that of its mean."""
 
 
 def report_tables(summary: Summary) -> list[Table]:
@@ -84,12 +87,12 @@ def results_table(summary: Summary) -> Table:
             _Figure(
                 "Last 10 %", kind, lambda run: run.last_tenth, "mean over the last 10 % of rounds", higher
             ),
+            _Figure("Objective", "number", lambda run: run.objective, "Σ ω F of the final model", False),
             _Figure("Final", kind, lambda run: run.final, "after the last round", higher),
             _Figure("Best", kind, lambda run: run.best, "of all evaluations", higher),
             _Figure(
                 "Last 5 rounds", kind, lambda run: run.last_five, "mean over the last five rounds", higher
             ),
-            _Figure("Objective", "number", lambda run: run.objective, "Σ ω F of the final model", False),
             _Figure("e-LUDD", "number", lambda run: run.eludd, "mean of e-LUD over rounds"),
         ],
     )
@@ -98,9 +101,15 @@ def results_table(summary: Summary) -> Table:
     for row, figures in zip(rows, summary.methods, strict=True):
         row.insert(0, _seeds(figures))
     if summary.compared and baseline is not None:
-        columns.insert(2, Column("Difference", f"to {baseline.label}, by pairs of equal seeds"))
+        note = f"to {baseline.label}, by pairs of equal seeds"
+        columns.insert(2, Column("Difference", note))
         for row, figures in zip(rows, summary.methods, strict=True):
-            row.insert(2, _difference(figures, kind))
+            row.insert(2, _difference(figures.difference, kind))
+        place = next((at for at, column in enumerate(columns) if column.title == "Objective"), None)
+        if place is not None:
+            columns.insert(place + 1, Column("Objective difference", note))
+            for row, figures in zip(rows, summary.methods, strict=True):
+                row.insert(place + 1, _difference(figures.objective_difference, "number"))
     return Table(table.key, table.title, table.note, tuple(columns), table.methods, tuple(map(tuple, rows)))
 
 
@@ -116,11 +125,13 @@ def targets_table(summary: Summary) -> Table | None:
     ]
     columns: list[Column] = []
     rows: list[list[Cell]] = [[] for _ in summary.methods]
+    shown = set()
     for place, target in enumerate(summary.targets):
         goal = show_tick(target, summary.measure.kind)
         for title, kind, read in costs:
             cells = _target_cells(summary, place, kind, read)
             if title == "Rounds" or any(cell.estimate is not None for cell in cells):
+                shown.add(title)
                 columns.append(Column(f"{title} to {goal}"))
                 for row, cell in zip(rows, cells, strict=True):
                     row.append(cell)
@@ -131,11 +142,13 @@ def targets_table(summary: Summary) -> Table | None:
         if summary.compared
         else ""
     )
-    note = (
-        f"First evaluation with {summary.measure.name} of {sign} {goals}.{ratio} Compute time is that of all "
-        "devices together; local steps are those whose updates arrived."
-    )
-    return _table(summary, "targets", "Time to target", note, columns, rows)
+    explained = {
+        "Compute time": "Compute time is that of all devices together.",
+        "Local steps": "Local steps are those whose updates arrived.",
+    }
+    notes = [text for title, text in explained.items() if title in shown]
+    first = f"First evaluation with {summary.measure.name} of {sign} {goals}.{ratio}"
+    return _table(summary, "targets", "Time to target", " ".join([first, *notes]), columns, rows)
 
 
 def consistency_table(summary: Summary) -> Table | None:
@@ -143,7 +156,11 @@ def consistency_table(summary: Summary) -> Table | None:
     figures = [
         _Figure("Misplaced weight", "share", lambda run: run.misplaced, "½ Σ |ω − Ω|", False),
         _Figure(
-            "By chance", "share", lambda run: run.by_chance, "that lost updates and draws alone misplace"
+            "By chance",
+            "share",
+            lambda run: None if run.misplaced is None else run.by_chance,
+            "that lost updates and draws alone misplace",
+            interval=False,
         ),
         _Figure("χ²(ω‖Ω)", "number", lambda run: run.chi_square, "∞: a client was never heard", False),
         _Figure("Least heard", "factor", lambda run: _ratio(run, min), "smallest Ω/ω of a client"),
@@ -153,6 +170,10 @@ def consistency_table(summary: Summary) -> Table | None:
         "ω is the weight of a client in the objective that was asked for, Ω its share of the steps really "
         "taken: to first order the run minimises Σ Ω F."
     )
+    for method in summary.methods:
+        reason = method.no_weights()
+        if reason is not None:
+            note += f" {method.label} has no weights that could be measured. {reason}"
     table = _figures_table(summary, "consistency", "Consistency", note, figures)
     if not table.columns:
         return None
@@ -183,19 +204,30 @@ def clients_table(summary: Summary) -> Table | None:
             "Worst 10 %",
             measure.kind,
             lambda run: run.client_worst,
-            "mean over the worst tenth",
+            f"mean over the worst tenth{_number_of_worst(summary)}",
             measure.higher,
         ),
         _Figure(
             "Spread", measure.kind, lambda run: run.client_spread, "standard deviation over clients", False
         ),
     ]
-    note = (
-        f"{measure.quantity.title} of the final model for every client: on its own test data where it has "
-        "some, else on its training data."
-    )
+    note = f"{measure.quantity.title} of the final model for every client, on {summary.client_data}."
     table = _figures_table(summary, "clients", "Clients", note, figures)
     return table if table.columns else None
+
+
+def _number_of_worst(summary: Summary) -> str:
+    """How many clients the worst tenth are, where that is the same in all runs."""
+    counts = {
+        sum(map(math.isfinite, run.clients))
+        for method in summary.methods
+        for run in method.runs
+        if run.clients
+    }
+    if len(counts) != 1:
+        return ""
+    (count,) = counts
+    return f": {tenth(count)} of {count} clients"
 
 
 def cost_table(summary: Summary) -> Table | None:
@@ -227,7 +259,7 @@ def _figures_table(
         columns.append(Column(figure.title, figure.note))
         best = _best([each.mean for each in found if each], figure.higher) if summary.compared else None
         for row, each in zip(rows, found, strict=True):
-            row.append(_cell(each, figure.kind, best, intervals=intervals))
+            row.append(_cell(each, figure.kind, best, intervals=intervals and figure.interval))
     return _table(summary, key, title, note, columns, rows)
 
 
@@ -264,12 +296,15 @@ def _seeds(figures: MethodFigures) -> Cell:
     return Cell(text, "" if done else "so far", float(done))
 
 
-def _difference(figures: MethodFigures, kind: Kind) -> Cell:
-    found = figures.difference
+def _difference(found: Estimate | None, kind: Kind) -> Cell:
     if found is None:
         return Cell("–")
-    _, detail = show_estimate(found.mean, found.half_width, kind)
-    return Cell(show_difference(found.mean, kind), detail, found.mean, found)
+    text, detail = show_estimate(found.mean, found.half_width, kind)
+    if kind == "share" or not detail:
+        text = show_difference(found.mean, kind)
+    elif found.mean > 0:
+        text = f"+{text}"
+    return Cell(text, detail, found.mean, found)
 
 
 def _ratio(run: RunFigures, choose: Callable[[list[float]], float]) -> float | None:

@@ -164,7 +164,7 @@ BIAS_TABLE = Computed(
     reference="weng2025fedacs",
     where="§3-4 and Wang 2021 (5): surrogate weights",
     claim="Averaging rests where clients count by their steps and arrivals; each method undoes what it is made for, "
-    "and only FedACS, c-a-FedNova and control variates undo both.",
+    "and only FedACS, c-a-FedNova, control variates and FedDyn undo both.",
     claims=_claims(),
     differences=(
         "Weng 2025 groups FedVarp with the rules that correct nothing; it removes the bias of links.",

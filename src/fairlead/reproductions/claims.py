@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fairlead.experiments.seed_statistics import paired_difference
 from fairlead.reproductions.table import Cell, Results, mean
+from fairlead.studies.seed_statistics import paired_difference
 
 
 @dataclass(frozen=True)

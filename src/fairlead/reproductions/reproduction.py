@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple, get_args
 from fairlead import __version__
 from fairlead.errors import DataError, FairleadError, FieldError, did_you_mean
 from fairlead.experiments.provenance import git_commit, now
-from fairlead.experiments.study import PlannedRun, StudyFolder
-from fairlead.experiments.study_runner import run_study
 from fairlead.references import reference
 from fairlead.reproductions.claims import Check, Claim, judged
 from fairlead.reproductions.table import Cell, Published, Results, deviation, mean
+from fairlead.studies.runner import run_study
+from fairlead.studies.study import PlannedRun, StudyFolder
 
 Scale = Literal["smoke", "small", "full"]
 """Whether it runs at all; whether the claim shows on a small problem; the paper's own numbers."""

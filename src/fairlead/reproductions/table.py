@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fairlead.experiments.seed_statistics import estimate
+from fairlead.studies.seed_statistics import estimate
 
 
 class Cell(NamedTuple):

@@ -15,7 +15,6 @@ from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import Provenance
 from fairlead.experiments.run_folder import RunFolder
-from fairlead.experiments.study import PlannedRun, StudyFolder, folder_name
 from fairlead.methods import method_named
 from fairlead.models import Model
 from fairlead.presets import with_aware
@@ -24,6 +23,7 @@ from fairlead.reproductions.reproduction import Measured, Reproduction, Request,
 from fairlead.reproductions.statistics import Statistic
 from fairlead.reproductions.table import Cell
 from fairlead.settings import Setting
+from fairlead.studies.study import PlannedRun, StudyFolder, folder_name
 from fairlead.task import Task
 
 
@@ -91,6 +91,7 @@ class Trained(Reproduction):
     """By what is added to the name of the column: nothing where there is only one."""
     sizes: Mapping[Scale, Size]
     adjust: Adjust | None = None
+    judged_at: tuple[Scale, ...] = ("small", "full")
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -102,7 +103,7 @@ class Trained(Reproduction):
         return (*dict.fromkeys(cell.row for cell in self.entrants), *self.scenes)
 
     def judges(self, scale: Scale) -> bool:
-        return scale != "smoke"
+        return scale in self.judged_at
 
     def describe(self, scale: Scale) -> str:
         size = self.sizes[scale]

@@ -102,6 +102,8 @@ LEMMA_1 = Computed(
 
 
 _PANELS = {"equal steps": fednova_quadratics_equal(), "random steps": fednova_quadratics_random()}
+_EARLY = 10
+"""Rounds after which speed is compared, when nobody has reached the last digits yet."""
 _FIGURE_2_METHODS = {
     "FedAvg": Entrant("fedavg"),
     "FedProx": Entrant("fedprox", {"mu": 1.0}),
@@ -135,8 +137,11 @@ def _figure_2(request: Request, seed: int) -> Mapping[Cell, float]:
         assert setting.rounds is not None
         optimum = setting.clients.problem(Key.from_seed(seed).fold("data")).optimum
         for name, entrant in _FIGURE_2_METHODS.items():
-            end = _end(_experiment(setting, entrant.algorithm(setting), setting.rounds, seed))
-            figures[_squared(name, panel)] = float((end - optimum).square().sum())
+            federation = _experiment(setting, entrant.algorithm(setting), setting.rounds, seed).build()
+            for rounds, column in ((_EARLY, f"{panel}, early"), (setting.rounds, panel)):
+                for _ in federation.train(rounds - federation.state.round):
+                    pass
+                figures[_squared(name, column)] = float((federation.params - optimum).square().sum())
     return figures
 
 
@@ -152,7 +157,7 @@ FIGURE_2 = Computed(
     "closer than FedAvg and FedProx, and VRLSGD does not converge.",
     claims=(
         *(Less(_squared(name, "equal steps"), 1e-6) for name in _FIGURE_2_METHODS),
-        Less(_squared("FedAvg", "equal steps"), _squared("FedProx", "equal steps")),
+        Less(_squared("FedAvg", "equal steps, early"), _squared("FedProx", "equal steps, early")),
         Near(_squared("FedNova", "equal steps"), _squared("FedAvg", "equal steps"), within=1e-15),
         Less(_squared("FedNova", "random steps"), _squared("FedAvg", "random steps"), 0.1),
         Less(_squared("FedNova", "random steps"), _squared("FedProx", "random steps"), 0.1),
@@ -162,6 +167,7 @@ FIGURE_2 = Computed(
         "The paper does not say dimension, start, spread of the random steps and number of rounds: 10, 1, 16 and "
         "1,200 here.",
         "What is left of FedAvg under random steps is noise around the optimum with a floor of order η, not a bias.",
+        "Speed is compared after ten rounds; in the end all are at the last digits of the optimum.",
         "VRLSGD may grow without bound or freeze far from the optimum, by the steps that are drawn.",
     ),
     compute=_figure_2,

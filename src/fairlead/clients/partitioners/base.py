@@ -67,8 +67,15 @@ def given_sizes(owner: Partitioner, sizes: tuple[int, ...], examples: int, num_c
     return np.array(sizes, dtype=np.int64)
 
 
+def refuse_no_clients(owner: Partitioner, num_clients: int) -> None:
+    """Raise if nobody is there to deal to."""
+    if num_clients < 1:
+        raise FieldError(f"{type(owner).__name__} must deal to at least 1 client, got {num_clients}.")
+
+
 def refuse_too_few(owner: Partitioner, examples: int, num_clients: int, min_size: int) -> None:
-    """Raise if there are not enough examples to give every client `min_size` of them."""
+    """Raise if nobody is there to deal to, or not enough examples to give every client `min_size` of them."""
+    refuse_no_clients(owner, num_clients)
     if num_clients * min_size > examples:
         raise FieldError(
             f"{type(owner).__name__} cannot deal {examples} examples to {num_clients} clients with at least "

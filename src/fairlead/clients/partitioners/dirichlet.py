@@ -13,6 +13,7 @@ from fairlead.clients.partitioners.base import (
     deal_by_sizes,
     dirichlet_draws,
     given_sizes,
+    refuse_no_clients,
     refuse_too_few,
     require_sizes,
     top_up,
@@ -90,6 +91,7 @@ class InnerDirichletPartitioner(Partitioner):
             require_sizes(self, self.partition_sizes)
 
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+        refuse_no_clients(self, num_clients)
         generator = key.generator()
         if self.partition_sizes is None:
             sizes = whole_sizes(np.ones(num_clients), len(labels))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairlead.clients.partitioners.base import Partitioner, Rows
+from fairlead.clients.partitioners.base import Partitioner, Rows, refuse_no_clients
 from fairlead.clients.partitioners.dirichlet import InnerDirichletPartitioner
 from fairlead.errors import FieldError, require_instance, require_integer
 from fairlead.randomness import Key
@@ -36,6 +36,7 @@ class LabelBlocksPartitioner(Partitioner):
         require_instance(self, "unbalanced", self.unbalanced, Partitioner)
 
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+        refuse_no_clients(self, num_clients)
         num_balanced = num_clients // 2 if self.num_balanced is None else self.num_balanced
         if num_balanced > num_clients:
             raise FieldError(

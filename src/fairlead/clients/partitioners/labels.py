@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from fairlead.clients.partitioners.base import Partitioner, Rows
+from fairlead.clients.partitioners.base import Partitioner, Rows, refuse_no_clients
 from fairlead.errors import FieldError, require_choice, require_integer
 from fairlead.randomness import Key
 
@@ -29,6 +29,7 @@ class ShardPartitioner(Partitioner):
         require_integer(self, "num_shards_per_partition", at_least=1)
 
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+        refuse_no_clients(self, num_clients)
         num_shards = num_clients * self.num_shards_per_partition
         if num_shards > len(labels):
             raise FieldError(
@@ -65,6 +66,7 @@ class PathologicalPartitioner(Partitioner):
         require_choice(self, "class_assignment_mode", ("random", "deterministic", "first-deterministic"))
 
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+        refuse_no_clients(self, num_clients)
         generator = key.generator()
         kinds, kind_of = np.unique(labels, return_inverse=True)
         if self.num_classes_per_partition > len(kinds):

@@ -13,6 +13,7 @@ from fairlead.clients.partitioners.base import (
     Rows,
     deal_by_sizes,
     given_sizes,
+    refuse_no_clients,
     refuse_too_few,
     require_sizes,
     top_up,
@@ -30,6 +31,7 @@ class IidPartitioner(Partitioner):
     """Shuffles the examples and deals them out in equal numbers, up to one."""
 
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+        refuse_no_clients(self, num_clients)
         order = key.generator().permutation(len(labels))
         return deal_by_sizes(order, whole_sizes(np.ones(num_clients), len(labels)))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.experiments.method_list import listed_methods, planned_comparison
+from fairlead.studies.method_list import listed_methods, planned_comparison
 from fairlead.worlds import simulated
 from fairlead.worlds.batches import draw_batches
 

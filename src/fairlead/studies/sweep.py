@@ -15,10 +15,10 @@ from os import PathLike
 from typing import NamedTuple
 
 from fairlead.errors import FieldError
-from fairlead.experiments.ranges import split_values
 from fairlead.experiments.spec import load_experiment
-from fairlead.experiments.study import Label, PlannedRun, folder_name
 from fairlead.randomness import Key
+from fairlead.studies.ranges import split_values
+from fairlead.studies.study import Label, PlannedRun, folder_name
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _RANGE = re.compile(rf"(log:)?({_NUMBER})\.\.({_NUMBER})")

@@ -8,8 +8,8 @@ import pytest
 
 import fairlead as fl
 from fairlead.errors import FairleadError
-from fairlead.experiments.method_list import listed_methods, planned_comparison
-from fairlead.experiments.ranges import read_seeds, split_values
+from fairlead.studies.method_list import listed_methods, planned_comparison
+from fairlead.studies.ranges import read_seeds, split_values
 
 WORLD = """
 rounds = 3

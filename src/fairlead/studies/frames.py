@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.record_rows import row_of
 from fairlead.experiments.run_folder import RunFolder
-from fairlead.experiments.study import Label, StudyFolder
+from fairlead.studies.study import Label, StudyFolder
 
 
 def load_frame(*folders: str | PathLike[str], library: Literal["pandas", "polars"] = "pandas") -> Any:

@@ -6,8 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 CONFIDENCE = 0.95
+
+Judgement = Literal["better", "worse"]
+
+COVERED = (
+    "Intervals cover what a seed draws: the initial model, cohorts, batches, work and links, and the data as far "
+    "as they are drawn or dealt; what does not depend on it, such as a test set that comes with the data, is the "
+    "same in all runs."
+)
+"""What an interval over seeds says something about."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,13 @@ def paired_difference(values: Mapping[int, float], others: Mapping[int, float]) 
     takes away: its interval is as a rule much smaller than those of the two means.
     """
     return estimate([values[seed] - others[seed] for seed in values if seed in others])
+
+
+def judged(difference: Estimate | None, *, smaller_is_better: bool) -> Judgement | None:
+    """What a difference to another method amounts to; None if it may be noise or the noise is not known."""
+    if difference is None or not difference.excludes_zero:
+        return None
+    return "better" if (difference.mean < 0) == smaller_is_better else "worse"
 
 
 @cache

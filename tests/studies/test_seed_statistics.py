@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fairlead.experiments.seed_statistics import Estimate, estimate, paired_difference, student_quantile
+from fairlead.studies.seed_statistics import Estimate, estimate, paired_difference, student_quantile
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ import tomli_w
 
 from fairlead.errors import FairleadError, FieldError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.ranges import split_values
 from fairlead.experiments.spec import from_toml, load_experiment
-from fairlead.experiments.study import PlannedRun, folder_name
 from fairlead.methods import ClientSide, method_named
+from fairlead.studies.ranges import split_values
+from fairlead.studies.study import PlannedRun, folder_name
 
 Table = dict[str, Any]
 

@@ -13,10 +13,10 @@ from multiprocessing.process import BaseProcess
 
 import torch
 
-from fairlead.experiments.executor import DataKey, Ended, Event, Executor, data_key
 from fairlead.experiments.interrupts import interrupts
 from fairlead.experiments.run_folder import RunFolder
-from fairlead.experiments.study import PlannedRun, StudyFolder
+from fairlead.studies.executor import DataKey, Ended, Event, Executor, data_key
+from fairlead.studies.study import PlannedRun, StudyFolder
 
 _POLL = 0.2
 """Seconds after which an interrupt is noticed."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from fairlead.errors import FieldError
-from fairlead.experiments.executor import Ended, Event, Executor
 from fairlead.experiments.interrupts import interrupts
-from fairlead.experiments.study import PlannedRun, StudyFolder
-from fairlead.experiments.workers import default_jobs, run_in_workers
+from fairlead.studies.executor import Ended, Event, Executor
+from fairlead.studies.study import PlannedRun, StudyFolder
+from fairlead.studies.workers import default_jobs, run_in_workers
 
 
 def run_study(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.seed_statistics import Estimate, estimate, paired_difference
-from fairlead.experiments.study import Label, PlannedRun, StudyFolder, describe_labels
 from fairlead.experiments.summary import RunSummary
 from fairlead.records import RoundRecord
+from fairlead.studies.seed_statistics import Estimate, Judgement, estimate, judged, paired_difference
+from fairlead.studies.study import Label, PlannedRun, StudyFolder, describe_labels
 
 _OF_EVERY_RUN = ("objective", "train_loss", "misplaced_weight", "chi_square")
 _SMALLER_IS_BETTER = (*_OF_EVERY_RUN, "loss", "mean_squared_error")
@@ -56,11 +56,22 @@ class Result:
     """The metric at the end; None if no run measured it."""
     difference: Estimate | None
     """Of the metric to the first result, seed by seed; None for the first itself."""
+    objective_difference: Estimate | None = None
+    """The same of the objective that was asked for."""
 
     @property
     def name(self) -> str:
         """Its labels in one line."""
         return describe_labels(self.labels) or "as in the spec"
+
+    def judged(self, metric: Metric) -> Judgement | None:
+        """How it compares with the first result by the metric; None where that may be noise."""
+        return judged(self.difference, smaller_is_better=metric.smaller_is_better)
+
+    def judged_otherwise(self, metric: Metric) -> Judgement | None:
+        """How it compares by the objective, if that is clear and not what the metric says."""
+        by_objective = judged(self.objective_difference, smaller_is_better=True)
+        return None if by_objective == self.judged(metric) else by_objective
 
     def mean(self, figure: str) -> float | None:
         """Mean over seeds of a figure of the summaries; None where a run has none."""
@@ -76,7 +87,7 @@ def results_of(
     for run in planned:
         groups.setdefault(_common(run), []).append(run)
     results: list[Result] = []
-    first: dict[int, float] | None = None
+    first: tuple[dict[int, float], dict[int, float]] | None = None
     for common, runs in groups.items():
         summaries, failures = {}, {}
         for run in runs:
@@ -88,9 +99,17 @@ def results_of(
         values = {
             seed: value for seed, summary in summaries.items() if (value := metric.of(summary)) is not None
         }
-        difference = None if first is None else paired_difference(values, first)
-        first = values if first is None else first
-        results.append(Result(dict(common), summaries, failures, estimate(list(values.values())), difference))
+        objectives = {seed: summary.objective for seed, summary in summaries.items()}
+        result = Result(dict(common), summaries, failures, estimate(list(values.values())), None)
+        if first is None:
+            first = values, objectives
+        else:
+            result = replace(
+                result,
+                difference=paired_difference(values, first[0]),
+                objective_difference=paired_difference(objectives, first[1]),
+            )
+        results.append(result)
     return results
 
 

@@ -1,0 +1,27 @@
+"""What `--help` shows."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from fairlead.cli import app
+
+
+def help_of(*command: str) -> str:
+    result = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "120"})
+    assert result.exit_code == 0
+    return result.stdout
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("compare",), ("report",), ("diagnose",)])
+def test_flags_have_no_type(command: tuple[str, ...]) -> None:
+    shown = help_of(*command)
+    assert "--help" in shown
+    assert "bool" not in shown
+
+
+@pytest.mark.parametrize(("command", "argument"), [("run", "SPEC"), ("report", "RUNS...")])
+def test_usage_names_arguments_plainly(command: str, argument: str) -> None:
+    (usage,) = (line for line in help_of(command).splitlines() if "Usage:" in line)
+    assert usage.split()[-3:] == [command, "[OPTIONS]", argument]
