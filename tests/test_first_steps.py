@@ -87,7 +87,7 @@ def test_a_target_among_the_features_is_refused(tmp_path: Path) -> None:
 def test_dropping_rows_never_drops_a_client_silently(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,y,site\n1,0,a\n2,1,a\n,1,b\n")
     table = fl.CsvTable(str(tmp_path / "t.csv"), target="y", client="site", missing="drop")
-    with pytest.raises(DataError, match=r"no complete row of clients \['b'\]"):
+    with pytest.raises(DataError, match=r"no complete row for 1 of 2 clients \('b'\)"):
         table.load(fl.Key.from_seed(0))
 
 

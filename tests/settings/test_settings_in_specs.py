@@ -217,6 +217,11 @@ def test_named_clients_are_dealt_by_a_partition_of_the_spec() -> None:
         assert read(HOSPITALS, f"clients.partition.type={name}").clients == expected
 
 
+def test_no_partition_keeps_named_clients() -> None:
+    own = HOSPITALS.replace('client = "hospital"', 'client = "hospital"\npartition = "none"')
+    assert read(own).clients == fl.CsvTable("patients.csv", "ill", "hospital")
+
+
 def test_without_the_column_the_setting_deals() -> None:
     for text, overrides in (
         (HOSPITALS.replace('client = "hospital"', ""), []),

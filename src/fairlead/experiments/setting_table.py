@@ -20,8 +20,8 @@ from fairlead.optimizers import Constant, Schedule
 from fairlead.plain_data import NONE, Plain, to_plain
 from fairlead.settings import SETTINGS, Setting
 
-_KEEPING_NUMBERS = frozenset(cls.__name__ for cls in (NaturalIdPartitioner, ReshuffledPartitioner))
-"""Partitioners that deal to as many clients as the data name."""
+_KEEPING_NUMBERS = (NONE, NaturalIdPartitioner.__name__, ReshuffledPartitioner.__name__)
+"""Partitions that have as many clients as the data name."""
 
 
 def take_setting(table: dict[str, Plain], changes: Iterable[Override]) -> Setting | None:
@@ -53,7 +53,8 @@ def fill_in_number(table: Mapping[str, Plain], setting: Setting) -> dict[str, Pl
     if setting.partition is None or not _is_pooled(clients):
         return dict(table)
     partition = clients["partition"]
-    keeps = partition == NONE or isinstance(partition, dict) and partition.get("type") in _KEEPING_NUMBERS
+    kind = partition.get("type") if isinstance(partition, dict) else partition
+    keeps = kind in _KEEPING_NUMBERS
     return {**table, "clients": {"num_clients": NONE if keeps else to_plain(setting.num_clients), **clients}}
 
 
