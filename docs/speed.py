@@ -28,7 +28,7 @@ def main() -> None:
     """Write the figure beside this file."""
     results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("peers-*.json"))]
     devices = {result["machine"]["device"]: None for result in results}
-    figure, panels = plt.subplots(1, len(devices), figsize=(8.0, 3.0), squeeze=False)
+    figure, panels = plt.subplots(1, len(devices), figsize=(10.0, 3.2), squeeze=False)
     for axes, device in zip(panels[0], devices, strict=True):
         own = [result for result in results if result["machine"]["device"] == device]
         labels = [result["title"].split(",")[0] + PRECISION[result["precision"]] for result in own]
