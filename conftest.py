@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from importlib.util import find_spec
 
 import pytest
@@ -11,6 +12,10 @@ from hypothesis import settings
 
 # Two workers share two cores, and results on the CPU repeat at a fixed number of threads.
 torch.set_num_threads(1)
+
+# A suite that is started in the background inherits an ignored Ctrl-C, and some tests press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("fairlead", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("fairlead")
