@@ -20,7 +20,7 @@ from fairlead.experiments.summary import RunSummary
 from fairlead.presets import fedavg
 from fairlead.records import RoundRecord
 from fairlead.studies.study import StudyFolder, describe_labels
-from fairlead.worlds.simulated import objective_weights
+from fairlead.worlds.objective_weights import objective_weights
 
 _ANY_ALGORITHM = fedavg(lr=1.0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import sha256
 from typing import Literal, NamedTuple, get_args
 
@@ -12,7 +11,6 @@ from torch import Tensor, nn
 
 from fairlead.client_table import ClientTable, PartState, table_in
 from fairlead.clients.data import ClientData
-from fairlead.clients.names import ClientNames, label
 from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.devices import DeviceModel, Payload
 from fairlead.conditions.link import LinkModel, PerfectLink
@@ -20,9 +18,8 @@ from fairlead.conditions.link.timed import arrivals, closing_time, expected_arri
 from fairlead.conditions.work import EqualWork, Workload, WorkModel
 from fairlead.conditions.work.budget import planned_work
 from fairlead.corrections.base import LocalOutcome
-from fairlead.errors import DataError, FieldError, did_you_mean, field_error, require_instance
+from fairlead.errors import field_error, require_instance
 from fairlead.local_solver import LocalSolver
-from fairlead.models.base import ExampleShape
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
 from fairlead.task import Task
@@ -32,13 +29,12 @@ from fairlead.worlds.batches import draw_batches
 from fairlead.worlds.engines.base import LocalJobs, Objective
 from fairlead.worlds.engines.choice import EngineName, choose_engine
 from fairlead.worlds.evaluation import evaluate
+from fairlead.worlds.example_shape import example_shape
+from fairlead.worlds.objective_weights import Weights, objective_weights
 from fairlead.worlds.staging import Staging, on_host, stays_on_host
 
 DataPlace = Literal["auto", "device", "host"]
 """Where the clients' examples lie between rounds."""
-Weights = str | Sequence[float] | Tensor
-_CLASSES_AT_MOST = 2**24
-"""A model has an output for each; larger targets are ids or quantities by mistake."""
 
 
 class SimulatedWorld(World):
@@ -115,7 +111,7 @@ class SimulatedWorld(World):
         self.devices = devices
         for condition in (self.work_model, self.link_model, *([devices] if devices else [])):
             refuse_misfits(condition, clients.num_clients, has_devices=devices is not None)
-        self._shape = _example_shape(clients, test)
+        self._shape = example_shape(clients, test)
         omega = objective_weights(weights, clients.sizes, clients.names)
         model = task.build(self._shape, Key.from_seed(0)).to(self.device, dtype)
         with self.arithmetic.on(self.device):
@@ -342,69 +338,3 @@ def _data_digest(data: ClientData) -> str:
     for values in (data.inputs, data.targets):
         digest.update(values[rows.to(values.device)].cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _example_shape(clients: ClientData, test: ClientData | None) -> ExampleShape:
-    targets = clients.targets
-    if targets.is_floating_point():
-        outputs = int(targets.shape[1:].numel())
-    else:
-        outputs = _count_values(targets, None if test is None else test.targets)
-        if outputs > _CLASSES_AT_MOST:
-            raise DataError(
-                f"Targets of whole numbers are classes, counted from 0, and must be below {_CLASSES_AT_MOST}, got "
-                f"{outputs - 1}: number the classes 0, 1, 2, ..., or give quantities as floating-point numbers."
-            )
-    inputs, test_inputs = clients.inputs, None if test is None else test.inputs
-    # Bytes are pixels, which the model's input pipeline scales.
-    real = inputs.is_floating_point() or inputs.dtype == torch.uint8
-    if not real:
-        _refuse_negative_tokens(inputs, test_inputs)
-    tokens = None if real else _count_values(inputs, test_inputs)
-    return ExampleShape(tuple(inputs.shape[1:]), outputs, tokens)
-
-
-def _refuse_negative_tokens(train: Tensor, test: Tensor | None) -> None:
-    # Some engines would take them for places counted from the end of an embedding.
-    for part in (train, test):
-        if part is not None and len(part) and int(part.min()) < 0:
-            raise DataError(
-                f"Inputs of whole numbers are token ids and must be at least 0, got {int(part.min())}: give "
-                "quantities as floating-point numbers."
-            )
-
-
-def _count_values(train: Tensor, test: Tensor | None) -> int:
-    """How many whole numbers there are from 0 to the largest in either part."""
-    largest = [int(part.max()) for part in (train, test) if part is not None and len(part)]
-    return max(largest, default=0) + 1
-
-
-def objective_weights(weights: Weights, sizes: Tensor, names: ClientNames | None = None) -> Tensor:
-    """ω as float64 that sum to 1."""
-    if isinstance(weights, str):
-        if weights not in ("examples", "uniform"):
-            raise FieldError(
-                f"SimulatedWorld.weights must be 'examples', 'uniform' or one number per client, got "
-                f"{weights!r}." + did_you_mean(weights, ("examples", "uniform"))
-            )
-        values = sizes.to(torch.float64) if weights == "examples" else (sizes > 0).to(torch.float64)
-    else:
-        values = torch.as_tensor(weights, dtype=torch.float64, device="cpu")
-    if values.shape != sizes.shape:
-        raise FieldError(
-            f"SimulatedWorld.weights must have one number per client ({len(sizes)}), got {_counted(values)}."
-        )
-    if not bool(torch.isfinite(values).all()) or bool((values < 0).any()) or values.sum() <= 0:
-        raise FieldError("SimulatedWorld.weights must be finite, at least 0 and not all 0.")
-    if bool(((values > 0) & (sizes == 0)).any()):
-        client = int(((values > 0) & (sizes == 0)).nonzero()[0])
-        raise FieldError(
-            f"SimulatedWorld.weights must be 0 for a client without examples, got {values[client]:g} for "
-            f"{label(client, names)}."
-        )
-    return values / values.sum()
-
-
-def _counted(values: Tensor) -> str:
-    return str(len(values)) if values.ndim == 1 else f"an array of shape {tuple(values.shape)}"

@@ -29,7 +29,7 @@ def dense_gradient(objective: Objective) -> LaneGradient | None:
     found = None if objective.draws_noise else dense_layers(objective)
     loss = _loss_of(objective)
     rounded = torch.is_autocast_enabled(objective.device.type)
-    precise = objective.model.initial_params().dtype in (torch.float32, torch.float64)
+    precise = next(objective.model.module.parameters()).dtype in (torch.float32, torch.float64)
     if found is None or loss is None or rounded or not precise:
         return None
     layers: list[_Affine | _Activation] = []
