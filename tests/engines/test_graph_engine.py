@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -58,7 +59,7 @@ def federation(
     world = fl.SimulatedWorld(
         task, data, work=work, engine="loop", lanes=5, dtype=torch.float64, data_on=data_on
     )
-    world.engine = world.engine if engine is None else engine
+    world.workforce.engine = world.engine if engine is None else engine
     return fl.Federation(fl.Algorithm(solver, sampler=fl.ScriptedSampler(COHORTS)), world)
 
 
@@ -133,7 +134,7 @@ def test_graphs_do_not_keep_room_that_was_outgrown() -> None:
     rooms: list[weakref.ref[Any]] = []
     assert isinstance(lanes.world, fl.SimulatedWorld)
     # The trial of the model made room for all clients of so small a world.
-    lanes.world._staging = Staging(lanes.world.objective)
+    lanes.world.workforce.staging = Staging(lanes.world.objective)
     run = lanes.world.engine.run
 
     def noting(objective: Any, jobs: LocalJobs) -> Any:
@@ -145,6 +146,7 @@ def test_graphs_do_not_keep_room_that_was_outgrown() -> None:
     list(loop.train(4))
     assert_same(loop, lanes)
     assert rooms[-1]() is not None
+    gc.collect()
     assert rooms[0]() is None
 
 

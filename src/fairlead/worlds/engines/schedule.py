@@ -50,9 +50,11 @@ class Schedule:
         """The schedule of a plan on the CPU, for at least as many lanes and examples as it needs."""
         # NumPy, whose assignments cost a fraction of torch's: there are some for every client.
         rows = np.zeros((plan.ticks, lanes, batch_size), dtype=np.int64)
-        weight = np.zeros((plan.ticks, lanes, batch_size))
+        # NumPy has no bfloat16.
+        dtype = np.float64 if jobs.anchor.dtype == torch.float64 else np.float32
+        weight = np.zeros((plan.ticks, lanes, batch_size), dtype)
         noise = np.zeros((plan.ticks, lanes), dtype=np.int64)
-        lr, step_lrs = np.zeros((plan.ticks, lanes, 1)), jobs.step_lrs.numpy()
+        lr, step_lrs = np.zeros((plan.ticks, lanes, 1), dtype), jobs.step_lrs.numpy()
         for slot in plan.slots:
             batches, span = jobs.batches[slot.job].numpy(), slice(slot.start, slot.end)
             steps, width = batches.shape
@@ -61,14 +63,13 @@ class Schedule:
             rows[span, slot.lane] = batches[:, :1]
             rows[span, slot.lane, :width] = np.where(valid, batches, batches[:, :1])
             weight[span, slot.lane, :width] = valid / valid.sum(1, keepdims=True)
-            noise[span, slot.lane] = jobs.noise[slot.job][:steps]
+            noise[span, slot.lane] = jobs.noise[slot.job].numpy()[:steps]
             lr[span, slot.lane, 0] = step_lrs[:steps]
-        dtype = jobs.anchor.dtype
         return Schedule(
             torch.from_numpy(rows),
-            torch.from_numpy(weight).to(dtype),
+            torch.from_numpy(weight).to(jobs.anchor.dtype),
             torch.from_numpy(noise),
-            torch.from_numpy(lr).to(dtype),
+            torch.from_numpy(lr).to(jobs.anchor.dtype),
         )
 
     def at(self, tick: int, width: int) -> Tick:
@@ -82,10 +83,8 @@ class Schedule:
 
     def at_counter(self, counter: Tensor, width: int) -> Tick:
         """The same for a tick that only the device knows, (1,) int64."""
-        return Tick(
-            *(part[:, :width].index_select(0, counter)[0] for part in (self.rows, self.weight)),
-            *(part[:, :width].index_select(0, counter)[0] for part in (self.noise, self.lr)),
-        )
+        parts = (self.rows, self.weight, self.noise, self.lr)
+        return Tick(*(part[:, :width].index_select(0, counter)[0] for part in parts))
 
     def to(self, device: torch.device) -> Schedule:
         return Schedule(*(part.to(device) for part in (self.rows, self.weight, self.noise, self.lr)))
