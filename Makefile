@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-browser format clean
+.PHONY: demo test docs docs-serve test-browser test-faults test-flower format audit clean
 
 demo: $(VENV)/installed
 	$(BIN)/fairlead demo
@@ -16,11 +16,33 @@ test: $(VENV)/installed-test
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
 
+# The documentation as pages in build/site; a warning is an error. Needs no network.
+docs: $(VENV)/installed-test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: $(VENV)/installed-test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 # The report page in a real browser: needs chromium and chromedriver beside what `make test` needs.
 test-browser: $(VENV)/installed-test
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 	  { echo "make test-browser needs chromium and chromedriver (Debian: chromium, chromium-driver)." >&2; exit 1; }
 	$(BIN)/pytest tests/reports/browser_checks.py
+
+# Kills, full disks, corrupted and hostile files, long runs, in full: about an hour; figures are printed at the end.
+test-faults: $(VENV)/installed-test
+	FAIRLEAD_FAULTS=full $(BIN)/pytest tests/faults
+
+# Nodes, servers and links of a real federation on this machine are killed in the middle of rounds: minutes.
+test-flower: $(VENV)/installed-test
+	$(BIN)/pytest tests/flower/outage_checks.py
+
+# What is installed for the tests against the public vulnerability databases: needs a network connection.
+audit: $(VENV)/installed-test
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.7,<3'
+	$(VENV)/audit/bin/pip-audit --skip-editable \
+	  --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
 format: $(VENV)/installed-test
 	$(BIN)/ruff format .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import pytest
@@ -21,15 +22,24 @@ settings.register_profile("fairlead", deadline=None, derandomize=True, max_examp
 settings.load_profile("fairlead")
 
 # Triton comes with torch for CUDA alone, and its kernels cannot be imported without it.
-_TRITON = ["src/fairlead/keyed_triton.py", "src/fairlead/worlds/engines/linear/kernel_triton.py"]
+_TRITON = [
+    "src/fairlead/keyed_triton.py",
+    "src/fairlead/worlds/engines/cross_entropy_triton.py",
+    "src/fairlead/worlds/engines/linear/kernel_triton.py",
+]
 collect_ignore = [] if find_spec("triton") else _TRITON
 
 _NEEDED = {
     "tests/studies/test_frames.py": ("pandas", "polars"),
     "tests/experiments/test_tensorboard_log.py": ("tensorboard",),
     "tests/experiments/test_mlflow_log.py": ("mlflow",),
+    "tests/flower": ("flwr",),
+    "tests/documentation/test_site.py": ("mkdocs", "flwr"),
+    "tests/test_packaging.py": ("hatchling",),
+    "tests/ray": ("ray",),
+    "src/fairlead/flower": ("flwr",),
 }
-"""Files of tests that need packages which fairlead does not; all but mlflow are in the extra `test`."""
+"""Tests and modules that need packages which fairlead does not; all but mlflow are in the extra `test`."""
 _LEFT_OUT = {
     file: missing
     for file, packages in _NEEDED.items()
@@ -42,6 +52,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say which files of tests were left out, and why."""
     for file, missing in _LEFT_OUT.items():
         terminalreporter.write_line(f"{file} was left out: {' and '.join(missing)} not installed")
+    if os.environ.get("FAIRLEAD_FAULTS") == "full":
+        found = [each for report in terminalreporter.getreports("passed") for each in report.user_properties]
+        for name, sentence in found:
+            if name == "figure":
+                terminalreporter.write_line(str(sentence))
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Keep a sentence on what a fault test found; `make test-faults` prints them for docs/reliability.md."""
+    return lambda sentence: request.node.user_properties.append(("figure", sentence))
 
 
 @pytest.fixture(scope="session")

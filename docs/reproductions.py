@@ -57,13 +57,23 @@ def log() -> str:
         seeds = ", ".join(map(str, outcome.seeds))
         lines.append(
             f"| `{outcome.name}` | {outcome.scale} | {_verdict(outcome)} | {seeds} | {outcome.seconds:.0f} s | "
-            f"{outcome.machine} | {outcome.date} |"
+            f"{outcome.machine}{_precision(outcome)} | {outcome.date} |"
         )
     return "\n".join(lines)
 
 
+def _precision(outcome: Outcome) -> str:
+    return "" if outcome.precision == "full" else f", {outcome.precision}"
+
+
 def _verdict(outcome: Outcome | None) -> str:
-    return "not run" if outcome is None else outcome.verdict
+    """With how far it has come, where runs are missing."""
+    if outcome is None:
+        return "not run"
+    if outcome.verdict == "not run" and outcome.checks:
+        held = sum(check.holds is True for check in outcome.checks)
+        return f"open: {held} of {len(outcome.checks)} comparisons hold, the others lack runs"
+    return outcome.verdict
 
 
 def replaced(text: str, name: str, content: str) -> str:

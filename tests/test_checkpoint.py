@@ -6,15 +6,16 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 import torch
 
 import fairlead as fl
-from fairlead.checkpoint import has_checkpoint, load_state, save_state
+from fairlead.checkpoint import checkpointed_rounds, has_checkpoint, load_state, save_state
 from fairlead.client_table import table_in
-from fairlead.errors import CheckpointError
+from fairlead.errors import CheckpointError, CheckpointWarning
 
 PROBLEM = fl.Quadratics(num_clients=5, dim=3, conditioning=3.0).problem(fl.Key.from_seed(0))
 
@@ -68,14 +69,77 @@ def test_every_server_state_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert torch.equal(runs[0].params, runs[2].params)
 
 
-def test_a_checkpoint_replaces_the_one_before(tmp_path: Path) -> None:
+def test_the_last_few_checkpoints_are_kept(tmp_path: Path) -> None:
     run = federation()
-    for _ in run.train(3):
-        run.save(tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2
+    for _ in run.train(5):
+        run.save(tmp_path, keep=2)
+    assert checkpointed_rounds(tmp_path) == [5, 4]
+    assert len(list(tmp_path.iterdir())) == 4
     other = federation()
     other.resume(tmp_path)
-    assert other.state.round == 3
+    assert other.state.round == 5
+    with pytest.raises(CheckpointError, match="At least 1 checkpoint must be kept, got 0"):
+        run.save(tmp_path, keep=0)
+
+
+def test_a_run_that_went_back_replaces_what_came_later(tmp_path: Path) -> None:
+    run = federation()
+    for _ in run.train(4):
+        run.save(tmp_path)
+    trained(3).save(tmp_path)
+    assert checkpointed_rounds(tmp_path) == [3, 2]
+
+
+@pytest.mark.parametrize("name", ["a flipped bit", "half a manifest", "another round", "a later format"])
+def test_the_checkpoint_before_a_damaged_one_is_used_and_told(name: str, tmp_path: Path) -> None:
+    run = federation()
+    list(run.train(2))
+    run.save(tmp_path / "checkpoint")
+    list(run.train(1))
+    run.save(tmp_path / "newest")
+    damage, sentence = DAMAGE[name]
+    damage(tmp_path / "newest")
+    for path in (tmp_path / "newest").iterdir():
+        path.rename(tmp_path / "checkpoint" / path.name)
+    other = federation()
+    with pytest.warns(CheckpointWarning, match=f"newest checkpoint cannot .* round 2 is taken.*{sentence}"):
+        other.resume(tmp_path / "checkpoint")
+    list(other.train(1))
+    assert torch.equal(other.params, run.params)
+    other.save(tmp_path / "checkpoint")
+    assert checkpointed_rounds(tmp_path / "checkpoint") == [3, 2]
+    federation().resume(tmp_path / "checkpoint")
+
+
+def test_checkpoints_of_the_first_format_are_read(tmp_path: Path) -> None:
+    """One `manifest.json` without a checksum of its own; the next save writes the current format beside it."""
+    run = trained(2)
+    run.save(tmp_path)
+    facts = json.loads(manifest_of(tmp_path).read_text())
+    del facts["checksum"]
+    manifest_of(tmp_path).unlink()
+    (tmp_path / "manifest.json").write_text(json.dumps({**facts, "format": 1}, indent=2))
+    other = federation()
+    other.resume(tmp_path)
+    assert other.state.round == 2
+    assert torch.equal(other.params, run.params)
+    for _ in other.train(3):
+        other.save(tmp_path, keep=3)
+    assert checkpointed_rounds(tmp_path) == [5, 4, 3]
+    assert not (tmp_path / "manifest.json").exists()
+
+
+def test_rows_of_clients_that_do_not_exist_are_refused(tmp_path: Path) -> None:
+    """A file may be whole and vouched for, and yet not be ours."""
+    state = federation(fl.presets.fedavg(lr=0.1)).state
+    for clients in ([0, 9], [0, -1], [1, 1]):
+        table = fl.ClientTable.create(10, 3).write(torch.tensor([3, 4]), torch.ones(2, 3))
+        store = table._store
+        store.clients = torch.tensor(clients)
+        save_state(replace(state, aggregator={"last": table}), tmp_path, "x")
+        fresh = replace(state, aggregator={"last": fl.ClientTable.create(5, 3)})
+        with pytest.raises(CheckpointError, match="does not fit this algorithm and model: aggregator/last"):
+            load_state(fresh, tmp_path, "x")
 
 
 def test_equal_states_give_equal_files(tmp_path: Path) -> None:
@@ -125,13 +189,26 @@ def test_resuming_forgets_the_records_of_rounds_to_come(tmp_path: Path) -> None:
 
 
 def manifest_of(folder: Path) -> Path:
-    return folder / "manifest.json"
+    return max(folder.glob("manifest-*.json"))
 
 
 def change_manifest(**changes: object) -> Callable[[Path], None]:
+    """Another manifest that vouches for itself: only its content tells that something is wrong."""
+
     def damage(folder: Path) -> None:
-        manifest = json.loads(manifest_of(folder).read_text())
-        manifest_of(folder).write_text(json.dumps({**manifest, **changes}))
+        facts = {**json.loads(manifest_of(folder).read_text()), **changes}
+        del facts["checksum"]
+        checksum = sha256(json.dumps(facts).encode()).hexdigest()
+        manifest_of(folder).write_text(json.dumps({**facts, "checksum": checksum}, indent=2) + "\n")
+
+    return damage
+
+
+def edit_manifest(old: str, new: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        text = manifest_of(folder).read_text()
+        assert old in text
+        manifest_of(folder).write_text(text.replace(old, new))
 
     return damage
 
@@ -151,16 +228,29 @@ def remove_tensors(folder: Path) -> None:
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a flipped bit": (flip_a_byte, "is damaged: its checksum does not match"),
     "no tensors": (remove_tensors, "cannot be read: No such file"),
-    "no manifest": (lambda folder: manifest_of(folder).unlink(), "cannot be read: No such file"),
-    "half a manifest": (lambda folder: manifest_of(folder).write_text('{"format": 1,'), "is damaged"),
+    "no manifest": (lambda folder: manifest_of(folder).unlink(), "There is no checkpoint in"),
+    "half a manifest": (lambda folder: manifest_of(folder).write_text('{"format": 2,'), "is damaged"),
     "bytes": (lambda folder: manifest_of(folder).write_bytes(b"\xff\xfe\x00{"), "is damaged"),
+    "nested without end": (lambda folder: manifest_of(folder).write_text("[" * 100_000), "is damaged"),
     "a list": (lambda folder: manifest_of(folder).write_text("[]"), "is not the manifest of a fairlead"),
+    "another round": (edit_manifest('"round": 3', '"round": 2'), "is damaged: its checksum does not match"),
+    "white space": (edit_manifest('": ', '":'), "is damaged: its checksum does not match"),
+    "another name": (
+        lambda folder: manifest_of(folder).rename(folder / "manifest-00000009.json"),
+        "is damaged: its checksum does not match",
+    ),
     "text for a round": (change_manifest(round="seven"), "is not the manifest of a fairlead"),
+    "a round before the first": (change_manifest(round=-1), "is not the manifest of a fairlead"),
     "a number for a name": (change_manifest(tensors=3), "is not the manifest of a fairlead"),
-    "an empty name": (change_manifest(tensors=""), "cannot be read"),
-    "another format": (change_manifest(format=99), "holds a checkpoint of format 99; this version reads 1"),
+    "an empty name": (change_manifest(tensors=""), "is not the manifest of a fairlead"),
+    "no format": (change_manifest(format=None), "is not the manifest of a fairlead"),
+    "a later format": (
+        change_manifest(format=99),
+        "is of format 99, and this version of fairlead reads formats",
+    ),
+    "an older format": (change_manifest(format=1), "is not the manifest of a fairlead"),
     "another experiment": (change_manifest(fingerprint="0" * 16), "belongs to another experiment"),
-    "a folder that is none": (shutil.rmtree, "cannot be read: No such file"),
+    "a folder that is none": (shutil.rmtree, "There is no checkpoint in"),
 }
 
 
@@ -179,10 +269,9 @@ def test_damaged_checkpoints_are_refused_and_leave_the_run_alone(name: str, tmp_
 def test_a_path_in_the_manifest_cannot_leave_the_folder(tmp_path: Path) -> None:
     trained(1).save(tmp_path / "checkpoint")
     (path,) = (tmp_path / "checkpoint").glob("state-*.safetensors")
-    shutil.copy(path, tmp_path / "outside.safetensors")
-    path.unlink()
-    change_manifest(tensors="../outside.safetensors")(tmp_path / "checkpoint")
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    path.rename(tmp_path / path.name)
+    change_manifest(tensors=f"../{path.name}")(tmp_path / "checkpoint")
+    with pytest.raises(CheckpointError, match="is not the manifest of a fairlead"):
         federation().resume(tmp_path / "checkpoint")
 
 
@@ -228,11 +317,11 @@ def test_one_can_ask_whether_there_is_one(tmp_path: Path) -> None:
 def test_an_unfinished_write_does_not_count(tmp_path: Path) -> None:
     """A crash while writing leaves a draft beside the old checkpoint, which stays valid."""
     trained(2).save(tmp_path)
-    (tmp_path / "manifest.json.part").write_text("{")
+    (tmp_path / "manifest-00000003.json.part").write_text("{")
     draft = tmp_path / "state-0123456789abcdef.safetensors.part"
     draft.write_bytes(b"half")
     run = federation()
     run.resume(tmp_path)
     assert run.state.round == 2
     run.save(tmp_path)
-    assert not draft.exists()
+    assert not list(tmp_path.glob("*.part"))

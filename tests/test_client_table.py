@@ -14,6 +14,7 @@ import torch
 from fairlead import client_table
 from fairlead.client_table import ClientTable, PartState, table_in, tensor_in
 from fairlead.errors import FieldError, MemoryBudgetError, StaleStateError
+from fairlead.memory_budget import available_bytes
 
 
 def rows(*values: float, dim: int = 3) -> torch.Tensor:
@@ -120,7 +121,7 @@ def test_bf16_rows_in_a_file(tmp_path: Path) -> None:
 def test_rows_that_do_not_fit_are_refused_with_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,000 rows of 4,000 bytes are 4 MB; with 1 MB left the table must say so and stay as it was."""
     table = ClientTable.create(1000, 1000).write(torch.tensor([7]), rows(1, dim=1000))
-    monkeypatch.setattr(client_table, "_available_bytes", lambda device: 2**20)
+    monkeypatch.setattr(client_table, "available_bytes", lambda device: 2**20)
     with pytest.raises(MemoryBudgetError, match=r"1000 rows x 1000 parameters.*bfloat16.*folder="):
         table.write(torch.arange(1000), torch.ones(1000, 1000))
     assert table.clients.tolist() == [7]
@@ -131,7 +132,7 @@ def test_rows_that_do_not_fit_are_refused_with_remedies(monkeypatch: pytest.Monk
 
 def test_the_budget_is_what_the_machine_has_left() -> None:
     """On Linux, which says so; elsewhere the table is not refused."""
-    left = client_table._available_bytes(torch.device("cpu"))
+    left = available_bytes()
     assert left == sys.maxsize or 2**20 < left < 2**50
 
 

@@ -5,6 +5,7 @@ Names are imported when they are first used: `import fairlead` alone does not lo
 
 from importlib import import_module
 from inspect import isclass, isfunction
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from fairlead.local_solver import LocalSolver as LocalSolver
     from fairlead.models import *
     from fairlead.optimizers import *
+    from fairlead.privacy import ClientPrivacy as ClientPrivacy
     from fairlead.randomness import Key as Key
     from fairlead.records import *
     from fairlead.round import run_round as run_round
@@ -50,6 +52,7 @@ _HOMES = (
         "client_table",
         "federation",
         "local_solver",
+        "privacy",
         "randomness",
         "records",
         "round",
@@ -63,21 +66,24 @@ _HOMES = (
 def __dir__() -> list[str]:
     found = {*_MODULES, "__version__"}
     for home in _HOMES:
-        contents = vars(import_module(f"fairlead.{home}"))
-        found |= {name for name, value in contents.items() if _is_public(name, value)}
+        module = import_module(f"fairlead.{home}")
+        found |= {name for name in vars(module) if _is_offered(module, name)}
     return sorted(found)
 
 
-def _is_public(name: str, value: Any) -> bool:
-    own = (isclass(value) or isfunction(value)) and value.__module__.startswith("fairlead")
-    return own and not name.startswith("_")
+def _is_offered(module: ModuleType, name: str) -> bool:
+    """Whether a class or function is for users: defined in the module, or what a package gathers."""
+    value = vars(module).get(name)
+    origin = value.__module__ if isclass(value) or isfunction(value) else ""
+    at_home = origin.startswith("fairlead.") if hasattr(module, "__path__") else origin == module.__name__
+    return at_home and not name.startswith("_")
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"fairlead.{name}")
     for home in _HOMES if not name.startswith("_") else ():
-        value = vars(import_module(f"fairlead.{home}")).get(name)
-        if _is_public(name, value):
-            return value
+        module = import_module(f"fairlead.{home}")
+        if _is_offered(module, name):
+            return vars(module)[name]
     raise AttributeError(f"module 'fairlead' has no attribute {name!r}")

@@ -11,6 +11,8 @@ from fairlead.errors import ClashError, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.base import Optimizer
 from fairlead.optimizers.sgd import SGD
+from fairlead.privacy.client_privacy import ClientPrivacy
+from fairlead.privacy.secure_aggregation import refuse_single_updates
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.full import FullParticipation
 from fairlead.transforms.base import DirectionTransform
@@ -23,6 +25,9 @@ class Algorithm(Component):
     What clients do and what the server does live together, so that one value describes a method
     completely. Pairs that contradict each other are refused here, before any work is done.
 
+    `privacy` protects clients from whoever sees the models; `secure_aggregation` declares that the server will see
+    sums alone, and refuses parts that need more.
+
     >>> from fairlead.aggregators import FedNova
     >>> Algorithm(LocalSolver(SGD(lr=0.1), epochs=2), aggregator=FedNova()).server
     SGD(lr=1.0, schedule=Constant(), weight_decay=0.0, momentum=0.0, nesterov=False, dampening=0.0)
@@ -33,6 +38,8 @@ class Algorithm(Component):
     aggregator: Aggregator = WeightedMean()
     transforms: tuple[DirectionTransform, ...] = ()
     server: Optimizer = SGD(lr=1.0)
+    privacy: ClientPrivacy | None = None
+    secure_aggregation: bool = False
 
     def __post_init__(self) -> None:
         freeze_lists(self)
@@ -44,6 +51,13 @@ class Algorithm(Component):
         _refuse_single_halves(self.solver, self.aggregator)
         _refuse_without_descent(self.aggregator, self.transforms)
         _refuse_moved_mean(self)
+        _refuse_open_broadcasts(self)
+        require_instance(self, "secure_aggregation", self.secure_aggregation, bool)
+        if self.secure_aggregation:
+            refuse_single_updates(self.sampler, self.aggregator, *self.transforms)
+        if self.privacy is not None:
+            require_instance(self, "privacy", self.privacy, ClientPrivacy)
+            self.privacy.refuse_parts(self.sampler, self.aggregator, self.transforms, self.solver.corrections)
         for part in (self.sampler, self.aggregator):
             if part.needs_effective_steps and not self.solver.is_linear:
                 raise ClashError(
@@ -52,6 +66,17 @@ class Algorithm(Component):
                     "gradients: use SGD without clipping on the clients, or an aggregator and sampler that "
                     "do not normalise."
                 )
+
+
+def _refuse_open_broadcasts(algorithm: Algorithm) -> None:
+    """Raise if hostile clients could go around a robust aggregator."""
+    server = type(algorithm.aggregator).__name__
+    for correction in algorithm.solver.corrections:
+        if algorithm.aggregator.robust and correction.shared_names:
+            raise ClashError(
+                f"{type(correction).__name__} broadcasts a plain sum of what clients upload, which a single hostile "
+                f"client moves at will, so that {server} would protect nothing: leave the correction out."
+            )
 
 
 def _refuse_without_descent(aggregator: Aggregator, transforms: tuple[DirectionTransform, ...]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 import weakref
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fairlead.errors import FieldError, MemoryBudgetError, StaleStateError
+from fairlead.memory_budget import available_bytes
 
 PartState = Mapping[str, "Tensor | ClientTable"]
 """What a part keeps between rounds: named tensors and client tables. All of it is checkpointed."""
@@ -23,10 +23,13 @@ PartState = Mapping[str, "Tensor | ClientTable"]
 class _Store:
     """The rows themselves; shared by all handles and changed only through the newest."""
 
-    def __init__(self, num_clients: int, dim: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, num_clients: int, dim: int, dtype: torch.dtype, device: torch.device, *, in_file: bool
+    ) -> None:
         self.slot_of = torch.full((num_clients,), -1, dtype=torch.int64)
         self.clients = torch.empty(0, dtype=torch.int64)
-        self.rows = torch.empty((0, dim), dtype=dtype, device=device)
+        self.rows = torch.empty((0, dim), dtype=dtype, device="cpu" if in_file else device)
+        self.device = device
         self.path: Path | None = None
         self.version = 0
 
@@ -59,7 +62,7 @@ class _Store:
                 str(self.path), shared=True, size=capacity * dim, dtype=self.rows.dtype
             ).view(capacity, dim)
             return
-        available = _available_bytes(self.rows.device)
+        available = available_bytes(self.rows.device)
         if size > available:
             raise MemoryBudgetError(
                 f"A client table of {capacity} rows x {dim} parameters needs {size / 2**30:.1f} GiB, "
@@ -83,18 +86,6 @@ def _scratch_file(folder: Path) -> Path:
         ) from error
     os.close(handle)
     return Path(name)
-
-
-def _available_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        # Only Linux says how much memory could be had, caches that it would give up included.
-        return sys.maxsize
-    kibibytes = next(line.split()[1] for line in lines if line.startswith("MemAvailable"))
-    return int(kibibytes) * 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +115,7 @@ class ClientTable:
         folder: Path | None = None,
     ) -> ClientTable:
         """An empty table; with `folder` its rows live in a file there, mapped, and deleted with the table."""
-        store = _Store(num_clients, dim, dtype, torch.device("cpu" if folder else device))
+        store = _Store(num_clients, dim, dtype, torch.device(device), in_file=folder is not None)
         if folder is not None:
             store.path = _scratch_file(folder)
             weakref.finalize(store, store.path.unlink, missing_ok=True)
@@ -149,6 +140,16 @@ class ClientTable:
         store = self._current()
         return store.rows[: len(store.clients)]
 
+    @property
+    def row_bytes(self) -> int:
+        """What a row takes."""
+        return self.dim * self._store.rows.element_size()
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the rows are; None if they are in memory."""
+        return None if self._store.path is None else self._store.path.parent
+
     def positions(self, clients: Tensor) -> Tensor:
         """Where in `rows` each client stands; -1 for clients never written."""
         return self._current().slot_of[clients]
@@ -158,8 +159,8 @@ class ClientTable:
         store = self._current()
         slots = store.slot_of[clients].to(store.rows.device)
         if len(store.rows) == 0:
-            return store.rows.new_zeros((len(clients), self.dim))
-        return torch.where((slots >= 0)[:, None], store.rows[slots.clamp(min=0)], 0)
+            return store.rows.new_zeros((len(clients), self.dim), device=store.device)
+        return torch.where((slots >= 0)[:, None], store.rows[slots.clamp(min=0)], 0).to(store.device)
 
     def write(self, clients: Tensor, rows: Tensor) -> ClientTable:
         """Store rows and return the handle that replaces this one."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from torch import Tensor
 
-from fairlead.errors import FieldError, a_or_an, did_you_mean
+from fairlead.errors import FieldError, a_or_an, did_you_mean, short
 
 PartT = TypeVar("PartT", bound="Component")
 
@@ -64,7 +64,8 @@ def part_named(role: type[PartT], name: str, where: str) -> type[PartT]:
     known = parts_of(role)
     if name not in known:
         raise FieldError(
-            f"{where} must be the name of {a_or_an(role.__name__)}, got {name!r}." + did_you_mean(name, known)
+            f"{where} must be the name of {a_or_an(role.__name__)}, got {short(name)}."
+            + did_you_mean(name, known)
         )
     return known[name]
 

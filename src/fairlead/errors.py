@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
+_SHOWN_AT_MOST = 100
+
 
 class FairleadError(Exception):
     """Base of every error that fairlead raises on purpose."""
@@ -14,6 +16,10 @@ class FairleadError(Exception):
 
 class FieldError(FairleadError, ValueError):
     """A hyper-parameter or spec field has a value that is not allowed."""
+
+    field: str | None = None
+    """Which one, where a single one is to blame."""
+    value: object = None
 
 
 class ClashError(FairleadError, ValueError):
@@ -40,6 +46,10 @@ class CheckpointError(FairleadError, RuntimeError):
     """A checkpoint cannot be read, or belongs to another run."""
 
 
+class CheckpointWarning(UserWarning):
+    """A checkpoint cannot be used, and an earlier one was."""
+
+
 class DataError(FairleadError, ValueError):
     """Client data cannot be read, or make no sense."""
 
@@ -51,7 +61,21 @@ class RunFolderError(FairleadError, RuntimeError):
 def field_error(owner: object, field: str, constraint: str, value: object) -> FieldError:
     """The error `Class.field must be <constraint>, got <value>.`"""
     name = owner if isinstance(owner, str) else type(owner).__name__
-    return FieldError(f"{name}.{field} must be {constraint}, got {value!r}.")
+    error = FieldError(f"{name}.{field} must be {constraint}, got {short(value)}.")
+    error.field, error.value = field, value
+    return error
+
+
+def short(value: object) -> str:
+    """A value as Python writes it, cut where it would fill more than a line."""
+    try:
+        written = repr(value)
+    except ValueError:
+        # Python refuses to print whole numbers of more than some thousands of digits.
+        return "a number of thousands of digits"
+    except RecursionError:
+        return "tables or lists inside each other without end"
+    return written if len(written) <= _SHOWN_AT_MOST else written[: _SHOWN_AT_MOST - 3] + "..."
 
 
 def is_number(value: object) -> bool:
@@ -92,11 +116,13 @@ def require_number(
     raise field_error(owner, field, f"a finite number {limits}".strip(), value)
 
 
-def require_integer(owner: object, field: str, *, at_least: int) -> None:
-    """Refuse `owner.field` unless it is a whole number of at least `at_least`."""
+def require_integer(owner: object, field: str, *, at_least: int, at_most: int | None = None) -> None:
+    """Refuse `owner.field` unless it is a whole number inside the given bounds."""
     value = getattr(owner, field)
     if not is_integer(value, at_least):
         raise field_error(owner, field, f"a whole number of at least {at_least}", value)
+    if at_most is not None and value > at_most:
+        raise field_error(owner, field, f"a whole number of at most {at_most}", value)
 
 
 def require_instance(owner: object, field: str, value: object, kind: type) -> None:

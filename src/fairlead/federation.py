@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from os import PathLike
@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from fairlead.algorithm import Algorithm
-from fairlead.checkpoint import load_state, save_state
+from fairlead.checkpoint import KEPT, load_state, save_state, warn
 from fairlead.diagnostics.consistency import (
     ConsistencyReport,
     measured_consistency,
@@ -20,11 +20,13 @@ from fairlead.diagnostics.consistency import (
 from fairlead.diagnostics.gradient_figures import gradient_figures
 from fairlead.diagnostics.guard import ConsistencyGuard
 from fairlead.errors import ClashError, FieldError, require_instance
+from fairlead.privacy.accounting import PrivacyStatement
 from fairlead.randomness import Key
-from fairlead.records import Evaluation, GradientFigures, RoundRecord, ServerState
+from fairlead.records import Evaluation, GradientFigures, RoundLog, RoundRecord, ServerState
 from fairlead.round import run_round, start
+from fairlead.run_budget import refuse_too_large
 from fairlead.worlds.base import World
-from fairlead.worlds.simulated import SimulatedWorld
+from fairlead.worlds.simulation import simulation_of
 
 
 class Federation:
@@ -60,7 +62,7 @@ class Federation:
         self.gradients_every = gradients_every
         self.key = Key.from_seed(seed)
         self.state: ServerState = start(algorithm, world, self.key)
-        self.records: list[RoundRecord] = []
+        self.records: list[RoundRecord] | RoundLog = []
         self.guard = ConsistencyGuard(algorithm, world.population.weights, names=world.population.names)
         conditions = world.conditions(0, algorithm.solver, self.key)
         for part in (algorithm.sampler, algorithm.aggregator):
@@ -109,11 +111,13 @@ class Federation:
         ):
             if value < 0:
                 raise FieldError(f"Federation.train needs {name} of at least 0, got {value}.")
-        if gradients_every and not isinstance(self.world, SimulatedWorld):
+        if gradients_every and simulation_of(self.world) is None:
             raise ClashError(
-                "Federation.train with gradients_every needs the clients' data, which only a SimulatedWorld has: "
+                "Federation.train with gradients_every needs the clients' data, which only a simulated world has: "
                 "leave it at 0."
             )
+        if rounds:
+            refuse_too_large(self.algorithm, self.world, self.state, self.key, rounds)
         return self._train(self.state.round + rounds, evaluate_every, per_client, gradients_every)
 
     def _train(
@@ -135,9 +139,10 @@ class Federation:
         return self.world.evaluate(self.state.params, self.state.buffers, per_client=per_client)
 
     def _gradients(self, record: RoundRecord) -> GradientFigures:
-        assert isinstance(self.world, SimulatedWorld)
-        conditions = self.world.conditions(record.round, self.algorithm.solver, self.key)
-        return gradient_figures(self.algorithm, self.world, self.state, record, conditions)
+        simulation = simulation_of(self.world)
+        assert simulation is not None
+        conditions = simulation.conditions(record.round, self.algorithm.solver, self.key)
+        return gradient_figures(self.algorithm, simulation, self.state, record, conditions)
 
     def consistency(self) -> ConsistencyReport:
         """The weights that the rounds so far really optimised, against those asked for and those foreseen."""
@@ -152,18 +157,30 @@ class Federation:
         )
 
     @property
+    def privacy(self) -> PrivacyStatement | None:
+        """What may be claimed of the models so far; None for an algorithm without privacy."""
+        algorithm, weights = self.algorithm, self.world.population.weights
+        if algorithm.privacy is None:
+            return None
+        return algorithm.privacy.statement(algorithm.sampler, weights, self.state.round)
+
+    @property
     def notice(self) -> str | None:
         """One sentence once the run is seen to optimise another objective than asked; None so far."""
         return self.guard.notice
 
-    def save(self, folder: str | PathLike[str]) -> None:
-        """Write a checkpoint from which `resume` goes on exactly."""
-        save_state(self.state, Path(folder), self.fingerprint)
+    def save(self, folder: str | PathLike[str], *, keep: int = KEPT) -> None:
+        """Write a checkpoint from which `resume` goes on exactly; the `keep` newest stay in the folder."""
+        save_state(self.state, Path(folder), self.fingerprint, keep)
 
-    def resume(self, folder: str | PathLike[str]) -> None:
-        """Go on from a checkpoint of the same algorithm, world and seed."""
+    def resume(self, folder: str | PathLike[str], on_damage: Callable[[str], None] = warn) -> None:
+        """Go on from the newest checkpoint of the same algorithm, world and seed.
+
+        Where it is damaged, from the one before; `on_damage` is told so in one sentence, and a
+        `CheckpointWarning` says it if there is no such function.
+        """
         fresh = start(self.algorithm, self.world, self.key)
-        self.state = load_state(fresh, Path(folder), self.fingerprint)
+        self.state = load_state(fresh, Path(folder), self.fingerprint, on_damage)
         self.records = [record for record in self.records if record.round < self.state.round]
 
     @property

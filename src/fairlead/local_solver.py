@@ -32,6 +32,10 @@ class LocalState(NamedTuple):
     memory: Vectors
 
 
+MOST_STEPS = 10**9
+"""Local steps, epochs or examples a step at most: their products with sizes must not overflow 64 bits."""
+
+
 class Accumulation(NamedTuple):
     """Sizes of the accumulation vector a, for clients or for 0, 1, 2, ... local steps."""
 
@@ -81,7 +85,7 @@ class LocalSolver(Component):
             object.__setattr__(self, "epochs", 1)
         for field in ("epochs", "steps", "batch_size"):
             if getattr(self, field) is not None:
-                require_integer(self, field, at_least=1)
+                require_integer(self, field, at_least=1, at_most=MOST_STEPS)
         if self.clip is not None:
             require_number(self, "clip", above=0)
         _refuse_clashes(self.corrections)

@@ -54,6 +54,7 @@ def describe_round(
         coherence=live.coherence,
         update_norm=live.update_norm,
         drift_norm=live.drift_norm,
+        refused=updates.refused,
         seconds=seconds,
     )
 

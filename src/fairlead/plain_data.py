@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from fairlead.component import Component, is_part, part_named, parts_of
-from fairlead.errors import ClashError, FieldError, a_or_an, did_you_mean
+from fairlead.errors import ClashError, FieldError, a_or_an, did_you_mean, short
 
 ValueT = TypeVar("ValueT")
 Plain = Any
@@ -23,6 +24,8 @@ Plain = Any
 
 NONE = "none"
 """How plain data without a null say None."""
+
+_PLAIN_KEY = re.compile(r"[\w-]{1,60}")
 
 _SCALARS: dict[Any, str] = {
     float: "a number",
@@ -71,8 +74,9 @@ def from_plain(declared: type[ValueT], data: Plain, where: str = "") -> ValueT:
 
 
 def join(where: str, key: str) -> str:
-    """The path of a key in the table at `where`."""
-    return f"{where}.{key}" if where else key
+    """The path of a key in the table at `where`; a key that would not look like one is quoted."""
+    shown = key if _PLAIN_KEY.fullmatch(key) else short(key)
+    return f"{where}.{shown}" if where else shown
 
 
 def alternatives(declared: Any) -> tuple[Any, ...]:
@@ -220,10 +224,4 @@ def _item_types(arguments: Sequence[Any], length: int) -> list[Any]:
 
 
 def _mismatch(where: str, expected: str, data: Plain) -> FieldError:
-    try:
-        got = repr(data)
-    except ValueError:
-        # Python refuses to print whole numbers of more than some thousands of digits.
-        got = "a number of thousands of digits"
-    shown = got if len(got) <= 100 else got[:97] + "..."
-    return FieldError(f"{where or 'The spec'} must be {expected}, got {shown}.")
+    return FieldError(f"{where or 'The spec'} must be {expected}, got {short(data)}.")

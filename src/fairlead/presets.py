@@ -14,14 +14,17 @@ from typing import Literal, Unpack
 from fairlead.aggregators import (
     MIFA,
     CommunicationAware,
+    CoordinateMedian,
     FedAU,
     FedAWARE,
     FedDyn,
     FedMGDA,
     FedNova,
     FedVARP,
+    NormBoundedMean,
     RememberedMean,
     StaleFedVARP,
+    TrimmedMean,
     UpdateMemory,
     WeightedMean,
 )
@@ -336,6 +339,29 @@ def fedaware_na(
 def fedmgda_plus(*, epsilon: float = 0.1, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
     """The shortest combination of normalised updates near the usual weights (Hu et al. 2022)."""
     return Algorithm(_solver(clients), _sampler(clients), FedMGDA(epsilon), server=SGD(server_lr))
+
+
+@method("yin2018byzantine")
+def coordinate_median(*, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
+    """The median of every coordinate, against hostile or broken clients (Yin et al. 2018)."""
+    return Algorithm(_solver(clients), _sampler(clients), CoordinateMedian(), server=SGD(server_lr))
+
+
+@method("yin2018byzantine")
+def trimmed_mean(*, trim: float = 0.2, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
+    """The mean of every coordinate without its extremes, against hostile or broken clients (Yin et al. 2018)."""
+    return Algorithm(_solver(clients), _sampler(clients), TrimmedMean(trim), server=SGD(server_lr))
+
+
+@method("sun2019backdoor")
+def norm_bounded_mean(
+    *,
+    bound: Literal["median"] | float = "median",
+    server_lr: float = 1.0,
+    **clients: Unpack[ClientSide],
+) -> Algorithm:
+    """The mean of updates of bounded length, against hostile or broken clients (Sun et al. 2019)."""
+    return Algorithm(_solver(clients), _sampler(clients), NormBoundedMean(bound), server=SGD(server_lr))
 
 
 def with_aware(

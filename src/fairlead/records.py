@@ -6,9 +6,11 @@ vectors of parameters live on the world's device in its dtype.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -38,6 +40,8 @@ class Population:
     dtype: torch.dtype
     names: NDArray[np.str_] | None = None
     """(N,) what clients are called, where their data say so."""
+    tables_in: Path | None = None
+    """The folder for files with a row per client; None for tables in memory."""
 
     @property
     def num_clients(self) -> int:
@@ -114,6 +118,17 @@ class WorkOrder:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """Why what a client sent became an absent row."""
+
+    client: int | None
+    """None where nobody can be told to have sent it."""
+    reason: str
+    """A value of `receiving.Reason`."""
+    sentence: str
+
+
+@dataclass(frozen=True)
 class ClientUpdates:
     """What came back: only the rows that arrived, ascending by client; m may be 0."""
 
@@ -149,6 +164,8 @@ class ClientUpdates:
     """How long the round took on the clients' devices; None where the world has no clock."""
     device_seconds: float | None = None
     """How long the devices of all clients asked computed, added up."""
+    refused: tuple[Refusal, ...] = ()
+    """What came and was not let in."""
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -265,4 +282,14 @@ class RoundRecord:
     """Mean ‖g_i − mean g‖ of the received updates; None in an empty round."""
     gradients: GradientFigures | None = None
     """Of the model after the round; None in rounds for which they were not asked."""
+    refused: tuple[Refusal, ...] = ()
+    """Whose updates were not let in, and why; their clients are asked and have not arrived."""
     seconds: float = field(default=0.0, compare=False)
+
+
+class RoundLog(Sequence[RoundRecord]):
+    """Records of a run that are kept elsewhere than in memory, oldest first."""
+
+    @abstractmethod
+    def append(self, record: RoundRecord) -> None:
+        """Add the record of the round that has just ended."""

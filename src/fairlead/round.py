@@ -16,8 +16,18 @@ from fairlead.client_table import PartState, tensor_in
 from fairlead.clients.names import ClientNames, called
 from fairlead.errors import NonFiniteError
 from fairlead.observation import describe_round
+from fairlead.order_statistics import weighted_median
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Conditions, RoundRecord, ServerState, Vectors, WorkOrder
+from fairlead.receiving import Reason, are_finite, finite_rows, leave_out
+from fairlead.records import (
+    Aggregate,
+    ClientUpdates,
+    Conditions,
+    RoundRecord,
+    ServerState,
+    Vectors,
+    WorkOrder,
+)
 from fairlead.worlds.base import World
 
 
@@ -25,6 +35,8 @@ def start(algorithm: Algorithm, world: World, key: Key) -> ServerState:
     """The state before the first round."""
     params, buffers = world.initial_model(key)
     population = world.population
+    if algorithm.privacy is not None:
+        algorithm.privacy.refuse_world(population, buffers)
     shared: dict[str, Tensor] = {}
     for correction in algorithm.solver.corrections:
         shared.update(correction.initial_shared(params))
@@ -57,19 +69,18 @@ def run_round(
     """Ask a cohort, let it work, follow the direction of what arrives.
 
     A round in which nothing arrives leaves the model and every optimizer and control state as they
-    were; only participation counters of sampler and aggregator move on.
+    were; only participation counters of sampler and aggregator move on. Under privacy the model moves by noise.
     """
     started = perf_counter()
     solver, round = algorithm.solver, state.round
     conditions = world.conditions(round, solver, key)
     cohort = algorithm.sampler.draw(state.sampler, conditions, key.fold("sampler", round))
     order = WorkOrder(round, solver, state.params, state.buffers, state.shared, cohort, state.memory, key)
-    updates = world.work(order)
-    _refuse_non_finite(updates, round, world.population.names)
+    updates = _let_in(world.work(order), algorithm, round, world.population.names)
 
-    aggregate = algorithm.aggregator.aggregate(updates, state.aggregator, conditions)
+    aggregate = _aggregate(algorithm, updates, state.aggregator, conditions, key)
     sampler = algorithm.sampler.observe(state.sampler, conditions, cohort, updates)
-    if len(updates):
+    if len(updates) or algorithm.privacy is not None:
         move = _move(aggregate.direction, algorithm, state, updates, conditions)
         params = state.params + move.step
         shared = _shared(algorithm, state.shared, updates, conditions)
@@ -78,7 +89,7 @@ def run_round(
         after = replace(
             state,
             params=params,
-            buffers=_average_buffers(state.buffers, updates),
+            buffers=_average_buffers(state.buffers, updates, robust=algorithm.aggregator.robust),
             shared=shared,
             transforms=move.transforms,
             server=move.server,
@@ -99,6 +110,16 @@ def run_round(
         seconds=perf_counter() - started,
     )
     return after, record
+
+
+def _aggregate(
+    algorithm: Algorithm, updates: ClientUpdates, state: PartState, conditions: Conditions, key: Key
+) -> Aggregate:
+    """The aggregator's direction, protected where the algorithm says so: nothing after it sees another."""
+    if algorithm.privacy is None:
+        return algorithm.aggregator.aggregate(updates, state, conditions)
+    noise = key.fold("privacy", conditions.round)
+    return algorithm.privacy.aggregate(algorithm.sampler, updates, conditions, noise)
 
 
 def _move(
@@ -137,36 +158,34 @@ def _shared(algorithm: Algorithm, shared: Vectors, updates: ClientUpdates, condi
     return renewed
 
 
-def _average_buffers(buffers: Tensor, updates: ClientUpdates) -> Tensor:
+def _average_buffers(buffers: Tensor, updates: ClientUpdates, *, robust: bool) -> Tensor:
     """Running statistics after a round; written as a change, so that constant buffers keep every bit."""
-    return buffers + weighted_sum(normalised(updates.importance), updates.buffers - buffers)
+    if not buffers.numel():
+        return buffers
+    shares, change = normalised(updates.importance), updates.buffers - buffers
+    return buffers + (weighted_median(change, shares) if robust else weighted_sum(shares, change))
 
 
 def _refuse_lost_server(round: int, *vectors: Tensor) -> None:
     """Stop at infinity also where it hides: a second moment of infinity makes a step of zero."""
-    if not bool(torch.stack([_finite_rows(vector[None])[0] for vector in vectors]).all()):
+    if not bool(torch.stack([are_finite(vector[None])[0] for vector in vectors]).all()):
         raise NonFiniteError(
             f"In round {round} the server's step is not finite although every update is: lower the server's "
             "learning rate, or bound its direction with Clip."
         )
 
 
-def _refuse_non_finite(updates: ClientUpdates, round: int, names: ClientNames | None) -> None:
-    """Stop before NaN or infinity reaches the model, and say whose they are."""
-    uploads = (updates.delta, updates.buffers, *updates.messages.values(), *updates.memory.values())
-    finite = torch.stack([_finite_rows(rows) for rows in uploads]).all(0).cpu()
+def _let_in(
+    updates: ClientUpdates, algorithm: Algorithm, round: int, names: ClientNames | None
+) -> ClientUpdates:
+    """Keep NaN and infinity from the model: leave such rows out where a method is made for it, else stop."""
+    finite = finite_rows(updates)
     if bool(finite.all()):
-        return
+        return updates
+    if algorithm.aggregator.robust:
+        return leave_out(updates, ~finite, Reason.NOT_FINITE, "its update holds NaN or infinity")
     culprits = ", ".join(called(client, names) for client in updates.clients[~finite].tolist()[:10])
     raise NonFiniteError(
         f"In round {round} the updates of clients [{culprits}] are not finite: lower the clients' "
         "learning rate, or bound their gradients with LocalSolver.clip."
     )
-
-
-def _finite_rows(rows: Tensor) -> Tensor:
-    """Which of the rows hold neither NaN nor infinity: one pass without a table of answers."""
-    if rows.numel() == 0:
-        return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
-    low, high = torch.aminmax(rows.flatten(1), dim=1)
-    return torch.isfinite(low) & torch.isfinite(high)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from fairlead.augmentation import Augmentation, InputPipeline
 from fairlead.component import Component, freeze_lists
-from fairlead.errors import DataError, FieldError, did_you_mean, field_error
+from fairlead.errors import DataError, FieldError, MemoryBudgetError, did_you_mean, field_error, short
+from fairlead.memory_budget import available_bytes
 from fairlead.models.base import ExampleShape, Model
 from fairlead.models.imported import imported
 from fairlead.parameters import FlatModule
@@ -77,6 +80,9 @@ def refuse_unknown_classes(
 LOSSES: dict[str, PerExample] = {f.__name__: f for f in (cross_entropy, squared_error, model_output)}
 METRICS: dict[str, PerExample] = {f.__name__: f for f in (accuracy, mean_squared_error)}
 
+_COPIES = 3
+"""How often the parameters are in memory at least: as a module, as a vector, and as a step."""
+
 
 @dataclass(frozen=True)
 class Task(Component):
@@ -134,7 +140,32 @@ class Task(Component):
             return FlatModule(self.model, pipeline)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(key.fold("init").torch_seed())
-            return FlatModule(self.model.build(shape), pipeline)
+            return FlatModule(_built_within_memory(self.model, shape), pipeline)
+
+
+def _built_within_memory(model: Model, shape: ExampleShape) -> nn.Module:
+    """A recipe's module, refused before parameters are filled for which there is no memory."""
+    left, sizes = available_bytes(), list[int]()
+
+    def weigh(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        sizes.append(0 if parameter is None else parameter.nbytes)
+        if _COPIES * sum(sizes) > left:
+            raise _too_large(model, f"needs at least {_COPIES * sum(sizes) / 2**30:.1f} GiB of memory", left)
+
+    try:
+        with register_module_parameter_registration_hook(weigh):
+            return model.build(shape)
+    except RuntimeError as error:
+        # torch has no class of its own for memory that it cannot have, or numbers of bytes that overflow.
+        if re.search("allocate|overflow", str(error)):
+            raise _too_large(model, "needs more memory than can be asked for", left) from error
+        raise
+
+
+def _too_large(model: Model, needs: str, left: int) -> MemoryBudgetError:
+    return MemoryBudgetError(
+        f"Task.model {short(model)} {needs}, and {left / 2**30:.1f} GiB are left: make it smaller."
+    )
 
 
 def _function(value: str | PerExample, known: dict[str, PerExample], where: str) -> PerExample:

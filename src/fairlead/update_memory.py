@@ -89,7 +89,7 @@ class UpdateMemory(Component):
             int((columns[:, 1] - columns[:, 0]).sum()),
             dtype=torch.bfloat16 if self.dtype == "bfloat16" else population.dtype,
             device=population.device,
-            folder=None if self.folder is None else Path(self.folder),
+            folder=population.tables_in if self.folder is None else Path(self.folder),
         )
 
 

@@ -33,3 +33,9 @@ def test_intervals_on_an_axis_with_zero() -> None:
     rows = interval_chart({"a": (5.0, 2.0), "bc": (9.0, 1.0)}, width=11).splitlines()
     assert rows == ["a   ┊  ├─●─┤", "bc  ┊       ├●┤", "    0       +10"]
     assert interval_chart({"a": (math.inf, 1.0)}) == ""
+
+
+def test_an_interval_around_zero_shows_it() -> None:
+    """Eleven characters from −9 to 1: zero is the tenth, where +1 finds no room beside it."""
+    rows = interval_chart({"a": (-4.0, 5.0)}, width=11).splitlines()
+    assert rows == ["a  ├────●───┼┤", "   -9       0"]

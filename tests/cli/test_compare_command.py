@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import Result
+from typer.testing import CliRunner
 
 import fairlead as fl
+from fairlead.checkpoint import checkpointed_rounds
 from fairlead.cli import app
 from fairlead.cli.compare import verdict
 from fairlead.studies.results import Metric
@@ -235,5 +237,35 @@ def test_ctrl_c_stops_all_processes_and_says_how_to_go_on() -> None:
     for path in running():
         store = fl.RunFolder(path.parent)
         done = len(store.records())
-        assert json.loads((store.checkpoint / "manifest.json").read_text())["round"] == done
+        assert checkpointed_rounds(store.checkpoint)[0] == done
         assert [start.outcome for start in store.provenance()] == ["interrupted"]
+
+
+def test_the_compare_table_stands_for_options_which_override_it() -> None:
+    table = '[compare]\nmethods = ["fedavg", "fedavg:lr=0.001"]\nseeds = [0, 1]\ntarget = 0.3\n'
+    Path("spec.toml").write_text(SPEC + table)
+    found = data("-o", "runs/x")
+    assert found["target"] == 0.3
+    fast, slow = found["methods"]
+    assert (fast["method"], slow["method"]) == ("fedavg", "fedavg:lr=0.001")
+    for seed in ("0", "1"):
+        accuracies = [
+            record.evaluation.metrics["accuracy"]
+            for record in fl.load_records(f"runs/x/fedavg/seed-{seed}")
+            if record.evaluation is not None
+        ]
+        first = next((done for done, value in enumerate(accuracies, 1) if value >= 0.3), None)
+        assert fast["rounds_to_target"][seed] == first
+    assert slow["rounds_to_target"] == {"0": None, "1": None}
+    shown = call("--seeds", "0", "--target", "0.01", "-o", "runs/x").stdout
+    assert re.search(r"to 0\.01", shown)
+    assert "fairlead report runs/x --target 0.01" in shown
+    assert [each["method"] for each in data("--methods", "fedavg", "-o", "runs/x")["methods"]] == ["fedavg"]
+
+
+def test_without_methods_the_cure_is_named() -> None:
+    refused = call(exit_code=2)
+    assert (
+        "compare needs methods: --methods fedavg,fednova, or methods = [...] under [compare]"
+        in refused.stderr
+    )

@@ -35,6 +35,21 @@ def test_the_example_prints_what_the_page_shows(tmp_path: Path, monkeypatch: pyt
     assert said == pytest.approx(promised, rel=0.03, abs=0.02)
 
 
+def test_specs_runs_and_records_can_be_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands at the top of the page, with a short probe."""
+    monkeypatch.chdir(tmp_path)
+    experiment = fl.Experiment(fl.Quadratics(num_clients=3), fl.presets.fedavg(lr=0.1), rounds=6)
+    Path("spec.toml").write_text(fl.to_toml(experiment))
+    fl.run_experiment(experiment, Path("runs/first"))
+    Path("records.jsonl").write_text(blocks("json")[0])
+    commands = [line.split("#")[0].split() for line in blocks("console")[0].splitlines()]
+    assert [command[3] for command in commands] == ["spec.toml", "runs/first", "records.jsonl"]
+    for _, _, *arguments in commands:
+        result = CliRunner().invoke(app, [*arguments, *(["--quick"] if "spec.toml" in arguments else [])])
+        assert result.exit_code == 0, result.output
+        assert "Advice" in result.stdout
+
+
 def test_the_records_can_be_read(tmp_path: Path) -> None:
     (records,) = blocks("json")
     assert all(json.loads(line) for line in records.splitlines())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import fairlead as fl
+from fairlead.checkpoint import checkpointed_rounds
 
 SPEC = """
 rounds = 100000
@@ -89,10 +89,9 @@ def test_ctrl_c_leaves_a_run_that_goes_on_exactly(tmp_path: Path) -> None:
     assert run.returncode == 130, stderr
     assert "Stopping after this round" in stderr
     done = len(fl.load_records(tmp_path / "run"))
-    advice = "fairlead run run/spec.toml -o run --resume"
+    advice = "fairlead run run"
     assert stdout.strip() == f"Stopped after {done} rounds. Go on with: {advice}"
-    manifest = json.loads((tmp_path / "run" / "checkpoint" / "manifest.json").read_text())
-    assert manifest["round"] == done
+    assert checkpointed_rounds(tmp_path / "run" / "checkpoint")[0] == done
 
     total = str(done + 15)
     resumed = fairlead(*advice.split()[1:], "--rounds", total, cwd=tmp_path)

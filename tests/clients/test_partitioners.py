@@ -209,13 +209,13 @@ def test_ten_thousand_clients(make: Callable[[], fl.Partitioner]) -> None:
         (
             fl.DirichletPartitioner(0.1, 3),
             r"DirichletPartitioner cannot deal 20 examples to 10 clients with at least 3 each "
-            r"\(min_partition_size\): ask for at most 6 clients, or for a min_partition_size of at most 2\.",
+            r"\(min_partition_size\): ask for a num_clients of at most 6, or for a min_partition_size of at most 2\.",
         ),
         (fl.DirichletSizePartitioner(0.1, 3), "min_partition_size of at most 2"),
         (fl.LogNormalPartitioner(1.0, 3), "min_partition_size of at most 2"),
         (
             fl.ShardPartitioner(3),
-            r"cannot cut 20 examples into 30 shards, 3 for each of 10 clients .*: ask for at most 6 clients",
+            r"cannot cut 20 examples into 30 shards, 3 for each of 10 clients .*: ask for a num_clients of at most 6",
         ),
         (
             fl.PathologicalPartitioner(3),
@@ -258,7 +258,9 @@ def test_nobody_to_deal_to(partitioner: fl.Partitioner) -> None:
 def test_too_many_clients_are_not_blamed_on_a_field_nobody_set() -> None:
     """With defaults alone the number of clients is what was asked for, so that is what the remedy names."""
     for partitioner in (fl.DirichletPartitioner(0.1), fl.PowerLawPartitioner(1.0)):
-        with pytest.raises(FieldError, match=r"cannot deal 5 examples to 9 clients.* at most 5 clients"):
+        with pytest.raises(
+            FieldError, match=r"cannot deal 5 examples to 9 clients.* num_clients of at most 5"
+        ):
             deal(partitioner, np.zeros(5, dtype=np.int64), 9, 0)
 
 

@@ -121,7 +121,7 @@ def test_records_that_were_taken_back_are_counted_anew() -> None:
     list(run.train(3))
     guard.watch(run.records)
     assert guard.notice is not None
-    assert guard.notice.startswith("After 12 rounds")
+    assert guard.notice.startswith("After 10 rounds")
 
 
 def test_clients_asked_too_seldom_are_not_judged() -> None:
@@ -152,3 +152,15 @@ def test_a_resumed_run_counts_the_rounds_before_it(tmp_path: Path) -> None:
     notice = run_experiment(long, tmp_path / "run", resume=True).federation.notice
     assert notice is not None
     assert notice.startswith("After 10 rounds")
+
+
+def test_a_run_resumed_late_hears_what_it_would_have_heard(tmp_path: Path) -> None:
+    """Records of 14 rounds at once: the sentence is that of the tenth, when the guard would have looked."""
+    source = fl.Quadratics(num_clients=2, dim=1)
+    experiment = Experiment(source, built("fedavg"), rounds=14, work=FixedSteps((1, 9)))
+    ended = run_experiment(experiment, tmp_path / "run").federation
+    guard = ConsistencyGuard(built("fedavg"), ended.world.population.weights)
+    guard.watch(ended.records)
+    assert guard.notice == ended.notice
+    assert guard.notice is not None
+    assert guard.notice.startswith("After 10 rounds")

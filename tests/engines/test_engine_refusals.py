@@ -291,8 +291,13 @@ def test_auto_records_its_reason() -> None:
     wide = world(
         nn.Sequential(nn.Linear(4, 1000), nn.ReLU(), nn.Linear(1000, 1000), nn.Linear(1000, 3)), "auto"
     )
-    assert isinstance(wide.engine, LoopEngine)
-    assert "large dense model" in wide.engine_reason
+    assert isinstance(wide.engine, BatchedEngine)
+    assert "closed form" in wide.engine_reason
+    curved = world(
+        nn.Sequential(nn.Linear(4, 1000), nn.GELU(), nn.Linear(1000, 1000), nn.Linear(1000, 3)), "auto"
+    )
+    assert curved.engine == LoopEngine(per_core=True)
+    assert "large model" in curved.engine_reason
 
 
 def test_asked_for_is_a_reason_too() -> None:

@@ -31,7 +31,7 @@ def test_the_python_runs_and_prints_what_the_page_says(capsys: pytest.CaptureFix
     assert exact == shown[:4]
     assert 0 < float(gap) < 1e-6
     assert re.fullmatch(r"\d+\.\d ms a round", time)
-    assert isinstance(names["hosted"]._staging, Staging)
+    assert isinstance(names["hosted"].workforce.staging, Staging)
 
 
 def test_the_picture_shows_the_plan() -> None:
@@ -54,7 +54,7 @@ def test_the_spec_reaches_the_world() -> None:
     assert repr(world.engine) == "BatchedEngine(lanes=8, backend='stacked')"
     assert world.arithmetic == Arithmetic("bfloat16", reproducible=True)
     assert world.dtype == torch.float32
-    assert isinstance(world._staging, Staging)
+    assert isinstance(world.workforce.staging, Staging)
     assert len(list(federation.train())) == 3
 
 

@@ -72,5 +72,5 @@ def test_room_is_kept_while_it_suffices(device: torch.device) -> None:
 
 
 def test_an_unknown_place_is_refused() -> None:
-    with pytest.raises(fl.FieldError, match="data_on must be 'auto', 'device' or 'host', got 'disk'"):
+    with pytest.raises(fl.errors.FieldError, match="data_on must be 'auto', 'device' or 'host', got 'disk'"):
         world("disk", "loop", torch.device("cpu"))  # type: ignore[arg-type]

@@ -17,7 +17,8 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.errors import CheckpointError, FieldError, NonFiniteError, RunFolderError
+from fairlead.checkpoint import checkpointed_rounds
+from fairlead.errors import CheckpointError, CheckpointWarning, FieldError, NonFiniteError, RunFolderError
 from fairlead.experiments.provenance import git_commit
 
 METHODS: dict[str, fl.Algorithm] = {
@@ -78,7 +79,7 @@ def test_a_run_leaves_its_spec_records_provenance_and_checkpoint(tmp_path: Path)
     run = fl.run_experiment(experiment(), tmp_path / "run")
     store = fl.RunFolder(tmp_path / "run")
     assert sorted(path.name for path in store.path.iterdir()) == [
-        "checkpoint", "provenance.json", "rounds.jsonl", "spec.toml", "summary.json",
+        "checkpoint", "clients.json", "provenance.json", "rounds.jsonl", "spec.toml", "summary.json",
     ]  # fmt: skip
     assert store.experiment() == experiment()
     assert store.records() == run.federation.records
@@ -212,12 +213,69 @@ def test_damaged_records_are_reported(tmp_path: Path, damage: Any, message: str)
         fl.run_experiment(experiment(), tmp_path, resume=True)
 
 
+def cut_newest(folder: Path) -> None:
+    """Damage the tensors of the newest checkpoint."""
+    newest = max((folder / "checkpoint").glob("manifest-*.json"))
+    tensors = folder / "checkpoint" / json.loads(newest.read_text())["tensors"]
+    tensors.write_bytes(tensors.read_bytes()[:-1])
+
+
 def test_a_damaged_checkpoint_is_reported(tmp_path: Path) -> None:
     fl.run_experiment(experiment(), tmp_path)
-    (tensors,) = (tmp_path / "checkpoint").glob("*.safetensors")
-    tensors.write_bytes(tensors.read_bytes()[:-1])
+    cut_newest(tmp_path)
     with pytest.raises(CheckpointError, match="checksum"):
         fl.run_experiment(experiment(), tmp_path, resume=True)
+
+
+def test_a_run_goes_on_from_the_last_checkpoint_that_is_whole(tmp_path: Path) -> None:
+    """Checkpoints of rounds 2, 4, 6 and 7, of which three are kept; 7 is damaged, and 6 is used."""
+    whole = fl.run_experiment(experiment(), tmp_path / "whole")
+    fl.run_experiment(experiment(), tmp_path / "cut", checkpoint_every=2)
+    checkpoints = tmp_path / "cut" / "checkpoint"
+    assert checkpointed_rounds(checkpoints) == [7, 6, 4]
+    cut_newest(tmp_path / "cut")
+    told: list[str] = []
+    resumed = fl.run_experiment(experiment(), tmp_path / "cut", resume=True, on_recovery=told.append)
+    damage, again = told
+    assert damage.startswith(
+        "The newest checkpoint cannot be used, and the one of round 6 is taken instead: "
+    )
+    assert damage.endswith("is damaged: its checksum does not match.")
+    assert again == "Going on after round 6, the last checkpoint: 1 later round is computed again."
+    assert torch.equal(resumed.federation.params, whole.federation.params)
+    assert fl.load_records(tmp_path / "cut") == whole.federation.records
+    cut_newest(tmp_path / "cut")
+    with pytest.warns(CheckpointWarning, match="the one of round 6 is taken instead"):
+        fl.run_experiment(experiment(), tmp_path / "cut", resume=True)
+
+
+def test_links_in_a_run_folder_are_refused(tmp_path: Path) -> None:
+    """A run must not write through them; the folder itself may be one."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
+    fl.run_experiment(experiment(rounds=1), tmp_path / "run")
+    for name in ("rounds.jsonl", "checkpoint", "spec.toml", "provenance.json", "summary.json"):
+        moved = (tmp_path / "run" / name).rename(tmp_path / name)
+        (tmp_path / "run" / name).symlink_to(moved)
+        with pytest.raises(RunFolderError, match=f"{name} is a symbolic link, and a run writes to its own"):
+            fl.run_experiment(experiment(rounds=2), tmp_path / "run", resume=True)
+        (tmp_path / "run" / name).unlink()
+        moved.rename(tmp_path / "run" / name)
+
+
+def test_a_run_of_any_length_keeps_its_records_on_disk(tmp_path: Path) -> None:
+    """They read as a list would: by place, from the end, in slices, one after the other."""
+    log = fl.run_experiment(experiment(), tmp_path).federation.records
+    kept = fl.load_records(tmp_path)
+    assert not isinstance(log, list)
+    assert [record.round for record in log] == list(range(7))
+    assert (log[0], log[-1], log[2:4]) == (kept[0], kept[-1], kept[2:4])
+    assert list(reversed(log)) == kept[::-1]
+    as_any: Any = log
+    assert as_any == kept
+    assert as_any != kept[:-1]
+    with pytest.raises(IndexError):
+        log[7]
 
 
 def test_a_damaged_provenance_is_reported(tmp_path: Path) -> None:
@@ -252,8 +310,7 @@ def test_an_interrupt_ends_the_round_and_leaves_a_checkpoint(tmp_path: Path, num
     assert [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert (stopped.outcome, told, len(stopped.federation.records)) == ("interrupted", ["stopping"], 3)
     assert stopped.summary is None
-    manifest = json.loads((tmp_path / "cut" / "checkpoint" / "manifest.json").read_text())
-    assert manifest["round"] == 3
+    assert checkpointed_rounds(tmp_path / "cut" / "checkpoint") == [3]
     (start,) = stopped.folder.provenance()
     assert (start.outcome, start.next_round) == ("interrupted", 3)
     resumed = fl.run_experiment(experiment(), tmp_path / "cut", resume=True)

@@ -44,6 +44,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "anonymous_fednova": [{}, {"momentum": 0.6}],
     "communication_aware_fedavg": [{}],
     "communication_aware_fednova": [{}, {"momentum": 0.6, "nesterov": True}],
+    "coordinate_median": [{}, {"server_lr": 0.7, "momentum": 0.6}],
     "fedacs": [{}],
     "fedacs_estimated": [{}],
     "fedadagrad": [{}, {"initial_v": 0.3, "beta1": 0.5, "server_lr": 0.2}],
@@ -79,8 +80,10 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "full_participation": [{}],
     "importance_sampling": [{}],
     "mifa": [{}],
+    "norm_bounded_mean": [{}, {"bound": 0.4}, {"bound": 50.0, "server_lr": 0.7}],
     "optimal_sampling": [],
     "scaffold": [{}, {"estimate": "anchor"}, {"server_lr": 0.7, "momentum": 0.6}],
+    "trimmed_mean": [{}, {"trim": 0.4, "server_lr": 0.7}, {"trim": 0.01}],
     "uniform_sampling": [{}],
     "vrlsgd": [{}, {"momentum": 0.6}],
 }

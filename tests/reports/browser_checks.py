@@ -84,6 +84,22 @@ def test_texts_are_of_one_size(
     assert max(found) <= most
 
 
+@pytest.mark.parametrize("width", [400, 800, 1000, 1600])
+def test_rows_and_their_axis_have_one_zero(window: Browser, pages: dict[str, Path], width: int) -> None:
+    """And what is said beside a row has room for words."""
+    window.open(pages["twenty"], width=width)
+    places = """
+      const middle = (element) => { const box = element.getBoundingClientRect(); return box.left + box.width / 2; };
+      const zero = document.querySelector(".standing .bar .zero");
+      const tick = [...document.querySelectorAll(".standing .row-axis text")].find((text) => text.textContent === "0");
+      const verdict = document.querySelector(".standing .verdict");
+      return [middle(zero), middle(tick), verdict.getBoundingClientRect().width];
+    """
+    zero, tick, room = window.run(places)
+    assert zero == pytest.approx(tick, abs=1.5)
+    assert room >= 150
+
+
 def test_a_table_that_goes_on_has_a_shadow_at_that_edge(window: Browser, pages: dict[str, Path]) -> None:
     """It comes of layers of which some move with the table; at its end they cover the shadow."""
     window.open(pages["twenty"], width=1200)

@@ -94,9 +94,9 @@ def fabricate(path: Path, made: Made = USUAL) -> Path:
     """Write the folder of a run and return its path."""
     store, experiment = fl.RunFolder(path), experiment_of(made)
     with store.claimed():
-        store.begin(experiment)
+        log = store.begin(experiment)
         for record in records_of(made):
-            store.append(record)
+            log.append(record)
         store.note(replace(_START, seed=made.seed, outcome=made.outcome, next_round=len(made.accuracy)))
         if made.outcome == "finished":
             store.conclude(_summary(made))

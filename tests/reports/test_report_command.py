@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from fabricated import Made, fabricate
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 import fairlead as fl
 from fairlead.cli import app

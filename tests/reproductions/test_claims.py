@@ -15,7 +15,7 @@ def test_less_compares_means_and_tells_noise() -> None:
     """Differences a − b are −1, −1.1, −0.9: mean −1, s = 0.1, t(2) = 4.303, half-width 0.1·4.303/√3 = 0.248."""
     found = Less(A, B).judge(RESULTS)
     assert found == Check(
-        "a (accuracy) is below b (accuracy)", True, "2 against 3, -1 ± 0.25: beyond the noise"
+        "a (accuracy) is below b (accuracy)", True, "2 against 3, -1 ± 0.25: beyond the noise", seeds=3, on=3
     )
     assert Less(B, A).judge(RESULTS).holds is False
 
@@ -23,7 +23,9 @@ def test_less_compares_means_and_tells_noise() -> None:
 def test_less_takes_factors_and_numbers() -> None:
     assert Less(A, B, 0.5).judge(RESULTS).holds is False
     assert Less(A, B, 0.7).judge(RESULTS).holds is True
-    assert Less(A, 2.0).judge(RESULTS) == Check("a (accuracy) is below 2", False, "2 against 2")
+    assert Less(A, 2.0).judge(RESULTS) == Check(
+        "a (accuracy) is below 2", False, "2 against 2", seeds=3, on=1
+    )
     assert Less(1.9, A).judge(RESULTS).holds is True
 
 
@@ -33,6 +35,7 @@ def test_a_difference_within_the_noise_is_called_so() -> None:
     found = Less(A, B).judge(noisy)
     assert found.holds is True
     assert found.numbers.endswith("within the noise")
+    assert (found.seeds, found.on) == (2, 1)
 
 
 def test_targets_never_met_are_infinite() -> None:
@@ -48,10 +51,11 @@ def test_near() -> None:
 
 
 def test_best_names_the_rival() -> None:
+    """Only seed 0 is shared by all three, where they are 1, 2 and 9."""
     assert Best("c", "accuracy", ("a", "b")).judge(RESULTS) == Check(
-        "c is the largest in accuracy", True, "9 against 3 of b"
+        "c is the largest in accuracy", True, "9 against 2 of b", seeds=1, on=1
     )
-    assert Best("b", "accuracy", ("a", "c")).judge(RESULTS).numbers == "3 against 9 of c"
+    assert Best("b", "accuracy", ("a", "c")).judge(RESULTS).numbers == "2 against 9 of c"
     assert Best("a", "accuracy", ("b", "c"), smallest=True).judge(RESULTS).holds is True
     assert Best("b", "accuracy", ("a", "c"), smallest=True).judge(RESULTS).holds is False
 
@@ -66,7 +70,24 @@ def test_missing_figures_leave_a_claim_open() -> None:
     found = Less(A, Cell("d", "accuracy")).judge(RESULTS)
     assert found.holds is None
     assert found.numbers == "missing: d (accuracy)"
-    assert Best("a", "accuracy", ("b", "d")).judge(RESULTS).holds is None
+    assert Falling(("b", "a", "d"), "accuracy").judge(RESULTS).holds is None
+
+
+def test_the_best_of_some_may_lose_but_not_win() -> None:
+    found = Best("b", "accuracy", ("a", "d")).judge(RESULTS)
+    assert (found.holds, found.numbers) == (None, "3 against 2 of a; missing: d (accuracy)")
+    assert Best("a", "accuracy", ("b", "d")).judge(RESULTS).holds is False
+    alone = Best("a", "accuracy", ("d", "e")).judge(RESULTS)
+    assert (alone.holds, alone.numbers) == (None, "missing: d (accuracy), e (accuracy)")
+    assert Best("d", "accuracy", ("a", "b")).judge(RESULTS).holds is None
+
+
+def test_figures_are_compared_over_the_seeds_that_they_share() -> None:
+    """At seed 1, the only one of both, a is 2 and b 3.1; over all their seeds a would be the larger."""
+    found = Less(A, B).judge({A: {0: 90.0, 1: 2.0}, B: {1: 3.1, 2: 3.9}})
+    assert (found.holds, found.numbers, found.seeds) == (True, "2 against 3.1", 1)
+    apart = Less(A, B).judge({A: {0: 1.0}, B: {1: 2.0}})
+    assert (apart.holds, apart.numbers) == (None, "missing: a seed that all figures have")
 
 
 def test_means_and_deviations_over_seeds() -> None:

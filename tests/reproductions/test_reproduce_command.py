@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import Result
+from typer.testing import CliRunner
 
 from fairlead.cli import app
 from fairlead.reproductions import REPRODUCTIONS
@@ -54,6 +55,27 @@ def test_trained_tables_leave_runs_and_resume() -> None:
     assert "cannot test the claim" in whole.stdout
     assert len(list(Path("kept").rglob("summary.json"))) == 6
     assert (runs[0] / "rounds.jsonl").read_bytes() == before
+
+
+def test_kept_runs_are_collected_and_judged_without_running() -> None:
+    words = ("reproduce", "wang2021_figure_5", "--scale", "smoke")
+    for method, folder in (("FedAvg", "a"), ("FedNova", "b")):
+        piece = fairlead(
+            *words, "--jobs", "1", "--only", f"{method},all asked", "--out", folder, "--set", "lanes=4"
+        )
+        assert piece.exit_code == 0
+    assert not list(Path("a").rglob("checkpoint"))
+    whole = fairlead(*words, "--collect", "a", "--collect", "b", "--out", "c", "--json")
+    figures = {figure["row"]: figure["ours"] for figure in json.loads(whole.stdout)["figures"]}
+    assert sorted(figures) == ["FedAvg", "FedNova"]
+    assert sorted(path.name for path in Path("c").iterdir()) == [
+        "wang2021_figure_5-smoke.json",
+        "wang2021_figure_5-smoke.runs.jsonl.xz",
+    ]
+    refused = fairlead(*words, "--out", "a", "--set", "rounds=3")
+    assert (refused.exit_code, "must change one of engine" in refused.stderr) == (2, True)
+    at_once = fairlead("reproduce", "wang2021_figure_4", "--collect", "a")
+    assert "computed at once: there are no runs to collect." in at_once.stdout
 
 
 def test_missing_data_are_said_plainly() -> None:

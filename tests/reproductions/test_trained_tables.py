@@ -74,7 +74,7 @@ def test_pieces_add_up_to_the_table(tmp_path: Path) -> None:
     part = ENTRY.reproduce(replace(request, only=("FedAvg", "slow")))
     assert counter.asked == [["slow/FedAvg/seed-0"]]
     assert part.verdict == "not run"
-    assert part.reason == "1 of 1 comparisons lack runs; missing: AWARE (slow: accuracy)."
+    assert part.reason == "1 of 1 comparisons lack runs; the first has missing: AWARE (slow: accuracy)."
     whole = ENTRY.reproduce(request)
     assert whole.verdict == "holds"
     assert {(figure.row, figure.column) for figure in whole.figures} == {
@@ -100,7 +100,8 @@ def test_pieces_add_up_to_the_table(tmp_path: Path) -> None:
 def test_means_and_deviations_are_over_seeds(tmp_path: Path) -> None:
     entry = replace(ENTRY, entrants=grid({"FedAvg": Entrant("fedavg")}, ("slow",)), claims=())
     both = entry.reproduce(Request(tmp_path, seeds=(0, 1)))
-    single = [entry.reproduce(Request(tmp_path, seeds=(seed,))).figures[0].ours for seed in (0, 1)]
+    alone = [entry.reproduce(Request(tmp_path / str(seed), seeds=(seed,))) for seed in (0, 1)]
+    single = [outcome.figures[0].ours for outcome in alone]
     assert both.figures[0].ours == pytest.approx(sum(single) / 2)
     assert both.figures[0].spread == pytest.approx(abs(single[0] - single[1]) / 2**0.5)
     assert both.figures[0].seeds == 2

@@ -305,7 +305,7 @@ def test_the_schedule_of_a_setting_stays_when_the_solver_is_changed() -> None:
             "setting.steps must be a whole number, got 1.5.",
         ),
         ('seting = "hybrid"', "seting is not a field of Experiment. Did you mean 'setting'?"),
-        ("zzz = 1", "zzz is not a field of Experiment. Known: algorithm, clients, "),
+        ("zzz = 1", "zzz is not a field of Experiment. Known: algorithm, block, clients, "),
         ('setting = "hybrid"\nclients = {type = "Digits"}', "algorithm is missing: Experiment needs it."),
         (
             'setting = "hybrid"\nclients = {type = "Quadratics"}',
@@ -346,5 +346,5 @@ def test_arguments_of_no_setting_are_refused() -> None:
 
 
 def test_the_known_fields_name_the_setting() -> None:
-    with pytest.raises(FairleadError, match=r"zzz is not a field of Experiment\. Known: .*, setting, task"):
+    with pytest.raises(FairleadError, match=r"zzz is not a field of Experiment\. Known: .*, setting, tables_in, task"):
         read("zzz = 1")

@@ -87,6 +87,6 @@ def test_a_federation_ends_at_the_limit() -> None:
 def test_hessians_that_make_no_quadratic(hessians: Any) -> None:
     """An asymmetric H has the gradient ½(H + H')x − e, not the Hx − e that everything here relies on."""
     with pytest.raises(
-        FieldError, match=r"Quadratics.hessians must be 1 symmetric matrices of 2 x 2 finite numbers\."
+        FieldError, match=r"Quadratics.hessians must be 1 symmetric matrices of 2 x 2 finite numbers"
     ):
         fl.Quadratics(linear=((0.0, 1.0),), hessians=hessians)

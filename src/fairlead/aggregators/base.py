@@ -25,6 +25,12 @@ class Aggregator(Component, ABC):
     proposes_descent: ClassVar[bool] = True
     """Whether its direction descends from the current model, x − η_g d̃ in the words of Zeng 2025."""
 
+    needs_single_updates: ClassVar[bool] = True
+    """Whether it looks at what single clients sent: secure aggregation, which shows sums alone, then rules it out."""
+
+    robust: ClassVar[bool] = False
+    """Whether a few rows cannot carry it away: rows that are not finite are then left out, and do not stop a run."""
+
     @property
     @abstractmethod
     def needs_effective_steps(self) -> bool:
@@ -45,7 +51,12 @@ class Aggregator(Component, ABC):
 
 
 class LinearAggregator(Aggregator, ABC):
-    """Family of weighted sums Σ_R coefficient_i Δ_i: asks only for the coefficients."""
+    """Family of weighted sums Σ_R coefficient_i Δ_i: asks only for the coefficients.
+
+    They may depend on who arrived and on the work done, and must not depend on the updates themselves.
+    """
+
+    needs_single_updates: ClassVar[bool] = False
 
     @property
     def needs_effective_steps(self) -> bool:

@@ -37,6 +37,7 @@ class FedAU(Aggregator):
     cutoff: int | None = 50
 
     references = ("wang2024fedau",)
+    needs_single_updates: ClassVar[bool] = False
     needs_effective_steps: ClassVar[bool] = False
     needs_arrival: ClassVar[bool] = False
 

@@ -16,6 +16,7 @@ def empty_table(population: Population) -> ClientTable:
         population.num_parameters,
         dtype=population.dtype,
         device=population.device,
+        folder=population.tables_in,
     )
 
 

@@ -8,15 +8,17 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from fairlead import __version__
+from fairlead.cli import flower
 from fairlead.cli.clients import clients
 from fairlead.cli.compare import compare
 from fairlead.cli.demo import demo
 from fairlead.cli.diagnose import diagnose
+from fairlead.cli.doctor import doctor
 from fairlead.cli.parts import cite, list_parts, show
 from fairlead.cli.report import report
 from fairlead.cli.reproduce import reproduce
 from fairlead.cli.run import run
-from fairlead.cli.setup import doctor, init
+from fairlead.cli.setup import init
 from fairlead.cli.sweep import sweep
 from fairlead.errors import FairleadError
 
@@ -42,7 +44,9 @@ class _Command(TyperCommand):
         return _without_flag_types(super().get_params(ctx))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+        pieces = super().collect_usage_pieces(ctx)
+        # Versions of typer differ in who adds the dots of an argument that may be repeated.
+        return [piece.replace("{", "").replace("}", "").replace("......", "...") for piece in pieces]
 
 
 def _without_flag_types(params: Any) -> Any:
@@ -73,6 +77,12 @@ app.command(cls=_Command)(show)
 app.command(cls=_Command)(cite)
 app.command(cls=_Command)(init)
 app.command(cls=_Command)(doctor)
+
+on_flower = typer.Typer(cls=_Commands, help="Real federations on Flower.", no_args_is_help=True)
+on_flower.command(cls=_Command)(flower.init)
+on_flower.command(cls=_Command)(flower.up)
+on_flower.command(cls=_Command)(flower.weights)
+app.add_typer(on_flower, name="flower")
 
 
 def _print_version(wanted: bool) -> None:

@@ -84,15 +84,15 @@ def interval_chart(intervals: Mapping[str, tuple[float, float]], *, width: int =
     for name, (mean, margin) in shown.items():
         first, middle, last = (place(value) for value in (mean - margin, mean, mean + margin))
         row = [" "] * width
-        row[place(0.0)] = "┊"
         row[first : last + 1] = "─" * (last + 1 - first)
+        row[place(0.0)] = "┼" if first < place(0.0) < last else "┊"
         row[first], row[last], row[middle] = "├", "┤", "●"
         rows.append(f"{name:<{names}}  {''.join(row)}".rstrip())
     axis = [" "] * width
-    for value in (low, high, 0.0):
+    for value in (0.0, low, high):
         label = f"{value:+.3g}" if value else "0"
         start = min(max(place(value) - len(label) // 2, 0), width - len(label))
-        # Zero is left out where it would run into an end.
+        # An end is left out where it would run into zero.
         if not "".join(axis[max(start - 1, 0) : start + len(label) + 1]).strip():
             axis[start : start + len(label)] = label
     return "\n".join([*rows, f"{'':<{names}}  {''.join(axis)}".rstrip()])

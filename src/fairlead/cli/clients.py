@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,7 +45,8 @@ def clients(
     from fairlead.diagnostics import overview, plot_overview
     from fairlead.worlds import SimulatedWorld
 
-    federation = read_spec(spec, overrides or [], seed).build()
+    # In this process, since nothing is trained here.
+    federation = replace(read_spec(spec, overrides or [], seed), ray=None).build()
     assert isinstance(federation.world, SimulatedWorld)
     found = overview(federation.world, federation.algorithm.solver, federation.key, rounds)
     if as_json:

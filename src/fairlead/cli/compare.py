@@ -22,7 +22,7 @@ from fairlead.cli.options import (
     SpecArgument,
     all_overrides,
 )
-from fairlead.cli.spec import find_modules
+from fairlead.cli.spec import read_spec
 from fairlead.cli.study import (
     FIGURES,
     figure_cells,
@@ -44,19 +44,27 @@ if TYPE_CHECKING:
 def compare(
     spec: SpecArgument,
     methods: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Presets or spec files in the place of the spec's algorithm, such as "
-            "fedavg,fedprox:mu=0.1,own.toml. The first is the one that the others are compared with."
+            "fedavg,fedprox:mu=0.1,own.toml. The first is the one that the others are compared with. By default "
+            "those of the spec's [compare] table."
         ),
-    ],
-    seeds: Annotated[str, typer.Option(help="Seeds, such as 0..4 or 0,1,2.")] = "0..4",
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="Seeds, such as 0,1,2; by default those of [compare], or else 0..4."),
+    ] = None,
     overrides: OverridesOption = None,
     rounds: RoundsOption = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of the runs; runs/SPEC-compare by default.")
     ] = None,
     metric: MetricOption = None,
+    target: Annotated[
+        float | None,
+        typer.Option(help="Value of the metric to reach, such as 0.9: counts rounds until then."),
+    ] = None,
     minimize: MinimizeOption = False,
     jobs: JobsOption = None,
     checkpoint_every: CheckpointOption = 10,
@@ -67,28 +75,47 @@ def compare(
 
     The same command again goes on with what was interrupted or has failed, and runs nothing twice.
     """
+    from fairlead.errors import FieldError
+    from fairlead.studies.compare_table import compare_table
     from fairlead.studies.method_list import listed_methods, planned_comparison
     from fairlead.studies.ranges import read_seeds
     from fairlead.studies.results import chosen_metric, results_of
     from fairlead.studies.study import StudyFolder
 
     changes = all_overrides(overrides, rounds)
-    find_modules(spec.resolve().parent)
-    planned = planned_comparison(listed_methods(spec, methods, changes), read_seeds(seeds))
-    chosen = chosen_metric(planned[0].experiment, metric, minimize=minimize)
+    # Before anything is asked of its [compare] table: a spec that cannot be read says so itself.
+    read_spec(spec, changes, None)
+    said = compare_table(spec)
+    methods = methods or said.methods
+    if methods is None:
+        raise FieldError(
+            f"compare needs methods: --methods fedavg,fednova, or methods = [...] under [compare] in {spec}."
+        )
+    planned = planned_comparison(
+        listed_methods(spec, methods, changes), read_seeds(seeds or said.seeds or "0..4")
+    )
+    chosen = chosen_metric(planned[0].experiment, metric or said.metric, minimize=minimize)
+    target = said.target if target is None else target
     study = StudyFolder(output or Path("runs") / f"{spec.stem}-compare")
     silent = quiet or as_json
     outcomes = run_and_show(study, planned, jobs=jobs, checkpoint_every=checkpoint_every, quiet=silent)
-    results = results_of(study, planned, outcomes, chosen)
+    results = results_of(study, planned, outcomes, chosen, target)
     if as_json:
-        facts = [result_facts(result) for result in results]
-        print_json({"folder": str(study.path), "metric": asdict(chosen), "methods": facts})
+        methods_facts = [result_facts(result) for result in results]
+        facts = {"folder": str(study.path), "metric": asdict(chosen), "target": target}
+        print_json({**facts, "methods": methods_facts})
     elif not quiet:
-        _report(study, planned, results, chosen)
+        _report(study, planned, results, chosen, target)
     leave(outcomes, quiet=silent)
 
 
-def _report(study: StudyFolder, planned: Sequence[PlannedRun], results: list[Result], metric: Metric) -> None:
+def _report(
+    study: StudyFolder,
+    planned: Sequence[PlannedRun],
+    results: list[Result],
+    metric: Metric,
+    target: float | None,
+) -> None:
     from fairlead.studies.seed_statistics import COVERED
 
     reference = results[0].name
@@ -108,6 +135,11 @@ def _report(study: StudyFolder, planned: Sequence[PlannedRun], results: list[Res
         columns.insert(place, "objective\ndifference")
         for row, result in zip(rows, results, strict=True):
             row.insert(place, written(result.objective_difference, sign=True))
+    if target is not None:
+        place = columns.index("beyond\nnoise") + 1
+        columns.insert(place, f"rounds\nto {target:g}")
+        for row, result in zip(rows, results, strict=True):
+            row.insert(place, _reached(result))
     say()
     print_table(columns, rows, numbers=columns[1:])
     intervals = {
@@ -127,7 +159,16 @@ def _report(study: StudyFolder, planned: Sequence[PlannedRun], results: list[Res
     for result in results[1:]:
         say(verdict(result, reference, metric))
     say_failures(results)
-    say_where(study.path)
+    say_where(study.path, target)
+
+
+def _reached(result: Result) -> str:
+    """Mean rounds to the target, and of how many seeds where some never met it."""
+    rounds = [done for done in result.reached.values() if done is not None]
+    if not rounds:
+        return "never" if result.reached else ""
+    mean = f"{sum(rounds) / len(rounds):.4g}"
+    return mean if len(rounds) == len(result.reached) else f"{mean} in {len(rounds)} of {len(result.reached)}"
 
 
 def _beyond_noise(result: Result, metric: Metric) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairlead.cli.console import JsonOption, print_json, say
+from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
     from fairlead.reports import Summary
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(help="Folders of runs, or folders that contain them.", metavar="RUNS")
+        list[Path], typer.Argument(help="Folders of runs, or folders that contain them.", metavar="RUNS...")
     ],
     output: Annotated[
         Path | None,
@@ -67,7 +68,12 @@ def report(
 
 
 def _default_page(folders: list[Path]) -> Path:
-    return folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
+    page = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
+    if page.is_symlink():
+        raise FieldError(
+            f"{page} is a symbolic link to {page.readlink()}: say with -o where the page should be."
+        )
+    return page
 
 
 def _default_title(folders: list[Path]) -> str:

@@ -46,6 +46,18 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of runs and results.")] = Path(
         "runs/reproductions"
     ),
+    collect: Annotated[
+        list[Path] | None,
+        typer.Option(help="Run nothing: take in the runs of this folder, and judge what there is then."),
+    ] = None,
+    precision: Annotated[
+        Literal["full", "tf32", "bfloat16"] | None,
+        typer.Option(help="Of products on a GPU; full if not said."),
+    ] = None,
+    computing: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="How runs are computed, such as lanes=32."),
+    ] = None,
     jobs: JobsOption = None,
     checkpoint_every: CheckpointOption = 10,
     quiet: QuietOption = False,
@@ -57,13 +69,16 @@ def reproduce(
     """
     from fairlead.reproductions import REPRODUCTIONS, Request, reproduction_named
     from fairlead.reproductions.outcome_files import save_outcome
-    from fairlead.studies.ranges import read_seeds, split_values
+    from fairlead.reproductions.reproduction import listed_parts
+    from fairlead.studies.ranges import read_seeds
 
     if name is None and only is not None:
         raise FieldError("--only names parts of one reproduction: say which.")
     entries = list(REPRODUCTIONS.values()) if name is None else [reproduction_named(name)]
     silent = quiet or as_json
     outcomes = []
+    ends: dict[str, str] = {}
+    changes = [*(computing or []), *([] if precision is None else [f"precision={precision}"])]
     for entry in entries:
         request = Request(
             out=out,
@@ -71,8 +86,10 @@ def reproduce(
             seeds=tuple(read_seeds(seeds)),
             data=data,
             device=device,
-            only=() if only is None else tuple(split_values(only)),
-            run=_runner(jobs, checkpoint_every, quiet=silent),
+            only=() if only is None else listed_parts(only, entry.parts),
+            computing=tuple(changes),
+            collect=None if collect is None else tuple(collect),
+            run=_runner(ends, jobs, checkpoint_every, quiet=silent),
         )
         outcome = entry.reproduce(request)
         outcomes.append(outcome)
@@ -80,6 +97,8 @@ def reproduce(
             save_outcome(out, outcome)
         if not silent:
             _report(entry, outcome, scale)
+        if any(end in ("interrupted", "waiting") for end in ends.values()):
+            break
     if as_json:
         facts = [asdict(outcome) for outcome in outcomes]
         print_json(facts if name is None else facts[0])
@@ -87,6 +106,7 @@ def reproduce(
         say()
         rows = [[each.name, each.verdict, duration(each.seconds), each.reason] for each in outcomes]
         print_table(["reproduction", "verdict", "time", "reason"], rows, numbers=["time"])
+    leave(ends, quiet=silent)
 
 
 def list_reproductions(as_json: bool) -> None:
@@ -118,13 +138,19 @@ def list_reproductions(as_json: bool) -> None:
         say(f"  {omitted.paper}, {omitted.where}: {omitted.reason}")
 
 
-def _runner(jobs: int | None, checkpoint_every: int, *, quiet: bool) -> Runner:
-    """Runs what a reproduction plans, with live progress; an interrupt ends the command."""
+def _runner(ends: dict[str, str], jobs: int | None, checkpoint_every: int, *, quiet: bool) -> Runner:
+    """Runs what a reproduction plans, with live progress, and enters how each run ended into `ends`."""
 
     def run(study: StudyFolder, planned: Sequence[PlannedRun]) -> Mapping[str, str]:
-        outcomes = run_and_show(study, planned, jobs=jobs, checkpoint_every=checkpoint_every, quiet=quiet)
-        if any(outcome in ("interrupted", "waiting") for outcome in outcomes.values()):
-            leave(outcomes, quiet=quiet)
+        outcomes = run_and_show(
+            study,
+            planned,
+            jobs=jobs,
+            checkpoint_every=checkpoint_every,
+            keep_checkpoints=False,
+            quiet=quiet,
+        )
+        ends.update({f"{study.path}/{folder}": outcome for folder, outcome in outcomes.items()})
         if not quiet:
             for each in planned:
                 if outcomes[each.folder].startswith("failed"):

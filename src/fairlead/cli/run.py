@@ -17,7 +17,6 @@ from fairlead.cli.options import (
     OverridesOption,
     QuietOption,
     RoundsOption,
-    SpecArgument,
     all_overrides,
 )
 from fairlead.cli.progress import RoundProgress, describe_evaluation
@@ -33,7 +32,12 @@ if TYPE_CHECKING:
 
 
 def run(
-    spec: SpecArgument,
+    spec: Annotated[
+        Path,
+        typer.Argument(
+            help="The TOML file of the experiment, or the folder of a run, which goes on.", metavar="SPEC"
+        ),
+    ],
     overrides: OverridesOption = None,
     seed: Annotated[int | None, typer.Option(help="The seed instead of the spec's.")] = None,
     rounds: RoundsOption = None,
@@ -54,8 +58,10 @@ def run(
     from fairlead.experiments import RunFolder, run_experiment
     from fairlead.experiments.round_logs import log_named
 
+    if spec.is_dir():
+        spec, output, resume = _run_in(spec, output)
     if resume and output is None:
-        raise FieldError("--resume needs the folder of the run: give it with -o.")
+        raise FieldError("--resume needs the folder of the run: give it with -o, or instead of the spec.")
     experiment = read_spec(spec, all_overrides(overrides, rounds), seed)
     store = RunFolder(output or _new_folder(spec, experiment))
     opening = [log_named(log) for log in logs or []]
@@ -130,6 +136,18 @@ class _Onlookers:
             log.close(self.outcome)
 
 
+def _run_in(folder: Path, output: Path | None) -> tuple[Path, Path, bool]:
+    """The spec and the folder of a run that is to go on where it is."""
+    from fairlead.experiments import RunFolder
+
+    store = RunFolder(folder)
+    if not (store.spec_file.exists() and store.rounds_file.exists()):
+        raise FieldError(f"{folder} is not the folder of a run: it lacks spec.toml or rounds.jsonl.")
+    if output is not None and output != folder:
+        raise FieldError(f"The run in {folder} goes on there: leave out -o, or give {folder / 'spec.toml'}.")
+    return store.spec_file, folder, True
+
+
 def _new_folder(spec: Path, experiment: Experiment) -> Path:
     """runs/NAME-SEED, or the next free name."""
     from fairlead.experiments import RunFolder
@@ -154,8 +172,7 @@ def _say_what_is_left(progress: RoundProgress, store: RunFolder, experiment: Exp
 
 
 def _how_to_go_on(folder: Path) -> str:
-    command = ["fairlead", "run", str(folder / "spec.toml"), "-o", str(folder), "--resume"]
-    return f"Go on with: {shlex.join(command)}"
+    return f"Go on with: {shlex.join(['fairlead', 'run', str(folder)])}"
 
 
 def _report(ended: Run) -> None:
@@ -171,6 +188,8 @@ def _report(ended: Run) -> None:
     say(f"{summary.rounds} rounds are in {folder}")
     if summary.evaluation is not None:
         say(f"Final model: {describe_evaluation(summary.evaluation)}")
+    if summary.privacy is not None:
+        say(str(summary.privacy))
     say(str(ended.federation.consistency()))
 
 

@@ -25,7 +25,13 @@ _FAILED = 1
 
 
 def run_and_show(
-    study: StudyFolder, planned: Sequence[PlannedRun], *, jobs: int | None, checkpoint_every: int, quiet: bool
+    study: StudyFolder,
+    planned: Sequence[PlannedRun],
+    *,
+    jobs: int | None,
+    checkpoint_every: int,
+    keep_checkpoints: bool = True,
+    quiet: bool,
 ) -> dict[str, str]:
     """Run a study with live progress; returns the outcomes by folder."""
     from fairlead.studies.runner import run_study
@@ -37,6 +43,7 @@ def run_and_show(
                 planned,
                 jobs=jobs,
                 checkpoint_every=checkpoint_every,
+                keep_checkpoints=keep_checkpoints,
                 watch=progress.watch,
                 on_interrupt=lambda: progress.note(
                     "Stopping after the rounds that are running; press Ctrl-C again to stop at once."
@@ -82,6 +89,7 @@ def result_facts(result: Result) -> dict[str, Any]:
         "final": None if result.final is None else asdict(result.final),
         "difference": _difference_facts(result.difference),
         "objective_difference": _difference_facts(result.objective_difference),
+        "rounds_to_target": {str(seed): rounds for seed, rounds in result.reached.items()},
         **{
             figure: result.mean(figure)
             for figure in ("objective", "misplaced_weight", "misplaced_by_chance", "chi_square", "seconds")
@@ -103,9 +111,10 @@ def say_failures(results: Sequence[Result]) -> None:
                 say(f"{result.name}, seed {seed} {outcome}")
 
 
-def say_where(folder: Path) -> None:
+def say_where(folder: Path, target: float | None = None) -> None:
     """Where the runs are, and what to do with them."""
-    command = shlex.join(["fairlead", "report", str(folder)])
+    goal = [] if target is None else ["--target", f"{target:g}"]
+    command = shlex.join(["fairlead", "report", str(folder), *goal])
     say(f"The runs are in {folder}; for a page with curves and tables: {command}")
 
 

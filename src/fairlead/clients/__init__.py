@@ -29,6 +29,7 @@ from fairlead.clients.partitioners import SizePartitioner as SizePartitioner
 from fairlead.clients.pool import Pool as Pool
 from fairlead.clients.pooled import PooledSource as PooledSource
 from fairlead.clients.quadratics import Quadratics as Quadratics
+from fairlead.clients.real import RealClients as RealClients
 from fairlead.clients.source import ClientSource as ClientSource
 from fairlead.clients.source import FederatedData as FederatedData
 from fairlead.clients.synthetic_logistic import SyntheticLogistic as SyntheticLogistic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from fairlead.clients.examples import as_tensor, require_shape, shaped
 from fairlead.clients.files import existing_file, is_packed, keep_path, read_file, refuse_bomb
 from fairlead.clients.pool import Pool
 from fairlead.clients.pooled import PooledSource, linear_task
-from fairlead.errors import DataError, did_you_mean, field_error, require_number
+from fairlead.errors import DataError, did_you_mean, field_error, require_number, short
 from fairlead.task import Task
 
 
@@ -84,11 +84,10 @@ class NpzArrays(PooledSource):
         return pool.owned_by_both(numbers[: len(ids)], numbers[len(ids) :], owners.names)
 
     @property
-    def _used(self) -> list[str]:
-        """Arrays of the file that have a use."""
-        training = self.inputs, self.targets, self.client
-        testing = self.test_inputs, self.test_targets, self.test_client
-        return [name for name in (*training, *testing) if name is not None]
+    def _used(self) -> dict[str, str]:
+        """Arrays of the file that have a use, by the field that names them."""
+        fields = ("inputs", "targets", "client", "test_inputs", "test_targets", "test_client")
+        return {field: name for field in fields if (name := getattr(self, field)) is not None}
 
     def default_task(self) -> Task:
         return linear_task(regression=self.regression)
@@ -144,16 +143,20 @@ class _Arrays:
         return as_tensor(self.named[name], self.label(name))
 
 
-def _read_npz(file: Path, names: Sequence[str]) -> _Arrays:
-    """The named arrays of a file, the only ones that are unpacked."""
+def _read_npz(file: Path, used: Mapping[str, str]) -> _Arrays:
+    """The arrays of a file that fields name, the only ones that are unpacked."""
+    names = list(used.values())
     try:
         with (
             io.BytesIO(read_file(file)) if is_packed(file) else file.open("rb") as source,
             np.load(source, allow_pickle=False) as archive,
         ):
-            for name in names:
+            for field, name in used.items():
                 if name not in archive.files:
-                    raise DataError(f"{file} has no array {name!r}." + did_you_mean(name, archive.files))
+                    raise DataError(
+                        f"{file} has no array {short(name)}, which {field} names."
+                        + did_you_mean(name, archive.files)
+                    )
             refuse_bomb(file, sum(_unpacked_bytes(archive.zip, name) for name in set(names)))
             return _Arrays(str(file), {name: np.asarray(archive[name]) for name in names})
     except (

@@ -15,7 +15,7 @@ from torch import Tensor
 from fairlead.clients.classes import Classes, whole_classes
 from fairlead.clients.examples import Image, stacked
 from fairlead.clients.names import ClientNames, joined, names_from, shown
-from fairlead.errors import DataError, did_you_mean
+from fairlead.errors import DataError, did_you_mean, short
 
 Cells = NDArray[Any]
 """(rows,) numbers, or any objects."""
@@ -68,11 +68,14 @@ class Columns:
         """Where a cell stands."""
         return f"{self.locate(row)}, column {column!r}"
 
-    def require(self, columns: Iterable[str]) -> None:
-        """Refuse names that are no columns of this table."""
+    def require(self, columns: Iterable[str], field: str | None = None) -> None:
+        """Refuse names that are no columns of this table; `field` says what names them."""
         for column in columns:
             if column not in self.cells:
-                raise DataError(f"{self.name} has no column {column!r}." + did_you_mean(column, self.cells))
+                named = "" if field is None else f", which {field} names"
+                raise DataError(
+                    f"{self.name} has no column {short(column)}{named}." + did_you_mean(column, self.cells)
+                )
 
     def rows(self, rows: NDArray[np.int64]) -> Columns:
         """Some of the rows."""

@@ -143,6 +143,11 @@ class ClientData:
         """Rows of one client."""
         return slice(int(self.offsets[client]), int(self.offsets[client + 1]))
 
+    def examples_of(self, client: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of one client."""
+        rows = self.rows_of(client)
+        return self.inputs[rows], self.targets[rows]
+
     def whose(self, row: int) -> str:
         """What a sentence calls the client that owns a row."""
         return label(int(torch.searchsorted(self.offsets, row, right=True)) - 1, self.names)

@@ -41,7 +41,7 @@ def existing_folder(path: str) -> Path:
 def absent(path: Path) -> str:
     """The sentence that nothing is there, and where a relative path was looked up."""
     where = "" if path.is_absolute() else f" in {Path.cwd()}, the folder that the program runs in"
-    return f"{path} does not exist{where}."
+    return f"The path {path} does not exist{where}."
 
 
 def is_packed(file: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -156,15 +157,9 @@ def _read_cifar(file: Path, field: bytes, classes: int) -> tuple[Tensor, Tensor]
         raise DataError(absent(file))
     batch = _unpickled(file)
     named = {_as_bytes(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
-    images, labels = named.get(b"data"), named.get(field)
-    if (
-        not isinstance(images, np.ndarray)
-        or images.dtype != np.uint8
-        or images.ndim != 2
-        or images.shape[1] != 3072
-        or not isinstance(labels, list)
-        or not all(isinstance(label, int) for label in labels)
-    ):
+    stated, labels = named.get(b"data"), named.get(field)
+    images = stated.bytes_in_rows(3072) if isinstance(stated, _StatedArray) else None
+    if images is None or not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
         raise DataError(
             f"{file} is not a CIFAR batch: it must hold bytes 'data' of 3072 columns and a list "
             f"{field.decode()!r} of whole numbers."
@@ -185,34 +180,75 @@ def _as_bytes(key: Any) -> Any:
     return key.encode() if isinstance(key, str) else key
 
 
-def _latin1(text: str, encoding: str) -> bytes:
+class _Stated:
+    """What a pickle says of an object: its state is kept as it is, and nothing of it is done."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _StatedType(_Stated):
+    """The type of an array, by the name that it was given."""
+
+
+class _StatedArray(_Stated):
+    """An array: no object of NumPy's is made before its shape, type and bytes have been looked at."""
+
+    def bytes_in_rows(self, width: int) -> NDArray[np.uint8] | None:
+        """An (n, width) array of bytes, or None if it is none."""
+        if not isinstance(self.state, tuple) or len(self.state) != 5:
+            return None
+        _, shape, dtype, by_columns, content = self.state
+        if not isinstance(dtype, _StatedType) or dtype.arguments[:1] not in (("u1",), (b"u1",)):
+            return None
+        if not isinstance(content, bytes) or shape != (len(content) // width, width) or len(content) % width:
+            return None
+        return np.frombuffer(content, np.uint8).reshape(shape, order="F" if by_columns else "C")
+
+
+class _Latin1(bytes):
     """What Python 3 pickles call to make the bytes of an array; any other encoding is not about bytes."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"it encodes text as {encoding}")
-    return text.encode("latin1")
+
+    def __new__(cls, text: str, encoding: str) -> _Latin1:
+        if encoding != "latin1":
+            raise pickle.UnpicklingError(f"it encodes text as {encoding}")
+        return super().__new__(cls, text.encode("latin1"))
+
+    def __setstate__(self, state: object) -> None:
+        raise pickle.UnpicklingError("it gives bytes a state")
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Makes NumPy arrays and Python's own containers, and nothing else."""
+    """Makes Python's own containers and notes of arrays, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("_codecs", "encode"):
-            return _latin1
-        if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
-            return getattr(np, name)
+            return _Latin1
+        if (module, name) == ("numpy", "dtype"):
+            return _StatedType
+        if (module, name) == ("numpy", "ndarray"):
+            return _StatedArray
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-            return _empty_array
+            return _StatedArray
         raise pickle.UnpicklingError(f"it asks for {module}.{name}, which data do not need")
 
 
-def _empty_array(kind: type, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """An array that the pickle fills next: always an empty one, whatever it asks for."""
-    return np.empty(0, dtype=np.uint8)
+def _refuse_large_memo(content: bytes) -> None:
+    """Raise if a pickle numbers more objects than it can hold: Python would make room for all of them."""
+    for operation, argument, _ in pickletools.genops(content):
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
+            raise pickle.UnpicklingError(f"it counts {argument} objects in {len(content)} bytes")
 
 
 def _unpickled(file: Path) -> Any:
+    content = read_file(file)
     try:
-        return _ArrayUnpickler(io.BytesIO(read_file(file)), encoding="bytes").load()
+        _refuse_large_memo(content)
+        return _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
     except pickle.UnpicklingError as error:
         raise DataError(f"{file} is refused: {error}.") from error
     except (

@@ -12,9 +12,13 @@ from fairlead.clients.data import ClientData
 from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.component import freeze_lists
 from fairlead.errors import field_error, is_number, require_integer, require_number
+from fairlead.memory_budget import require_memory
 from fairlead.models.base import ExampleShape, Model
 from fairlead.randomness import Key
 from fairlead.task import Task
+
+_COPIES = 4
+"""How often the examples are in memory while they are drawn and scaled."""
 
 
 class LinearModule(nn.Module):
@@ -172,6 +176,8 @@ class SyntheticRegression(ClientSource):
         if self.truth is not None:
             if not isinstance(self.truth, tuple) or not self.truth or not all(map(is_number, self.truth)):
                 raise field_error(self, "truth", "one or more finite numbers", self.truth)
+            if self.dim not in (len(self.truth), type(self).dim):
+                raise field_error(self, "dim", f"{len(self.truth)} as in truth, or left out", self.dim)
             object.__setattr__(self, "dim", len(self.truth))
         for field in ("num_clients", "num_examples", "dim"):
             require_integer(self, field, at_least=1)
@@ -182,6 +188,12 @@ class SyntheticRegression(ClientSource):
 
     def problem(self, key: Key) -> LinearRegressionProblem:
         """The data themselves, with all that is known about them."""
+        require_memory(
+            f"SyntheticRegression with num_clients = {self.num_clients}, num_examples = {self.num_examples} and "
+            f"dim = {self.dim}",
+            _COPIES * 8 * self.num_clients * (self.num_examples + 1) * self.dim,
+            "lower one of them",
+        )
         generator = key.fold("linear regression").generator()
         clients, size, dim = self.num_clients, self.num_examples, self.dim
         truth = torch.from_numpy(generator.normal(size=dim))

@@ -197,9 +197,10 @@ class Pool:
     ) -> Pool:
         """The examples of a table, each of its rows one; those marked (rows,) are the test set."""
         owners = names_of(client)
-        columns.require((target, *owners))
+        columns.require((target,), "target")
+        columns.require(owners, "client")
         chosen = names_of(features) or tuple(name for name in columns.cells if name not in (target, *owners))
-        columns.require(chosen)
+        columns.require(chosen, "features")
         if target in chosen:
             raise DataError(
                 f"{columns.name} has {target!r} as target and as feature: the model would read it off."

@@ -12,11 +12,14 @@ from fairlead.clients.data import ClientData
 from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.component import freeze_lists
 from fairlead.errors import FieldError, field_error, is_number, require_integer, require_number
+from fairlead.memory_budget import require_memory
 from fairlead.models.base import ExampleShape, Model, StackableModule
 from fairlead.randomness import Key
 from fairlead.task import Task
 
 Matrix = tuple[tuple[float, ...], ...]
+_COPIES = 4
+"""How often the matrices are in memory while they are drawn: frames, factors, products and examples."""
 
 
 class QuadraticModule(StackableModule):
@@ -141,8 +144,10 @@ class Quadratics(ClientSource):
             rows_fit = all(isinstance(row, tuple) and row and all(map(is_number, row)) for row in self.linear)
             if not rows_fit or len({len(row) for row in self.linear}) != 1:
                 raise field_error(self, "linear", "rows of the same length, one per client", self.linear)
-            object.__setattr__(self, "num_clients", len(self.linear))
-            object.__setattr__(self, "dim", len(self.linear[0]))
+            for field, given in (("num_clients", len(self.linear)), ("dim", len(self.linear[0]))):
+                if getattr(self, field) not in (given, getattr(type(self), field)):
+                    raise field_error(self, field, f"{given} as in linear, or left out", getattr(self, field))
+                object.__setattr__(self, field, given)
         require_integer(self, "num_clients", at_least=1)
         require_integer(self, "dim", at_least=1)
         require_number(self, "spread", at_least=0)
@@ -151,7 +156,7 @@ class Quadratics(ClientSource):
         if self.hessians is not None and not self._hessians_fit():
             raise FieldError(
                 f"Quadratics.hessians must be {self.num_clients} symmetric matrices of {self.dim} x {self.dim} "
-                "finite numbers."
+                "finite numbers, one for each client (num_clients, or the rows of linear)."
             )
         if self.weights is not None and (
             len(self.weights) != self.num_clients
@@ -179,6 +184,11 @@ class Quadratics(ClientSource):
 
     def problem(self, key: Key) -> QuadraticProblem:
         """The matrices themselves, with the optimum that goes with them."""
+        require_memory(
+            f"Quadratics with num_clients = {self.num_clients} and dim = {self.dim}",
+            _COPIES * 8 * self.num_clients * self.dim * (self.dim + 1),
+            "lower one of them",
+        )
         generator = key.fold("quadratics").generator()
         shape = (self.num_clients, self.dim)
         linear = torch.from_numpy(generator.normal(0.0, self.spread, shape))

@@ -11,9 +11,15 @@ from torch import Tensor
 from fairlead.clients.data import ClientData
 from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.errors import require_integer, require_number
+from fairlead.memory_budget import require_memory
 from fairlead.models.dense import LogisticRegression
 from fairlead.randomness import Key
 from fairlead.task import Task
+
+_MEAN_EXAMPLES = 453
+"""E⌊exp(4 + 2z)⌋ + 50 of a client, about."""
+_COPIES = 2
+"""How often the examples are in memory while they are drawn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +78,14 @@ class SyntheticLogistic(ClientSource):
 
     def problem(self, key: Key) -> SyntheticLogisticProblem:
         """The data themselves, with the clients' own models."""
+        examples = self.max_examples if self.max_examples is not None else _MEAN_EXAMPLES
+        a_client = self.num_classes * (self.dim + 1) + min(examples, _MEAN_EXAMPLES) * self.dim
+        require_memory(
+            f"SyntheticLogistic with num_clients = {self.num_clients}, num_classes = {self.num_classes} and dim = "
+            f"{self.dim}",
+            _COPIES * 8 * self.num_clients * a_client,
+            "lower one of them",
+        )
         key = key.fold("synthetic logistic")
         generator = key.generator()
         clients, dim, classes = self.num_clients, self.dim, self.num_classes

@@ -150,7 +150,8 @@ class CsvText(PooledSource):
     def pool(self) -> Pool:
         columns = _read_csv(self.path, self.delimiter)
         owners = names_of(self.client)
-        columns.require((self.text, *owners))
+        columns.require((self.text,), "text")
+        columns.require(owners, "client")
         if len(columns) == 0:
             raise DataError(f"{columns.name} has no row.")
         num_rows = len(columns)
@@ -183,7 +184,10 @@ class CsvText(PooledSource):
 def _table_pool(table: TableFields, train: Columns, test: Columns | None) -> Pool:
     owners, split = names_of(table.client), names_of(table.split)
     columns = train if test is None else Columns.stacked([train, test], train.name)
-    columns.require((table.target, *owners, *split, *names_of(table.features)))
+    columns.require((table.target,), "target")
+    columns.require(owners, "client")
+    columns.require(split, "split")
+    columns.require(names_of(table.features), "features")
     used = names_of(table.features) or tuple(
         name for name in columns.cells if name not in (table.target, *owners, *split)
     )

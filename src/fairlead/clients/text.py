@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fairlead.component import Component
 from fairlead.errors import require_integer
+from fairlead.memory_budget import require_memory
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -35,6 +36,8 @@ class Tokenizer(Component, ABC):
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """(texts, length) int64."""
+        what = f"{type(self).__name__} with length = {self.length} for {len(texts)} texts"
+        require_memory(what, 2 * 8 * len(texts) * self.length, "lower the length")
         rows = np.zeros((len(texts), self.length), dtype=np.int64)
         for row, text in zip(rows, texts, strict=True):
             tokens = self.tokens(text)[: self.length]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fairlead.component import Component
 from fairlead.errors import ClashError, FieldError, field_error, is_integer, is_number
+from fairlead.local_solver import MOST_STEPS
 
 Figures = float | tuple[float, ...]
 """One number for all clients, or one per client."""
@@ -75,6 +76,8 @@ def require_counts(owner: Condition, field: str, counts: Sequence[int]) -> None:
     """Refuse `owner.field` unless the entries of it, or of a row of it, are whole numbers of at least 1."""
     if not isinstance(counts, tuple) or not counts or not all(is_integer(count, 1) for count in counts):
         raise field_error(owner, field, "whole numbers of at least 1", counts)
+    if max(counts) > MOST_STEPS:
+        raise field_error(owner, field, f"whole numbers of at most {MOST_STEPS}", counts)
 
 
 def require_range(owner: Condition, field: str, at_least: float, at_most: float = float("inf")) -> None:

@@ -27,6 +27,7 @@ from fairlead.randomness import Key
 from fairlead.records import Conditions, RoundRecord
 from fairlead.worlds.base import World
 from fairlead.worlds.simulated import SimulatedWorld
+from fairlead.worlds.simulation import simulation_of
 
 _LOOKED_AT = 200
 """Rounds whose conditions theory looks at, at most."""
@@ -271,8 +272,9 @@ def predicted_consistency(
     predicted = implied_surrogate(algorithm, looked_at)
     weights, facts = world.population.weights, predicted.contributions
     factors = None
-    if isinstance(world, SimulatedWorld) and facts is not None and predicted.weights is not None:
-        steps = [_planned_steps(world, algorithm, conditions, key) for conditions in looked_at]
+    simulation = simulation_of(world)
+    if simulation is not None and facts is not None and predicted.weights is not None:
+        steps = [_planned_steps(simulation, algorithm, conditions, key) for conditions in looked_at]
         factors = convergence_factors(
             algorithm.solver,
             torch.stack(steps).to(torch.float64).mean(0),

@@ -28,6 +28,8 @@ _WORDS: dict[Cause, str] = {
     "sampling": "unequal sampling",
 }
 _SCRIPT = 50
+_OUTCOMES = 128
+"""Random cohorts for a cause: enough to tell causes apart, few enough not to be felt in a round."""
 """Rounds of a script that are looked at for its part in the matter."""
 
 
@@ -61,10 +63,14 @@ class ConsistencyGuard:
             return
         if len(records) < self._tally.rounds:
             self._tally, self._next_look = Tally(self.weights), _FIRST_LOOK
-        self._tally.add(records[self._tally.rounds :])
-        if self._tally.rounds >= self._next_look:
-            self._next_look = math.ceil(self._tally.rounds * _GROWTH)
-            self.notice = self._judged()
+        # One by one, so that a resumed run is looked at after the same rounds as one that was never stopped.
+        for place in range(self._tally.rounds, len(records)):
+            self._tally.add([records[place]])
+            if self._tally.rounds >= self._next_look:
+                self._next_look = math.ceil(self._tally.rounds * _GROWTH)
+                self.notice = self._judged()
+            if self.notice is not None:
+                return
 
     def _judged(self) -> str | None:
         tally, report = self._tally, report_of(self._tally, self.algorithm)
@@ -106,7 +112,8 @@ def main_cause(algorithm: Algorithm, tally: Tally) -> tuple[Cause, float] | None
     }
     found: dict[Cause, float] = {}
     for cause, (rates, steps) in alone.items():
-        surrogate = implied_surrogate(algorithm, _constant(tally.weights, rates, steps)).weights
+        rounds = _constant(tally.weights, rates, steps)
+        surrogate = implied_surrogate(algorithm, rounds, outcomes=_OUTCOMES).weights
         found[cause] = 0.0 if surrogate is None else chi_square(tally.weights, surrogate)
     own = found["sampling"]
     if math.isfinite(own):

@@ -20,6 +20,7 @@ from fairlead.samplers import (
     FullParticipation,
     MemorylessSampler,
     OptimalSampling,
+    PoissonSampling,
     Sampler,
     ScriptedSampler,
     UniformWithoutReplacement,
@@ -69,6 +70,11 @@ def _(sampler: FullParticipation, conditions: Conditions) -> Participation:
 def _(sampler: UniformWithoutReplacement, conditions: Conditions) -> Participation:
     eligible = (conditions.weights > 0).to(torch.float64)
     return Participation(conditions.weights, eligible * sampler.cohort_size / eligible.sum())
+
+
+@participation.register
+def _(sampler: PoissonSampling, conditions: Conditions) -> Participation:
+    return Participation(conditions.weights, (conditions.weights > 0) * sampler.rate)
 
 
 @participation.register

@@ -16,7 +16,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairlead.aggregators import Aggregator, FedAWARE, FedMGDA, WeightedMean
+from fairlead.aggregators import (
+    Aggregator,
+    CoordinateMedian,
+    FedAWARE,
+    FedMGDA,
+    NormBoundedMean,
+    TrimmedMean,
+    WeightedMean,
+)
 from fairlead.algorithm import Algorithm
 from fairlead.corrections import VRLSGD, ClientMomentum, Correction, StaleStart
 from fairlead.diagnostics.mean_coefficients import OUTCOMES, Exactness, mean_coefficients
@@ -72,19 +80,21 @@ class Surrogate:
     """What the method tends to, in a sentence."""
 
 
-def implied_surrogate(algorithm: Algorithm, rounds: Sequence[Conditions]) -> Surrogate:
+def implied_surrogate(
+    algorithm: Algorithm, rounds: Sequence[Conditions], *, outcomes: int = OUTCOMES
+) -> Surrogate:
     """Ω of an algorithm under the conditions of some rounds, before any training.
 
     Exact mean coefficients where clients count independently of each other, and for few clients by
-    enumerating cohorts and arrivals; otherwise the mean over random cohorts and arrivals, or the ratio of
-    means where cohorts are large, and `exactness` says so. Links are taken to be independent of each other. A
-    first round that asks everybody does not count.
+    enumerating cohorts and arrivals; otherwise the mean over random cohorts and arrivals (`outcomes` of them in
+    all), or the ratio of means where cohorts are large, and `exactness` says so. Links are taken to be
+    independent of each other. A first round that asks everybody does not count.
     """
     weights = rounds[0].weights
     fate = foregone(algorithm, weights)
     if fate is not None:
         return Surrogate(_among_reachable(fate.weights, rounds), None, "exact", fate.says)
-    looked_at = _looked_at(algorithm, rounds)
+    looked_at = _looked_at(algorithm, rounds, outcomes)
     if isinstance(looked_at, str):
         return Surrogate(None, None, "exact", looked_at)
     contributions, exactness = looked_at
@@ -108,6 +118,12 @@ def foregone(algorithm: Algorithm, weights: Tensor) -> Reading | None:
     for transform in algorithm.transforms:
         if transform.hides_weights:
             return Reading(None, f"{type(transform).__name__} turns steps away from the clients' mean.")
+    if algorithm.privacy is not None:
+        return Reading(
+            None,
+            "Under ClientPrivacy long updates are shortened, so that no weighted sum of the clients' objectives "
+            "that is known beforehand is minimised: clients far from the others count less than their weight.",
+        )
     if any(correction.restores_weights for correction in algorithm.solver.corrections):
         return Reading(
             weights,
@@ -147,6 +163,31 @@ def _(part: FedMGDA) -> str:
         "nothing of the lengths of their gradients"
     )
     return f"FedMGDA+ minimises no weighted sum of the clients' objectives: {where}."
+
+
+@limit_instead.register
+def _(part: CoordinateMedian) -> str:
+    return (
+        "CoordinateMedian minimises no weighted sum of the clients' objectives: it stops where as much weight "
+        "pulls every coordinate up as down, however strongly."
+    )
+
+
+@limit_instead.register
+def _(part: TrimmedMean) -> str:
+    return (
+        "TrimmedMean minimises no weighted sum of the clients' objectives: it stops where the clients' pulls "
+        f"cancel in every coordinate without the {part.trim:.0%} of weight that pull hardest up and down."
+    )
+
+
+@limit_instead.register
+def _(part: NormBoundedMean) -> str:
+    return (
+        "NormBoundedMean minimises no weighted sum of the clients' objectives that is known beforehand: it "
+        "stops where updates of bounded length cancel, so that clients far from the others count less than "
+        "their weight."
+    )
 
 
 @limit_instead.register
@@ -220,7 +261,9 @@ def read_weights(algorithm: Algorithm, facts: Contributions) -> Reading:
     return Reading(weights, "Every client counts by the mean coefficient of its updates times their work.")
 
 
-def _looked_at(algorithm: Algorithm, rounds: Sequence[Conditions]) -> tuple[Contributions, Exactness] | str:
+def _looked_at(
+    algorithm: Algorithm, rounds: Sequence[Conditions], outcomes: int
+) -> tuple[Contributions, Exactness] | str:
     """Contributions averaged over rounds, or why there are none."""
     kinds = _distinct(rounds, scripted=isinstance(_usual(algorithm.sampler), ScriptedSampler))
     coefficient = torch.zeros_like(rounds[0].weights)
@@ -233,7 +276,7 @@ def _looked_at(algorithm: Algorithm, rounds: Sequence[Conditions]) -> tuple[Cont
             missing = "arrival rates" if rate is None else "work"
             return f"This world does not know the {missing} of its clients beforehand."
         weighting = mean_coefficients(
-            algorithm.aggregator, algorithm.sampler, conditions, OUTCOMES // len(kinds)
+            algorithm.aggregator, algorithm.sampler, conditions, outcomes // len(kinds)
         )
         if weighting is None:
             parts = f"{type(algorithm.sampler).__name__} with {type(algorithm.aggregator).__name__}"

@@ -14,7 +14,7 @@ from fairlead.diagnostics.consistency import ConsistencyReport, measured_consist
 from fairlead.experiments.experiment import Experiment
 from fairlead.federation import Federation
 from fairlead.records import Evaluation, RoundRecord
-from fairlead.worlds.simulated import SimulatedWorld
+from fairlead.worlds.base import RunWorld
 
 _NEARLY = 0.1
 """Share of misplaced weight up to which a method is said to be nearly right."""
@@ -102,7 +102,7 @@ def compare(
             if on_round:
                 on_round(name, record)
         consistency, world = federation.consistency(), federation.world
-        assert isinstance(world, SimulatedWorld)
+        assert isinstance(world, RunWorld)
         compared.append(
             ComparedMethod(
                 name,

@@ -133,4 +133,4 @@ def _trained(probed: _Probed, rounds: int, on_round: Callable[[RoundRecord], Non
     for record in fresh.train(rounds):
         if on_round:
             on_round(record)
-    return probed._replace(federation=fresh, records=fresh.records)
+    return probed._replace(federation=fresh, records=list(fresh.records))

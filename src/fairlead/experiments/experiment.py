@@ -20,6 +20,8 @@ from fairlead.randomness import Key
 from fairlead.task import Task
 from fairlead.worlds.arithmetic import Precision
 from fairlead.worlds.engines.choice import EngineName
+from fairlead.worlds.ray.cluster import RayCluster
+from fairlead.worlds.ray.world import RayWorld
 from fairlead.worlds.simulated import DataPlace, SimulatedWorld
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -36,8 +38,9 @@ class Experiment(Component):
     where None takes those that the client source defines and "examples" if it defines none; the `seed` of
     everything that is drawn; the model is evaluated after every `evaluate_every`-th round and after the last
     (0: never), `per_client` too if asked, and the full gradients of all clients are looked at after every
-    `gradients_every`-th (0: never, see `Federation.train`); `engine`, `lanes`, `device`, `dtype`, `precision`,
-    `reproducible`, `compile` and `data_on` as in `SimulatedWorld`.
+    `gradients_every`-th (0: never, see `Federation.train`); `engine`, `lanes`, `block`, `device`, `dtype`,
+    `precision`, `reproducible`, `compile`, `data_on` and `tables_in` as in `SimulatedWorld`; `ray`, the
+    actors that clients train on, None for this process (`RayWorld`).
 
     In a spec, a published `setting` fills in what is left open of clients, work, link, rounds and the arguments
     of a preset: its name, or a table with its `name` and arguments.
@@ -65,12 +68,15 @@ class Experiment(Component):
     gradients_every: int = 0
     engine: EngineName = "auto"
     lanes: int = 16
+    block: int | None = None
     device: str = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
     precision: Precision = "full"
     reproducible: bool = False
     compile: bool = False
     data_on: DataPlace = "auto"
+    tables_in: str | None = None
+    ray: RayCluster | None = None
 
     def __post_init__(self) -> None:
         freeze_lists(self)
@@ -79,6 +85,8 @@ class Experiment(Component):
         require_integer(self, "evaluate_every", at_least=0)
         require_integer(self, "gradients_every", at_least=0)
         require_integer(self, "lanes", at_least=1)
+        if self.block is not None:
+            require_integer(self, "block", at_least=1)
         require_choice(self, "engine", get_args(EngineName))
         require_choice(self, "dtype", _DTYPES)
         require_choice(self, "precision", get_args(Precision))
@@ -102,7 +110,7 @@ class Experiment(Component):
         weights = self.weights
         if weights is None:
             weights = "examples" if data.weights is None else tuple(data.weights.tolist())
-        world = SimulatedWorld(
+        simulation = SimulatedWorld(
             self.task or self.clients.default_task(),
             data.train,
             work=self.work,
@@ -112,16 +120,18 @@ class Experiment(Component):
             test=data.test,
             engine=self.engine,
             lanes=self.lanes,
+            block=self.block,
             device=self.device,
             dtype=_DTYPES[self.dtype],
             precision=self.precision,
             reproducible=self.reproducible,
             compile=self.compile,
             data_on=self.data_on,
+            tables_in=self.tables_in,
         )
         return Federation(
             self.algorithm,
-            world,
+            simulation if self.ray is None else RayWorld(simulation, self.ray),
             self.seed,
             rounds=self.rounds,
             evaluate_every=self.evaluate_every,

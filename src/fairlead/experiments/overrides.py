@@ -6,11 +6,12 @@ import re
 import tomllib
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import reduce
 from typing import Any, NamedTuple, get_args, get_origin
 
 from fairlead.algorithm import Algorithm
 from fairlead.component import Component
-from fairlead.errors import FieldError, did_you_mean
+from fairlead.errors import FieldError, did_you_mean, short
 from fairlead.experiments.signatures import argument_parameters, spec_parameters
 from fairlead.plain_data import NONE, Plain, alternatives, join, part_class, refuse_unknown, to_plain
 from fairlead.presets import METHODS, Method
@@ -28,7 +29,7 @@ def parse_override(text: str) -> Override:
     path, equals, written = text.partition("=")
     keys = tuple(re.sub(r"\[(\d+)\]", r".\1", path.strip()).split("."))
     if not equals or not all(keys):
-        raise FieldError(f"An override must be of the form path.to.field=value, got {text!r}.")
+        raise FieldError(f"An override must be of the form path.to.field=value, got {short(text)}.")
     written = written.strip()
     try:
         parsed = tomllib.loads(f"value = {written}")
@@ -48,7 +49,7 @@ def set_value(declared: Any, node: Plain, path: Sequence[str], value: Plain, whe
         raise FieldError(f"{join(where, key)} does not exist: {where} is a single value.")
     if key == "type":
         if rest:
-            raise FieldError(f"{join(where, '.'.join(path))} does not exist: type is a single value.")
+            raise FieldError(f"{reduce(join, path, where)} does not exist: type is a single value.")
         if node.get("type", role.__name__) != value:
             node.clear()
         node["type"] = value
@@ -68,8 +69,8 @@ def preset_named(name: Plain, where: str) -> Method:
     """The method whose preset an algorithm at `where` names."""
     if not isinstance(name, str) or name not in METHODS:
         raise FieldError(
-            f"{join(where, 'preset')} must be the name of a preset, got {name!r}."
-            + did_you_mean(str(name), METHODS, otherwise="`fairlead list methods` shows what there is.")
+            f"{join(where, 'preset')} must be the name of a preset, got {short(name)}."
+            + did_you_mean(short(name), METHODS, otherwise="`fairlead list methods` shows what there is.")
         )
     return METHODS[name]
 
@@ -78,7 +79,7 @@ def _set_entry(
     declared: Any, node: list[Plain], key: str, rest: Sequence[str], value: Plain, where: str
 ) -> None:
     if not re.fullmatch("[0-9]{1,9}", key) or int(key) >= len(node):
-        raise FieldError(f"{where}.{key} does not exist: {where} is a list of {len(node)} entries.")
+        raise FieldError(f"{join(where, key)} does not exist: {where} is a list of {len(node)} entries.")
     if not rest:
         node[int(key)] = value
         return

@@ -36,6 +36,7 @@ from fairlead.local_solver import LocalSolver
 from fairlead.presets import fedavg
 from fairlead.records import Cohort, Conditions, RoundRecord, WorkOrder
 from fairlead.worlds.simulated import SimulatedWorld
+from fairlead.worlds.simulation import simulation_of
 
 _FORESEEN = 10
 """Rounds whose conditions are looked at for every round trained; they cost next to nothing."""
@@ -76,7 +77,7 @@ def evidence_of_federation(
     evidence = Evidence(
         source=source,
         weights=weights,
-        names=world.clients.names if isinstance(world, SimulatedWorld) else None,
+        names=world.population.names,
         records=records,
         algorithm=algorithm,
         foresight=foresight,
@@ -90,9 +91,10 @@ def evidence_of_federation(
         rates_told=told.links is not None,
         unreachable=told.unreachable if told.links is not None else silent_clients(records, weights),
     )
-    if not isinstance(world, SimulatedWorld):
+    simulation = simulation_of(world)
+    if simulation is None:
         return evidence
-    return _looked_closer(evidence, federation, world, quick=quick)
+    return _looked_closer(evidence, federation, simulation, quick=quick)
 
 
 def _with_rates(conditions: Foresight, rates: Tensor) -> Foresight:

@@ -12,7 +12,7 @@ import torch
 
 from fairlead import __version__
 from fairlead.federation import Federation
-from fairlead.worlds.simulated import SimulatedWorld
+from fairlead.worlds.base import RunWorld
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,18 @@ class Provenance:
 
 def provenance_of(federation: Federation) -> Provenance:
     """The facts of a start that is just being made."""
-    world = federation.world
-    assert isinstance(world, SimulatedWorld)
+    assert isinstance(federation.world, RunWorld)
+    workings = federation.world.workings
     return Provenance(
         fairlead=__version__,
         python=platform.python_version(),
         torch=str(torch.__version__),
         numpy=numpy.__version__,
         platform=platform.platform(),
-        device=device_name(world.device),
+        device=device_name(workings.device),
         threads=torch.get_num_threads(),
-        engine=repr(world.engine),
-        engine_reason=world.engine_reason,
+        engine=workings.engine,
+        engine_reason=workings.reason,
         seed=federation.seed,
         git_commit=git_commit(),
         first_round=federation.state.round,

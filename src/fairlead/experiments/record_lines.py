@@ -32,7 +32,7 @@ def record_from_line(line: str) -> RoundRecord:
     """The record that `record_to_line` wrote."""
     try:
         return decoded(RoundRecord, json.loads(line))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise FieldError(f"This is not the record of a round: {line[:80]!r}.") from error
 
 

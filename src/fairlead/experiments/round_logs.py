@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from fairlead.checkpoint import write_durably
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.record_rows import row_of
@@ -62,7 +63,7 @@ class MlflowLog(RoundLog):
         known = self._client.get_experiment_by_name("fairlead")
         owner = known.experiment_id if known else self._client.create_experiment("fairlead")
         self._run = self._client.create_run(owner, run_name=str(store.path)).info.run_id
-        id_file.write_text(self._run + "\n")
+        write_durably(id_file, self._run.encode() + b"\n")
         for name, value in _flat(to_plain(experiment, Experiment)).items():
             self._client.log_param(self._run, name, value)
 

@@ -2,8 +2,9 @@
 
 spec.toml         the experiment, its preset expanded
 rounds.jsonl      one JSON object per round, written as the round ends
+clients.json      the weights and names of its clients, for readers who have not their data
 provenance.json   versions, device, engine, times and outcome of every start of the run
-checkpoint/       the server state from which the run can go on
+checkpoint/       the last few server states, from which the run can go on
 summary.json      what came of it, once it is finished
 """
 
@@ -12,17 +13,19 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from os import PathLike
 from pathlib import Path
 
-from fairlead.checkpoint import has_checkpoint, write_durably
-from fairlead.errors import FieldError, RunFolderError
+from fairlead.checkpoint import KEPT, has_checkpoint, make_folder, write_durably
+from fairlead.errors import RunFolderError
+from fairlead.experiments.client_facts import ClientFacts
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import Provenance
-from fairlead.experiments.record_lines import decoded, record_from_line, record_to_line, strict
+from fairlead.experiments.record_lines import decoded, strict
+from fairlead.experiments.rounds_file import RoundsFile, disk_errors
 from fairlead.experiments.spec import load_experiment, to_toml
 from fairlead.experiments.summary import RunSummary
 from fairlead.federation import Federation
@@ -57,6 +60,10 @@ class RunFolder:
         return self.path / "provenance.json"
 
     @property
+    def clients_file(self) -> Path:
+        return self.path / "clients.json"
+
+    @property
     def checkpoint(self) -> Path:
         return self.path / "checkpoint"
 
@@ -77,7 +84,7 @@ class RunFolder:
 
     def refuse_occupied(self) -> None:
         """Raise if a new run may not use this folder."""
-        with self._one_sentence("read"):
+        with disk_errors(self.path, "read"):
             if not self.is_free():
                 raise RunFolderError(
                     f"{self.path} already holds {self._contents()}: resume it, or choose another folder."
@@ -85,9 +92,13 @@ class RunFolder:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Hold the folder for this process; one that another process holds is refused."""
-        with self._one_sentence("written"):
-            self.path.mkdir(parents=True, exist_ok=True)
+        """Hold the folder for this process; one that another process holds is refused.
+
+        The hold ends with the process, however that ends.
+        """
+        with disk_errors(self.path, "written"):
+            make_folder(self.path)
+            self._refuse_links()
             # The records' file, since it is the first that a run has: it marks the folder as ours.
             file = self.rounds_file.open("a")
         with file:
@@ -102,52 +113,55 @@ class RunFolder:
                 pass
             yield
 
-    def begin(self, experiment: Experiment) -> None:
-        """Make the claimed folder that of a new run; a folder that holds another one is refused."""
+    def begin(self, experiment: Experiment) -> RoundsFile:
+        """Make the claimed folder that of a new run and return its records; one that holds another is refused."""
         spec = to_toml(experiment)
         self.refuse_occupied()
-        with self._one_sentence("written"):
+        with disk_errors(self.path, "written"):
             write_durably(self.spec_file, spec.encode())
             self.provenance_file.unlink(missing_ok=True)
+        return self.log()
 
-    def restore(self, federation: Federation, experiment: Experiment) -> str | None:
+    def restore(
+        self, federation: Federation, experiment: Experiment, on_damage: Callable[[str], None]
+    ) -> str | None:
         """Put a fresh federation where the run in this folder stopped, records included.
 
-        Returns a sentence on rounds that have to be computed again, if there are any.
+        Returns a sentence on rounds that have to be computed again, if there are any; `on_damage` is told if
+        the newest checkpoint cannot be used.
         """
         self.refuse_another(experiment)
         if has_checkpoint(self.checkpoint):
-            federation.resume(self.checkpoint)
+            federation.resume(self.checkpoint, on_damage)
         done = federation.state.round
         if done > experiment.rounds:
             raise RunFolderError(
                 f"The run in {self.path} is already {done} rounds long: {experiment.rounds} are too few."
             )
-        *lines, rest = self._split()
-        if len(lines) < done:
+        log = self.log()
+        if len(log) < done:
             raise RunFolderError(
-                f"{self.rounds_file} holds {len(lines)} rounds, but the checkpoint was made after {done}: "
+                f"{self.rounds_file} holds {len(log)} rounds, but the checkpoint was made after {done}: "
                 "this run cannot be resumed."
             )
-        federation.records[:] = self._parse(lines[:done])
-        with self._one_sentence("written"):
-            os.truncate(self.rounds_file, sum(len(line) + 1 for line in lines[:done]))
+        again = _computed_again(done, len(log) - done, cut_short=log.cut_short)
+        log.cut(done)
+        federation.records = log
+        with disk_errors(self.path, "written"):
             write_durably(self.spec_file, to_toml(experiment).encode())
             if done < experiment.rounds:
                 self.summary_file.unlink(missing_ok=True)
-        return _computed_again(done, len(lines) - done, cut_short=bool(rest))
+        return again
 
-    def append(self, record: RoundRecord) -> None:
-        """Add the record of a round."""
-        with self._one_sentence("written"), self.rounds_file.open("a", encoding="utf-8") as file:
-            file.write(record_to_line(record) + "\n")
+    def log(self) -> RoundsFile:
+        """The records of the run, read from its file when they are looked at."""
+        return RoundsFile(self.rounds_file)
 
-    def save(self, federation: Federation) -> None:
+    def save(self, federation: Federation, keep: int = KEPT) -> None:
         """Write a checkpoint, after making sure that the records before it are on the disk."""
-        with self._one_sentence("written"):
-            with self.rounds_file.open("a") as file:
-                os.fsync(file.fileno())
-            federation.save(self.checkpoint)
+        with disk_errors(self.rounds_file, "written"), self.rounds_file.open("ab") as file:
+            os.fsync(file.fileno())
+        federation.save(self.checkpoint, keep=keep)
 
     def experiment(self) -> Experiment:
         """The experiment of the run."""
@@ -155,48 +169,75 @@ class RunFolder:
 
     def records(self) -> list[RoundRecord]:
         """All rounds that ended."""
-        return self._parse(self._lines())
+        return list(self.log())
 
     def conclude(self, summary: RunSummary) -> None:
         """Keep what came of the run, which is thereby done."""
         content = json.dumps(strict(asdict(summary)), indent=2, allow_nan=False)
-        with self._one_sentence("written"):
+        with disk_errors(self.path, "written"):
             write_durably(self.summary_file, content.encode() + b"\n")
 
     def summary(self) -> RunSummary | None:
         """What came of the run, or None if it is not finished."""
         if not self.summary_file.exists():
             return None
-        with self._one_sentence("read"):
+        with disk_errors(self.path, "read"):
             content = self.summary_file.read_bytes()
         try:
             return decoded(RunSummary, json.loads(content))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise RunFolderError(f"{self.summary_file} is damaged: {error}.") from error
+
+    def introduce(self, clients: ClientFacts) -> None:
+        """Note who the clients are."""
+        content = json.dumps(strict(asdict(clients)), allow_nan=False, ensure_ascii=False)
+        with disk_errors(self.path, "written"):
+            write_durably(self.clients_file, content.encode() + b"\n")
+
+    def clients(self) -> ClientFacts | None:
+        """Who the clients are; None in folders that do not note it."""
+        if not self.clients_file.exists():
+            return None
+        with disk_errors(self.path, "read"):
+            content = self.clients_file.read_bytes()
+        try:
+            return decoded(ClientFacts, json.loads(content))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise RunFolderError(f"{self.clients_file} is damaged: {error}.") from error
 
     def note(self, start: Provenance, *, renew: bool = False) -> None:
         """Add a start of the run to its provenance, or renew what is said of the latest."""
         starts = self.provenance()
         starts = [*(starts[:-1] if renew else starts), start]
         content = json.dumps([asdict(each) for each in starts], indent=2, allow_nan=False)
-        with self._one_sentence("written"):
+        with disk_errors(self.path, "written"):
             write_durably(self.provenance_file, content.encode() + b"\n")
 
     def provenance(self) -> list[Provenance]:
         """Every start of the run, oldest first."""
         if not self.provenance_file.exists():
             return []
-        with self._one_sentence("read"):
+        with disk_errors(self.path, "read"):
             content = self.provenance_file.read_bytes()
         try:
-            return [Provenance(**each) for each in json.loads(content)]
-        except (ValueError, TypeError) as error:
+            return [decoded(Provenance, each) for each in json.loads(content)]
+        except (ValueError, TypeError, RecursionError) as error:
             raise RunFolderError(f"{self.provenance_file} is damaged: {error}.") from error
 
     def _contents(self) -> str:
         if not self.rounds_file.exists():
             return "files of the same names as a run's"
-        return f"a run of {len(self._lines())} rounds"
+        return f"a run of {len(self.log())} rounds"
+
+    def _refuse_links(self) -> None:
+        """Raise if a file of the run is a link, since what is written to it would land elsewhere."""
+        files = (self.rounds_file, self.spec_file, self.clients_file, self.provenance_file, self.summary_file)
+        for file in (*files, self.checkpoint):
+            if file.is_symlink():
+                raise RunFolderError(
+                    f"{file} is a symbolic link, and a run writes to its own folder only: put the file itself "
+                    "there, or choose another folder."
+                )
 
     def refuse_another(self, experiment: Experiment) -> None:
         """Raise if the run in this folder is of another experiment: resuming may only lengthen it."""
@@ -211,37 +252,6 @@ class RunFolder:
                 f"The run in {self.path} is another experiment, with a different {' and '.join(differing)}: "
                 "resume it with its own spec.toml, or choose another folder."
             )
-
-    def _lines(self) -> list[bytes]:
-        """Complete lines of the records' file; one that a crash cut short has no line break."""
-        return self._split()[:-1]
-
-    def _split(self) -> list[bytes]:
-        with self._one_sentence("read"):
-            return self.rounds_file.read_bytes().split(b"\n")
-
-    def _parse(self, lines: list[bytes]) -> list[RoundRecord]:
-        records = []
-        for number, line in enumerate(lines):
-            try:
-                records.append(record_from_line(line.decode()))
-            except (FieldError, UnicodeDecodeError) as error:
-                raise RunFolderError(f"Line {number + 1} of {self.rounds_file} is damaged.") from error
-            if records[-1].round != number:
-                raise RunFolderError(
-                    f"Line {number + 1} of {self.rounds_file} should be round {number}, and is round "
-                    f"{records[-1].round}."
-                )
-        return records
-
-    @contextmanager
-    def _one_sentence(self, verb: str) -> Iterator[None]:
-        """Say in one sentence what the disk refused."""
-        try:
-            yield
-        except OSError as error:
-            file = error.filename or self.path
-            raise RunFolderError(f"{file} cannot be {verb}: {error.strerror}.") from error
 
 
 def _computed_again(done: int, later: int, *, cut_short: bool) -> str | None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Literal
 
+from fairlead.checkpoint import KEPT, warn
 from fairlead.clients.source import FederatedData
-from fairlead.errors import FieldError
+from fairlead.errors import FieldError, RunFolderError
+from fairlead.experiments.client_facts import client_facts
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.interrupts import interrupts
-from fairlead.experiments.provenance import now, provenance_of
+from fairlead.experiments.provenance import Provenance, now, provenance_of
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.summary import RunSummary, summarise
 from fairlead.federation import Federation
 from fairlead.records import RoundRecord
+
+Outcome = Literal["finished", "interrupted"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +32,7 @@ class Run:
 
     federation: Federation
     folder: RunFolder
-    outcome: Literal["finished", "interrupted"]
+    outcome: Outcome
     summary: RunSummary | None
     """What came of it; None if it was interrupted."""
 
@@ -38,7 +43,9 @@ def run_experiment(
     *,
     resume: bool = False,
     checkpoint_every: int = 10,
+    keep_checkpoints: int = KEPT,
     data: FederatedData | None = None,
+    build: Callable[[], Federation] | None = None,
     stop: threading.Event | None = None,
     on_start: Callable[[Federation], None] | None = None,
     on_round: Callable[[RoundRecord], None] | None = None,
@@ -50,55 +57,68 @@ def run_experiment(
 
     With `resume` the run that the folder holds goes on, to more rounds than before if asked; a folder
     without one starts a new run. There is a checkpoint every `checkpoint_every` rounds and after the
-    last. `data` are those of `Experiment.load`, where they have been loaded already. The functions are called
+    last, and the `keep_checkpoints` newest are kept: where the newest is damaged, the run goes on from the one
+    before. `data` are those of `Experiment.load`, where they have been loaded already; `build` makes the
+    federation instead of `Experiment.build`, for worlds that are not simulated here. The functions are called
     when the federation is ready, after every round, at an interrupt, and with one sentence each when the run is
-    seen to optimise another objective than asked (`Federation.notice`) and when resuming has lost rounds.
+    seen to optimise another objective than asked (`Federation.notice`) and when resuming has lost rounds or found
+    a damaged checkpoint, of which a `CheckpointWarning` tells without `on_recovery`.
 
     The first interrupt (Ctrl-C or SIGTERM) lets the round end and saves a checkpoint; the second stops
     at once, and resuming then starts from the last checkpoint. A resumed run is the same, bit for bit, as
     one that was never interrupted. With `stop` signals are left alone, and the run ends after the round in
     which the event is set.
     """
-    if checkpoint_every < 1:
-        raise FieldError(f"run_experiment.checkpoint_every must be at least 1, got {checkpoint_every}.")
+    for name, value in (("checkpoint_every", checkpoint_every), ("keep_checkpoints", keep_checkpoints)):
+        if value < 1:
+            raise FieldError(f"run_experiment.{name} must be at least 1, got {value}.")
     store = RunFolder(Path(folder))
     fresh = not resume or store.is_free()
     if fresh:
         store.refuse_occupied()
-    federation = experiment.build(data)
+    federation = experiment.build(data) if build is None else build()
     with store.claimed():
+        again, damage = None, list[str]()
         if fresh:
-            store.begin(experiment)
-            again = None
+            federation.records = store.begin(experiment)
         else:
-            again = store.restore(federation, experiment)
+            again = store.restore(federation, experiment, damage.append)
+        store.introduce(client_facts(federation))
         start = provenance_of(federation)
         store.note(start)
-        said, summary = "interrupted", None
+        summary = None
         try:
             if on_start:
                 on_start(federation)
+            for sentence in damage:
+                (on_recovery or warn)(sentence)
             if on_recovery and again:
                 on_recovery(again)
             with interrupts(on_interrupt) if stop is None else nullcontext(stop) as interrupted:
-                _train(federation, experiment, store, checkpoint_every, interrupted, on_round, on_notice)
+                saving = partial(store.save, federation, keep_checkpoints)
+                _train(federation, experiment, saving, checkpoint_every, interrupted, on_round, on_notice)
                 if federation.state.round == experiment.rounds:
                     summary = summarise(federation)
                     store.conclude(summary)
-                    said = "finished"
-        except Exception as error:
-            said = f"failed: {error}"
+        except BaseException as error:
+            said = f"failed: {error}" if isinstance(error, Exception) else "interrupted"
+            # On a full disk this fails too, and the first reason is the one to be told.
+            with suppress(RunFolderError):
+                store.note(_ended(start, federation, said), renew=True)
             raise
-        finally:
-            ended = replace(start, ended=now(), next_round=federation.state.round, outcome=said)
-            store.note(ended, renew=True)
-        return Run(federation, store, "interrupted" if summary is None else "finished", summary)
+        outcome: Outcome = "interrupted" if summary is None else "finished"
+        store.note(_ended(start, federation, outcome), renew=True)
+        return Run(federation, store, outcome, summary)
+
+
+def _ended(start: Provenance, federation: Federation, outcome: str) -> Provenance:
+    return replace(start, ended=now(), next_round=federation.state.round, outcome=outcome)
 
 
 def _train(
     federation: Federation,
     experiment: Experiment,
-    store: RunFolder,
+    save: Callable[[], None],
     checkpoint_every: int,
     interrupted: threading.Event,
     on_round: Callable[[RoundRecord], None] | None,
@@ -109,11 +129,10 @@ def _train(
     for record in federation.train(
         remaining, evaluate_every=experiment.evaluate_every, per_client=experiment.per_client
     ):
-        store.append(record)
         done = federation.state.round
         stopping = interrupted.is_set()
         if stopping or done % checkpoint_every == 0 or done == experiment.rounds:
-            store.save(federation)
+            save()
         if on_round:
             on_round(record)
         if on_notice and federation.notice is not None:

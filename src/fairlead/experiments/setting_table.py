@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
 
 from fairlead.clients import (
     ClientSource,
@@ -13,11 +14,11 @@ from fairlead.clients import (
 )
 from fairlead.component import Component, parts_of
 from fairlead.conditions import LinkModel, WorkModel
-from fairlead.errors import ClashError, FieldError, did_you_mean
+from fairlead.errors import ClashError, FieldError, did_you_mean, short
 from fairlead.experiments.overrides import Override
 from fairlead.experiments.signatures import call_with_plain
 from fairlead.optimizers import Constant, Schedule
-from fairlead.plain_data import NONE, Plain, to_plain
+from fairlead.plain_data import NONE, Plain, join, to_plain
 from fairlead.settings import SETTINGS, Setting
 
 _KEEPING_NUMBERS = (NONE, NaturalIdPartitioner.__name__, ReshuffledPartitioner.__name__)
@@ -120,7 +121,9 @@ def _changed(given: Plain, change: Override) -> Plain:
     if not path:
         return change.value
     if len(path) > 1:
-        raise FieldError(f"{'.'.join(change.path)} does not exist: setting.{path[0]} is a single value.")
+        raise FieldError(
+            f"{reduce(join, change.path)} does not exist: {join('setting', path[0])} is a single value."
+        )
     named = {} if given is None else {"name": given}
     return {**(given if isinstance(given, dict) else named), path[0]: change.value}
 
@@ -132,8 +135,8 @@ def _read(given: Plain) -> Setting:
     name = table["name"]
     if not isinstance(name, str) or name not in SETTINGS:
         raise FieldError(
-            f"{where} must be the name of a published setting, got {name!r}."
-            + did_you_mean(str(name), SETTINGS, otherwise="`fairlead list settings` shows what there is.")
+            f"{where} must be the name of a published setting, got {short(name)}."
+            + did_you_mean(short(name), SETTINGS, otherwise="`fairlead list settings` shows what there is.")
         )
     arguments = {key: value for key, value in table.items() if key != "name"}
     return call_with_plain(SETTINGS[name].build, arguments, f"the setting {name}", "setting")

@@ -72,7 +72,7 @@ _STANDING_FOR_FIELDS: dict[type[Component], tuple[Parameter, ...]] = {
 
 def part_parameters(cls: type[Component]) -> list[Parameter]:
     """Fields of a part, in the order of its constructor."""
-    hints, notes = field_types(cls), _attribute_docs(cls)
+    hints, notes = field_types(cls), attribute_docs(cls)
     return [
         Parameter(
             name,
@@ -129,11 +129,21 @@ def call_with_plain(
     try:
         return build(**arguments)
     except (FieldError, ClashError) as error:
-        raise type(error)(f"In {where or what}: {error}") from error
+        place = _argument_behind(error, arguments)
+        raise type(error)(f"In {join(where, place) if place else where or what}: {error}") from error
+
+
+def _argument_behind(error: FieldError | ClashError, arguments: Mapping[str, Any]) -> str | None:
+    """The argument that became the field an error is about, where its name is longer: server_lr for lr."""
+    if not isinstance(error, FieldError) or error.field is None:
+        return None
+    long_form = f"_{error.field}"
+    named = (name for name, value in arguments.items() if name.endswith(long_form) and value is error.value)
+    return next(named, None)
 
 
 def _typed_dict_parameters(cls: type) -> list[Parameter]:
-    notes = _attribute_docs(cls)
+    notes = attribute_docs(cls)
     parameters = []
     # `__required_keys__` overlooks Required[...] where annotations are strings.
     for name, hint in typing.get_type_hints(cls, include_extras=True).items():
@@ -158,7 +168,7 @@ def _written(hint: Any) -> str:
     return hint.__name__ if inspect.isclass(hint) else inspect.formatannotation(hint)
 
 
-def _attribute_docs(cls: type) -> dict[str, str]:
+def attribute_docs(cls: type) -> dict[str, str]:
     """The sentence below each attribute in the source of a class and its bases."""
     notes: dict[str, str] = {}
     for base in reversed(cls.__mro__):

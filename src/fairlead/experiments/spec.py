@@ -4,7 +4,7 @@
 `[setting]` with `name` and the setting's arguments: it fills in what the experiment leaves open. An
 `[algorithm]` may be given by its parts, or as `preset = "fednova"` with the preset's arguments. Parts beside a
 preset change it: a table with `type` takes the place of the preset's part, a table without changes fields of
-it.
+it. A table `[compare]` is left to `fairlead compare`.
 """
 
 from __future__ import annotations
@@ -107,6 +107,8 @@ def _apply(declared: type[SpecT], table: Table, changes: Iterable[Override]) -> 
 
 def _filled_experiment(table: Table, changes: Sequence[Override]) -> Table:
     """The table of an experiment after changes, with its setting become fields."""
+    # For `fairlead compare`, which reads it itself.
+    table = {key: value for key, value in table.items() if key != "compare"}
     known = [parameter.name for parameter in spec_parameters(Experiment)]
     refuse_unknown(list(table), known, "a field of Experiment", "")
     setting = take_setting(table, [change for change in changes if change.path[0] == "setting"])
@@ -136,9 +138,11 @@ def _says_partition(table: Table, changes: Iterable[Override]) -> bool:
 
 def _expand_preset(table: Table, where: str) -> Table:
     """The table of an algorithm with its parts instead of a preset."""
+    parts = settable_fields(Algorithm)
     if "preset" not in table:
+        refuse_unknown(list(table), [*parts, "preset", "type"], "a field of Algorithm", where)
         return table
-    method, parts = preset_named(table["preset"], where), settable_fields(Algorithm)
+    method = preset_named(table["preset"], where)
     given = {key: value for key, value in table.items() if key != "preset" and key not in parts}
     algorithm = call_with_plain(method.build, given, f"the preset {method.name}", where, also_known=parts)
     expanded: Table = to_plain(algorithm, Algorithm)

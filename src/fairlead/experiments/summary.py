@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from fairlead.experiments.comparison import chance_level
 from fairlead.federation import Federation
+from fairlead.privacy.accounting import PrivacyStatement
 from fairlead.records import Evaluation
-from fairlead.worlds.simulated import SimulatedWorld
+from fairlead.worlds.base import RunWorld
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,14 @@ class RunSummary:
     """Whether no weight is misplaced because of the method's corrections, and not by measurement."""
     notice: str | None
     """What was said during training about another objective being optimised."""
+    privacy: PrivacyStatement | None = None
+    """What may be claimed of the models; None for an algorithm without privacy."""
 
 
 def summarise(federation: Federation) -> RunSummary:
     """The summary of a federation after its last round."""
     records, consistency, world = federation.records, federation.consistency(), federation.world
-    assert isinstance(world, SimulatedWorld)
+    assert isinstance(world, RunWorld)
     evaluation = next((record.evaluation for record in reversed(records) if record.evaluation), None)
     return RunSummary(
         rounds=len(records),
@@ -54,4 +57,5 @@ def summarise(federation: Federation) -> RunSummary:
         predicted_chi_square=consistency.predicted_chi_square,
         by_design=consistency.restored,
         notice=federation.notice,
+        privacy=federation.privacy,
     )

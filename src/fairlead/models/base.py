@@ -41,6 +41,10 @@ class StackableModule(nn.Module, ABC):
         """Outputs (L, B, ...) of L clients with flat parameters (L, d) and inputs (L, B, ...)."""
 
 
+MOST_LAYERS = 1000
+"""Where layers are a number: no model has so many, and building them takes time even if they are small."""
+
+
 def require_widths(model: Model, field: str) -> None:
     """Refuse `model.field` unless it is a tuple of whole numbers of at least 1."""
     widths = getattr(model, field)

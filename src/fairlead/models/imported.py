@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import sys
+import sysconfig
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -58,6 +61,11 @@ class ImportedModel(Model):
         """Refuse arguments that the function does not take, before it runs and fails in its own ways."""
         if not callable(make):
             raise field_error(self, "path", "the path of a function or class", self.path)
+        if not _promises_module(make):
+            raise FieldError(
+                f"ImportedModel.path names {self.path!r}, which does not say that it makes a torch.nn.Module, and "
+                "a spec may not call just anything that is installed: call it from a function of your own."
+            )
         signature = _signature(make)
         try:
             if signature is not None:
@@ -69,6 +77,10 @@ class ImportedModel(Model):
 def imported(path: str, where: str) -> Any:
     """What "package.module:name" names; `where` is the field that the error names."""
     module_name, name = _divided(path, where)
+    if module_name.split(".")[0] in sys.stdlib_module_names:
+        raise FieldError(
+            f"{where} names {path!r}, which is a part of Python and makes nothing that fairlead could use."
+        )
     try:
         return getattr(import_module(module_name), name)
     except (ImportError, AttributeError) as error:
@@ -80,6 +92,19 @@ def _divided(path: str, where: str) -> tuple[str, str]:
     if not name.isidentifier() or not all(part.isidentifier() for part in module_name.split(".")):
         raise FieldError(f"{where} must be of the form 'package.module:name', got {path!r}.")
     return module_name, name
+
+
+def _promises_module(make: Any) -> bool:
+    """Whether something is a user's own, a class of modules, or a function annotated to return a module."""
+    if isinstance(make, type):
+        return issubclass(make, nn.Module)
+    origin = getattr(sys.modules.get(getattr(make, "__module__", "") or ""), "__file__", None)
+    installed = [sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")]
+    if origin is not None and not any(Path(origin).is_relative_to(folder) for folder in installed):
+        return True
+    signature = _signature(make)
+    made = None if signature is None else signature.return_annotation
+    return isinstance(made, type) and issubclass(made, nn.Module)
 
 
 def _is_pair(value: object) -> bool:
@@ -94,7 +119,7 @@ def _is_pair(value: object) -> bool:
 
 def _signature(make: Callable[..., Any]) -> inspect.Signature | None:
     try:
-        return inspect.signature(make)
-    except ValueError:
+        return inspect.signature(make, eval_str=True)
+    except (ValueError, TypeError, NameError):
         # Some functions of compiled modules do not tell their arguments.
         return None

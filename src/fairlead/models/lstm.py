@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fairlead.errors import require_integer
+from fairlead.models.base import MOST_LAYERS
 from fairlead.models.tokens import TokenModel
 
 
@@ -33,7 +34,7 @@ class CharLSTM(TokenModel):
 
     def require_encoder(self) -> None:
         for field in ("embedding", "hidden", "layers"):
-            require_integer(self, field, at_least=1)
+            require_integer(self, field, at_least=1, at_most=MOST_LAYERS if field == "layers" else None)
 
     def encoder(self, vocabulary: int, length: int) -> nn.Module:
         embedding = nn.Embedding(vocabulary, self.embedding)

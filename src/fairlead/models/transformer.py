@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fairlead.errors import field_error, require_integer, require_number
+from fairlead.models.base import MOST_LAYERS
 from fairlead.models.tokens import Pooling, TokenModel
 
 
@@ -38,7 +39,7 @@ class TextTransformer(TokenModel):
 
     def require_encoder(self) -> None:
         for field in ("width", "heads", "layers"):
-            require_integer(self, field, at_least=1)
+            require_integer(self, field, at_least=1, at_most=MOST_LAYERS if field == "layers" else None)
         if self.width % self.heads:
             raise field_error(self, "width", f"a multiple of heads={self.heads}", self.width)
         require_number(self, "dropout", at_least=0, below=1)

@@ -30,6 +30,8 @@ _MARKERS = (
 
 _WIDTH, _HEIGHT = 460.0, 290.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54.0, 12.0, 10.0, 42.0
+_LABEL = 7
+"""Characters of a label beside the axis; a longer one would be cut off, and its line says enough."""
 _MARKERS_SHOWN = 6
 _ROW_WIDTH, _ROW_HEIGHT, _ROW_MARGIN = 400.0, 26.0, 14.0
 
@@ -129,7 +131,8 @@ def _frame(across: Scale, up: Scale, kind: Kind, axis: Axis) -> Markup:
     for value in up.ticks():
         y = up.at(value)
         lines.append(tag("path", d=f"M{_LEFT:g} {y:.1f}H{_WIDTH - _RIGHT:g}"))
-        labels.append(tag("text", show_tick(value, kind), x=_LEFT - 7, y=round(y + 4, 1), text_anchor="end"))
+        if len(text := show_tick(value, kind)) <= _LABEL:
+            labels.append(tag("text", text, x=_LEFT - 7, y=round(y + 4, 1), text_anchor="end"))
     for value in across.ticks(5):
         x = across.at(value)
         lines.append(tag("path", class_="stub", d=f"M{x:.1f} {bottom:g}v4"))

@@ -39,7 +39,7 @@ def show(value: float | None, kind: Kind = "number") -> str:
 
 
 def show_estimate(mean: float, half_width: float | None, kind: Kind) -> tuple[str, str]:
-    """A mean and the ± of its interval, to two digits of the smaller of them.
+    """A mean and the ± of its interval, to two digits of the smaller of them, but at most three of the latter.
 
     >>> show_estimate(1.8372, 0.0464, "number")
     ('1.837', '± 0.046')
@@ -49,10 +49,10 @@ def show_estimate(mean: float, half_width: float | None, kind: Kind) -> tuple[st
     if kind == "share":
         return show(mean, kind), f"± {100 * half_width:.1f}"
     if kind in ("number", "factor") and half_width > 0 and 1e-4 <= max(abs(mean), half_width) < 1e5:
-        least = min(half_width, abs(mean)) or half_width
+        least = max(min(half_width, abs(mean)), half_width / 10)
         digits = min(max(1 - math.floor(math.log10(least)), 0), 6)
         unit = "×" if kind == "factor" else ""
-        return _signed(f"{mean:.{digits}f}{unit}"), f"± {half_width:.{digits}f}"
+        return _signed(f"{round(mean, digits) + 0.0:.{digits}f}{unit}"), f"± {half_width:.{digits}f}"
     return show(mean, kind), f"± {show(half_width, kind)}"
 
 

@@ -109,9 +109,11 @@ def _identity(experiment: Experiment) -> str:
         device="cpu",
         engine="auto",
         lanes=1,
+        block=None,
         reproducible=False,
         compile=False,
         data_on="auto",
+        ray=None,
     )
     return repr(to_plain(shared, Experiment))
 
@@ -163,12 +165,16 @@ def _parts(experiment: Experiment) -> str:
     return " + ".join(type(part).__name__ for part in parts)
 
 
+_COMPUTING = ("seed", "device", "engine", "lanes", "block", "reproducible", "compile", "data_on", "ray")
+"""Fields that do not tell methods apart: where and how the arithmetic was done, and the seed."""
+
+
 def _distinctions(experiments: Sequence[Experiment]) -> list[str]:
     """What sets experiments of one name apart: as few of the fields in which they differ as tell them all."""
     tables = [dict(_leaves(to_plain(experiment, Experiment))) for experiment in experiments]
     told: list[tuple[str, ...]] = [() for _ in tables]
     for path in dict.fromkeys(path for table in tables for path in table):
-        if path in ("seed", "device", "engine", "lanes", "reproducible", "compile", "data_on"):
+        if path.split(".")[0] in _COMPUTING:
             continue
         more = [
             (*words, f"{_short(path)}={table.get(path, 'default')}")

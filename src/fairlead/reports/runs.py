@@ -9,9 +9,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from fairlead.clients.names import ClientNames
+from fairlead.clients.names import ClientNames, names_from
 from fairlead.errors import FairleadError, RunFolderError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import Provenance
@@ -48,11 +50,11 @@ class ReportedRun:
     records: tuple[RoundRecord, ...]
     starts: tuple[Provenance, ...]
     weights: Tensor | None
-    """ω, (N,); None if the clients' data cannot be read here."""
+    """ω, (N,); None if the run did not note them and the clients' data cannot be read here."""
     names: ClientNames | None
-    """What clients are called, where their data can be read and say so."""
+    """What clients are called, where somebody says so."""
     held_out: bool | None
-    """Whether figures per client are of test data of their own, not of training data; None if data cannot be read."""
+    """Whether figures per client are of test data of their own, not of training data; None if nobody knows."""
     summary: RunSummary | None
     """What the run itself noted at its end."""
 
@@ -126,13 +128,13 @@ def read_run(found: FoundRun) -> ReportedRun:
         spec = folder.spec_file.read_text(encoding="utf-8", errors="replace")
         experiment, records = folder.experiment(), tuple(folder.records())
         starts, summary = tuple(folder.provenance()), folder.summary()
+        clients = _clients_of(folder, experiment)
     except (FairleadError, OSError) as error:
         return replace(nothing, reason=str(error), spec=spec)
     outcome = starts[-1].outcome if starts else "running"
     if outcome == "running" and found.outcome.startswith(_FAILED):
         # Its process died without a word, and the study noticed.
         outcome = found.outcome
-    clients = _clients_of(experiment)
     state, reason = _ending(outcome, f"after {len(records)} of {experiment.rounds} rounds")
     return replace(
         nothing,
@@ -165,7 +167,12 @@ class _Clients(NamedTuple):
     held_out: bool | None
 
 
-def _clients_of(experiment: Experiment) -> _Clients:
+def _clients_of(folder: RunFolder, experiment: Experiment) -> _Clients:
+    """As the run noted them, or else as their data have them."""
+    noted = folder.clients()
+    if noted is not None:
+        names = None if noted.names is None else names_from(np.asarray(noted.names, dtype=object))
+        return _Clients(torch.tensor(noted.weights, dtype=torch.float64), names, noted.held_out)
     # What else the experiment says does not matter here: methods that met the same clients share one entry.
     asked = replace(experiment, algorithm=_ANY_ALGORITHM, task=None, rounds=1)
     try:

@@ -77,7 +77,8 @@ def fitted(
         room = (high / low) ** margin
         return Scale(low / room, high * room, start, end, logarithmic=True)
     if high == low:
-        room = abs(high) * 0.1 or 1.0
+        # From zero to twice the value, where it is the middle of an axis with round ticks.
+        room = abs(high) or 1.0
     else:
         room = (high - low) * margin
     fitted_low, fitted_high = max(low - room, bounds[0]), min(high + room, bounds[1])

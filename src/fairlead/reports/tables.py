@@ -302,7 +302,7 @@ def _difference(found: Estimate | None, kind: Kind) -> Cell:
     text, detail = show_estimate(found.mean, found.half_width, kind)
     if kind == "share" or not detail:
         text = show_difference(found.mean, kind)
-    elif found.mean > 0:
+    elif found.mean > 0 and any(digit in text for digit in "123456789"):
         text = f"+{text}"
     return Cell(text, detail, found.mean, found)
 

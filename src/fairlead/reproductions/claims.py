@@ -20,6 +20,10 @@ class Check:
     """None where a figure is missing."""
     numbers: str
     """The figures that it rests on, or which are missing."""
+    seeds: int = 0
+    """How many seeds all of its figures share, over which they are means."""
+    on: int = 0
+    """On how many of them alone it holds."""
 
 
 class Claim(ABC):
@@ -35,16 +39,32 @@ class Claim(ABC):
     def statement(self) -> str:
         """The claim in words."""
 
+    @property
+    @abstractmethod
+    def required(self) -> int:
+        """How many of `cells`, from the first, must be there: the claim may fail by a part of them."""
+
     @abstractmethod
     def compare(self, results: Results) -> tuple[bool, str]:
-        """Whether it holds, and the numbers behind that; all of `cells` are there."""
+        """Whether it holds of the figures that are there, and the numbers behind that."""
 
     def judge(self, results: Results) -> Check:
-        """The claim against our figures."""
-        missing = [str(cell) for cell in self.cells if not results.get(cell)]
-        if missing:
-            return Check(self.statement, None, f"missing: {', '.join(missing)}")
-        return Check(self.statement, *self.compare(results))
+        """The claim against our figures, over the seeds that they share.
+
+        With some of its figures it may fail, but not hold.
+        """
+        there = [cell for cell in self.cells if results.get(cell)]
+        missing = ", ".join(str(cell) for cell in self.cells if cell not in there)
+        if not set(self.cells[: self.required]) <= set(there) or (missing and len(there) < 2):
+            return Check(self.statement, None, f"missing: {missing}")
+        shared = sorted(set.intersection(*(set(results[cell]) for cell in there)))
+        if not shared:
+            return Check(self.statement, None, "missing: a seed that all figures have")
+        holds, numbers = self.compare(_over(shared, there, results))
+        on = sum(self.compare(_over([seed], there, results))[0] for seed in shared)
+        if missing and holds:
+            return Check(self.statement, None, f"{numbers}; missing: {missing}", len(shared), on)
+        return Check(self.statement, holds, numbers, len(shared), on)
 
 
 Operand = Cell | float
@@ -66,6 +86,10 @@ class Less(Claim):
     @property
     def cells(self) -> tuple[Cell, ...]:
         return tuple(side for side in (self.left, self.right) if isinstance(side, Cell))
+
+    @property
+    def required(self) -> int:
+        return len(self.cells)
 
     @property
     def statement(self) -> str:
@@ -96,6 +120,10 @@ class Near(Claim):
         return tuple(side for side in (self.left, self.right) if isinstance(side, Cell))
 
     @property
+    def required(self) -> int:
+        return len(self.cells)
+
+    @property
     def statement(self) -> str:
         return f"{_named(self.left)} is {_named(self.right)} within {self.within:g}"
 
@@ -118,6 +146,10 @@ class Best(Claim):
         return tuple(Cell(row, self.column) for row in (self.row, *self.others))
 
     @property
+    def required(self) -> int:
+        return 1
+
+    @property
     def statement(self) -> str:
         kind = "smallest" if self.smallest else "largest"
         among = f" in {self.column}" if self.column else ""
@@ -125,7 +157,8 @@ class Best(Claim):
 
     def compare(self, results: Results) -> tuple[bool, str]:
         own = mean(results[Cell(self.row, self.column)])
-        figures = {row: mean(results[Cell(row, self.column)]) for row in self.others}
+        cells = {row: Cell(row, self.column) for row in self.others}
+        figures = {row: mean(results[cell]) for row, cell in cells.items() if cell in results}
         rival = (min if self.smallest else max)(figures, key=lambda row: figures[row])
         ahead = own < figures[rival] if self.smallest else own > figures[rival]
         return ahead, f"{own:.4g} against {figures[rival]:.4g} of {rival}"
@@ -143,6 +176,10 @@ class Falling(Claim):
         return tuple(Cell(row, self.column) for row in self.rows)
 
     @property
+    def required(self) -> int:
+        return len(self.rows)
+
+    @property
     def statement(self) -> str:
         return f"{self.column} falls from {self.rows[0]} to {self.rows[-1]}"
 
@@ -150,6 +187,11 @@ class Falling(Claim):
         figures = [mean(results[cell]) for cell in self.cells]
         falls = all(later < earlier for earlier, later in pairwise(figures))
         return falls, ", ".join(f"{figure:.3g}" for figure in figures)
+
+
+def _over(seeds: Sequence[int], cells: Sequence[Cell], results: Results) -> Results:
+    """Figures at some seeds alone."""
+    return {cell: {seed: results[cell][seed] for seed in seeds} for cell in cells}
 
 
 def judged(claims: Sequence[Claim], results: Results) -> tuple[Check, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from fairlead.reproductions.data_sets import require_data
-from fairlead.reproductions.reproduction import Measured, Reproduction, Request, Scale, machine
+from fairlead.reproductions.reproduction import Measured, NotRunError, Reproduction, Request, Scale, machine
 from fairlead.reproductions.table import Cell
 
 Measurement = Callable[[Request, int], Mapping[Cell, float]]
@@ -42,6 +42,8 @@ class Computed(Reproduction):
         return self.what if isinstance(self.what, str) else self.what[scale]
 
     def measure(self, request: Request) -> Measured:
+        if request.collect is not None:
+            raise NotRunError("It is computed at once: there are no runs to collect.")
         require_data(self.data, request.data)
         started = perf_counter()
         results: dict[Cell, dict[int, float]] = {}

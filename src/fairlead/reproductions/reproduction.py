@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import platform
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from fairlead import __version__
 from fairlead.errors import DataError, FairleadError, FieldError, did_you_mean
+from fairlead.experiments.overrides import parse_override
 from fairlead.experiments.provenance import git_commit, now
 from fairlead.references import reference
 from fairlead.reproductions.claims import Check, Claim, judged
@@ -23,6 +24,7 @@ Scale = Literal["smoke", "small", "full"]
 """Whether it runs at all; whether the claim shows on a small problem; the paper's own numbers."""
 Verdict = Literal["holds", "does not hold", "not run"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
+_COMPUTING = ("engine", "lanes", "block", "precision", "dtype", "compile", "data_on", "reproducible")
 
 Runner = Callable[[StudyFolder, Sequence[PlannedRun]], Mapping[str, str]]
 """Runs what is planned, and tells the outcomes by folder."""
@@ -45,7 +47,19 @@ class Request:
     device: str = "cpu"
     only: tuple[str, ...] = ()
     """Methods or settings of a table to run now; all if empty."""
+    computing: tuple[str, ...] = ()
+    """Changes to how runs are computed, such as "precision=tf32"; what is computed stays the paper's."""
+    collect: tuple[Path, ...] | None = None
+    """Folders whose runs are to be taken in, while nothing is run; None: run."""
     run: Runner = _run_quietly
+
+    def __post_init__(self) -> None:
+        for change in self.computing:
+            field = parse_override(change).path[0]
+            if field not in _COMPUTING:
+                raise FieldError(
+                    f"Request.computing must change one of {', '.join(_COMPUTING)}, got {change!r}."
+                )
 
 
 class NotRunError(FairleadError):
@@ -58,6 +72,7 @@ class Measured(NamedTuple):
     results: Results
     seconds: float
     machine: str
+    precision: str = "full"
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,8 @@ class Outcome:
     fairlead: str
     git_commit: str | None
     date: str
+    precision: str = "full"
+    """In which products were computed."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +175,7 @@ class Reproduction(ABC):
             reason = f"The scale {request.scale!r} shows that everything runs, and cannot test the claim."
             return self._outcome(request, measured, (), "not run", reason)
         checks = judged(self.claims, measured.results)
-        verdict, reason = _verdict(checks)
+        verdict, reason = _verdict(checks, len(_seeds(measured.results)))
         return self._outcome(request, measured, checks, verdict, reason)
 
     def _outcome(
@@ -188,7 +205,7 @@ class Reproduction(ABC):
             scale=request.scale,
             verdict=verdict,
             reason=reason,
-            seeds=request.seeds,
+            seeds=_seeds(measured.results) or request.seeds,
             figures=tuple(figures),
             checks=checks,
             seconds=round(measured.seconds, 1),
@@ -196,14 +213,42 @@ class Reproduction(ABC):
             fairlead=__version__,
             git_commit=git_commit(),
             date=now()[:10],
+            precision=measured.precision,
         )
 
 
-def _verdict(checks: Sequence[Check]) -> tuple[Verdict, str]:
+def _seeds(results: Results) -> tuple[int, ...]:
+    """All seeds of which there is a figure."""
+    return tuple(sorted({seed for values in results.values() for seed in values}))
+
+
+def _verdict(checks: Sequence[Check], seeds: int) -> tuple[Verdict, str]:
+    """What the checks amount to: one that fails is enough, and one that lacks runs leaves the rest open."""
+    count, failing = len(checks), sum(check.holds is False for check in checks)
     missing = [check for check in checks if check.holds is None]
+    facts = [f"{failing} of {count} comparisons fail"] if failing else []
     if missing:
-        return "not run", f"{len(missing)} of {len(checks)} comparisons lack runs; {missing[0].numbers}."
-    return ("holds" if all(check.holds for check in checks) else "does not hold"), ""
+        held = count - failing - len(missing)
+        lacking = f"{len(missing)} of {count} comparisons lack runs"
+        facts.append(f"{lacking} and {held} hold" if held else lacking)
+        facts.append(f"the first has {missing[0].numbers}")
+    fewest = min((check.seeds for check in checks if check.holds is not None), default=seeds)
+    if fewest < seeds:
+        facts.append(f"some comparisons rest on {fewest} of {seeds} seeds")
+    told = "; ".join(facts)
+    reason = f"{told[0].upper()}{told[1:]}." if told else ""
+    return ("does not hold" if failing else "not run" if missing else "holds"), reason
+
+
+def listed_parts(text: str, known: Collection[str]) -> tuple[str, ...]:
+    """Names of a list such as "FedAvg,FedNova, momentum": the longest that are known, since some have commas."""
+    pieces = [piece.strip() for piece in text.split(",")]
+    found: list[str] = []
+    while pieces:
+        joined = [", ".join(pieces[:count]) for count in range(len(pieces), 0, -1)]
+        found.append(next((name for name in joined if name in known), pieces[0]))
+        del pieces[: found[-1].count(",") + 1]
+    return tuple(found)
 
 
 def cited(key: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from fairlead.algorithm import Algorithm
@@ -14,12 +16,20 @@ from fairlead.diagnostics.wording import counted
 from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import Provenance
-from fairlead.experiments.run_folder import RunFolder
+from fairlead.experiments.spec import from_toml, to_toml
 from fairlead.methods import method_named
 from fairlead.models import Model
 from fairlead.presets import with_aware
 from fairlead.reproductions.data_sets import require_data, source_of
-from fairlead.reproductions.reproduction import Measured, Reproduction, Request, Scale, machine
+from fairlead.reproductions.kept_runs import KeptRun, curves_of, load_runs, runs_file, save_runs
+from fairlead.reproductions.reproduction import (
+    Measured,
+    NotRunError,
+    Reproduction,
+    Request,
+    Scale,
+    machine,
+)
 from fairlead.reproductions.statistics import Statistic
 from fairlead.reproductions.table import Cell
 from fairlead.settings import Setting
@@ -126,29 +136,63 @@ class Trained(Reproduction):
         ]
 
     def measure(self, request: Request) -> Measured:
-        require_data(self.needs, request.data)
-        study = StudyFolder(request.out / f"{self.name}-{request.scale}")
-        request.run(study, self.planned(request))
+        table = f"{self.name}-{request.scale}"
+        if request.collect is None:
+            require_data(self.needs, request.data)
+            request.run(StudyFolder(request.out / table), self.planned(request))
+        runs = self._finished(
+            table, (request.out, *(request.collect or ())), self.sizes[request.scale].rounds
+        )
+        if not runs:
+            raise NotRunError("No run of it has finished yet.")
+        save_runs(runs_file(request.out, table), runs)
         results: dict[Cell, dict[int, float]] = {}
-        starts: list[Provenance] = []
-        # What an earlier piece has run counts too.
-        for run in self.planned(replace(request, only=())):
-            store = study.store(run)
-            if not store.is_done(run.experiment):
-                continue
-            starts += store.provenance()
-            cell = Cell(str(run.labels["method"]), str(run.labels["setting"]))
-            self._read(cell, run.experiment.seed, store, results)
-        devices = dict.fromkeys(machine(start.device) for start in starts) or [machine(request.device)]
-        return Measured(results, sum(map(_spent, starts)), "; ".join(devices))
+        for run in runs:
+            for name, value in run.figures.items():
+                place = Cell(run.method, figure_column(run.setting, name))
+                results.setdefault(place, {})[run.seed] = value
+        return Measured(
+            results,
+            math.fsum(run.seconds for run in runs),
+            "; ".join(dict.fromkeys(run.machine for run in runs)),
+            ", ".join(dict.fromkeys(run.precision for run in runs)),
+        )
 
-    def _read(self, cell: Cell, seed: int, store: RunFolder, results: dict[Cell, dict[int, float]]) -> None:
-        records = store.records()
-        for name, statistic in self.statistics.items():
-            value = statistic(records, self.scenes[cell.column].target)
-            if value is not None:
-                place = Cell(cell.row, figure_column(cell.column, name))
-                results.setdefault(place, {})[seed] = value
+    def _finished(self, table: str, folders: Sequence[Path], rounds: int) -> list[KeptRun]:
+        """Every run of the table that folders hold, kept or in a folder of its own, in the table's order."""
+        found: dict[tuple[str, str, int], KeptRun] = {}
+        for folder in folders:
+            kept = [*load_runs(runs_file(folder, table)), *self._read(StudyFolder(folder / table))]
+            found |= {run.place: run for run in kept if run.rounds == rounds}
+        order = list(self.entrants)
+        known = [run for run in found.values() if Cell(run.method, run.setting) in order]
+        return sorted(known, key=lambda run: (order.index(Cell(run.method, run.setting)), run.seed))
+
+    def _read(self, study: StudyFolder) -> Iterator[KeptRun]:
+        """The finished runs of a study."""
+        for run in study.runs() if study.index_file.exists() else ():
+            store, setting = study.store(run), str(run.labels["setting"])
+            if store.summary() is None or setting not in self.scenes:
+                continue
+            records, starts, experiment = store.records(), store.provenance(), store.experiment()
+            target, last = self.scenes[setting].target, starts[-1]
+            measured = {name: statistic(records, target) for name, statistic in self.statistics.items()}
+            yield KeptRun(
+                setting=setting,
+                method=str(run.labels["method"]),
+                seed=experiment.seed,
+                rounds=len(records),
+                figures={name: value for name, value in measured.items() if value is not None},
+                curves=curves_of(records),
+                seconds=math.fsum(map(_spent, starts)),
+                machine="; ".join(dict.fromkeys(machine(start.device) for start in starts)),
+                precision=experiment.precision,
+                engine=last.engine,
+                torch=last.torch,
+                fairlead=last.fairlead,
+                git_commit=last.git_commit,
+                date=last.started[:10],
+            )
 
     def _is_asked(self, cell: Cell, only: Sequence[str]) -> bool:
         rows = [name for name in only if name not in self.scenes]
@@ -172,7 +216,12 @@ class Trained(Reproduction):
             evaluate_every=1,
             device=request.device,
         )
-        return experiment if self.adjust is None else self.adjust(experiment, entrant)
+        if self.adjust is not None:
+            experiment = self.adjust(experiment, entrant)
+        # Last, since what an adjustment looks at on the CPU may not be able to compute so.
+        return (
+            from_toml(Experiment, to_toml(experiment), request.computing) if request.computing else experiment
+        )
 
 
 def figure_column(column: str, statistic: str) -> str:

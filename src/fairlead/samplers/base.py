@@ -14,6 +14,9 @@ from fairlead.records import ClientUpdates, Cohort, Conditions, Population
 class Sampler(Component, ABC):
     """Draws a cohort, and may learn from what comes back."""
 
+    needs_single_updates: ClassVar[bool] = False
+    """Whether it learns from what single clients sent: secure aggregation, which shows sums, then rules it out."""
+
     @property
     @abstractmethod
     def needs_effective_steps(self) -> bool:

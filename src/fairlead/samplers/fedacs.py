@@ -14,7 +14,7 @@ from fairlead.errors import ClashError, FieldError, field_error, require_integer
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Population
 from fairlead.samplers.base import MemorylessSampler, Sampler
-from fairlead.samplers.weighted import draw_with_replacement
+from fairlead.samplers.weighted import MOST_DRAWS, draw_with_replacement
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class FedACS(MemorylessSampler):
     needs_arrival: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require_integer(self, "cohort_size", at_least=1)
+        require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)
 
     def check(self, population: Population) -> None:
         pass
@@ -112,7 +112,7 @@ class FedACSEstimated(Sampler):
     needs_arrival: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require_integer(self, "cohort_size", at_least=1)
+        require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)
         require_number(self, "prior_arrived", above=0)
         require_number(self, "prior_lost", at_least=0)
         require_number(self, "forget", at_least=0, below=1)

@@ -13,7 +13,7 @@ from fairlead.errors import require_integer, require_number
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Population
 from fairlead.samplers.base import Sampler
-from fairlead.samplers.weighted import draw_with_replacement
+from fairlead.samplers.weighted import MOST_DRAWS, draw_with_replacement
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,12 @@ class OptimalSampling(Sampler):
     floor: float = 0.1
 
     references = ("chen2022optimal", "weng2025fedacs")
+    needs_single_updates: ClassVar[bool] = True
     needs_effective_steps: ClassVar[bool] = False
     needs_arrival: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require_integer(self, "cohort_size", at_least=1)
+        require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)
         require_number(self, "floor", at_least=0, at_most=1)
 
     def init(self, population: Population) -> PartState:

@@ -14,6 +14,9 @@ from fairlead.randomness import Key
 from fairlead.records import Cohort, Conditions, Population
 from fairlead.samplers.base import MemorylessSampler
 
+MOST_DRAWS = 10**7
+"""Draws of a round at most, since each is made."""
+
 
 @dataclass(frozen=True)
 class WeightedWithReplacement(MemorylessSampler):
@@ -30,7 +33,7 @@ class WeightedWithReplacement(MemorylessSampler):
     references = ("wang2021fednova", "weng2025fedacs")
 
     def __post_init__(self) -> None:
-        require_integer(self, "cohort_size", at_least=1)
+        require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)
 
     def check(self, population: Population) -> None:
         pass

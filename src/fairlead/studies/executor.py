@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import traceback
 from collections.abc import Callable
 from time import monotonic
 from typing import NamedTuple
 
+from fairlead.checkpoint import write_durably
 from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.errors import FairleadError
 from fairlead.experiments.experiment import Experiment
@@ -58,11 +60,20 @@ def data_key(experiment: Experiment) -> DataKey:
     return experiment.clients, experiment.seed
 
 
+class Checkpoints(NamedTuple):
+    """What the runs of a study leave to go on from."""
+
+    every: int
+    """Rounds between two."""
+    keep: bool
+    """Whether a run that has finished keeps its last one."""
+
+
 class Executor:
     """Runs experiments in folders, with the data of the last one where they are the same."""
 
-    def __init__(self, checkpoint_every: int) -> None:
-        self._checkpoint_every = checkpoint_every
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self._checkpoints = checkpoints
         self._loaded: tuple[DataKey, FederatedData] | None = None
 
     def run(
@@ -76,7 +87,7 @@ class Executor:
         except Exception as error:
             outcome = f"failed: {type(error).__name__}: {error} (see error.txt in its folder)"
             store.path.mkdir(parents=True, exist_ok=True)
-            (store.path / "error.txt").write_text(traceback.format_exc())
+            write_durably(store.path / "error.txt", traceback.format_exc().encode())
         tell(Ended(outcome))
 
     def _run(
@@ -101,13 +112,15 @@ class Executor:
             experiment,
             store.path,
             resume=True,
-            checkpoint_every=self._checkpoint_every,
+            checkpoint_every=self._checkpoints.every,
             data=self._data(experiment),
             stop=stop,
             on_start=begin,
             on_round=advance,
             on_recovery=lambda text: tell(Said(text)),
         )
+        if ended.outcome == "finished" and not self._checkpoints.keep:
+            shutil.rmtree(store.checkpoint)
         return ended.outcome
 
     def _data(self, experiment: Experiment) -> FederatedData:

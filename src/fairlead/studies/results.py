@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
@@ -58,6 +58,8 @@ class Result:
     """Of the metric to the first result, seed by seed; None for the first itself."""
     objective_difference: Estimate | None = None
     """The same of the objective that was asked for."""
+    reached: Mapping[int, int | None] = field(default_factory=dict)
+    """Rounds until the target was first met, by seed; None where it never was. Empty without a target."""
 
     @property
     def name(self) -> str:
@@ -80,27 +82,34 @@ class Result:
 
 
 def results_of(
-    study: StudyFolder, planned: Sequence[PlannedRun], outcomes: Mapping[str, str], metric: Metric
+    study: StudyFolder,
+    planned: Sequence[PlannedRun],
+    outcomes: Mapping[str, str],
+    metric: Metric,
+    target: float | None = None,
 ) -> list[Result]:
-    """A result for each method or setting, in the order of the plan."""
+    """A result for each method or setting, in the order of the plan; with rounds to a `target` of the metric."""
     groups: dict[tuple[tuple[str, Label], ...], list[PlannedRun]] = {}
     for run in planned:
         groups.setdefault(_common(run), []).append(run)
     results: list[Result] = []
     first: tuple[dict[int, float], dict[int, float]] | None = None
     for common, runs in groups.items():
-        summaries, failures = {}, {}
+        summaries, failures, reached = {}, {}, {}
         for run in runs:
             summary = study.store(run).summary() if outcomes[run.folder] == "finished" else None
             if summary is None:
                 failures[run.experiment.seed] = outcomes[run.folder]
             else:
                 summaries[run.experiment.seed] = summary
+                if target is not None:
+                    reached[run.experiment.seed] = _rounds_to(target, metric, study.store(run).records())
         values = {
             seed: value for seed, summary in summaries.items() if (value := metric.of(summary)) is not None
         }
         objectives = {seed: summary.objective for seed, summary in summaries.items()}
-        result = Result(dict(common), summaries, failures, estimate(list(values.values())), None)
+        final = estimate(list(values.values()))
+        result = Result(dict(common), summaries, failures, final, None, reached=reached)
         if first is None:
             first = values, objectives
         else:
@@ -111,6 +120,15 @@ def results_of(
             )
         results.append(result)
     return results
+
+
+def _rounds_to(target: float, metric: Metric, records: Sequence[RoundRecord]) -> int | None:
+    """Rounds done when the metric first was as good as the target."""
+    for record in records:
+        value = metric.in_round(record)
+        if value is not None and (value <= target if metric.smaller_is_better else value >= target):
+            return record.round + 1
+    return None
 
 
 def best_first(results: Sequence[Result], metric: Metric) -> list[Result]:

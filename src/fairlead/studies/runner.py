@@ -7,7 +7,7 @@ from functools import partial
 
 from fairlead.errors import FieldError
 from fairlead.experiments.interrupts import interrupts
-from fairlead.studies.executor import Ended, Event, Executor
+from fairlead.studies.executor import Checkpoints, Ended, Event, Executor
 from fairlead.studies.study import PlannedRun, StudyFolder
 from fairlead.studies.workers import default_jobs, run_in_workers
 
@@ -18,6 +18,7 @@ def run_study(
     *,
     jobs: int | None = None,
     checkpoint_every: int = 10,
+    keep_checkpoints: bool = True,
     watch: Callable[[PlannedRun, Event], None] = lambda run, event: None,
     on_interrupt: Callable[[], None] | None = None,
 ) -> dict[str, str]:
@@ -25,7 +26,8 @@ def run_study(
 
     With more than one of `jobs` (by default one per core, or per GPU where all runs use one) the runs go to
     as many processes. `watch` is told what happens, in this process. A run that fails leaves the others
-    alone. Interrupts are those of `run_experiment`: what was running, and what was waiting, goes on when the
+    alone. Without `keep_checkpoints` a finished run leaves its records alone, and no state from which it could be
+    made longer. Interrupts are those of `run_experiment`: what was running, and what was waiting, goes on when the
     study is run again. A script that calls this with several jobs must do so under `if __name__ == "__main__":`,
     since the processes import it.
     """
@@ -33,6 +35,7 @@ def run_study(
         raise FieldError(f"run_study.jobs must be at least 1, got {jobs}.")
     if checkpoint_every < 1:
         raise FieldError(f"run_study.checkpoint_every must be at least 1, got {checkpoint_every}.")
+    checkpoints = Checkpoints(checkpoint_every, keep_checkpoints)
     study.plan(planned)
     outcomes = {run.folder: "waiting" for run in planned}
 
@@ -51,9 +54,9 @@ def run_study(
     jobs = min(jobs or default_jobs(ahead), len(ahead))
     with interrupts(on_interrupt) as stop:
         if jobs > 1:
-            run_in_workers(study, ahead, jobs=jobs, checkpoint_every=checkpoint_every, watch=note, stop=stop)
+            run_in_workers(study, ahead, jobs=jobs, checkpoints=checkpoints, watch=note, stop=stop)
         else:
-            executor = Executor(checkpoint_every)
+            executor = Executor(checkpoints)
             for run in ahead:
                 if stop.is_set():
                     break

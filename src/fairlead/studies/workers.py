@@ -15,7 +15,7 @@ import torch
 
 from fairlead.experiments.interrupts import interrupts
 from fairlead.experiments.run_folder import RunFolder
-from fairlead.studies.executor import DataKey, Ended, Event, Executor, data_key
+from fairlead.studies.executor import Checkpoints, DataKey, Ended, Event, Executor, data_key
 from fairlead.studies.study import PlannedRun, StudyFolder
 
 _POLL = 0.2
@@ -50,12 +50,12 @@ def visible_device(worker: int, count: int, environment: Mapping[str, str]) -> d
 class _Worker:
     """A process that is given one run at a time."""
 
-    def __init__(self, number: int, checkpoint_every: int, threads: int, gpus: int) -> None:
+    def __init__(self, number: int, checkpoints: Checkpoints, threads: int, gpus: int) -> None:
         self.number = number
         context = get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
-            target=_serve, args=(theirs, checkpoint_every, threads), daemon=True
+            target=_serve, args=(theirs, checkpoints, threads), daemon=True
         )
         with _inherited(visible_device(number, gpus, os.environ)):
             self.process.start()
@@ -91,16 +91,16 @@ class _Crew:
     """Workers, and the runs that wait for one of them."""
 
     def __init__(
-        self, study: StudyFolder, planned: Sequence[PlannedRun], jobs: int, checkpoint_every: int
+        self, study: StudyFolder, planned: Sequence[PlannedRun], jobs: int, checkpoints: Checkpoints
     ) -> None:
         self._study, self._waiting = study, list(planned)
-        self._checkpoint_every, self._threads = checkpoint_every, max(usable_cores() // jobs, 1)
+        self._checkpoints, self._threads = checkpoints, max(usable_cores() // jobs, 1)
         on_any_gpu = any(run.experiment.device == "cuda" for run in planned)
         self._gpus = torch.cuda.device_count() if on_any_gpu else 0
         self.workers = [self._hire(number) for number in range(min(jobs, len(planned)))]
 
     def _hire(self, number: int) -> _Worker:
-        return _Worker(number, self._checkpoint_every, self._threads, self._gpus)
+        return _Worker(number, self._checkpoints, self._threads, self._gpus)
 
     def assign(self) -> None:
         """Give every idle worker the next run, preferably one whose data it has."""
@@ -130,12 +130,12 @@ def run_in_workers(
     planned: Sequence[PlannedRun],
     *,
     jobs: int,
-    checkpoint_every: int,
+    checkpoints: Checkpoints,
     watch: Callable[[PlannedRun, Event], None],
     stop: threading.Event,
 ) -> None:
     """Give runs to `jobs` processes until all have ended or `stop` is set."""
-    crew = _Crew(study, planned, jobs, checkpoint_every)
+    crew = _Crew(study, planned, jobs, checkpoints)
     asked_to_stop = False
     try:
         while True:
@@ -164,10 +164,10 @@ def run_in_workers(
         crew.dismiss()
 
 
-def _serve(connection: Connection, checkpoint_every: int, threads: int) -> None:
+def _serve(connection: Connection, checkpoints: Checkpoints, threads: int) -> None:
     """The life of a worker: runs as they come, until its connection is closed."""
     torch.set_num_threads(threads)
-    executor = Executor(checkpoint_every)
+    executor = Executor(checkpoints)
 
     def tell(event: Event) -> None:
         try:

@@ -47,6 +47,7 @@ class AwareProjection(DirectionTransform):
     references = ("zeng2025fedaware",)
     stage: ClassVar[Literal["aggregate", "step"]] = "step"
     needs_descent: ClassVar[bool] = True
+    needs_single_updates: ClassVar[bool] = True
     hides_weights: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

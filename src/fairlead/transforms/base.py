@@ -22,6 +22,8 @@ class DirectionTransform(Component, ABC):
     stage: ClassVar[Literal["aggregate", "step"]]
     needs_descent: ClassVar[bool] = False
     """Whether it makes sense only for methods that descend from the current model at every round."""
+    needs_single_updates: ClassVar[bool] = False
+    """Whether it looks at what single clients sent: secure aggregation, which shows sums alone, then rules it out."""
     hides_weights: ClassVar[bool] = False
     """Whether it turns the step away from the aggregate, so that coefficients do not tell the weights."""
 

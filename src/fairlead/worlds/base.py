@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from fairlead.client_table import PartState
@@ -63,3 +65,25 @@ class World(ABC):
     @abstractmethod
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
         """How good the global model is."""
+
+
+class Workings(NamedTuple):
+    """How a world computes, for people."""
+
+    device: torch.device
+    engine: str
+    reason: str
+    """Why this engine."""
+
+
+class RunWorld(World, ABC):
+    """Family of worlds whose runs are kept in folders: they say how they compute and what the objective is."""
+
+    @property
+    @abstractmethod
+    def workings(self) -> Workings:
+        """Where and by what clients are computed."""
+
+    @abstractmethod
+    def objective_at(self, params: Tensor, buffers: Tensor) -> float:
+        """Σ ω_i F_i, the loss that was asked for, over the clients' training data."""

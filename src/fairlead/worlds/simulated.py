@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from os import PathLike
+from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,26 +19,26 @@ from fairlead.conditions.link.timed import arrivals, closing_time, expected_arri
 from fairlead.conditions.work import EqualWork, Workload, WorkModel
 from fairlead.conditions.work.budget import planned_work
 from fairlead.corrections.base import LocalOutcome
-from fairlead.errors import field_error, require_instance
+from fairlead.errors import field_error, is_integer, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
 from fairlead.task import Task
 from fairlead.worlds.arithmetic import Arithmetic, Precision
-from fairlead.worlds.base import World
-from fairlead.worlds.batches import draw_batches
-from fairlead.worlds.engines.base import LocalJobs, Objective
+from fairlead.worlds.base import RunWorld, Workings
+from fairlead.worlds.engines.base import Engine, Objective
 from fairlead.worlds.engines.choice import EngineName, choose_engine
 from fairlead.worlds.evaluation import evaluate
 from fairlead.worlds.example_shape import example_shape
 from fairlead.worlds.objective_weights import Weights, objective_weights
 from fairlead.worlds.staging import Staging, on_host, stays_on_host
+from fairlead.worlds.workforce import ClientBlock, LocalWorkforce, Workforce
 
 DataPlace = Literal["auto", "device", "host"]
 """Where the clients' examples lie between rounds."""
 
 
-class SimulatedWorld(World):
+class SimulatedWorld(RunWorld):
     """Clients simulated on one machine.
 
     Who they are: the `task`; the `clients`' data; `work` and `link`, how unequal they are; `devices`, how fast,
@@ -48,7 +49,8 @@ class SimulatedWorld(World):
 
     - `engine`: how clients train, "loop" one after the other, "batched" side by side in shared products,
       "branches" side by side with a pass of their own each, "auto" whichever should be fastest here; `lanes`,
-      how many are side by side at most.
+      how many are side by side at most; `block`, how many are handed to the engine together (None: all of a
+      round), which other processes must agree on to give the same bits (`RayWorld`).
     - `device` and `dtype` of parameters and examples.
     - `precision` of products: "full" in the type of the parameters, "tf32" or "bfloat16" with factors rounded
       to 10 or 7 bits, faster where a device has them.
@@ -57,6 +59,8 @@ class SimulatedWorld(World):
       a thousand rounds.
     - `data_on` the "device", or on the "host", from where the examples of a round's clients are sent each
       round; "auto" leaves them on the host where they would take more than half of the device's free memory.
+    - `tables_in` a folder: what clients and server remember with a row per client lies in files there, mapped
+      into memory and deleted with the run, where it would not fit in memory.
 
     A client whose update will be lost is not trained, since nothing of its work could be seen; a client
     without examples never answers.
@@ -79,12 +83,14 @@ class SimulatedWorld(World):
         test: ClientData | None = None,
         engine: EngineName = "auto",
         lanes: int = 16,
+        block: int | None = None,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
         precision: Precision = "full",
         reproducible: bool = False,
         compile: bool = False,
         data_on: DataPlace = "auto",
+        tables_in: str | PathLike[str] | None = None,
     ) -> None:
         for field, value, kind in (
             ("task", task, Task),
@@ -104,6 +110,8 @@ class SimulatedWorld(World):
         self.arithmetic.require_device(self.device, dtype)
         if data_on not in get_args(DataPlace):
             raise field_error(self, "data_on", "'auto', 'device' or 'host'", data_on)
+        if block is not None and not is_integer(block, at_least=1):
+            raise field_error(self, "block", "None or a whole number of at least 1", block)
         staged = data_on == "host" or (data_on == "auto" and stays_on_host(clients, self.device))
         self.clients = on_host(clients, dtype, self.device) if staged else clients.to(self.device, dtype)
         self.test = None if test is None else test.to(self.device, dtype)
@@ -118,14 +126,16 @@ class SimulatedWorld(World):
             self.objective = Objective.build(
                 model, task.loss_function(), self.clients, reduced_precision=precision != "full"
             )
-            trial, self._staging = self.objective, None
+            trial, staging = self.objective, None
             if staged:
-                self._staging = Staging(self.objective)
-                trial, _ = self._staging.load((clients.sizes > 0).nonzero().flatten()[:8])
-            self.engine, self.engine_reason = choose_engine(
+                staging = Staging(self.objective)
+                trial, _ = staging.load((clients.sizes > 0).nonzero().flatten()[:8])
+            chosen, self.engine_reason = choose_engine(
                 engine, trial, lanes, compiled=compile, reproducible=reproducible
             )
-        self._population = Population(omega, model.layout, self.device, dtype, clients.names)
+        self.workforce = LocalWorkforce(self.objective, chosen, self.arithmetic, staging=staging, block=block)
+        folder = None if tables_in is None else Path(tables_in)
+        self._population = Population(omega, model.layout, self.device, dtype, clients.names, folder)
 
     @property
     def population(self) -> Population:
@@ -137,6 +147,15 @@ class SimulatedWorld(World):
         arithmetic = f"{self.dtype} {self.arithmetic.precision}"
         return f"{self.task.description} {conditions} {arithmetic} {_data_digest(self.clients)}"
 
+    @property
+    def engine(self) -> Engine:
+        """How clients train in this process."""
+        return self.workforce.engine
+
+    @property
+    def workings(self) -> Workings:
+        return Workings(self.device, repr(self.engine), self.engine_reason)
+
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         model = self.task.build(self._shape, key).to(self.device, self.dtype)
         return model.initial_params(), model.initial_buffers()
@@ -145,7 +164,11 @@ class SimulatedWorld(World):
         num_clients, dim = self.population.num_clients, self.population.num_parameters
         return {
             name: ClientTable.create(
-                num_clients, solver.memory_dim(name, dim), dtype=self.dtype, device=self.device
+                num_clients,
+                solver.memory_dim(name, dim),
+                dtype=self.dtype,
+                device=self.device,
+                folder=self.population.tables_in,
             )
             for name in solver.memory_names
         }
@@ -166,6 +189,10 @@ class SimulatedWorld(World):
         return Conditions(round, self.population.weights, work, arrival)
 
     def work(self, order: WorkOrder) -> ClientUpdates:
+        return self.work_by(self.workforce, order)
+
+    def work_by(self, workforce: Workforce, order: WorkOrder) -> ClientUpdates:
+        """What arrives of an order if `workforce` does the local work."""
         cohort, key, solver = order.cohort, order.key, order.solver
         plan = self._plan(cohort.clients, solver, order.round, key)
         # Clients with nothing to do are not heard of, and must not count as early ones.
@@ -175,13 +202,14 @@ class SimulatedWorld(World):
         arrived = arrivals(self.link_model, asked, order.round, key.fold("link"), durations)
         present = able[arrived]
         clients, num_steps = cohort.clients[present], plan.work.num_steps[present]
-        objective, first_rows = self.objective, self.clients.offsets[clients]
-        if self._staging is not None:
-            objective, first_rows = self._staging.load(clients)
-        jobs = self._jobs(order, clients, first_rows, num_steps, plan.work.batch_sizes[present])
-        with self.arithmetic.on(self.device):
-            results = self.engine.run(objective, jobs)
-            anchor_gradient = self._anchor_gradients(order, clients, jobs)
+        block = ClientBlock(
+            clients,
+            self.clients.sizes[clients],
+            num_steps,
+            plan.work.batch_sizes[present],
+            {name: table_in(order.memory, name).read(clients) for name in order.memory},
+        )
+        results = workforce.train(order, block)
         norms = solver.accumulation(num_steps, order.round)
         lr = solver.optimizer.lr_at(order.round)
         outcome = LocalOutcome(
@@ -191,9 +219,9 @@ class SimulatedWorld(World):
             num_steps=num_steps.to(results.delta)[:, None],
             effective_steps=None if norms is None else norms.l1.to(results.delta)[:, None],
             lr=lr,
-            anchor_gradient=anchor_gradient,
+            anchor_gradient=results.anchor_gradient,
         )
-        aftermath = solver.settle(outcome, jobs.memory, order.shared)
+        aftermath = solver.settle(outcome, block.memory, order.shared)
         return ClientUpdates(
             cohort=cohort,
             clients=clients,
@@ -203,7 +231,7 @@ class SimulatedWorld(World):
             effective_steps=None if norms is None else norms.l1,
             a2=None if norms is None else norms.l2,
             loss=results.loss,
-            num_examples=self.clients.sizes[clients],
+            num_examples=block.sizes,
             messages=aftermath.message,
             memory=aftermath.memory,
             buffers=results.buffers,
@@ -231,7 +259,6 @@ class SimulatedWorld(World):
         return self._evaluate(params, buffers, self.test, per_client=per_client)
 
     def objective_at(self, params: Tensor, buffers: Tensor) -> float:
-        """Σ ω_i F_i, the loss that was asked for, over the clients' training data."""
         return self._evaluate(params, buffers, None, per_client=False).loss
 
     def _evaluate(
@@ -276,50 +303,6 @@ class SimulatedWorld(World):
             down=item * (model + sum(vector.numel() for vector in shared.values())),
             up=item * (model + sum(message.numel() for message in messages.values())),
         )
-
-    def _jobs(
-        self, order: WorkOrder, clients: Tensor, first_rows: Tensor, num_steps: Tensor, batch_sizes: Tensor
-    ) -> LocalJobs:
-        shuffle, dropout = order.key.fold("batches", order.round), order.key.fold("noise", order.round)
-        batches, noise = [], []
-        for client, first_row, size, steps, batch_size in zip(
-            clients.tolist(),
-            first_rows.tolist(),
-            self.clients.sizes[clients].tolist(),
-            num_steps.tolist(),
-            batch_sizes.tolist(),
-            strict=True,
-        ):
-            batches.append(draw_batches(first_row, size, steps, batch_size, shuffle.fold(client)))
-            words = np.zeros(steps + 1, dtype=np.uint64)
-            if self.objective.draws_noise:
-                words = dropout.fold(client).words(np.arange(steps + 1))
-            noise.append(torch.from_numpy(words.view(np.int64)))
-        return LocalJobs(
-            clients=clients.tolist(),
-            solver=order.solver,
-            anchor=order.anchor,
-            buffers=order.buffers,
-            shared=order.shared,
-            memory={name: table_in(order.memory, name).read(clients) for name in order.memory},
-            batches=batches,
-            noise=noise,
-            step_lrs=order.solver.step_lrs(order.round, max(num_steps.tolist(), default=0)),
-        )
-
-    def _anchor_gradients(self, order: WorkOrder, clients: Tensor, jobs: LocalJobs) -> Tensor | None:
-        if not order.solver.needs_anchor_gradient:
-            return None
-        rows = [
-            self.objective.full_gradient(
-                order.anchor,
-                order.buffers,
-                client,
-                noise[-1].to(self.device) if self.objective.draws_noise else None,
-            )
-            for client, noise in zip(clients.tolist(), jobs.noise, strict=True)
-        ]
-        return torch.stack(rows) if rows else order.anchor.new_zeros((0, len(order.anchor)))
 
 
 class _Plan(NamedTuple):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from fairlead.clients.data import ClientData
+from fairlead.clients.data import ClientData, offsets_of
 from fairlead.worlds.engines.base import Objective
 
 _SPARE = 1.25
@@ -18,27 +19,29 @@ class Staging:
     """Room on the device for the examples of one round's clients, at a fixed address.
 
     The clients of a round own ranges of rows, so each is one copy; engines then read the room as they would
-    read data that live on the device.
+    read data that live on the device. `examples_of` gives a client's inputs and targets; by default they are
+    those of the objective.
     """
 
-    def __init__(self, objective: Objective) -> None:
+    def __init__(
+        self, objective: Objective, examples_of: Callable[[int], tuple[Tensor, Tensor]] | None = None
+    ) -> None:
         self._source = objective
+        self._examples_of = examples_of or objective.data.examples_of
         self._room = self._allocate(0)
 
     def load(self, clients: Tensor) -> tuple[Objective, Tensor]:
         """The objective over the given clients' examples, and the row at which each client's begin."""
-        data = self._source.data
-        sizes = data.sizes[clients]
-        total = int(sizes.sum())
+        examples = [self._examples_of(client) for client in clients.tolist()]
+        starts = offsets_of(torch.tensor([len(inputs) for inputs, _ in examples], dtype=torch.int64))
+        total = int(starts[-1])
         if total > len(self._room.data.inputs):
             self._room = self._allocate(int(total * _SPARE))
-        ends = sizes.cumsum(0)
-        for client, end in zip(clients.tolist(), ends.tolist(), strict=True):
-            rows = data.rows_of(client)
-            place = slice(end - (rows.stop - rows.start), end)
-            self._room.data.inputs[place].copy_(data.inputs[rows], non_blocking=True)
-            self._room.data.targets[place].copy_(data.targets[rows], non_blocking=True)
-        return self._room, ends - sizes
+        for start, (inputs, targets) in zip(starts.tolist(), examples, strict=False):
+            place = slice(start, start + len(inputs))
+            self._room.data.inputs[place].copy_(inputs, non_blocking=True)
+            self._room.data.targets[place].copy_(targets, non_blocking=True)
+        return self._room, starts[:-1]
 
     def _allocate(self, rows: int) -> Objective:
         inputs, targets = self._source.data.inputs, self._source.data.targets

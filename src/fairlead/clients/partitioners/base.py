@@ -79,7 +79,7 @@ def refuse_too_few(owner: Partitioner, examples: int, num_clients: int, min_size
     if num_clients * min_size > examples:
         raise FieldError(
             f"{type(owner).__name__} cannot deal {examples} examples to {num_clients} clients with at least "
-            f"{min_size} each (min_partition_size): ask for at most {examples // min_size} clients, or for a "
+            f"{min_size} each (min_partition_size): ask for a num_clients of at most {examples // min_size}, or for a "
             f"min_partition_size of at most {examples // num_clients}."
         )
 

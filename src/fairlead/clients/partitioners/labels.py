@@ -35,7 +35,8 @@ class ShardPartitioner(Partitioner):
             raise FieldError(
                 f"ShardPartitioner cannot cut {len(labels)} examples into {num_shards} shards, "
                 f"{self.num_shards_per_partition} for each of {num_clients} clients (num_shards_per_partition): "
-                f"ask for at most {len(labels) // self.num_shards_per_partition} clients, or for fewer shards."
+                f"ask for a num_clients of at most {len(labels) // self.num_shards_per_partition}, or for fewer "
+                "shards."
             )
         generator = key.generator()
         shuffled = generator.permutation(len(labels))

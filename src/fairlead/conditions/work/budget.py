@@ -12,7 +12,7 @@ from torch import Tensor
 from fairlead.conditions.devices import DeviceProfile
 from fairlead.conditions.work.base import Workload, WorkModel
 from fairlead.errors import ClashError, FieldError, require_integer, require_number
-from fairlead.local_solver import LocalSolver
+from fairlead.local_solver import MOST_STEPS, LocalSolver
 from fairlead.randomness import Key
 
 
@@ -52,9 +52,9 @@ class TimeBudget(TimedWork):
 
     def __post_init__(self) -> None:
         require_number(self, "seconds", above=0)
-        require_integer(self, "min_steps", at_least=0)
+        require_integer(self, "min_steps", at_least=0, at_most=MOST_STEPS)
         if self.max_steps is not None:
-            require_integer(self, "max_steps", at_least=max(1, self.min_steps))
+            require_integer(self, "max_steps", at_least=max(1, self.min_steps), at_most=MOST_STEPS)
 
     def workload(
         self,

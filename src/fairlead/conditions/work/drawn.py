@@ -11,7 +11,7 @@ from fairlead.component import freeze_lists
 from fairlead.conditions.base import require_counts, require_range
 from fairlead.conditions.work.base import EpochCounts, StepCounts, Workload, WorkModel
 from fairlead.errors import require_integer, require_number
-from fairlead.local_solver import LocalSolver, epochs_to_steps
+from fairlead.local_solver import MOST_STEPS, LocalSolver, epochs_to_steps
 from fairlead.randomness import Key
 
 
@@ -26,7 +26,7 @@ class RandomEpochs(EpochCounts):
 
     def __post_init__(self) -> None:
         require_integer(self, "low", at_least=1)
-        require_integer(self, "high", at_least=self.low)
+        require_integer(self, "high", at_least=self.low, at_most=MOST_STEPS)
 
     def epochs_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
         return key.fold(round).integers(clients, self.low, self.high)
@@ -41,7 +41,7 @@ class RandomSteps(StepCounts):
 
     def __post_init__(self) -> None:
         require_integer(self, "low", at_least=1)
-        require_integer(self, "high", at_least=self.low)
+        require_integer(self, "high", at_least=self.low, at_most=MOST_STEPS)
 
     def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
         return key.fold(round).integers(clients, self.low, self.high)
@@ -68,7 +68,7 @@ class NormalSteps(StepCounts):
         require_number(self, "mean")
         require_number(self, "std", at_least=0)
         require_integer(self, "low", at_least=1)
-        require_integer(self, "high", at_least=self.low)
+        require_integer(self, "high", at_least=self.low, at_most=MOST_STEPS)
 
     def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
         draws = self.mean + self.std * key.fold(round).normal(clients)
@@ -136,8 +136,8 @@ class RandomEpochsAndBatches(WorkModel):
 
     def __post_init__(self) -> None:
         require_integer(self, "low", at_least=1)
-        require_integer(self, "high", at_least=self.low)
-        require_integer(self, "min_batch_size", at_least=1)
+        require_integer(self, "high", at_least=self.low, at_most=MOST_STEPS)
+        require_integer(self, "min_batch_size", at_least=1, at_most=MOST_STEPS)
 
     def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
         key = key.fold(round)

@@ -12,7 +12,7 @@ from fairlead.component import freeze_lists
 from fairlead.conditions.base import entries_of, require_counts
 from fairlead.conditions.work.base import EpochCounts, StepCounts, Workload, WorkModel
 from fairlead.errors import field_error, require_integer
-from fairlead.local_solver import LocalSolver
+from fairlead.local_solver import MOST_STEPS, LocalSolver
 from fairlead.randomness import Key
 
 
@@ -66,8 +66,8 @@ class LadderEpochs(EpochCounts):
     references = ("weng2025fedacs",)
 
     def __post_init__(self) -> None:
-        require_integer(self, "first", at_least=1)
-        require_integer(self, "increment", at_least=0)
+        require_integer(self, "first", at_least=1, at_most=MOST_STEPS)
+        require_integer(self, "increment", at_least=0, at_most=MOST_STEPS)
 
     def epochs_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
         return self.first + clients * self.increment
@@ -83,8 +83,8 @@ class LadderSteps(StepCounts):
     references = ("weng2025fedacs",)
 
     def __post_init__(self) -> None:
-        require_integer(self, "first", at_least=1)
-        require_integer(self, "increment", at_least=0)
+        require_integer(self, "first", at_least=1, at_most=MOST_STEPS)
+        require_integer(self, "increment", at_least=0, at_most=MOST_STEPS)
 
     def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
         return self.first + clients * self.increment

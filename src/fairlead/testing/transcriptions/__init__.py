@@ -43,6 +43,7 @@ from fairlead.testing.transcriptions.memory import (
     fedvarp_stale,
     mifa,
 )
+from fairlead.testing.transcriptions.robust import coordinate_median, norm_bounded_mean, trimmed_mean
 from fairlead.testing.transcriptions.script import (
     Array,
     Round,
@@ -70,6 +71,7 @@ TRANSCRIPTIONS: dict[str, Callable[..., Array]] = {
     "anonymous_fednova": anonymous_fednova,
     "communication_aware_fedavg": communication_aware_fedavg,
     "communication_aware_fednova": communication_aware_fednova,
+    "coordinate_median": coordinate_median,
     "fedacs": anonymous_fedavg,
     "fedacs_estimated": anonymous_fedavg,
     "fedadagrad": fedadagrad,
@@ -93,8 +95,10 @@ TRANSCRIPTIONS: dict[str, Callable[..., Array]] = {
     "full_participation": anonymous_fedavg,
     "importance_sampling": anonymous_fedavg,
     "mifa": mifa,
+    "norm_bounded_mean": norm_bounded_mean,
     "optimal_sampling": optimal_sampling,
     "scaffold": scaffold,
+    "trimmed_mean": trimmed_mean,
     "uniform_sampling": anonymous_fedavg,
     "vrlsgd": vrlsgd,
 }

@@ -59,7 +59,9 @@ class Objective:
         except (RuntimeError, ValueError, IndexError) as error:
             raise EngineError(
                 f"{type(model.module).__name__} or its loss fails on a batch with inputs of shape "
-                f"{tuple(inputs.shape)} and targets of shape {tuple(targets.shape)}: {error}"
+                f"{tuple(inputs.shape)} and targets of shape {tuple(targets.shape)}: "
+                f"{' '.join(str(error).split()).rstrip('.')}. Do Task.model, Task.loss and the targets, classes or "
+                "numbers of a regression, go together?"
             ) from error
         if losses.shape != rows.shape:
             raise EngineError(
@@ -101,6 +103,12 @@ class Objective:
         """∇F_i(params) over all examples of a client, leaving `buffers` as they are."""
         own = self.data.rows_of(client)
         rows = torch.arange(own.start, own.stop, device=params.device)
+        return self.mean_gradient(params, buffers, rows, noise, chunk)
+
+    def mean_gradient(
+        self, params: Tensor, buffers: Tensor, rows: Tensor, noise: Tensor | None, chunk: int = 1024
+    ) -> Tensor:
+        """The gradient of the mean loss over any number of examples, leaving `buffers` as they are."""
         total = torch.zeros_like(params)
         for part in torch.split(rows, chunk):
             total += self.gradient(params, buffers.clone(), part, noise)[1] * len(part)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Objective
+from fairlead.worlds.engines.dense_runs import dense_runs
 from fairlead.worlds.engines.lane_block import LaneBlock
 from fairlead.worlds.engines.lane_gradients import Backend, lane_gradient
 from fairlead.worlds.engines.lanes import pack
 from fairlead.worlds.engines.linear import linear_runs
 from fairlead.worlds.engines.schedule import Schedule
+from fairlead.worlds.engines.stacked import dense_layers
+from fairlead.worlds.engines.workers import heavy_steps, on_cores
 
 
 @dataclass(frozen=True)
@@ -26,9 +30,10 @@ class BatchedEngine(Engine):
     backend: Backend = "stacked"
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
-        whole = linear_runs(objective, jobs) if self.backend == "stacked" else None
-        if whole is not None:
-            return whole
+        if self.backend == "stacked":
+            whole = linear_runs(objective, jobs) or dense_runs(objective, jobs)
+            if whole is not None:
+                return whole
         objective.model.module.train()
         plan = pack(jobs.num_steps, self.lanes)
         lanes = len(plan.loads)
@@ -41,4 +46,7 @@ class BatchedEngine(Engine):
             for tick in range(start, end):
                 block.losses[tick, :width] = block.step(schedule.at(tick, width))
 
-        return block.run(plan, jobs, advance)
+        light = dense_layers(objective) is not None and not heavy_steps(jobs)
+        # Small products are slower on several cores, which wait for each other.
+        with on_cores(1) if light and jobs.anchor.device.type == "cpu" else nullcontext():
+            return block.run(plan, jobs, advance)

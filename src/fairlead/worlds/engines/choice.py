@@ -9,6 +9,7 @@ from torch import nn
 from fairlead.errors import ClashError, EngineError, FieldError, did_you_mean
 from fairlead.worlds.engines.base import Engine, Objective
 from fairlead.worlds.engines.batched import BatchedEngine
+from fairlead.worlds.engines.dense import dense_stack
 from fairlead.worlds.engines.graphs import GraphEngine
 from fairlead.worlds.engines.lane_gradients import Backend
 from fairlead.worlds.engines.loop import LoopEngine
@@ -20,7 +21,7 @@ EngineName = Literal["auto", "loop", "batched", "branches"]
 """One client after the other, side by side in shared products, or side by side with a pass each."""
 
 _LARGE_ON_CPU = 1_000_000
-"""Parameters above which one client's products keep two cores busy."""
+"""Parameters above which one client's products keep a core busy."""
 _LARGE_BY_VMAP = 100_000
 """The same for models without batched products of their own; an LSTM of 0.8 M was 1.4 times slower."""
 
@@ -53,7 +54,7 @@ def choose_engine(
     if name == "loop":
         return EngineChoice(LoopEngine(), "asked for")
     if name == "auto" and on_cpu and (reason := _fills_a_cpu(objective)):
-        return EngineChoice(LoopEngine(), reason)
+        return EngineChoice(LoopEngine(per_core=True), reason)
     try:
         if not on_cpu:
             return _choose_graphs(name, objective, lanes, compiled=compiled, reproducible=reproducible)
@@ -63,7 +64,14 @@ def choose_engine(
         if name != "auto":
             raise
         return EngineChoice(LoopEngine(), str(error))
-    reason = "asked for" if name != "auto" else "a small model: clients side by side share the overhead"
+    reason = "asked for"
+    if name == "auto":
+        small = sum(objective.model.sizes) <= _LARGE_ON_CPU
+        reason = (
+            "a small model: clients side by side share the overhead"
+            if small
+            else "gradients of dense layers in closed form"
+        )
     return EngineChoice(BatchedEngine(lanes, backend), reason)
 
 
@@ -120,9 +128,9 @@ def _fills_a_cpu(objective: Objective) -> str | None:
     """Why one client at a time is faster for this model on a CPU, or None."""
     size = sum(objective.model.sizes)
     if _convolves(objective):
-        return "convolutions already fill a CPU one client at a time"
-    if size > _LARGE_ON_CPU:
-        return "a large dense model already fills a CPU one client at a time"
+        return "convolutions of one client already fill a core"
+    if size > _LARGE_ON_CPU and dense_stack(objective) is None:
+        return "a large model of one client already fills a core"
     if size > _LARGE_BY_VMAP and not has_own_stack(objective):
         return "vectorising this model by vmap costs a CPU more than it shares"
     return None

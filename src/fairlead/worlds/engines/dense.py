@@ -23,26 +23,35 @@ _SMALL_ON_CPU = 10_000
 def dense_gradient(objective: Objective) -> LaneGradient | None:
     """The gradient of a plain stack of layers in closed form; None for a model or loss of any other kind.
 
-    Sums of products in reduced precision are left to autograd, which knows where to round. What is returned
-    allocates nothing by values and never waits for the device, so that CUDA graphs can capture it.
+    What is returned allocates nothing by values and never waits for the device, so that CUDA graphs can capture it.
+    """
+    layers, loss = dense_stack(objective), _loss_of(objective)
+    if layers is None or loss is None:
+        return None
+    return _DenseGradient(objective.model.pipeline, layers, loss)
+
+
+def dense_stack(objective: Objective) -> tuple[Affine | Activation, ...] | None:
+    """The layers of a model whose gradient has a closed form, or None for a model or loss of any other kind.
+
+    Sums of products in reduced precision are left to autograd, which knows where to round.
     """
     found = None if objective.draws_noise else dense_layers(objective)
-    loss = _loss_of(objective)
     rounded = torch.is_autocast_enabled(objective.device.type)
     precise = next(objective.model.module.parameters()).dtype in (torch.float32, torch.float64)
-    if found is None or loss is None or rounded or not precise:
+    if found is None or _loss_of(objective) is None or rounded or not precise:
         return None
-    layers: list[_Affine | _Activation] = []
+    layers: list[Affine | Activation] = []
     pieces = iter(slice(*ends) for ends in pairwise([0, *accumulate(objective.model.sizes)]))
     for layer in found:
         if isinstance(layer, nn.Linear):
             weight, bias = next(pieces), None if layer.bias is None else next(pieces)
-            layers.append(_Affine(weight, bias, layer.out_features, layer.in_features))
+            layers.append(Affine(weight, bias, layer.out_features, layer.in_features))
         elif type(layer) in _ACTIVATIONS:
             layers.append(_ACTIVATIONS[type(layer)])
         elif type(layer) is not nn.Identity:
             return None
-    return _DenseGradient(objective.model.pipeline, tuple(layers), loss)
+    return tuple(layers)
 
 
 def _loss_of(objective: Objective) -> _Loss | None:
@@ -72,6 +81,11 @@ class _CrossEntropy(_Loss):
     """(width, 1) 0, 1, 2, ..."""
 
     def __call__(self, outputs: Tensor, targets: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        if outputs.is_cuda:
+            from fairlead.worlds.engines import cross_entropy_triton  # Triton comes with torch for CUDA only
+
+            if cross_entropy_triton.fits(outputs):
+                return cross_entropy_triton.weighted_cross_entropy(outputs, targets, weight)
         log_p, targets = outputs.log_softmax(1), targets[:, None]
         loss = log_p.gather(1, targets)[:, 0].mul_(weight).sum(1).neg_()
         # Compared rather than scattered, which a device adds up in no fixed order.
@@ -89,7 +103,7 @@ class _SquaredError(_Loss):
         return distance.mul_(error).sum((1, 2)).mul_(0.5), error
 
 
-class _Activation(NamedTuple):
+class Activation(NamedTuple):
     """An elementwise layer whose derivative is a function of its output."""
 
     forward: Callable[[Tensor], Tensor]
@@ -97,17 +111,17 @@ class _Activation(NamedTuple):
     """(gradient by the output, output) -> gradient by the input."""
 
 
-_ACTIVATIONS: dict[type[nn.Module], _Activation] = {
-    nn.ReLU: _Activation(
+_ACTIVATIONS: dict[type[nn.Module], Activation] = {
+    nn.ReLU: Activation(
         torch.relu, lambda error, output: torch.ops.aten.threshold_backward(error, output, 0)
     ),
-    nn.Tanh: _Activation(torch.tanh, torch.ops.aten.tanh_backward),
-    nn.Sigmoid: _Activation(torch.sigmoid, torch.ops.aten.sigmoid_backward),
+    nn.Tanh: Activation(torch.tanh, torch.ops.aten.tanh_backward),
+    nn.Sigmoid: Activation(torch.sigmoid, torch.ops.aten.sigmoid_backward),
 }
 
 
 @dataclass(frozen=True)
-class _Affine:
+class Affine:
     """Where the weights (outputs, inputs) and biases of a linear layer stand in the flat vector."""
 
     weight: slice
@@ -118,6 +132,11 @@ class _Affine:
     def weights_in(self, vectors: Tensor) -> Tensor:
         """(L, outputs, inputs), a view of (L, d)."""
         return vectors[:, self.weight].view(len(vectors), self.outputs, self.inputs)
+
+    def views(self, vector: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Weights (outputs, inputs) and biases (outputs,) in a vector (d,)."""
+        weights = vector[self.weight].view(self.outputs, self.inputs)
+        return weights, None if self.bias is None else vector[self.bias]
 
     def forward(self, params: Tensor, columns: Tensor) -> Tensor:
         weights = self.weights_in(params)
@@ -141,7 +160,7 @@ class _DenseGradient(LaneGradient):
     """Back-propagation written out. Examples are columns, (L, width, B), over which a softmax vectorises."""
 
     pipeline: InputPipeline
-    layers: tuple[_Affine | _Activation, ...]
+    layers: tuple[Affine | Activation, ...]
     loss: _Loss
 
     def __call__(self, params: Tensor, batch: LaneBatch, out: Tensor) -> Tensor:
@@ -149,17 +168,17 @@ class _DenseGradient(LaneGradient):
         columns = prepared.view(*batch.weight.shape, -1).mT
         needed: list[Tensor] = []
         for layer in self.layers:
-            if isinstance(layer, _Affine):
+            if isinstance(layer, Affine):
                 needed.append(columns)
                 columns = layer.forward(params, columns)
             else:
                 columns = layer.forward(columns)
                 needed.append(columns)
         loss, error = self.loss(columns, batch.targets, batch.weight)
-        first = next(place for place, layer in enumerate(self.layers) if isinstance(layer, _Affine))
+        first = next(place for place, layer in enumerate(self.layers) if isinstance(layer, Affine))
         for place in reversed(range(first, len(self.layers))):
             layer = self.layers[place]
-            if isinstance(layer, _Activation):
+            if isinstance(layer, Activation):
                 error = layer.backward(error, needed[place])
                 continue
             layer.write_gradient(out, error, needed[place])

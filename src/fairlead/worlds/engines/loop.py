@@ -2,38 +2,73 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
 
 from fairlead.errors import EngineError
+from fairlead.parameters import FlatModule
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Objective
+from fairlead.worlds.engines.workers import Workers
 
 
 @dataclass(frozen=True)
 class LoopEngine(Engine):
-    """Trains clients one by one, on real batches without padding; says whose batch a model fails on."""
+    """Trains clients one by one, on real batches without padding; says whose batch a model fails on.
+
+    `per_core`: each of torch's threads does so with some of the clients, on a core of its own.
+    """
+
+    per_core: bool = False
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
-        solver, anchor = jobs.solver, jobs.anchor
-        delta = anchor.new_zeros((len(jobs.batches), len(anchor)))
-        loss = anchor.new_zeros(len(jobs.batches))
-        buffers = jobs.buffers.repeat(len(jobs.batches), 1)
-        step_lrs = jobs.step_lrs.to(anchor)[:, None]
+        anchor, num_jobs = jobs.anchor, len(jobs.batches)
+        results = LocalResults(
+            anchor.new_zeros((num_jobs, len(anchor))),
+            anchor.new_zeros(num_jobs),
+            jobs.buffers.repeat(num_jobs, 1),
+        )
         objective.model.module.train()
-        for job, (batches, noise) in enumerate(zip(jobs.batches, jobs.noise, strict=True)):
-            memory = {name: rows[job] for name, rows in jobs.memory.items()}
-            state = solver.start(anchor, memory, jobs.shared)
-            for step, batch in enumerate(batches):
-                rows = batch[batch >= 0].to(anchor.device)
-                key = noise[step].to(anchor.device) if objective.draws_noise else None
-                try:
-                    step_loss, gradient = objective.gradient(state.local, buffers[job], rows, key)
-                except (RuntimeError, ValueError, IndexError) as error:
-                    raise EngineError(
-                        f"Client {jobs.clients[job]} fails at local step {step} with a batch of {len(rows)}: "
-                        f"{error}"
-                    ) from error
-                state = solver.step(state, gradient, anchor, jobs.shared, step_lrs[step])
-                loss[job] += step_loss
-            delta[job] = state.local - anchor
-            loss[job] /= len(batches)
-        return LocalResults(delta, loss, buffers)
+        if not self.per_core:
+            for job in range(num_jobs):
+                _train(objective, jobs, job, results)
+            return results
+        workers = Workers.for_jobs(jobs.num_steps, heavy=True)
+        # A module holds the parameters of the client that it is called for.
+        idle: SimpleQueue[Objective] = SimpleQueue()
+        for place in range(workers.number):
+            idle.put(_with_own_module(objective) if place else objective)
+
+        def train(job: int) -> None:
+            own = idle.get()
+            try:
+                _train(own, jobs, job, results)
+            finally:
+                idle.put(own)
+
+        workers.train(jobs.num_steps, train)
+        return results
+
+
+def _with_own_module(objective: Objective) -> Objective:
+    return replace(objective, model=FlatModule(objective.model.module, objective.model.pipeline))
+
+
+def _train(objective: Objective, jobs: LocalJobs, job: int, results: LocalResults) -> None:
+    """All local steps of one job, written into its row of the results."""
+    solver, anchor, batches = jobs.solver, jobs.anchor, jobs.batches[job]
+    memory = {name: rows[job] for name, rows in jobs.memory.items()}
+    state = solver.start(anchor, memory, jobs.shared)
+    step_lrs = jobs.step_lrs.to(anchor)[:, None]
+    for step, batch in enumerate(batches):
+        rows = batch[batch >= 0].to(anchor.device)
+        key = jobs.noise[job][step].to(anchor.device) if objective.draws_noise else None
+        try:
+            step_loss, gradient = objective.gradient(state.local, results.buffers[job], rows, key)
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise EngineError(
+                f"Client {jobs.clients[job]} fails at local step {step} with a batch of {len(rows)}: {error}"
+            ) from error
+        state = solver.step(state, gradient, anchor, jobs.shared, step_lrs[step])
+        results.loss[job] += step_loss
+    results.delta[job] = state.local - anchor
+    results.loss[job] /= len(batches)

@@ -7,13 +7,11 @@ from importlib.util import find_spec
 import torch
 from torch import nn
 
-from fairlead.corrections.proximal import Proximal
-from fairlead.local_solver import LocalSolver
-from fairlead.optimizers.sgd import SGD
 from fairlead.task import cross_entropy
 from fairlead.worlds.engines.base import LocalJobs, LocalResults, Objective
 from fairlead.worlds.engines.linear import kernel_numba
 from fairlead.worlds.engines.linear.work import LinearWork
+from fairlead.worlds.engines.plain_descent import PlainDescent, plain_descent
 from fairlead.worlds.engines.stacked import dense_layers
 
 
@@ -25,10 +23,8 @@ def linear_runs(objective: Objective, jobs: LocalJobs) -> LocalResults | None:
     Triton, in float32.
     """
     resident = objective.data.inputs.device == jobs.anchor.device
-    if not jobs.batches or not resident or not _is_plain_descent(jobs.solver):
-        return None
-    layer = _only_layer(objective)
-    if layer is None:
+    descent, layer = plain_descent(jobs.solver), _only_layer(objective)
+    if not jobs.batches or not resident or descent is None or layer is None:
         return None
     device, dtype = jobs.anchor.device.type, jobs.anchor.dtype
     size = layer.in_features, layer.out_features
@@ -42,14 +38,8 @@ def linear_runs(objective: Objective, jobs: LocalJobs) -> LocalResults | None:
         run = kernel_triton.run_on_gpu
     else:
         return None
-    delta, loss = run(_work_of(objective, jobs, layer))
+    delta, loss = run(_work_of(objective, jobs, layer, descent))
     return LocalResults(delta, loss, jobs.buffers.expand(len(jobs.batches), -1))
-
-
-def _is_plain_descent(solver: LocalSolver) -> bool:
-    optimizer = solver.optimizer
-    plain = type(optimizer) is SGD and optimizer.momentum == 0 and solver.clip is None
-    return plain and all(type(correction) is Proximal for correction in solver.corrections)
 
 
 def _only_layer(objective: Objective) -> nn.Linear | None:
@@ -62,10 +52,9 @@ def _only_layer(objective: Objective) -> nn.Linear | None:
     return layers[0] if isinstance(layers[0], nn.Linear) else None
 
 
-def _work_of(objective: Objective, jobs: LocalJobs, layer: nn.Linear) -> LinearWork:
+def _work_of(objective: Objective, jobs: LocalJobs, layer: nn.Linear, descent: PlainDescent) -> LinearWork:
     inputs = objective.data.inputs
     counts = torch.tensor([batches.numel() for batches in jobs.batches])
-    penalties = [correction.mu for correction in jobs.solver.corrections if isinstance(correction, Proximal)]
     return LinearWork(
         inputs=inputs.flatten(1),
         input_scale=255.0 if inputs.dtype == torch.uint8 else 1.0,
@@ -77,6 +66,6 @@ def _work_of(objective: Objective, jobs: LocalJobs, layer: nn.Linear) -> LinearW
         lrs=jobs.step_lrs,
         anchor=jobs.anchor,
         num_classes=layer.out_features,
-        weight_decay=float(jobs.solver.optimizer.weight_decay),
-        mu=float(sum(penalties)),
+        weight_decay=descent.weight_decay,
+        mu=descent.mu,
     )

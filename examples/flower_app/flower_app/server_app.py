@@ -1,0 +1,6 @@
+"""The server's end: runs the spec, and goes on with a run that was cut short."""
+
+from fairlead.flower import RoundRules, make_server_app
+from flower_app.task import SPEC, build_model
+
+app = make_server_app(SPEC, build_model, rules=RoundRules(deadline=600.0))

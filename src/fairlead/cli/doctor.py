@@ -1,0 +1,138 @@
+"""`fairlead doctor`: what is installed, what can be used, and how to get the rest."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any, NamedTuple
+
+from fairlead import __version__
+from fairlead.cli.console import JsonOption, print_json, print_table, say
+
+PURPOSES = {
+    "data": "Parquet tables and Hugging Face folders",
+    "docs": "building the documentation",
+    "flower": "real federations on Flower",
+    "native": "faster softmax regression on CPUs",
+    "plots": "figures for papers and of diagnoses",
+    "privacy": "accounts of differential privacy",
+    "ray": "simulations over several processes and machines",
+    "test": "working on fairlead",
+    "track": "logs for TensorBoard and MLflow",
+}
+"""What each extra is for; one that is not here is listed all the same."""
+
+
+class _Package(NamedTuple):
+    """A package that fairlead or one of its extras asks for."""
+
+    name: str
+    wanted: str
+    """The versions that will do, as the requirement has them."""
+    installed: str | None
+
+
+def doctor(as_json: JsonOption = False) -> None:
+    """Check versions, devices and extras, and say how to get what is missing."""
+    core, extras = _requirements()
+    software = {"fairlead": __version__, "python": platform.python_version()}
+    software |= {package.name: package.installed or "missing" for package in core}
+    software["platform"] = platform.platform()
+    devices, offers = _devices(), {name: _offer(name, packages) for name, packages in extras.items()}
+    if as_json:
+        print_json({"versions": software, "devices": devices, "extras": offers})
+        return
+    print_table(["software", "version"], [[name, version] for name, version in software.items()])
+    say()
+    rows = [[name, "yes" if device["usable"] else "no", device["what"]] for name, device in devices.items()]
+    print_table(["device", "usable", "what it is"], rows)
+    say()
+    rows = [
+        [name, "yes" if offer["usable"] else "no", offer["purpose"], ", ".join(offer["missing"])]
+        for name, offer in offers.items()
+    ]
+    print_table(["extra", "usable", "for", "missing"], rows)
+    missing = [name for name, offer in offers.items() if not offer["usable"]]
+    if missing:
+        say(f"\nTo get one of them, here {missing[0]}: {offers[missing[0]]['install']}")
+
+
+def _requirements() -> tuple[list[_Package], dict[str, list[_Package]]]:
+    """Packages of the core and of each extra, as the installed package declares them."""
+    core: list[_Package] = []
+    extras: dict[str, list[_Package]] = {}
+    for requirement in _declared():
+        extra = re.search(r"extra\s*==\s*['\"]([\w.-]+)['\"]", requirement)
+        match = re.match(r"([\w.-]+)(?:\[[^]]*\])?\s*([^;]*)", requirement)
+        assert match is not None
+        package = _Package(match[1], match[2].strip(), _version_of(match[1]))
+        if extra is None:
+            core.append(package)
+        elif package.name != "fairlead":
+            extras.setdefault(extra[1], []).append(package)
+    return core, dict(sorted(extras.items()))
+
+
+def _declared() -> list[str]:
+    try:
+        return metadata.requires("fairlead") or []
+    except metadata.PackageNotFoundError:
+        # Run from a checkout that was never installed.
+        return []
+
+
+def _offer(extra: str, packages: list[_Package]) -> dict[str, Any]:
+    missing = [package.name for package in packages if package.installed is None]
+    command = shlex.join([_python(), "-m", "pip", "install", f"fairlead[{extra}]"])
+    return {
+        "purpose": PURPOSES.get(extra, ""),
+        "usable": not missing,
+        "packages": {
+            package.name: {"wanted": package.wanted, "installed": package.installed} for package in packages
+        },
+        "missing": missing,
+        "install": command if missing else "",
+    }
+
+
+def _python() -> str:
+    return os.path.basename(sys.executable) or "python"
+
+
+def _devices() -> dict[str, dict[str, Any]]:
+    import torch
+
+    threads = torch.get_num_threads()
+    cores = f"{os.cpu_count()} cores, torch uses {threads} threads, {platform.machine()}"
+    return {"cpu": {"usable": True, "what": cores}, **dict(_cuda_devices())}
+
+
+def _cuda_devices() -> Iterator[tuple[str, dict[str, Any]]]:
+    """GPUs with what a small product on each says; or why there is none to try."""
+    import torch
+
+    if torch.version.cuda is None:
+        yield "cuda", {"usable": False, "what": "this torch is built for CPUs alone: install one for CUDA"}
+    elif torch.cuda.device_count() == 0:
+        yield "cuda", {"usable": False, "what": "torch is built for CUDA, and sees no GPU or no driver"}
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        what, usable = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB", True
+        try:
+            one = torch.ones(2, 2, device=f"cuda:{index}")
+            (one @ one).cpu()
+        except RuntimeError as error:
+            what, usable = f"{what}: {str(error).splitlines()[0]}", False
+        yield f"cuda:{index}", {"usable": usable, "what": what}
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,194 @@
+"""`make_client_app`: a Flower ClientApp from a model and a function that loads a client's data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from torch import nn
+
+from fairlead.clients.data import ClientData
+from fairlead.clients.examples import ArrayLike
+from fairlead.errors import FairleadError, FieldError, require_integer
+from fairlead.flower.client_memory import ClientMemory
+from fairlead.flower.local_work import work_locally
+from fairlead.flower.messages import (
+    Introduction,
+    ModelForm,
+    Question,
+    RequestError,
+    marks,
+    open_examination,
+    refusal,
+)
+from fairlead.parameters import FlatModule
+from fairlead.task import PerExample, Task
+from fairlead.worlds.engines.base import Objective
+from fairlead.worlds.evaluation import evaluate
+
+Examples = tuple[ArrayLike, ArrayLike]
+"""Inputs and targets, one row per example."""
+GetData = Callable[[Context], Examples]
+
+
+@dataclass(frozen=True)
+class ClientLimits:
+    """The most that a client does for its server in one round; what goes beyond is refused."""
+
+    steps: int = 100_000
+    batch_size: int = 65_536
+    memory_bytes: int = 8 * 2**30
+    """Of what its corrections keep on this client's disk."""
+
+    def __post_init__(self) -> None:
+        for field in ("steps", "batch_size", "memory_bytes"):
+            require_integer(self, field, at_least=1)
+
+    def check(self, question: Question, lengths: dict[str, int]) -> None:
+        """Refuse a question that asks for too much."""
+        if not 1 <= question.num_steps <= self.steps:
+            raise RequestError(
+                "too many steps", f"1 to {self.steps} local steps are allowed, got {question.num_steps}."
+            )
+        if not 1 <= question.batch_size <= self.batch_size:
+            raise RequestError(
+                "batch too large",
+                f"Batches of 1 to {self.batch_size} are allowed, got {question.batch_size}.",
+            )
+        needed = sum(lengths.values()) * question.anchor.element_size()
+        if needed > self.memory_bytes:
+            raise RequestError(
+                "memory too large",
+                f"{self.memory_bytes} bytes may be remembered, and {needed} are asked for.",
+            )
+
+
+def make_client_app(
+    build_model: Callable[[], nn.Module],
+    get_data: GetData,
+    *,
+    get_test_data: GetData | None = None,
+    loss: str | PerExample = "cross_entropy",
+    metrics: tuple[str | PerExample, ...] = ("accuracy",),
+    capacity: Callable[[Context], int] | None = None,
+    limits: ClientLimits | None = None,
+    folder: str | Path | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+) -> ClientApp:
+    """A ClientApp that does whatever a fairlead server asks within its `limits`.
+
+    `build_model` makes the module that the server makes too; `get_data` loads this client's inputs and targets,
+    `get_test_data` those that it is examined on (its training data without). Which client a node is stands in
+    its node config, as `client-id` or `partition-id`. `capacity` says how many local steps the client takes at
+    most, where it is weaker than others: it then does less than asked, and says so. What methods such as
+    SCAFFOLD remember is kept under `folder`, by default `memory-folder` of the node config, else
+    `.fairlead/clients` in the home directory.
+    """
+    side = _ClientSide(
+        Task(build_model(), loss, metrics),
+        get_data,
+        get_test_data,
+        capacity,
+        limits or ClientLimits(),
+        folder,
+        dtype,
+        device,
+    )
+    app = ClientApp()
+    app.query()(side.answering(side.introduce))
+    app.train()(side.answering(side.train))
+    app.evaluate()(side.answering(side.examine))
+    return app
+
+
+def client_of(context: Context) -> int:
+    """Which client a node is, as its own configuration says."""
+    for name in ("client-id", "partition-id"):
+        value = context.node_config.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+    raise FieldError(
+        "The node config must say which client this node is: start it with --node-config 'client-id=0'."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _ClientSide:
+    task: Task
+    get_data: GetData
+    get_test_data: GetData | None
+    capacity: Callable[[Context], int] | None
+    limits: ClientLimits
+    folder: str | Path | None
+    dtype: torch.dtype
+    device: str
+
+    def answering(
+        self, act: Callable[[RecordDict, Context], RecordDict]
+    ) -> Callable[[Message, Context], Message]:
+        """A handler of messages that says no in words instead of failing."""
+
+        def handle(message: Message, context: Context) -> Message:
+            try:
+                content = act(message.content, context)
+            except RequestError as refused:
+                content = refusal(refused.reason, str(refused))
+            except FairleadError as error:
+                content = refusal("failed", str(error))
+            return Message(content, reply_to=message)
+
+        return handle
+
+    def introduce(self, content: RecordDict, context: Context) -> RecordDict:
+        size = len(self._examples(self.get_data, context).inputs)
+        return Introduction(client_of(context), size, self._form().digest).to_records()
+
+    def train(self, content: RecordDict, context: Context) -> RecordDict:
+        question = Question.from_records(content, self._form())
+        if question.client != client_of(context):
+            raise RequestError("wrong client", f"This node is not client {question.client}.")
+        solver, dim = question.solver, len(question.anchor)
+        lengths = {name: solver.memory_dim(name, dim) for name in solver.memory_names}
+        self.limits.check(question, lengths)
+        data = self._examples(self.get_data, context)
+        model = self._model()
+        objective = Objective.build(model, self.task.loss_function(), data)
+        most = question.num_steps if self.capacity is None else max(self.capacity(context), 1)
+        num_steps = min(question.num_steps, most)
+        memory = ClientMemory.of(self._folder(context), question.run, question.client)
+        with memory.claimed(question.attempt, question.round):
+            base = memory.read(question.base, lengths, question.anchor)
+            result = work_locally(objective, question, base, num_steps)
+            if lengths:
+                memory.write(question.version, result.memory, base=question.base)
+        return result.answer.to_records()
+
+    def examine(self, content: RecordDict, context: Context) -> RecordDict:
+        params, buffers, on_training_data = open_examination(content, self._form())
+        load = self.get_data if on_training_data or self.get_test_data is None else self.get_test_data
+        data = self._examples(load, context)
+        whole = torch.ones(1, dtype=torch.float64)
+        found = evaluate(
+            self._model(), self.task, params, buffers, train=data, test=None, weights=whole, per_client=False
+        )
+        return marks(client_of(context), len(data.inputs), {"loss": found.loss, **found.metrics})
+
+    def _examples(self, load: GetData, context: Context) -> ClientData:
+        inputs, targets = load(context)
+        return ClientData.from_lists([inputs], [targets]).to(torch.device(self.device), self.dtype)
+
+    def _model(self) -> FlatModule:
+        assert isinstance(self.task.model, nn.Module)
+        return FlatModule(self.task.model).to(torch.device(self.device), self.dtype)
+
+    def _form(self) -> ModelForm:
+        return ModelForm.of(self._model(), self.dtype)
+
+    def _folder(self, context: Context) -> Path:
+        chosen = self.folder or context.node_config.get("memory-folder")
+        return Path(str(chosen)) if chosen else Path.home() / ".fairlead" / "clients"

@@ -1,0 +1,95 @@
+"""What a client of a real federation remembers between rounds, on its own disk.
+
+The server says with every question which version of its memory a client starts from: the last one whose update
+it has aggregated and checkpointed. The client keeps that version and the one its new work leaves behind, so that
+whatever dies in between, server, link or client, asking again gives the same numbers again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from safetensors.torch import load, save
+from torch import Tensor
+
+from fairlead.checkpoint import write_durably
+from fairlead.flower.messages import RequestError
+from fairlead.records import Vectors
+
+_RUN = re.compile(r"[0-9a-f]{8,64}")
+
+
+@dataclass(frozen=True)
+class ClientMemory:
+    """The memory of one client for one run, in a folder of its own."""
+
+    folder: Path
+
+    @staticmethod
+    def of(folder: Path, run: str, client: int) -> ClientMemory:
+        """`run` comes from the server, and must not lead out of the folder."""
+        if not _RUN.fullmatch(run):
+            raise RequestError("malformed", "run must be 8 to 64 hexadecimal digits.")
+        return ClientMemory(folder / run / f"client-{client}")
+
+    @contextmanager
+    def claimed(self, attempt: int, round: int) -> Iterator[None]:
+        """Hold the memory for one piece of work; a question older than the latest one seen is refused.
+
+        A node may still hold a question of a server that has died. Worked on late, it would throw away
+        memory that the server's successor counts on.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            latest = self._latest()
+            if [attempt, round] < latest:
+                raise RequestError(
+                    "out of date",
+                    f"Round {round} was asked before round {latest[1]}, which is already known.",
+                )
+            write_durably(self.folder / "latest.json", json.dumps([attempt, round]).encode())
+            yield
+
+    def read(self, version: int, lengths: Mapping[str, int], like: Tensor) -> Vectors:
+        """A version with rows of the given lengths; version 0 is all zeros, and one that is not here an error."""
+        if version == 0:
+            return {name: like.new_zeros(length) for name, length in lengths.items()}
+        content = self._content(version)
+        vectors = load(content)
+        if {name: tuple(v.shape) for name, v in vectors.items()} != {n: (m,) for n, m in lengths.items()}:
+            raise RequestError("memory lost", f"Version {version} of the memory is of another method.")
+        return {name: vector.to(like) for name, vector in vectors.items()}
+
+    def write(self, version: int, vectors: Vectors, *, base: int) -> None:
+        """Keep a new version beside the one that it started from, and no other."""
+        content = save({name: vector.detach().cpu().contiguous() for name, vector in vectors.items()})
+        digest = sha256(content).hexdigest()[:32]
+        file = self.folder / f"{version}-{digest}.safetensors"
+        write_durably(file, content)
+        kept = {file, *self._files(base)}
+        for stale in self.folder.glob("*.safetensors"):
+            if stale not in kept:
+                stale.unlink()
+
+    def _content(self, version: int) -> bytes:
+        for file in self._files(version):
+            content = file.read_bytes()
+            if file.stem.endswith(sha256(content).hexdigest()[:32]):
+                return content
+            raise RequestError("memory lost", f"Version {version} of the memory is damaged: {file.name}.")
+        raise RequestError("memory lost", f"Version {version} of the memory is not on this client's disk.")
+
+    def _files(self, version: int) -> list[Path]:
+        return sorted(self.folder.glob(f"{version}-*.safetensors"))
+
+    def _latest(self) -> list[int]:
+        file = self.folder / "latest.json"
+        return list(json.loads(file.read_bytes())) if file.exists() else [0, 0]

@@ -1,0 +1,91 @@
+"""Letters to clients and what comes back: one at a time for each client, late answers by rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from fairlead.errors import require_choice, require_integer, require_number
+
+
+@dataclass(frozen=True)
+class RoundRules:
+    """When a round of a real federation ends, and what becomes of those who come too late.
+
+    A round ends when everybody who was asked has answered or is known to be lost, after `deadline` seconds, or
+    with the first `first` updates: over-selection, for which the sampler asks more than that (as
+    `FirstArrivals` in simulation). With fewer than `quorum` updates it is void: nobody's update counts.
+
+    A client that still owes an answer is not asked again. If it is drawn meanwhile, its late answer counts for
+    it under `late` = "use", with the age that it has, and never under "discard". After `patience` seconds an
+    answer is given up. The server looks for answers every `poll` seconds.
+    """
+
+    deadline: float = 600.0
+    first: int | None = None
+    quorum: int = 1
+    late: Literal["discard", "use"] = "discard"
+    patience: float = 43_200.0
+    poll: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_number(self, "deadline", above=0)
+        require_number(self, "patience", at_least=self.deadline)
+        require_number(self, "poll", above=0)
+        require_integer(self, "quorum", at_least=0)
+        if self.first is not None:
+            require_integer(self, "first", at_least=max(self.quorum, 1))
+        require_choice(self, "late", ("discard", "use"))
+
+
+class Letter(NamedTuple):
+    """What a client was asked, for as long as it owes the answer."""
+
+    client: int
+    node: int
+    round: int
+    kind: str
+    num_steps: int
+    """The local steps asked for; 0 where no training is asked for."""
+
+
+class Mailbox:
+    """Sends letters over a Flower grid and fetches the answers, remembering who owes one."""
+
+    def __init__(self, grid: Grid, patience: float) -> None:
+        self._grid, self._patience = grid, patience
+        self._owed: dict[str, Letter] = {}
+
+    @property
+    def debtors(self) -> dict[int, Letter]:
+        """The letter that each client still owes an answer to."""
+        return {letter.client: letter for letter in self._owed.values()}
+
+    def send(self, letters: Mapping[Letter, RecordDict]) -> None:
+        """Send letters to clients none of which owes an answer."""
+        messages = [
+            Message(content, letter.node, letter.kind, ttl=self._patience, group_id=str(letter.round))
+            for letter, content in letters.items()
+        ]
+        if not messages:
+            return
+        for letter, message_id in zip(letters, self._grid.push_messages(messages), strict=True):
+            # The grid has no id for a message that it could not take: such a client owes nothing.
+            if message_id:
+                self._owed[message_id] = letter
+
+    def fetch(self) -> list[tuple[Letter, Message]]:
+        """Answers that have come since the last time, by client; their senders owe nothing any more."""
+        if not self._owed:
+            return []
+        found = []
+        for message in self._grid.pull_messages(list(self._owed)):
+            # By the message answered, since Flower itself answers for a node that is gone.
+            letter = self._owed.pop(message.metadata.reply_to_message_id, None)
+            if letter is not None:
+                found.append((letter, message))
+        return sorted(found, key=lambda pair: pair[0])

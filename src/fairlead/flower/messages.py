@@ -1,0 +1,300 @@
+"""What server and clients say to each other on Flower, as records of arrays and of plain values.
+
+| message | arrays | values |
+|---|---|---|
+| introduction | none | client, number of examples, form of the model |
+| question | params, buffers, `shared.<name>` | who, which round, from which memory, solver, steps, batch, keys |
+| answer | delta, buffers, `message.<name>` | client, round, number of steps and of examples, loss |
+| examination | params, buffers | which part of the data |
+| marks | none | client, number of examples, loss and metrics |
+| refusal | none | reason, sentence |
+
+Arrays travel as .npy without pickles. Whoever reads them knows what they must look like, so a header is compared
+with the one expected and never believed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from io import BytesIO
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from torch import Tensor
+
+from fairlead.errors import FairleadError
+from fairlead.local_solver import LocalSolver
+from fairlead.parameters import FlatModule
+from fairlead.plain_data import from_plain, to_plain
+from fairlead.randomness import Key
+from fairlead.receiving import ClientReply, PackedArray
+from fairlead.records import Vectors
+
+_ARRAYS, _VALUES, _REFUSAL = "fairlead.arrays", "fairlead.values", "fairlead.refusal"
+_SHARED, _MESSAGE = "shared.", "message."
+
+
+class RequestError(FairleadError):
+    """A client will not do what it is asked; `reason` is a short code for programs."""
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class ModelForm:
+    """What both sides must agree on before numbers mean anything."""
+
+    num_parameters: int
+    num_buffers: int
+    dtype: torch.dtype
+    digest: str
+    """Of the names and sizes of all parameters, in order."""
+
+    @staticmethod
+    def of(model: FlatModule, dtype: torch.dtype) -> ModelForm:
+        digest = sha256(json.dumps([list(model.layout.items()), str(dtype)]).encode()).hexdigest()[:16]
+        return ModelForm(sum(model.sizes), len(model.initial_buffers()), dtype, digest)
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """Who a node is."""
+
+    client: int
+    num_examples: int
+    digest: str
+
+    def to_records(self) -> RecordDict:
+        return _records(vars(self))
+
+    @staticmethod
+    def from_records(content: RecordDict) -> Introduction:
+        values = _values(content)
+        return Introduction(_whole(values, "client"), _whole(values, "num_examples"), _text(values, "digest"))
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """The local work that one client is asked to do."""
+
+    run: str
+    """Names the run, so that clients keep the memories of different runs apart."""
+    attempt: int
+    """How often the server of this run has been started: what an earlier one asked is out of date."""
+    round: int
+    client: int
+    base: int
+    """Which memory to start from: 0 for none, else what the server last learnt that the client keeps."""
+    solver: LocalSolver
+    num_steps: int
+    batch_size: int
+    batches: Key
+    noise: Key
+    anchor: Tensor
+    buffers: Tensor
+    shared: Vectors
+
+    @property
+    def version(self) -> int:
+        """The name of the memory that this work leaves behind."""
+        return self.round + 1
+
+    def to_records(self) -> RecordDict:
+        vectors = {f"{_SHARED}{name}": vector for name, vector in self.shared.items()}
+        plain = ("run", "attempt", "round", "client", "base", "num_steps", "batch_size")
+        return _records(
+            {
+                **{name: getattr(self, name) for name in plain},
+                "solver": json.dumps(to_plain(self.solver, LocalSolver)),
+                "batches": self.batches.name,
+                "noise": self.noise.name,
+            },
+            {"params": self.anchor, "buffers": self.buffers, **vectors},
+        )
+
+    @staticmethod
+    def from_records(content: RecordDict, form: ModelForm) -> Question:
+        """The question in a message, all of which is checked: a client owes its server no trust."""
+        values = _values(content)
+        solver = _solver(_text(values, "solver"))
+        names = [name for correction in solver.corrections for name in correction.shared_names]
+        params = torch.empty(form.num_parameters, dtype=form.dtype, device="meta")
+        shapes = {
+            f"{_SHARED}{name}": tuple(vector.shape)
+            for correction in solver.corrections
+            for name, vector in correction.initial_shared(params).items()
+        }
+        expected = {"params": (form.num_parameters,), "buffers": (form.num_buffers,), **shapes}
+        arrays = _opened(content, expected, form.dtype)
+        return Question(
+            run=_text(values, "run"),
+            attempt=_whole(values, "attempt"),
+            round=_whole(values, "round"),
+            client=_whole(values, "client"),
+            base=_whole(values, "base"),
+            solver=solver,
+            num_steps=_whole(values, "num_steps"),
+            batch_size=_whole(values, "batch_size"),
+            batches=_key(values, "batches"),
+            noise=_key(values, "noise"),
+            anchor=arrays["params"],
+            buffers=arrays["buffers"],
+            shared={name: arrays[f"{_SHARED}{name}"] for name in names},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a client has done."""
+
+    client: int
+    round: int
+    num_steps: int
+    num_examples: int
+    loss: float
+    delta: Tensor
+    buffers: Tensor
+    messages: Vectors
+
+    def to_records(self) -> RecordDict:
+        plain = ("client", "round", "num_steps", "num_examples", "loss")
+        extra = {f"{_MESSAGE}{name}": vector for name, vector in self.messages.items()}
+        arrays = {"delta": self.delta, "buffers": self.buffers, **extra}
+        return _records({name: getattr(self, name) for name in plain}, arrays)
+
+
+def answer_shapes(form: ModelForm, messages: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the arrays in an answer; `messages` are the lengths of what corrections upload."""
+    extra = {f"{_MESSAGE}{name}": (length,) for name, length in messages.items()}
+    return {"delta": (form.num_parameters,), "buffers": (form.num_buffers,), **extra}
+
+
+def message_name(array: str) -> str:
+    """What a correction calls the upload that travels under this name."""
+    return array.removeprefix(_MESSAGE)
+
+
+def unopened(content: RecordDict) -> ClientReply:
+    """An answer as it came, for `receiving.examine` to judge before anything is loaded."""
+    values = dict(content.config_records.get(_VALUES, ConfigRecord()))
+    record = content.array_records.get(_ARRAYS, ArrayRecord())
+    return ClientReply(
+        client=values.pop("client", None),
+        round=values.pop("round", None),
+        arrays={name: PackedArray(a.dtype, tuple(a.shape), a.data, "npy") for name, a in record.items()},
+        numbers=values,
+    )
+
+
+def examination(params: Tensor, buffers: Tensor, *, on_training_data: bool) -> RecordDict:
+    """Asks a client how good a model is on its own data."""
+    return _records({"on_training_data": on_training_data}, {"params": params, "buffers": buffers})
+
+
+def open_examination(content: RecordDict, form: ModelForm) -> tuple[Tensor, Tensor, bool]:
+    """Parameters, running statistics and whether the training data are meant."""
+    shapes = {"params": (form.num_parameters,), "buffers": (form.num_buffers,)}
+    arrays = _opened(content, shapes, form.dtype)
+    return arrays["params"], arrays["buffers"], bool(_values(content).get("on_training_data", False))
+
+
+def marks(client: int, num_examples: int, figures: Mapping[str, float]) -> RecordDict:
+    """How good a model is on a client's data: `loss` and metrics."""
+    return _records({"client": client, "num_examples": num_examples, **figures})
+
+
+def open_marks(content: RecordDict) -> tuple[int, dict[str, float]]:
+    """The client and its figures."""
+    values = _values(content)
+    figures = {n: float(v) for n, v in values.items() if isinstance(v, float)}
+    return _whole(values, "client"), figures
+
+
+def refusal(reason: str, sentence: str) -> RecordDict:
+    """A client's no."""
+    return RecordDict({_REFUSAL: ConfigRecord({"reason": reason, "sentence": sentence})})
+
+
+def refusal_in(content: RecordDict) -> tuple[str, str] | None:
+    """Reason and sentence of a client that said no; None where it did not."""
+    record = content.config_records.get(_REFUSAL)
+    if record is None:
+        return None
+    # Clients' words reach terminals and files: short, and without control characters.
+    reason, sentence = (ascii(str(record.get(name, "")))[1:-1][:200] for name in ("reason", "sentence"))
+    return reason, sentence
+
+
+def _records(values: Mapping[str, Any], arrays: Mapping[str, Tensor] | None = None) -> RecordDict:
+    content = RecordDict({_VALUES: ConfigRecord(dict(values))})
+    if arrays is not None:
+        content[_ARRAYS] = ArrayRecord({name: Array(v.detach().cpu().numpy()) for name, v in arrays.items()})
+    return content
+
+
+def _values(content: RecordDict) -> ConfigRecord:
+    record = content.config_records.get(_VALUES)
+    if record is None:
+        raise RequestError("malformed", "The message is not one of fairlead's.")
+    return record
+
+
+def _opened(
+    content: RecordDict, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """The arrays of a message that must have exactly these names, shapes and type."""
+    record = content.array_records.get(_ARRAYS, ArrayRecord())
+    if set(record) != set(shapes):
+        raise RequestError("malformed", f"The message must hold the arrays {sorted(shapes)}.")
+    return {name: _unpacked(name, record[name].data, shape, dtype) for name, shape in shapes.items()}
+
+
+def _unpacked(name: str, data: bytes, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    numpy_type = np.dtype(str(dtype).removeprefix("torch."))
+    header = BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": numpy_type.str, "fortran_order": False, "shape": shape}
+    )
+    prefix = header.getvalue()
+    if not data.startswith(prefix) or len(data) != len(prefix) + prod(shape) * numpy_type.itemsize:
+        raise RequestError("malformed", f"The array {name} must be {dtype} of shape {shape}.")
+    values = torch.from_numpy(np.frombuffer(data, numpy_type, offset=len(prefix)).reshape(shape).copy())
+    if not bool(torch.isfinite(values).all()):
+        raise RequestError("not finite", f"The array {name} holds NaN or infinity.")
+    return values
+
+
+def _solver(text: str) -> LocalSolver:
+    try:
+        return from_plain(LocalSolver, json.loads(text), "solver")
+    except (FairleadError, ValueError, RecursionError) as error:
+        raise RequestError("unknown solver", f"The solver cannot be used here: {error}") from error
+
+
+def _whole(values: ConfigRecord, name: str) -> int:
+    value = values.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise RequestError("malformed", f"{name} must be a whole number of at least 0.")
+    return value
+
+
+def _text(values: ConfigRecord, name: str) -> str:
+    value = values.get(name)
+    if not isinstance(value, str):
+        raise RequestError("malformed", f"{name} must be text.")
+    return value
+
+
+def _key(values: ConfigRecord, name: str) -> Key:
+    value = values.get(name)
+    if not isinstance(value, bytes) or len(value) != 16:
+        raise RequestError("malformed", f"{name} must be a key of 16 bytes.")
+    return Key(value)

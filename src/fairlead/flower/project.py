@@ -1,0 +1,111 @@
+"""A Flower app for a user's spec: model, data, client, server and configuration, ready to run."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from importlib.resources import files
+from pathlib import Path
+
+from fairlead.clients.real import RealClients
+from fairlead.errors import DataError, FieldError
+from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.spec import to_toml
+from fairlead.models.base import ExampleShape, Model
+from fairlead.task import Task
+from fairlead.worlds.example_shape import example_shape
+
+_FILES = ("pyproject.toml", "README.md", "package/task.py", "package/client_app.py", "package/server_app.py")
+
+_LONGEST_NAME = 32
+"""That Flower allows."""
+
+
+def write_project(experiment: Experiment, folder: Path) -> list[Path]:
+    """Write an app for an experiment into a new folder, and say what was written.
+
+    Clients of a spec with data are dealt as in simulation, each node loading its own part, until the function
+    that loads them is replaced; those of `RealClients` start with a function to be filled in.
+    """
+    name = _package_name(folder)
+    if folder.exists() and any(folder.iterdir()):
+        raise FieldError(f"{folder} is not empty: choose another folder.")
+    # Flower takes no name of an app with underscores.
+    words = {"PACKAGE": name, "NAME": name.replace("_", "-"), **_task_words(experiment)}
+    written = []
+    try:
+        for file in _FILES:
+            target = folder / file.replace("package/", f"{name}/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(_template(file, words), encoding="utf-8")
+            written.append(target)
+        package = folder / name
+        (package / "__init__.py").write_text('"""A federation on Flower."""\n', encoding="utf-8")
+        (package / "spec.toml").write_text(to_toml(experiment), encoding="utf-8")
+    except OSError as error:
+        raise FieldError(f"{folder} cannot be written: {error.strerror}.") from error
+    return [*written, package / "__init__.py", package / "spec.toml"]
+
+
+def _package_name(folder: Path) -> str:
+    name = re.sub(r"\W", "_", folder.resolve().name)
+    if (
+        not name.isidentifier()
+        or keyword.iskeyword(name)
+        or not name[0].isalpha()
+        or len(name) > _LONGEST_NAME
+    ):
+        raise FieldError(
+            f"The folder's name must make a Python package and begin with a letter, in {_LONGEST_NAME} letters at "
+            f"most, got {folder.name!r}."
+        )
+    return name
+
+
+def _template(file: str, words: dict[str, str]) -> str:
+    text = files("fairlead.flower").joinpath(f"template/{Path(file).name}.txt").read_text(encoding="utf-8")
+    for word, value in words.items():
+        text = text.replace(f"@{word}@", value)
+    return text
+
+
+def _task_words(experiment: Experiment) -> dict[str, str]:
+    """What the app's task.py says of model and data."""
+    if isinstance(experiment.clients, RealClients):
+        return {
+            "MODEL": '    raise NotImplementedError("Return the torch module that all clients train.")',
+            "DATA": '    raise NotImplementedError("Return this client\'s inputs and targets, a row per example.")',
+            "IMPORTS": "from torch import nn",
+            "METRICS": repr(_metrics(experiment.task)),
+            "LOSS": repr(_loss(experiment.task)),
+        }
+    data = experiment.load()
+    task = experiment.task or experiment.clients.default_task()
+    shape = example_shape(data.train, data.test)
+    return {
+        "MODEL": f"    return {_model_source(task, shape)}",
+        "DATA": "    data = load_experiment(SPEC).load().train\n"
+        "    rows = data.rows_of(client_of(context))\n"
+        "    return data.inputs[rows], data.targets[rows]",
+        "IMPORTS": "from torch import nn\n\nimport fairlead as fl\nfrom fairlead.experiments import load_experiment\n"
+        "from fairlead.models.base import ExampleShape",
+        "METRICS": repr(_metrics(task)),
+        "LOSS": repr(_loss(task)),
+    }
+
+
+def _model_source(task: Task, shape: ExampleShape) -> str:
+    if not isinstance(task.model, Model) or task.augment:
+        raise DataError(
+            "Only a spec whose task is a named model without augmentation can be written as an app."
+        )
+    return f"fl.{task.model!r}.build({shape!r})"
+
+
+def _loss(task: Task | None) -> str:
+    return "cross_entropy" if task is None or not isinstance(task.loss, str) else task.loss
+
+
+def _metrics(task: Task | None) -> tuple[str, ...]:
+    given = ("accuracy",) if task is None else task.metrics
+    return tuple(metric for metric in given if isinstance(metric, str))

@@ -1,0 +1,96 @@
+"""From answers to the rows that a round aggregates, and which methods such answers can serve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairlead.corrections.base import LocalOutcome
+from fairlead.errors import ClashError
+from fairlead.flower.messages import message_name
+from fairlead.local_solver import LocalSolver
+from fairlead.receiving import ReceivedUpdate
+from fairlead.records import ClientUpdates, Refusal, WorkOrder
+
+
+class Arrival(NamedTuple):
+    """An update that counts in a round."""
+
+    round: int
+    """The round in which it was asked for: an earlier one for a late answer."""
+    update: ReceivedUpdate
+
+
+def assembled(order: WorkOrder, arrivals: Mapping[int, Arrival], refused: Sequence[Refusal]) -> ClientUpdates:
+    """The rows of a round in the order of client ids; what clients keep is told by its version alone."""
+    present = [place for place, client in enumerate(order.cohort.clients.tolist()) if client in arrivals]
+    clients = order.cohort.clients[present]
+    came = [arrivals[client] for client in clients.tolist()]
+    num_steps = torch.tensor([each.update.num_steps for each in came], dtype=torch.int64)
+    norms = order.solver.accumulation(num_steps, order.round)
+    uploads = upload_lengths(order.solver, order.anchor)
+    lengths = {"delta": len(order.anchor), "buffers": len(order.buffers), **uploads}
+
+    def rows(array: str) -> Tensor:
+        if not came:
+            return order.anchor.new_zeros((0, lengths[array]))
+        return torch.stack([_array(each.update, array) for each in came])
+
+    return ClientUpdates(
+        cohort=order.cohort,
+        clients=clients,
+        importance=order.cohort.importance[present],
+        delta=rows("delta"),
+        num_steps=num_steps,
+        effective_steps=None if norms is None else norms.l1,
+        a2=None if norms is None else norms.l2,
+        loss=order.anchor.new_tensor([each.update.loss for each in came]),
+        num_examples=torch.tensor([each.update.num_examples for each in came], dtype=torch.int64),
+        messages={name: rows(name) for name in uploads},
+        memory={
+            "version": torch.tensor([[each.round + 1] for each in came], dtype=torch.int64).reshape(-1, 1)
+        },
+        buffers=rows("buffers"),
+        age=torch.tensor([order.round - each.round for each in came], dtype=torch.int64),
+        lr=order.solver.optimizer.lr_at(order.round),
+        refused=tuple(
+            sorted(refused, key=lambda refusal: refusal.client if refusal.client is not None else -1)
+        ),
+    )
+
+
+def _array(update: ReceivedUpdate, name: str) -> Tensor:
+    return next(values for array, values in update.arrays.items() if message_name(array) == name)
+
+
+def upload_lengths(solver: LocalSolver, params: Tensor) -> dict[str, int]:
+    """How many numbers each extra upload of a solver's corrections has."""
+    # Tensors without content: only shapes matter.
+    row = torch.zeros((1, len(params)), dtype=params.dtype, device="meta")
+    shared = {n: v for c in solver.corrections for n, v in c.initial_shared(row[0]).items()}
+    memory = {name: row.new_zeros((1, solver.memory_dim(name, len(params)))) for name in solver.memory_names}
+    one = row.new_ones((1, 1))
+    outcome = LocalOutcome(0, row[0], row, one, one if solver.is_linear else None, 1.0, row)
+    messages = solver.settle(outcome, memory, shared).message
+    return {name: message.shape[1] for name, message in messages.items()}
+
+
+def refuse_late_adopters(solver: LocalSolver) -> None:
+    """Refuse corrections whose memory depends on what the server makes of a round.
+
+    Clients of a real federation learn what became of their update when they are asked again, which may be many
+    rounds later; the model and the direction of that round are gone by then.
+    """
+    for correction in solver.corrections:
+        lengths = {name: 2 if extent == "vector" else 1 for name, extent in correction.memory_extent.items()}
+        memory = {name: torch.ones(1, length) for name, length in lengths.items()}
+        adopted = correction.adopt(memory, torch.full((2,), 3.0), torch.full((2,), 5.0))
+        if any(not torch.equal(adopted[name], kept) for name, kept in memory.items()):
+            raise ClashError(
+                f"{type(correction).__name__} completes what clients remember with the server's new model or "
+                "direction, which clients at Flower nodes are not sent: use ControlVariates or "
+                "DynamicRegularizer there, or run it in simulation."
+            )

@@ -1,0 +1,124 @@
+"""Who the clients of a real federation are, and at which node each of them can be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from logging import getLogger
+
+from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from fairlead.errors import FairleadError
+from fairlead.flower.messages import Introduction, RequestError, refusal_in
+
+_log = getLogger("fairlead.flower")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A client as it first introduced itself; its weight and its key stay what they were then."""
+
+    client: int
+    num_examples: int
+    public_key: str = ""
+    """Of the node that introduced it, hexadecimal."""
+
+
+class Roster:
+    """Learns which node is which client by asking every new node once.
+
+    Node ids are Flower's and change when a node is started anew; client ids are the federation's and stay. A
+    client moves to another node only when its own is gone, and with `bind_keys` only to one with the same public
+    key: right where nodes have registered keys, since Flower makes up a new one for each start of a node
+    without. `members` are those known from an earlier start of the run.
+    """
+
+    def __init__(
+        self,
+        num_clients: int,
+        digest: str,
+        members: Mapping[int, Member] | None = None,
+        *,
+        bind_keys: bool = False,
+    ) -> None:
+        self.num_clients = num_clients
+        self.members: dict[int, Member] = dict(members or {})
+        self._digest, self._bind_keys = digest, bind_keys
+        self._present: dict[int, str] = {}
+        self._introduced: dict[int, Introduction] = {}
+        self._turned_away: set[int] = set()
+        self._asked: dict[str, int] = {}
+        self._node: dict[int, int] = {}
+
+    @property
+    def missing(self) -> list[int]:
+        """Clients that nobody has introduced so far."""
+        return [client for client in range(self.num_clients) if client not in self.members]
+
+    def node_of(self, client: int) -> int | None:
+        """Where a client is now; None while it is away."""
+        return self._node.get(client)
+
+    def look(self, grid: Grid) -> None:
+        """Take note of nodes that came, went or answered; never waits."""
+        self._present = {node.node_id: node.public_key.hex() for node in grid.get_nodes()}
+        self._hear(grid)
+        under_way = set(self._asked.values())
+        known = self._introduced.keys() | self._turned_away | under_way
+        strangers = [node for node in self._present if node not in known]
+        if strangers:
+            questions = [Message(RecordDict(), node, MessageType.QUERY) for node in strangers]
+            for node, message_id in zip(strangers, grid.push_messages(questions), strict=True):
+                if message_id:
+                    self._asked[message_id] = node
+        self._place()
+
+    def _hear(self, grid: Grid) -> None:
+        if not self._asked:
+            return
+        for message in grid.pull_messages(list(self._asked)):
+            node = self._asked.pop(message.metadata.reply_to_message_id, None)
+            # A node that died before it could answer may come back under the same id.
+            if node is None or not message.has_content():
+                continue
+            fault = self._fault_of(node, message.content)
+            if fault is not None:
+                self._turned_away.add(node)
+                _log.warning("Node %d was turned away: %s", node, fault)
+
+    def _fault_of(self, node: int, content: RecordDict) -> str | None:
+        """What is wrong with a node; one without fault is introduced."""
+        refused = refusal_in(content)
+        if refused is not None:
+            return refused[1]
+        try:
+            found = Introduction.from_records(content)
+        except RequestError as error:
+            return str(error)
+        if found.client >= self.num_clients:
+            return f"there is no client {found.client} among {self.num_clients}."
+        if found.digest != self._digest:
+            return f"client {found.client} has another model than the server."
+        member = Member(found.client, found.num_examples, self._present.get(node, ""))
+        known = self.members.setdefault(found.client, member)
+        if self._bind_keys and known.public_key != member.public_key:
+            return f"client {found.client} is known by another key."
+        self._introduced[node] = found
+        return None
+
+    def _place(self) -> None:
+        """Move clients whose node is gone to one that introduced itself as the same client."""
+        self._node = {client: node for client, node in self._node.items() if node in self._present}
+        for node, introduction in sorted(self._introduced.items()):
+            if node in self._present:
+                self._node.setdefault(introduction.client, node)
+
+
+def refuse_incomplete(roster: Roster, seconds: float) -> None:
+    """Raise if clients are still unknown after a while, since ω cannot be told without them."""
+    if roster.missing:
+        raise FairleadError(
+            f"Clients {roster.missing[:10]} have not introduced themselves within {seconds:g} s: start their nodes "
+            "with --node-config 'client-id=...', or lower the number of clients."
+        )

@@ -1,0 +1,160 @@
+"""`make_server_app`: a Flower ServerApp that runs a fairlead experiment on a real federation."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from logging import getLogger
+from os import PathLike
+from pathlib import Path
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from torch import nn
+
+from fairlead.checkpoint import write_durably
+from fairlead.clients.real import RealClients
+from fairlead.errors import FieldError
+from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.runner import Run, run_experiment
+from fairlead.experiments.spec import load_experiment
+from fairlead.federation import Federation
+from fairlead.flower.kept_run import MEMBERS
+from fairlead.flower.mailbox import RoundRules
+from fairlead.flower.messages import ModelForm
+from fairlead.flower.roster import Member, Roster
+from fairlead.flower.world import FlowerWorld, RunIdentity
+from fairlead.parameters import FlatModule
+from fairlead.records import RoundRecord
+
+_log = getLogger("flwr")
+
+
+def make_server_app(
+    spec: str | PathLike[str] | Experiment,
+    build_model: Callable[[], nn.Module],
+    *,
+    folder: str | PathLike[str] | None = None,
+    rules: RoundRules | None = None,
+    join_seconds: float = 600.0,
+    bind_keys: bool = False,
+) -> ServerApp:
+    """A ServerApp that runs an experiment on the nodes it finds, and keeps it in a folder.
+
+    `spec` is an experiment or the path of its TOML: its algorithm, rounds, work, weights, seed, evaluations and
+    dtype are used. Its clients say how many there are (`RealClients`, or the simulated ones that the real ones
+    replace); links, devices and engine are what they are out there. `folder` holds the run, `folder` of the run
+    config if it is not given here; a run that it holds already goes on, bit for bit as if it had never
+    stopped. With `bind_keys`, or `bind-keys` of the run config, a client stays with the public key of the node
+    that first spoke for it: for SuperLinks that demand registered keys.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        place = folder or context.run_config.get("folder")
+        if not place:
+            raise FieldError(
+                "make_server_app needs the folder of the run: give it, or `folder` in the run config."
+            )
+        experiment = spec if isinstance(spec, Experiment) else load_experiment(spec)
+        bound = bind_keys or bool(context.run_config.get("bind-keys", False))
+        run_on_grid(
+            grid, experiment, build_model, Path(str(place)), rules, join_seconds=join_seconds, bind_keys=bound
+        )
+
+    return app
+
+
+def run_on_grid(
+    grid: Grid,
+    experiment: Experiment,
+    build_model: Callable[[], nn.Module],
+    folder: Path,
+    rules: RoundRules | None = None,
+    *,
+    join_seconds: float = 600.0,
+    bind_keys: bool = False,
+) -> Run:
+    """Run an experiment on the nodes of a grid, or go on with the run that the folder holds."""
+
+    def build() -> Federation:
+        dtype = torch.float64 if experiment.dtype == "float64" else torch.float32
+        form = ModelForm.of(FlatModule(build_model()), dtype)
+        identity, members = _next_start(folder)
+        roster = Roster(_count_clients(experiment), form.digest, members, bind_keys=bind_keys)
+        world = FlowerWorld(
+            grid,
+            build_model,
+            roster,
+            identity,
+            rules=rules,
+            work=experiment.work,
+            weights="examples" if experiment.weights is None else experiment.weights,
+            join_seconds=join_seconds,
+            dtype=dtype,
+        )
+        _keep(folder, identity, roster)
+        return Federation(
+            experiment.algorithm,
+            world,
+            experiment.seed,
+            rounds=experiment.rounds,
+            evaluate_every=experiment.evaluate_every,
+            per_client=experiment.per_client,
+        )
+
+    def begin(federation: Federation) -> None:
+        assert isinstance(federation.world, FlowerWorld)
+        federation.world.recall(federation.records, experiment.algorithm.solver, federation.key)
+
+    def tell(record: RoundRecord) -> None:
+        loss = "" if record.train_loss is None else f", train loss {record.train_loss:.4g}"
+        done, total = record.round + 1, experiment.rounds
+        _log.info(
+            "Round %d/%d: %d of %d arrived%s", done, total, len(record.arrived), len(record.asked), loss
+        )
+        for refusal in record.refused:
+            _log.info("  %s", refusal.sentence)
+
+    # A checkpoint every round: clients remember the last version committed and the one after, and no older.
+    run = run_experiment(
+        experiment,
+        folder,
+        resume=True,
+        checkpoint_every=1,
+        build=build,
+        stop=threading.Event(),
+        on_start=begin,
+        on_round=tell,
+        on_notice=_log.info,
+        on_recovery=_log.info,
+    )
+    _log.info("%s", run.federation.consistency())
+    return run
+
+
+def _count_clients(experiment: Experiment) -> int:
+    clients = experiment.clients
+    return clients.num_clients if isinstance(clients, RealClients) else experiment.load().train.num_clients
+
+
+def _next_start(folder: Path) -> tuple[RunIdentity, dict[int, Member]]:
+    """The identity of the run in a folder at its next start, and the clients that it knows."""
+    file = folder / MEMBERS
+    if not file.exists():
+        return RunIdentity(secrets.token_hex(8), 1), {}
+    kept = json.loads(file.read_bytes())
+    members = [Member(**each) for each in kept["clients"]]
+    return RunIdentity(kept["run"], kept["attempt"] + 1), {member.client: member for member in members}
+
+
+def _keep(folder: Path, identity: RunIdentity, roster: Roster) -> None:
+    members = [asdict(roster.members[client]) for client in sorted(roster.members)]
+    content = {**identity._asdict(), "clients": members}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_durably(folder / MEMBERS, json.dumps(content, indent=2).encode())

@@ -1,0 +1,132 @@
+"""`ClientPrivacy`: what one client did cannot be told from the models of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fairlead.aggregators import Aggregator, WeightedMean
+from fairlead.aggregators.base import weighted_sum
+from fairlead.component import Component
+from fairlead.corrections import Correction
+from fairlead.errors import ClashError, require_number
+from fairlead.privacy.accounting import (
+    PrivacyStatement,
+    epsilon,
+    has_account,
+    require_accountant,
+    sampling_of,
+)
+from fairlead.randomness import Key
+from fairlead.records import Aggregate, ClientUpdates, Conditions, Population
+from fairlead.samplers import Sampler
+from fairlead.transforms import DirectionTransform
+
+
+@dataclass(frozen=True)
+class ClientPrivacy(Component):
+    """Shortens every update and adds Gaussian noise to their sum (McMahan et al. 2018).
+
+        direction = Σ_R w_i Δ_i·min(1, C/‖Δ_i‖) + N(0, (z C w_max)² I)
+
+    Symbols: R the clients that arrived, w_i the importance that the sampler gives to client i, w_max the
+    largest that it gives to any client, C `clip`, z `noise_multiplier`, δ `delta`. No client adds more than
+    C w_max to the sum, which is all that the models of a run are made of. So every round is a Gaussian
+    mechanism of multiplier z, amplified by the sampling, and `dp-accounting` adds the rounds up to (ε, δ).
+    Objective weights ω count as public. A round in which nobody arrives moves the model by noise alone,
+    since standing still would tell that nobody came.
+
+    Which federations look alike: for `FullParticipation` and `PoissonSampling`, those in which one client
+    sends zeros instead ("zero-out"); for `UniformWithoutReplacement`, those in which one client has other
+    data ("replace-one"), between which sums differ by 2 C w_max. Unequal ω cost accuracy, since
+    noise follows the largest.
+
+    Noise is drawn from the run's key and repeats with it: whoever knows the seed can subtract it, so that the
+    seed of a run on real people's data is a secret.
+
+    Differs from the paper: the weights of the sampler instead of weights with a cap.
+    """
+
+    clip: float
+    noise_multiplier: float
+    delta: float
+
+    references = ("mcmahan2018private", "mironov2017renyi", "wang2019subsampled")
+
+    def __post_init__(self) -> None:
+        require_number(self, "clip", above=0)
+        require_number(self, "noise_multiplier", above=0)
+        require_number(self, "delta", above=0, below=1)
+
+    def refuse_parts(
+        self,
+        sampler: Sampler,
+        aggregator: Aggregator,
+        transforms: tuple[DirectionTransform, ...],
+        corrections: tuple[Correction, ...],
+    ) -> None:
+        """Raise unless the noised sum is all that the server lets out."""
+        if not has_account(sampler):
+            raise ClashError(
+                f"ClientPrivacy has no account of {type(sampler).__name__}, under which the chance of a client to "
+                "be asked is not the same for all and known: use PoissonSampling, UniformWithoutReplacement or "
+                "FullParticipation."
+            )
+        if aggregator != WeightedMean(over="asked"):
+            raise ClashError(
+                f"ClientPrivacy needs a sum in which no client changes what another counts, got {aggregator!r}: "
+                "write aggregator=WeightedMean(over='asked')."
+            )
+        for transform in transforms:
+            if transform.needs_single_updates:
+                raise ClashError(
+                    f"{type(transform).__name__} looks at single updates, which have no noise, and ClientPrivacy "
+                    "could promise nothing: leave it out."
+                )
+        for correction in corrections:
+            if correction.shared_names:
+                raise ClashError(
+                    f"{type(correction).__name__} broadcasts a sum of what clients upload, which has no noise, "
+                    "and ClientPrivacy could promise nothing: leave it out."
+                )
+
+    def refuse_world(self, population: Population, buffers: Tensor) -> None:
+        """Raise unless the promise means something for a population and covers all of its model."""
+        require_accountant()
+        if self.delta * population.num_clients >= 1:
+            raise ClashError(
+                f"ClientPrivacy.delta must be below 1/{population.num_clients} for {population.num_clients} clients, "
+                f"got {self.delta:g}: with that chance, one of them may be told outright."
+            )
+        if len(buffers):
+            raise ClashError(
+                "ClientPrivacy covers parameters, and this model also averages running statistics without noise: "
+                "use a model without BatchNorm, such as one with GroupNorm."
+            )
+
+    def statement(self, sampler: Sampler, weights: Tensor, rounds: int) -> PrivacyStatement:
+        """What may be claimed after so many rounds."""
+        sampling = sampling_of(sampler, weights)
+        spent = epsilon(sampling, self.noise_multiplier, self.delta, rounds)
+        return PrivacyStatement(spent, self.delta, rounds, sampling.adjacency, sampling.told)
+
+    def aggregate(
+        self, sampler: Sampler, updates: ClientUpdates, conditions: Conditions, key: Key
+    ) -> Aggregate:
+        """The sum of shortened updates with the round's noise; the coefficients are those of whole updates."""
+        lengths = torch.linalg.vector_norm(updates.delta, dim=1, dtype=torch.float64).cpu()
+        factors = self.clip / lengths.clamp(min=self.clip)
+        coefficients = updates.importance * factors
+        sampling = sampling_of(sampler, conditions.weights)
+        scale = self.noise_multiplier * self.clip * sampling.largest_importance
+        noise = scale * torch.from_numpy(key.generator().standard_normal(updates.delta.shape[1]))
+        facts = {
+            "epsilon": epsilon(sampling, self.noise_multiplier, self.delta, conditions.round + 1),
+            "delta": self.delta,
+            "noise_scale": scale,
+            "clipped_share": float((factors < 1).double().mean()) if len(updates) else 0.0,
+        }
+        direction = weighted_sum(coefficients, updates.delta) + noise.to(updates.delta)
+        return Aggregate(direction, {}, coefficients, facts=facts)

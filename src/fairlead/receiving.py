@@ -1,0 +1,307 @@
+"""The door of a round: what one client sent is checked here before any of it is loaded.
+
+Worlds that receive messages ask `examine` for each reply, and leave out what it refuses: a refused reply is an
+absent row, and its `Refusal` goes into the record of the round. Worlds that compute the updates themselves
+hand over whole blocks, of which the round asks `finite_rows`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Container, Mapping
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from io import BytesIO
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlead.errors import is_integer, is_number, require_integer, require_number
+from fairlead.records import ClientUpdates, Refusal
+
+
+class Reason(StrEnum):
+    """Why a reply is refused."""
+
+    MALFORMED = "malformed"
+    """A part of it has a type that no reply has there."""
+    WRONG_ROUND = "wrong round"
+    UNKNOWN_CLIENT = "unknown client"
+    WRONG_CLIENT = "wrong client"
+    """It names another client than the sender."""
+    NOT_ASKED = "not asked"
+    DUPLICATE = "duplicate"
+    MISSING = "missing part"
+    EXTRA = "extra part"
+    WRONG_DTYPE = "wrong dtype"
+    WRONG_SHAPE = "wrong shape"
+    LYING_HEADER = "lying header"
+    """What it says about an array is not what follows."""
+    NOT_FINITE = "not finite"
+    TOO_LARGE = "too large"
+    SUBNORMAL = "subnormal"
+    """So many numbers below the normal range that arithmetic with them would stall."""
+    OUT_OF_RANGE = "out of range"
+    """A number of steps or examples, or a loss, that no client can have."""
+
+
+@dataclass(frozen=True)
+class ReplyLimits:
+    """How far an honest reply may go."""
+
+    max_steps: int = 1_000_000
+    max_examples: int = 1_000_000_000
+    max_entry: float = 1e12
+    """Largest absolute value in an array or of a loss: squares of a hundred million million such entries still
+    add up in single precision."""
+    max_subnormal: float = 0.1
+    """Share of the entries of an array that may be subnormal."""
+
+    def __post_init__(self) -> None:
+        require_integer(self, "max_steps", at_least=1)
+        require_integer(self, "max_examples", at_least=1)
+        require_number(self, "max_entry", above=0)
+        require_number(self, "max_subnormal", at_least=0, at_most=1)
+
+
+class PackedArray(NamedTuple):
+    """An array as it came: what its header claims, and bytes in little-endian C order or an .npy file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+    encoding: Literal["raw", "npy"] = "raw"
+
+
+@dataclass(frozen=True)
+class ClientReply:
+    """One client's answer as it came: nothing of it is believed, so that any part may have any type."""
+
+    client: object
+    round: object
+    arrays: Mapping[str, PackedArray]
+    numbers: Mapping[str, object]
+    """`num_steps`, `num_examples` and `loss`."""
+
+
+@dataclass(frozen=True)
+class ReplyForm:
+    """What replies of a round must look like."""
+
+    round: int
+    num_clients: int
+    asked: Container[int]
+    arrays: Mapping[str, tuple[int, ...]]
+    """Names and shapes of everything that is uploaded: the update, buffers, messages of corrections."""
+    dtype: torch.dtype = torch.float32
+    limits: ReplyLimits = ReplyLimits()
+
+
+class ReceivedUpdate(NamedTuple):
+    """A reply that passed: safe to aggregate, though not necessarily honest."""
+
+    client: int
+    arrays: dict[str, Tensor]
+    num_steps: int
+    num_examples: int
+    loss: float
+
+
+class _ReplyError(Exception):
+    """Leaves the checks at the first fault."""
+
+    def __init__(self, reason: Reason, fault: str) -> None:
+        super().__init__(fault)
+        self.reason = reason
+
+
+def examine(
+    reply: ClientReply, form: ReplyForm, *, sender: int | None = None, received: Container[int] = ()
+) -> ReceivedUpdate | Refusal:
+    """The update in a reply, or why it is refused.
+
+    `sender` is the client that the transport vouches for, where it does; `received` are the clients whose
+    replies of this round were already accepted. Headers are compared before bytes are looked at, and nothing
+    is allocated that the form does not ask for. It never raises because of what a client sent.
+
+    >>> form = ReplyForm(round=3, num_clients=9, asked={4}, arrays={"delta": (2,)})
+    >>> data = PackedArray("float32", (2,), bytes(8))
+    >>> reply = ClientReply(4, 2, {"delta": data}, {"num_steps": 1, "num_examples": 5, "loss": 0.1})
+    >>> refused = examine(reply, form)
+    >>> refused.reason, refused.sentence
+    (<Reason.WRONG_ROUND: 'wrong round'>, 'Client 4 was refused in round 3: it answers round 2.')
+    """
+    client = reply.client if sender is None else sender
+    known = (
+        client if is_integer(client, 0) and isinstance(client, int) and client < form.num_clients else None
+    )
+    try:
+        identity = _identified(reply, form, sender, received)
+        arrays = _opened(reply.arrays, form)
+        num_steps = _whole_number(reply.numbers, "num_steps", form.limits.max_steps)
+        num_examples = _whole_number(reply.numbers, "num_examples", form.limits.max_examples)
+        return ReceivedUpdate(identity, arrays, num_steps, num_examples, _loss(reply.numbers, form.limits))
+    except _ReplyError as refused:
+        who = "A sender" if known is None else f"Client {known}"
+        return Refusal(known, refused.reason, f"{who} was refused in round {form.round}: {refused}.")
+
+
+def finite_rows(updates: ClientUpdates) -> Tensor:
+    """Which rows of a block hold neither NaN nor infinity, (m,) on the CPU: one pass over each upload."""
+    uploads = (updates.delta, updates.buffers, *updates.messages.values(), *updates.memory.values())
+    return torch.stack([are_finite(rows) for rows in uploads]).all(0).cpu()
+
+
+def are_finite(rows: Tensor) -> Tensor:
+    """Which of the rows hold neither NaN nor infinity, without a table of answers."""
+    if rows.numel() == 0:
+        return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+    low, high = torch.aminmax(rows.flatten(1), dim=1)
+    return torch.isfinite(low) & torch.isfinite(high)
+
+
+def leave_out(updates: ClientUpdates, bad: Tensor, reason: Reason, fault: str) -> ClientUpdates:
+    """The updates without some of their rows, each of which is told as refused; `bad` (m,) marks them."""
+    keep = (~bad).nonzero().flatten()
+    rows: dict[str, Tensor | dict[str, Tensor]] = {}
+    for field in fields(updates):
+        value = getattr(updates, field.name)
+        if isinstance(value, Tensor):
+            rows[field.name] = value[keep.to(value.device)]
+        elif isinstance(value, Mapping):
+            rows[field.name] = {name: part[keep.to(part.device)] for name, part in value.items()}
+    refused = tuple(
+        Refusal(client, reason, f"Client {client} was refused: {fault}.")
+        for client in updates.clients[bad].tolist()
+    )
+    return replace(updates, **rows, refused=(*updates.refused, *refused))  # type: ignore[arg-type]
+
+
+def _identified(reply: ClientReply, form: ReplyForm, sender: int | None, received: Container[int]) -> int:
+    """Who answers, if it may answer this round."""
+    client = reply.client
+    if not isinstance(client, int) or isinstance(client, bool):
+        raise _ReplyError(Reason.MALFORMED, f"its id is {_shown(client)} and no whole number")
+    if not 0 <= client < form.num_clients:
+        raise _ReplyError(Reason.UNKNOWN_CLIENT, f"there is no client {_shown(client)}")
+    if sender is not None and client != sender:
+        raise _ReplyError(Reason.WRONG_CLIENT, f"it claims to be client {client}")
+    if not isinstance(reply.round, int) or isinstance(reply.round, bool):
+        raise _ReplyError(Reason.MALFORMED, f"its round is {_shown(reply.round)} and no whole number")
+    if reply.round != form.round:
+        raise _ReplyError(Reason.WRONG_ROUND, f"it answers round {_shown(reply.round)}")
+    if client not in form.asked:
+        raise _ReplyError(Reason.NOT_ASKED, "it was not asked")
+    if client in received:
+        raise _ReplyError(Reason.DUPLICATE, "it has answered already")
+    _require_names(reply.numbers, ("num_steps", "num_examples", "loss"), "numbers")
+    _require_names(reply.arrays, form.arrays, "arrays")
+    return client
+
+
+def _require_names(found: Mapping[str, object], expected: Collection[str], what: str) -> None:
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+        raise _ReplyError(Reason.MALFORMED, f"its {what} have no names")
+    for name in expected:
+        if name not in found:
+            raise _ReplyError(Reason.MISSING, f"its {what} lack {name}")
+    for name in found:
+        if name not in expected:
+            raise _ReplyError(Reason.EXTRA, f"its {what} have {_shown(name)}, which nobody asked for")
+
+
+def _opened(arrays: Mapping[str, PackedArray], form: ReplyForm) -> dict[str, Tensor]:
+    """All arrays as tensors; every header is looked at before any content is."""
+    contents = {name: _content(name, arrays[name], shape, form.dtype) for name, shape in form.arrays.items()}
+    opened = {}
+    for name, content in contents.items():
+        # A copy, since torch wants memory that it may write to.
+        values = torch.frombuffer(bytearray(content), dtype=form.dtype) if content else torch.empty(0)
+        _require_sound(name, values, form.limits)
+        opened[name] = values.to(form.dtype).reshape(form.arrays[name])
+    return opened
+
+
+def _content(name: str, array: PackedArray, shape: tuple[int, ...], dtype: torch.dtype) -> memoryview:
+    """The bytes of an array whose header is as expected and true."""
+    if not isinstance(array, PackedArray) or not isinstance(array.data, bytes):
+        raise _ReplyError(Reason.MALFORMED, f"{name} is no array")
+    expected = str(dtype).removeprefix("torch.")
+    if array.dtype != expected:
+        raise _ReplyError(Reason.WRONG_DTYPE, f"{name} is {_shown(array.dtype)} instead of {expected}")
+    # By type too, since True and 1.0 equal 1.
+    if not isinstance(array.shape, tuple) or any(type(length) is not int for length in array.shape):
+        raise _ReplyError(Reason.MALFORMED, f"{name} has no shape")
+    if array.shape != shape:
+        raise _ReplyError(Reason.WRONG_SHAPE, f"{name} has shape {_shown(array.shape)} instead of {shape}")
+    content = memoryview(array.data)
+    if array.encoding == "npy":
+        content = content[_length_of_npy_header(name, array) :]
+    size = math.prod(shape) * dtype.itemsize
+    if len(content) != size:
+        raise _ReplyError(Reason.LYING_HEADER, f"{name} has {len(content)} bytes instead of {size}")
+    return content
+
+
+def _length_of_npy_header(name: str, array: PackedArray) -> int:
+    """Where the numbers of an .npy file start; its own header must say what the message says."""
+    file = BytesIO(array.data)
+    try:
+        version = np.lib.format.read_magic(file)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        shape, fortran, dtype = read[version](file, max_header_size=1024)
+    except (ValueError, KeyError, SyntaxError, RecursionError, MemoryError) as error:
+        raise _ReplyError(Reason.LYING_HEADER, f"{name} is no .npy file") from error
+    little = dtype.newbyteorder("<")
+    if shape != array.shape or little.name != array.dtype or little != dtype or (fortran and len(shape) > 1):
+        raise _ReplyError(Reason.LYING_HEADER, f"{name} holds another array than its message says")
+    return file.tell()
+
+
+def _require_sound(name: str, values: Tensor, limits: ReplyLimits) -> None:
+    if not len(values):
+        return
+    low, high = torch.aminmax(values)
+    largest = max(abs(float(low)), abs(float(high)))
+    # NaN first: no comparison with it tells anything.
+    if not (math.isfinite(float(low)) and math.isfinite(float(high))):
+        raise _ReplyError(Reason.NOT_FINITE, f"{name} holds NaN or infinity")
+    if largest > limits.max_entry:
+        raise _ReplyError(Reason.TOO_LARGE, f"{name} holds {largest:.3g}, more than {limits.max_entry:g}")
+    tiny = torch.finfo(values.dtype).tiny
+    share = float(((values.abs() < tiny) & (values != 0)).sum()) / len(values)
+    if share > limits.max_subnormal:
+        raise _ReplyError(Reason.SUBNORMAL, f"{share:.0%} of {name} is subnormal")
+
+
+def _whole_number(numbers: Mapping[str, object], name: str, most: int) -> int:
+    value = numbers[name]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _ReplyError(Reason.MALFORMED, f"{name} is {_shown(value)} and no whole number")
+    if not 1 <= value <= most:
+        raise _ReplyError(Reason.OUT_OF_RANGE, f"{name} is {_shown(value)} and must be from 1 to {most}")
+    return value
+
+
+def _loss(numbers: Mapping[str, object], limits: ReplyLimits) -> float:
+    value = numbers["loss"]
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise _ReplyError(Reason.MALFORMED, f"loss is {_shown(value)} and no number")
+    if not is_number(value) or abs(value) > limits.max_entry:
+        raise _ReplyError(
+            Reason.OUT_OF_RANGE, f"loss is {_shown(value)} and must be within {limits.max_entry:g}"
+        )
+    return float(value)
+
+
+def _shown(value: object) -> str:
+    """What a client sent, short and without characters that a terminal would obey."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value[:4]))}{', …' if len(value) > 4 else ''})"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a number of {value.bit_length()} bits"
+    if isinstance(value, str | bytes | int | float | None):
+        return ascii(value[:20] if isinstance(value, str | bytes) else value)
+    return f"of type {type(value).__name__}"

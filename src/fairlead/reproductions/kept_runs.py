@@ -1,0 +1,97 @@
+"""Runs of a table, small enough to be kept beside the code: a line each, with figures, curves and where it was run.
+
+Files of the same table add up: pieces may be run on different days and machines, and put together later.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fairlead.checkpoint import write_durably
+from fairlead.errors import FieldError
+from fairlead.experiments.record_lines import decoded, strict
+from fairlead.records import RoundRecord
+
+_DIGITS = 5
+"""Of what is kept of every round: more than a plot shows."""
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """A finished run of a table."""
+
+    setting: str
+    method: str
+    seed: int
+    rounds: int
+    figures: Mapping[str, float]
+    """By the name of the statistic."""
+    curves: Mapping[str, tuple[float, ...]]
+    """A number for every round, NaN where there was none."""
+    seconds: float
+    """From start to end, evaluations included."""
+    machine: str
+    precision: str
+    engine: str
+    torch: str
+    fairlead: str
+    git_commit: str | None
+    date: str
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """What tells it apart from the other runs of its table."""
+        return self.setting, self.method, self.seed
+
+
+def runs_file(folder: Path, table: str) -> Path:
+    """Where the runs of a table at a scale are kept in a folder."""
+    return folder / f"{table}.runs.jsonl.xz"
+
+
+def save_runs(file: Path, runs: Iterable[KeptRun]) -> None:
+    """Write runs into a file, in the place of what it held."""
+    lines = [json.dumps(strict(asdict(run)), allow_nan=False, ensure_ascii=False) for run in runs]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(file, lzma.compress("".join(f"{line}\n" for line in lines).encode()))
+
+
+def load_runs(file: Path) -> list[KeptRun]:
+    """The runs in a file; none if there is no such file."""
+    if not file.exists():
+        return []
+    try:
+        lines = lzma.decompress(file.read_bytes()).decode().splitlines()
+        return [decoded(KeptRun, json.loads(line)) for line in lines]
+    except (lzma.LZMAError, ValueError, TypeError) as error:
+        raise FieldError(f"{file} does not hold the runs of a reproduction.") from error
+
+
+def curves_of(records: Sequence[RoundRecord]) -> dict[str, tuple[float, ...]]:
+    """What is kept of every round; a curve that has no number at all is left out."""
+    curves: dict[str, list[float | None]] = {
+        "accuracy": [_metric(record, "accuracy") for record in records],
+        "loss": [_of_evaluation(record) for record in records],
+        "train_loss": [record.train_loss for record in records],
+        "elud": [record.elud for record in records],
+        "arrived": [float(len(record.arrived)) for record in records],
+        "steps": [float(sum(record.num_steps)) for record in records],
+    }
+    return {
+        name: tuple(math.nan if value is None else float(f"{value:.{_DIGITS}g}") for value in values)
+        for name, values in curves.items()
+        if any(value is not None for value in values)
+    }
+
+
+def _metric(record: RoundRecord, name: str) -> float | None:
+    return None if record.evaluation is None else record.evaluation.metrics.get(name)
+
+
+def _of_evaluation(record: RoundRecord) -> float | None:
+    return None if record.evaluation is None else record.evaluation.loss

@@ -1,0 +1,1 @@
+"""Simulated clients that train on Ray actors, on one machine or many."""

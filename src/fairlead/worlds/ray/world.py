@@ -1,0 +1,92 @@
+"""`RayWorld`: a simulated world whose clients train on Ray actors."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from fairlead.client_table import PartState
+from fairlead.errors import ClashError, field_error, require_instance
+from fairlead.local_solver import LocalSolver
+from fairlead.randomness import Key
+from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
+from fairlead.worlds.base import RunWorld, Workings
+from fairlead.worlds.ray.cluster import RayCluster
+from fairlead.worlds.ray.workforce import RayWorkforce, needs_block
+from fairlead.worlds.simulated import SimulatedWorld
+
+
+class RayWorld(RunWorld):
+    """A `simulation` whose clients train on the actors of a `cluster`; bit for bit, it gives what that gives.
+
+    The simulation plans work, draws arrivals, evaluates, and holds the clients' memory, which travels with their
+    work and comes back: an actor holds examples alone, nothing is lost with it, and checkpoints of either world
+    go on in the other. Engines whose bits depend on who trains together need the simulation's `block`, by which a
+    round is divided in both; bits are those of a process with as many threads as the cluster's actors have.
+
+    >>> from fairlead.clients import Quadratics
+    >>> problem = Quadratics(num_clients=3).problem(Key.from_seed(0))
+    >>> RayWorld(SimulatedWorld(problem.task(), problem.data(), engine="batched"), RayCluster(actors=2))
+    Traceback (most recent call last):
+    ...
+    fairlead.errors.ClashError: RayWorld divides a round into blocks of clients, and BatchedEngine may give other \
+bits in each division: say which one with SimulatedWorld.block, such as block=32.
+    """
+
+    def __init__(self, simulation: SimulatedWorld, cluster: RayCluster) -> None:
+        require_instance(self, "simulation", simulation, SimulatedWorld)
+        require_instance(self, "cluster", cluster, RayCluster)
+        if (simulation.device.type == "cuda") != (cluster.gpus > 0):
+            constraint = f"{'above 0' if cluster.gpus == 0 else '0'} for a world on {simulation.device}"
+            raise field_error(cluster, "gpus", constraint, cluster.gpus)
+        engine = simulation.engine
+        if simulation.workforce.block is None and needs_block(engine, cluster.threads):
+            raise ClashError(
+                f"RayWorld divides a round into blocks of clients, and {type(engine).__name__} may give other bits "
+                "in each division: say which one with SimulatedWorld.block, such as block=32."
+            )
+        self.simulation, self.cluster = simulation, cluster
+        self.workforce = RayWorkforce(cluster, simulation)
+
+    @property
+    def population(self) -> Population:
+        return self.simulation.population
+
+    @property
+    def description(self) -> str:
+        return self.simulation.description
+
+    @property
+    def workings(self) -> Workings:
+        own = self.simulation.workings
+        return own._replace(engine=f"{own.engine} on {self.cluster!r}")
+
+    def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
+        return self.simulation.initial_model(key)
+
+    def initial_memory(self, solver: LocalSolver) -> PartState:
+        return self.simulation.initial_memory(solver)
+
+    def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
+        return self.simulation.conditions(round, solver, key)
+
+    def work(self, order: WorkOrder) -> ClientUpdates:
+        return self.simulation.work_by(self.workforce, order)
+
+    def commit(
+        self,
+        memory: PartState,
+        updates: ClientUpdates,
+        solver: LocalSolver,
+        params: Tensor,
+        direction: Tensor,
+    ) -> PartState:
+        return self.simulation.commit(memory, updates, solver, params, direction)
+
+    def module(self, params: Tensor, buffers: Tensor) -> nn.Module:
+        return self.simulation.module(params, buffers)
+
+    def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
+        return self.simulation.evaluate(params, buffers, per_client=per_client)
+
+    def objective_at(self, params: Tensor, buffers: Tensor) -> float:
+        return self.simulation.objective_at(params, buffers)

@@ -1,0 +1,167 @@
+"""Who does the local work of a round's clients: the role `Workforce`, and this process as one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlead.records import Vectors, WorkOrder
+from fairlead.worlds.arithmetic import Arithmetic
+from fairlead.worlds.batches import draw_batches
+from fairlead.worlds.engines.base import Engine, LocalJobs, Objective
+from fairlead.worlds.staging import Staging
+
+
+@dataclass(frozen=True, eq=False)
+class ClientBlock:
+    """Clients of a round that will arrive, ascending, and what each of them does."""
+
+    clients: Tensor
+    """(m,) ids."""
+    sizes: Tensor
+    """(m,) examples held."""
+    num_steps: Tensor
+    """(m,) local steps, at least 1."""
+    batch_sizes: Tensor
+    """(m,)"""
+    memory: Vectors
+    """(m, ·) each."""
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def cut(self, most: int | None) -> Iterator[ClientBlock]:
+        """The same clients in blocks of `most`, the last of which may be smaller; None leaves them together.
+
+        A pure function of the clients, since the bits of clients that train side by side may depend on who is
+        beside them.
+        """
+        if most is None or len(self) <= most:
+            yield self
+            return
+        for first in range(0, len(self), most):
+            part = slice(first, first + most)
+            yield ClientBlock(
+                self.clients[part],
+                self.sizes[part],
+                self.num_steps[part],
+                self.batch_sizes[part],
+                {name: rows[part] for name, rows in self.memory.items()},
+            )
+
+
+class LocalReturns(NamedTuple):
+    """What local work leaves behind, one row per client."""
+
+    delta: Tensor
+    """(m, d) local − anchor."""
+    loss: Tensor
+    """(m,) mean loss over the local steps."""
+    buffers: Tensor
+    """(m, b) running statistics after local work."""
+    anchor_gradient: Tensor | None
+    """(m, d) ∇F_i at the anchor; None where no correction asks for it."""
+
+    @staticmethod
+    def joined(parts: Sequence[LocalReturns]) -> LocalReturns:
+        """One after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        gradients = [part.anchor_gradient for part in parts if part.anchor_gradient is not None]
+        return LocalReturns(
+            torch.cat([part.delta for part in parts]),
+            torch.cat([part.loss for part in parts]),
+            torch.cat([part.buffers for part in parts]),
+            torch.cat(gradients) if gradients else None,
+        )
+
+
+class Workforce(ABC):
+    """Does the local work of clients. All workforces of a world give the same bits."""
+
+    @abstractmethod
+    def train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
+        """Local work of all clients in a block, which bring the memory that the order's tables hold of them."""
+
+
+class LocalWorkforce(Workforce):
+    """This process: an engine on one device, over examples that lie there or are fetched by `staging`.
+
+    Clients are handed to the engine in blocks of at most `block` (None: all at once).
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        engine: Engine,
+        arithmetic: Arithmetic,
+        *,
+        staging: Staging | None = None,
+        block: int | None = None,
+    ) -> None:
+        self.objective, self.engine, self.arithmetic = objective, engine, arithmetic
+        self.staging, self.block = staging, block
+
+    def train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
+        return LocalReturns.joined([self._train(order, part) for part in block.cut(self.block)])
+
+    def _train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
+        if self.staging is None:
+            objective, first_rows = self.objective, self.objective.data.offsets[block.clients]
+        else:
+            objective, first_rows = self.staging.load(block.clients)
+        jobs = _jobs(order, block, first_rows, draws_noise=objective.draws_noise)
+        with self.arithmetic.on(objective.device):
+            results = self.engine.run(objective, jobs)
+            gradients = None
+            if order.solver.needs_anchor_gradient:
+                gradients = _anchor_gradients(objective, jobs, first_rows, block.sizes)
+        return LocalReturns(results.delta, results.loss, results.buffers, gradients)
+
+
+def _jobs(order: WorkOrder, block: ClientBlock, first_rows: Tensor, *, draws_noise: bool) -> LocalJobs:
+    shuffle, dropout = order.key.fold("batches", order.round), order.key.fold("noise", order.round)
+    batches, noise = [], []
+    for client, first_row, size, steps, batch_size in zip(
+        block.clients.tolist(),
+        first_rows.tolist(),
+        block.sizes.tolist(),
+        block.num_steps.tolist(),
+        block.batch_sizes.tolist(),
+        strict=True,
+    ):
+        batches.append(draw_batches(first_row, size, steps, batch_size, shuffle.fold(client)))
+        words = np.zeros(steps + 1, dtype=np.uint64)
+        if draws_noise:
+            words = dropout.fold(client).words(np.arange(steps + 1))
+        noise.append(torch.from_numpy(words.view(np.int64)))
+    return LocalJobs(
+        clients=block.clients.tolist(),
+        solver=order.solver,
+        anchor=order.anchor,
+        buffers=order.buffers,
+        shared=order.shared,
+        memory=block.memory,
+        batches=batches,
+        noise=noise,
+        step_lrs=order.solver.step_lrs(order.round, max(block.num_steps.tolist(), default=0)),
+    )
+
+
+def _anchor_gradients(objective: Objective, jobs: LocalJobs, first_rows: Tensor, sizes: Tensor) -> Tensor:
+    rows = [
+        objective.mean_gradient(
+            jobs.anchor,
+            jobs.buffers,
+            torch.arange(first, first + size, device=jobs.anchor.device),
+            noise[-1].to(jobs.anchor.device) if objective.draws_noise else None,
+        )
+        for first, size, noise in zip(first_rows.tolist(), sizes.tolist(), jobs.noise, strict=True)
+    ]
+    return torch.stack(rows) if rows else jobs.anchor.new_zeros((0, len(jobs.anchor)))

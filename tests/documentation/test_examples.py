@@ -1,0 +1,83 @@
+"""The examples run, here with fewer rounds and seeds; the Flower app has its test in tests/flower."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from page_blocks import ROOT
+
+EXAMPLES = ROOT / "examples"
+
+
+def run_in_process_of_its_own(code: str, folder: Path) -> str:
+    """Examples define parts that other tests would find."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(EXAMPLES),
+        "OMP_NUM_THREADS": "1",
+        "MPLBACKEND": "agg",
+        "TMPDIR": str(folder),
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_quickstart(tmp_path: Path) -> None:
+    said = run_in_process_of_its_own("import quickstart; quickstart.main(rounds=2)", tmp_path)
+    assert said.startswith("round 2: accuracy 0.")
+    assert "of the objective's weight" in said
+
+
+def test_comparing_methods(tmp_path: Path) -> None:
+    code = "import compare_methods; compare_methods.main(rounds=1, seeds=(0, 1))"
+    lines = run_in_process_of_its_own(code, tmp_path).splitlines()
+    assert [line.split()[0] for line in lines] == ["method", "FedAvg", "FedNova", "FedACS", "SCAFFOLD"]
+    assert "+0.0000 ± 0.0000" in lines[1]
+
+
+def test_a_custom_correction_reduces_to_the_proximal_term(tmp_path: Path) -> None:
+    """r = 0 forgets the last update, as the docstring says; in the first round nothing is remembered yet."""
+    code = """
+import torch
+from custom_correction import RememberedPull, main
+import fairlead as fl
+
+print(sorted(main(rounds=1)))
+gradient, local, anchor, last = (torch.randn(3, 5) for _ in range(4))
+forgetful = RememberedPull(mu=0.3, recall=0.0).correct(gradient, local, anchor, {"last_update": last}, {})
+assert torch.allclose(forgetful, fl.Proximal(mu=0.3).correct(gradient, local, anchor, {}, {}))
+"""
+    said = run_in_process_of_its_own(code, tmp_path)
+    assert "['Proximal', 'RememberedPull', 'no pull']" in said
+
+
+def test_the_table_is_the_one_that_its_script_makes(tmp_path: Path) -> None:
+    code = f"import sys; sys.path.insert(0, {str(EXAMPLES / 'own_table')!r})\n"
+    code += "from pathlib import Path\nimport make_table\nmake_table.main(Path('made.csv'))"
+    run_in_process_of_its_own(code, tmp_path)
+    assert (tmp_path / "made.csv").read_bytes() == (EXAMPLES / "own_table" / "patients.csv").read_bytes()
+
+
+def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    notebook = json.loads((EXAMPLES / "full_study.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    scale, *rest = cells
+    assert scale == "ROUNDS = 60\nSEEDS = range(5)"
+    said = run_in_process_of_its_own("\n".join(["ROUNDS, SEEDS = 2, range(2)", *rest]), tmp_path)
+    assert "Which objective is optimised" in said
+    assert "loss of the five fast clients" in said
+    report = Path(said.splitlines()[-1])
+    assert "Fast and slow clients" in report.read_text(encoding="utf-8")
+    assert not any(cell.get("outputs") for cell in notebook["cells"]), "outputs are not kept"

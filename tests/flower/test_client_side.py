@@ -1,0 +1,162 @@
+"""What a client checks before it works for a server, and what it remembers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from flwr.app import Array, Context, Message, MessageType, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+from small_federation import build_model, get_data
+
+import fairlead as fl
+from fairlead.flower import ClientLimits, make_client_app
+from fairlead.flower.client_memory import ClientMemory
+from fairlead.flower.messages import ModelForm, Question, RequestError, refusal_in, unopened
+from fairlead.parameters import FlatModule
+from fairlead.plain_data import to_plain
+
+VALUES, ARRAYS = "fairlead.values", "fairlead.arrays"
+RUN = "0123456789abcdef"
+MODEL = FlatModule(build_model())
+DIM = sum(MODEL.sizes)
+
+
+def question(
+    *, round: int = 0, base: int = 0, attempt: int = 1, solver: fl.LocalSolver | None = None
+) -> RecordDict:
+    solver = solver or fl.presets.scaffold(lr=0.1).solver
+    key = fl.Key.from_seed(0)
+    shared = {n: v for c in solver.corrections for n, v in c.initial_shared(torch.zeros(DIM)).items()}
+    return Question(
+        run=RUN,
+        attempt=attempt,
+        round=round,
+        client=1,
+        base=base,
+        solver=solver,
+        num_steps=3,
+        batch_size=4,
+        batches=key.fold("batches"),
+        noise=key.fold("noise"),
+        anchor=MODEL.initial_params(),
+        buffers=torch.zeros(0),
+        shared=shared,
+    ).to_records()
+
+
+def asked(content: RecordDict, folder: Path, limits: ClientLimits | None = None) -> RecordDict:
+    """The answer of client 1."""
+    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+    app = make_client_app(build_model, get_data, limits=limits, folder=folder)
+    message = Message(content, 7, MessageType.TRAIN)
+    return app(message, Context(1, 7, {"client-id": 1}, RecordDict(), {})).content
+
+
+def value(name: str, given: object) -> Callable[[RecordDict], None]:
+    def change(content: RecordDict) -> None:
+        content.config_records[VALUES][name] = given  # type: ignore[assignment]
+
+    return change
+
+
+def array(name: str, given: Array) -> Callable[[RecordDict], None]:
+    def change(content: RecordDict) -> None:
+        content.array_records[ARRAYS][name] = given
+
+    return change
+
+
+LYING = Array(torch.zeros(DIM))
+LYING.data = LYING.data.replace(b"(51,), ", b"(7777777777777,), ")
+BAD: dict[str, tuple[Callable[[RecordDict], None], str]] = {
+    "too many steps": (value("num_steps", 11), "too many steps"),
+    "no steps": (value("num_steps", 0), "too many steps"),
+    "a huge batch": (value("batch_size", 6), "batch too large"),
+    "another client": (value("client", 2), "wrong client"),
+    "a solver nobody knows": (value("solver", '{"optimizer": {"type": "Evil"}}'), "unknown solver"),
+    "a solver that is no JSON": (value("solver", "{"), "unknown solver"),
+    "a run that is a path": (value("run", "../../../etc"), "malformed"),
+    "a negative base": (value("base", -1), "malformed"),
+    "steps in words": (value("num_steps", "many"), "malformed"),
+    "a short key": (value("batches", b"123"), "malformed"),
+    "a model of another size": (array("params", Array(torch.zeros(DIM + 1))), "malformed"),
+    "a header that lies": (array("params", LYING), "malformed"),
+    "a model of NaN": (array("params", Array(torch.full((DIM,), float("nan")))), "not finite"),
+    "an array too many": (array("extra", Array(torch.zeros(1))), "malformed"),
+    "a memory that is not there": (value("base", 9), "memory lost"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_a_client_refuses(name: str, tmp_path: Path) -> None:
+    change, reason = BAD[name]
+    content = question()
+    change(content)
+    refused = refusal_in(asked(content, tmp_path, ClientLimits(steps=10, batch_size=5)))
+    assert refused is not None
+    assert refused[0] == reason
+
+
+def test_memory_beyond_the_limit_is_refused(tmp_path: Path) -> None:
+    """SCAFFOLD remembers one vector: 51 parameters of 4 bytes."""
+    refused = refusal_in(asked(question(), tmp_path, ClientLimits(memory_bytes=203)))
+    assert refused == ("memory too large", "203 bytes may be remembered, and 204 are asked for.")
+    assert refusal_in(asked(question(), tmp_path, ClientLimits(memory_bytes=204))) is None
+
+
+def test_asking_again_gives_the_same_answer_again(tmp_path: Path) -> None:
+    """Work after work: a repeated question starts from its base, not from what the first asking left."""
+    first = unopened(asked(question(), tmp_path))
+    again = unopened(asked(question(attempt=2), tmp_path))
+    assert first == again
+    later = unopened(asked(question(round=4, base=1, attempt=2), tmp_path))
+    once_more = unopened(asked(question(round=4, base=1, attempt=3), tmp_path))
+    assert later == once_more
+    assert later.arrays["delta"] != first.arrays["delta"]
+
+
+def test_a_question_of_a_dead_server_is_refused(tmp_path: Path) -> None:
+    asked(question(round=0, attempt=1), tmp_path)
+    asked(question(round=1, base=1, attempt=2), tmp_path)
+    refused = refusal_in(asked(question(round=5, base=0, attempt=1), tmp_path))
+    assert refused is not None
+    assert refused[0] == "out of date"
+    # The memory that the living server counts on is still there.
+    assert refusal_in(asked(question(round=2, base=2, attempt=2), tmp_path)) is None
+
+
+def test_two_versions_are_kept_and_damage_is_an_error(tmp_path: Path) -> None:
+    memory = ClientMemory.of(tmp_path, RUN, 3)
+    rows = {"control": torch.arange(3.0)}
+    with memory.claimed(1, 0):
+        memory.write(1, rows, base=0)
+    with memory.claimed(1, 4):
+        memory.write(5, {"control": torch.ones(3)}, base=1)
+    with memory.claimed(1, 6):
+        memory.write(7, {"control": torch.zeros(3)}, base=5)
+    lengths, like = {"control": 3}, torch.zeros(0)
+    assert memory.read(5, lengths, like)["control"].tolist() == [1.0, 1.0, 1.0]
+    assert memory.read(7, lengths, like)["control"].tolist() == [0.0, 0.0, 0.0]
+    with pytest.raises(RequestError, match="Version 1 of the memory is not on this client's disk"):
+        memory.read(1, lengths, like)
+    with pytest.raises(RequestError, match="of another method"):
+        memory.read(5, {"control": 4}, like)
+    (file,) = (tmp_path / RUN / "client-3").glob("5-*")
+    file.write_bytes(file.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(RequestError, match="Version 5 of the memory is damaged"):
+        memory.read(5, lengths, like)
+
+
+def test_questions_travel_whole() -> None:
+    solver = fl.LocalSolver(fl.SGD(0.1, momentum=0.9), steps=2, corrections=(fl.Proximal(0.3),), clip=2.0)
+    content = question(solver=solver)
+    read = Question.from_records(content, ModelForm.of(MODEL, torch.float32))
+    assert read.solver == solver
+    assert torch.equal(read.anchor, MODEL.initial_params())
+    text = content.config_records[VALUES]["solver"]
+    assert isinstance(text, str)
+    assert json.loads(text) == to_plain(solver, fl.LocalSolver)

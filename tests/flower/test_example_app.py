@@ -1,0 +1,29 @@
+"""The app in examples/flower_app runs: a server and three clients, here in one process."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+from direct_grid import DirectGrid
+from flwr.app import Context, RecordDict
+
+from fairlead.experiments import load_records
+
+APP = Path(__file__).parents[2] / "examples" / "flower_app"
+
+
+def test_the_example_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(APP))
+    clients = dict.fromkeys(range(3), importlib.import_module("flower_app.client_app").app)
+    context = Context(1, 1, {}, RecordDict(), {"folder": str(tmp_path / "run"), "bind-keys": False})
+    importlib.import_module("flower_app.server_app").app(DirectGrid(clients, tmp_path / "memory"), context)
+    for name in [name for name in sys.modules if name.split(".")[0] == "flower_app"]:
+        del sys.modules[name]
+    first, *_, last = load_records(tmp_path / "run")
+    assert last.arrived == (0, 1, 2)
+    assert first.train_loss is not None
+    assert last.train_loss is not None
+    assert last.train_loss < first.train_loss

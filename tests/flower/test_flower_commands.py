@@ -1,0 +1,115 @@
+"""`fairlead flower init` writes an app that runs as it is; `weights` reads what became of a run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from direct_grid import DirectGrid
+from flwr.app import Context, RecordDict
+from typer.testing import CliRunner
+
+from fairlead.checkpoint import has_checkpoint
+from fairlead.cli import app
+from fairlead.experiments import RunFolder, load_experiment, load_records
+
+SPEC = """
+rounds = 3
+seed = 5
+evaluate_every = 3
+
+[clients]
+type = "Digits"
+num_clients = 4
+
+[clients.partition]
+type = "DirichletPartitioner"
+alpha = 0.5
+
+[algorithm]
+preset = "scaffold"
+lr = 0.1
+batch_size = 64
+
+[task.model]
+type = "MLP"
+hidden = [6]
+"""
+
+
+def invoked(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["flower", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of an app that `init` wrote, importable."""
+    (tmp_path / "spec.toml").write_text(SPEC)
+    folder = tmp_path / "trial_project"
+    invoked("init", str(tmp_path / "spec.toml"), str(folder))
+    monkeypatch.syspath_prepend(str(folder))
+    yield folder
+    for name in [name for name in sys.modules if name.split(".")[0] == "trial_project"]:
+        del sys.modules[name]
+
+
+def imported(name: str) -> ModuleType:
+    return importlib.import_module(f"trial_project.{name}")
+
+
+def test_a_written_app_gives_the_numbers_of_its_spec(project: Path, tmp_path: Path) -> None:
+    clients, folder = dict.fromkeys(range(4), imported("client_app").app), tmp_path / "run"
+    context = Context(1, 1, {}, RecordDict(), {"folder": str(folder), "bind-keys": False})
+    imported("server_app").app(DirectGrid(clients, tmp_path / "memory"), context)
+    twin = replace(load_experiment(tmp_path / "spec.toml"), engine="loop").build()
+    expected = list(twin.train())
+    records = load_records(folder)
+    assert [record.train_loss for record in records] == [record.train_loss for record in expected]
+    assert [record.step_norm for record in records] == [record.step_norm for record in expected]
+    assert has_checkpoint(RunFolder(folder).checkpoint)
+    told = json.loads(invoked("weights", str(folder), "--json"))
+    assert [row["client"] for row in told["clients"]] == [0, 1, 2, 3]
+    intended = torch.tensor([row["intended"] for row in told["clients"]], dtype=torch.float64)
+    assert torch.allclose(intended, twin.world.population.weights)
+    assert "ω asked for" in invoked("weights", str(folder))
+
+
+def test_an_app_for_real_clients_says_what_to_fill_in(tmp_path: Path) -> None:
+    text = SPEC.split("[task")[0].replace(
+        'type = "Digits"\nnum_clients = 4', 'type = "RealClients"\nnum_clients = 4'
+    )
+    (tmp_path / "spec.toml").write_text(
+        text.replace('[clients.partition]\ntype = "DirichletPartitioner"\nalpha = 0.5', "")
+    )
+    invoked("init", str(tmp_path / "spec.toml"), str(tmp_path / "mine"))
+    source = (tmp_path / "mine" / "mine" / "task.py").read_text()
+    compile(source, "task.py", "exec")
+    assert "Return the torch module that all clients train." in source
+    assert "Return this client's inputs and targets" in source
+
+
+def test_what_init_refuses(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text(SPEC)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    for folder, sentence in (("full", "is not empty"), ("1st", "must make a Python package")):
+        result = CliRunner().invoke(
+            app, ["flower", "init", str(tmp_path / "spec.toml"), str(tmp_path / folder)]
+        )
+        assert result.exit_code == 2
+        assert sentence in result.output
+
+
+def test_weights_of_a_folder_without_a_run(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["flower", "weights", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "holds no run on Flower" in result.output

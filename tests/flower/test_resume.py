@@ -1,0 +1,144 @@
+"""A server that dies at any moment goes on from its folder as if nothing had happened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from threading import Timer
+
+import pytest
+import torch
+from direct_grid import DirectGrid
+from flwr.app import Message
+from small_federation import METHODS, QUICK, SIZES, build_model, client_apps, experiment, round_of, simulated
+
+import fairlead as fl
+from fairlead.experiments import load_records
+from fairlead.flower.kept_run import consistency_of
+from fairlead.flower.server import run_on_grid
+from fairlead.flower.world import FlowerWorld
+
+ROUNDS = 5
+
+
+class _PowerCutError(Exception):
+    """The server process dies."""
+
+
+def cut_at(grid: DirectGrid, client: int, round: int) -> None:
+    """Die while a client is asked in a round: those before it have already worked, and their answers are lost."""
+    untroubled = grid.fate
+
+    def fate(asked: int, message: Message) -> str:
+        if asked == client and round_of(message) == round:
+            grid.fate = untroubled
+            raise _PowerCutError
+        return untroubled(asked, message)
+
+    grid.fate = fate
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_server_that_dies_in_the_middle_of_rounds(name: str, tmp_path: Path) -> None:
+    """It dies twice; clients 0 and 1 do rounds 1 and 3 twice, each time from the memory they should."""
+    spec, folder = experiment(METHODS[name], ROUNDS), tmp_path / "run"
+    grid = DirectGrid(client_apps(), tmp_path / "memory")
+    for round in (1, 3):
+        cut_at(grid, 2, round)
+        with pytest.raises(_PowerCutError):
+            run_on_grid(grid, spec, build_model, folder, QUICK)
+        assert len(load_records(folder)) == round
+    run = run_on_grid(grid, spec, build_model, folder, QUICK)
+    twin = simulated(METHODS[name])
+    expected = list(twin.train(ROUNDS))
+    assert torch.equal(run.federation.params, twin.params)
+    assert load_records(folder) == expected
+    worked = [client for client, message in grid.sent if round_of(message) in (1, 3)]
+    assert [worked.count(client) for client in range(len(SIZES))] == [4, 4, 4]
+
+
+def test_a_server_that_comes_back_waits_for_its_clients(tmp_path: Path) -> None:
+    """Clients known from before need a while to be found again: no round goes by without them."""
+    spec, folder = experiment(METHODS["scaffold"], ROUNDS), tmp_path / "run"
+    grid = DirectGrid(client_apps(), tmp_path / "memory")
+    cut_at(grid, 2, 1)
+    with pytest.raises(_PowerCutError):
+        run_on_grid(grid, spec, build_model, folder, QUICK)
+    grid.fate = lambda client, message: "late" if message.metadata.message_type == "query" else "answered"
+    Timer(0.3, grid.release).start()
+    rules = replace(QUICK, deadline=20.0)
+    run = run_on_grid(grid, spec, build_model, folder, rules)
+    assert [record.arrived for record in run.federation.records] == [(0, 1, 2)] * ROUNDS
+
+
+def test_rounds_wait_while_everybody_is_away(tmp_path: Path) -> None:
+    """The link fails after round 0 and is back a little later: round 1 is late, and not lost."""
+    grid = DirectGrid(client_apps(), tmp_path / "memory")
+    everybody = set(range(len(SIZES)))
+
+    def fate(client: int, message: Message) -> str:
+        if round_of(message) == 0 and client == 2:
+            grid.away = everybody
+            Timer(0.3, lambda: grid.away.clear()).start()
+        return "answered"
+
+    grid.fate = fate
+    rules = replace(QUICK, deadline=20.0)
+    run = run_on_grid(grid, experiment(METHODS["fednova"], 3), build_model, tmp_path / "run", rules)
+    assert [len(record.arrived) for record in run.federation.records] == [3, 3, 3]
+
+
+def test_estimates_survive(tmp_path: Path) -> None:
+    """What was learnt of links and capacities before the cut is learnt again from the records."""
+    algorithm = fl.presets.fedavg(lr=0.1, steps=6, batch_size=5)
+    spec, folder = experiment(algorithm, 4), tmp_path / "run"
+    apps = client_apps(capacity=2, weak=(1,))
+
+    def fate(client: int, message: Message) -> str:
+        return "failed" if client == 0 and round_of(message) in (0, 1) else "answered"
+
+    grid = DirectGrid(apps, tmp_path / "memory", fate)
+    cut_at(grid, 2, 3)
+    with pytest.raises(_PowerCutError):
+        run_on_grid(grid, spec, build_model, folder, QUICK)
+    run = run_on_grid(grid, spec, build_model, folder, QUICK)
+    world = run.federation.world
+    assert isinstance(world, FlowerWorld)
+    assert world.estimates.arrival.tolist() == [3 / 6, 5 / 6, 5 / 6]
+    assert world.estimates.expected_steps(torch.full((3,), 6)).tolist() == [6, 2, 6]
+
+
+def test_the_folder_tells_the_weights_afterwards(tmp_path: Path) -> None:
+    """FedAvg with 6, 4 and 8 steps: Ω_i ∝ ω_i τ_i = 12·6, 7·4, 20·8."""
+    run_on_grid(
+        DirectGrid(client_apps(), tmp_path / "m"),
+        experiment(fl.presets.fedavg(lr=0.1, epochs=2, batch_size=5), 3),
+        build_model,
+        tmp_path / "run",
+        QUICK,
+    )
+    report = consistency_of(tmp_path / "run")
+    assert report.surrogate is not None
+    assert report.intended.tolist() == pytest.approx([size / sum(SIZES) for size in SIZES])
+    assert report.surrogate.tolist() == pytest.approx([72 / 260, 28 / 260, 160 / 260])
+
+
+def test_a_lost_memory_is_told_and_never_replaced_by_zeros(tmp_path: Path) -> None:
+    grid = DirectGrid(client_apps(), tmp_path / "memory")
+    spec = experiment(METHODS["scaffold"], 3)
+    untroubled = grid.fate
+
+    def fate(client: int, message: Message) -> str:
+        if round_of(message) == 1 and client == 0:
+            for file in (tmp_path / "memory").glob("*/client-1/*.safetensors"):
+                file.unlink()
+        return untroubled(client, message)
+
+    grid.fate = fate
+    run = run_on_grid(grid, spec, build_model, tmp_path / "run", QUICK)
+    records = list(run.federation.records)
+    assert [record.arrived for record in records] == [(0, 1, 2), (0, 2), (0, 2)]
+    assert [refusal.reason for refusal in records[2].refused] == ["memory lost"]
+    twin = simulated(METHODS["scaffold"], link=fl.ScriptedLink(((0, 1, 2), (0, 2), (0, 2))))
+    list(twin.train(3))
+    assert torch.equal(run.federation.params, twin.params)

@@ -1,0 +1,210 @@
+"""When a round on Flower ends, who is asked, and what becomes of late, bad and missing answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from direct_grid import DirectGrid
+from flwr.app import Array, ConfigRecord, Message
+from small_federation import QUICK, SIZES, asking, build_model, client_apps, experiment, round_of, simulated
+
+import fairlead as fl
+from fairlead.errors import FairleadError
+from fairlead.flower import RoundRules
+from fairlead.flower.server import run_on_grid
+from fairlead.records import Cohort, RoundRecord, WorkOrder
+
+VALUES, ARRAYS = "fairlead.values", "fairlead.arrays"
+
+
+def plain() -> fl.Algorithm:
+    return asking(fl.presets.fedavg(lr=0.1, steps=3, batch_size=5), ((0, 1, 2),))
+
+
+def records_of(grid: DirectGrid, folder: Path, rounds: int, rules: RoundRules = QUICK) -> list[RoundRecord]:
+    return list(run_on_grid(grid, experiment(plain(), rounds), build_model, folder, rules).federation.records)
+
+
+def reasons(record: RoundRecord) -> dict[int | None, str]:
+    return {refusal.client: str(refusal.reason) for refusal in record.refused}
+
+
+def fated(fates: dict[tuple[int, int], str]) -> Callable[[int, Message], str]:
+    """What becomes of the question to a client in a round; all others are answered."""
+
+    def fate(client: int, message: Message) -> str:
+        round = round_of(message)
+        return "answered" if round is None else fates.get((client, round), "answered")
+
+    return fate
+
+
+def test_a_client_that_owes_an_answer_is_not_asked_again(tmp_path: Path) -> None:
+    grid = DirectGrid(client_apps(), tmp_path / "m", fated({(1, 0): "lost"}))
+    records = records_of(grid, tmp_path / "run", 3)
+    assert [record.arrived for record in records] == [(0, 2)] * 3
+    assert [client for client, message in grid.sent if round_of(message) is not None].count(1) == 1
+    assert [reasons(record) for record in records] == [{}, {1: "busy"}, {1: "busy"}]
+
+
+def late_in_round_1(grid: DirectGrid) -> None:
+    """Let the answer of client 1 to round 0 come while round 1 waits for client 2."""
+    answered = grid.fate
+
+    def fate(client: int, message: Message) -> str:
+        if round_of(message) == 1:
+            grid.release()
+        return answered(client, message)
+
+    grid.fate = fate
+
+
+def test_late_answers_are_discarded_by_rule(tmp_path: Path) -> None:
+    """Client 1 misses round 0 and is heard of in round 1, where it counts for nothing; then it is asked again."""
+    grid = DirectGrid(client_apps(), tmp_path / "m", fated({(1, 0): "late"}))
+    late_in_round_1(grid)
+    records = records_of(grid, tmp_path / "run", 3)
+    assert [record.arrived for record in records] == [(0, 2), (0, 2), (0, 1, 2)]
+    twin = simulated(plain(), link=fl.ScriptedLink(((0, 2), (0, 2), (0, 1, 2))))
+    assert [record.train_loss for record in records] == [r.train_loss for r in twin.train(3)]
+    assert [refusal.reason for refusal in records[1].refused] == ["busy", "late"]
+
+
+def test_late_answers_are_used_by_rule(tmp_path: Path) -> None:
+    """In round 1 client 1 counts with the update that it made from the model of round 0."""
+    rules = replace(QUICK, late="use")
+    grid = DirectGrid(client_apps(), tmp_path / "m", fated({(1, 0): "late"}))
+    late_in_round_1(grid)
+    run = run_on_grid(grid, experiment(plain(), 2), build_model, tmp_path / "run", rules)
+    assert run.federation.records[1].arrived == (0, 1, 2)
+    twin = simulated(plain(), link=fl.ScriptedLink(((0, 2),)))
+    stale = _deltas(twin)[1]
+    list(twin.train(1))
+    fresh = _deltas(twin)
+    weights = torch.tensor(SIZES, dtype=torch.float64) / sum(SIZES)
+    expected = twin.params + weights[0] * fresh[0] + weights[1] * stale + weights[2] * fresh[2]
+    assert torch.allclose(run.federation.params, expected.to(torch.float32), atol=1e-6)
+
+
+def _deltas(federation: fl.Federation) -> torch.Tensor:
+    """What all clients would upload from the federation's current model in its next round."""
+    clients = torch.arange(len(SIZES))
+    cohort = Cohort(clients, torch.ones_like(clients), torch.ones(len(SIZES), dtype=torch.float64))
+    state, solver = federation.state, federation.algorithm.solver
+    order = WorkOrder(
+        state.round, solver, state.params, state.buffers, {}, cohort, state.memory, federation.key
+    )
+    return simulated(federation.algorithm).world.work(order).delta
+
+
+def test_over_selection_takes_the_first(tmp_path: Path) -> None:
+    """All three answer at once; of equally fast clients the lower ids count."""
+    records = records_of(
+        DirectGrid(client_apps(), tmp_path / "m"), tmp_path / "run", 2, replace(QUICK, first=2)
+    )
+    assert [record.arrived for record in records] == [(0, 1), (0, 1)]
+    assert [reasons(record) for record in records] == [{2: "late"}] * 2
+
+
+def test_a_round_without_quorum_is_void(tmp_path: Path) -> None:
+    grid = DirectGrid(client_apps(), tmp_path / "m", fated({(1, 0): "failed", (2, 0): "failed"}))
+    records = records_of(grid, tmp_path / "run", 2, replace(QUICK, quorum=2))
+    assert [record.arrived for record in records] == [(), (0, 1, 2)]
+    assert reasons(records[0]) == {0: "no quorum", 1: "failed", 2: "failed"}
+    assert records[0].step_norm == 0.0
+
+
+def test_a_client_that_is_away_counts_as_lost_and_comes_back(tmp_path: Path) -> None:
+    grid = DirectGrid(client_apps(), tmp_path / "m")
+
+    def fate(client: int, message: Message) -> str:
+        grid.away = {2} if round_of(message) == 0 else set()
+        return "answered"
+
+    grid.fate = fate
+    records = records_of(grid, tmp_path / "run", 3)
+    assert [record.arrived for record in records] == [(0, 1, 2), (0, 1), (0, 1, 2)]
+    assert reasons(records[1]) == {2: "away"}
+
+
+def test_clients_that_never_introduce_themselves_stop_the_run(tmp_path: Path) -> None:
+    apps = {client: app for client, app in client_apps().items() if client != 1}
+    with pytest.raises(FairleadError, match=r"Clients \[1\] have not introduced themselves within 0.5 s"):
+        run_on_grid(
+            DirectGrid(apps, tmp_path / "m"),
+            experiment(plain(), 1),
+            build_model,
+            tmp_path / "run",
+            QUICK,
+            join_seconds=0.5,
+        )
+
+
+def _with_value(name: str, value: float | int | str) -> Callable[[Message], None]:
+    def spoil(reply: Message) -> None:
+        reply.content.config_records[VALUES][name] = value
+
+    return spoil
+
+
+def _with_delta(array: Array) -> Callable[[Message], None]:
+    def spoil(reply: Message) -> None:
+        reply.content.array_records[ARRAYS]["delta"] = array
+
+    return spoil
+
+
+def _without(name: str) -> Callable[[Message], None]:
+    def spoil(reply: Message) -> None:
+        del reply.content.array_records[ARRAYS][name]
+
+    return spoil
+
+
+def _empty(reply: Message) -> None:
+    reply.content[VALUES] = ConfigRecord()
+
+
+DIM = 51
+"""Parameters of the model: 4·6 + 6 + 6·3 + 3."""
+HUGE = Array(torch.zeros(DIM))
+HUGE.data = HUGE.data.replace(b"(51,), ", b"(1099511627776,), ")[: len(HUGE.data)]
+SPOILT: dict[str, tuple[Callable[[Message], None], str]] = {
+    "NaN": (_with_delta(Array(torch.full((DIM,), float("nan")))), "not finite"),
+    "infinity": (_with_delta(Array(torch.full((DIM,), float("inf")))), "not finite"),
+    "huge numbers": (_with_delta(Array(torch.full((DIM,), 1e30))), "too large"),
+    "a shape that broadcasts": (_with_delta(Array(torch.zeros(1))), "wrong shape"),
+    "another type": (_with_delta(Array(torch.zeros(DIM, dtype=torch.float64))), "wrong dtype"),
+    "a header that lies": (_with_delta(HUGE), "lying header"),
+    "a missing array": (_without("delta"), "missing part"),
+    "more steps than asked": (_with_value("num_steps", 4), "out of range"),
+    "no steps": (_with_value("num_steps", 0), "out of range"),
+    "negative examples": (_with_value("num_examples", -5), "out of range"),
+    "another round": (_with_value("round", 7), "wrong round"),
+    "another client": (_with_value("client", 0), "wrong client"),
+    "an unknown value": (_with_value("weight", 1e9), "extra part"),
+    "nothing": (_empty, "malformed"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_a_bad_answer_is_an_absent_row_with_a_reason(name: str, tmp_path: Path) -> None:
+    spoil, reason = SPOILT[name]
+
+    def tamper(client: int, reply: Message) -> Message:
+        if client == 1 and reply.metadata.message_type == "train":
+            spoil(reply)
+        return reply
+
+    grid = DirectGrid(client_apps(), tmp_path / "m", tamper=tamper)
+    run = run_on_grid(grid, experiment(plain(), 1), build_model, tmp_path / "run", QUICK)
+    (record,) = run.federation.records
+    assert record.arrived == (0, 2)
+    assert reasons(record) == {1: reason}
+    twin = simulated(plain(), link=fl.ScriptedLink(((0, 2),)))
+    list(twin.train(1))
+    assert torch.equal(run.federation.params, twin.params)

@@ -1,0 +1,115 @@
+"""On Flower a method gives the numbers of the simulation, given the same cohorts and arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from direct_grid import DirectGrid
+from flwr.app import Message
+from small_federation import (
+    QUICK,
+    asking,
+    build_model,
+    client_apps,
+    experiment,
+    round_of,
+    simulated,
+)
+
+import fairlead as fl
+from fairlead.flower.server import run_on_grid
+from fairlead.flower.world import FlowerWorld
+
+METHODS: dict[str, Callable[[], fl.Algorithm]] = {
+    "fedavg": lambda: fl.presets.fedavg(lr=0.1, epochs=2, batch_size=5),
+    "fednova": lambda: fl.presets.fednova(lr=0.1, momentum=0.9, epochs=2, batch_size=5),
+    "scaffold": lambda: fl.presets.scaffold(lr=0.1, epochs=2, batch_size=5),
+    "scaffold at the anchor": lambda: fl.presets.scaffold(lr=0.1, steps=3, estimate="anchor"),
+    "fedaware": lambda: fl.presets.fedaware(lr=0.1, epochs=2, batch_size=5),
+    "feddyn": lambda: fl.presets.feddyn(lr=0.1, alpha=0.1, steps=4, batch_size=5),
+    "fedcm": lambda: fl.presets.fedcm(lr=0.1, steps=4, batch_size=5),
+}
+COHORTS = ((0, 1, 2), (0, 2), (1, 2, 2), (0, 1), (0, 1, 2), (2,))
+ARRIVALS = ((0, 1, 2), (2,), (1, 2), (), (0, 2), (2,))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_bits_of_the_simulation(name: str, tmp_path: Path) -> None:
+    """Six rounds with repeated draws, losses and an empty round: parameters and records are equal."""
+    algorithm = asking(METHODS[name](), COHORTS)
+
+    def fate(client: int, message: Message) -> str:
+        round = round_of(message)
+        return "answered" if round is None or client in ARRIVALS[round] else "failed"
+
+    grid = DirectGrid(client_apps(), tmp_path / "memory", fate)
+    run = run_on_grid(grid, experiment(algorithm, len(COHORTS)), build_model, tmp_path / "run", QUICK)
+    twin = simulated(algorithm, link=fl.ScriptedLink(ARRIVALS))
+    expected = list(twin.train(len(COHORTS)))
+    assert torch.equal(run.federation.params, twin.params)
+    for record, simulated_record in zip(run.federation.records, expected, strict=True):
+        assert replace(record, refused=()) == simulated_record
+
+
+def test_unequal_work_planned_by_the_server_and_limited_by_clients(tmp_path: Path) -> None:
+    """The spec asks for 6, 2 and 9 steps; client 2 manages 5, as FixedSteps((6, 2, 5)) would."""
+    algorithm = fl.presets.fednova(lr=0.1, batch_size=5)
+    spec = replace(experiment(algorithm, 3), work=fl.FixedSteps((6, 2, 9)))
+    apps = client_apps(capacity=5, weak=(2,))
+    run = run_on_grid(DirectGrid(apps, tmp_path / "m"), spec, build_model, tmp_path / "run", QUICK)
+    twin = simulated(algorithm, work=fl.FixedSteps((6, 2, 5)))
+    expected = list(twin.train(3))
+    assert torch.equal(run.federation.params, twin.params)
+    assert [record.num_steps for record in run.federation.records] == [r.num_steps for r in expected]
+    world = run.federation.world
+    conditions = world.conditions(3, algorithm.solver, run.federation.key)
+    assert conditions.effective_steps is not None
+    assert conditions.effective_steps.tolist() == [6.0, 2.0, 5.0]
+
+
+def test_evaluation_and_objective_are_those_of_the_simulation(tmp_path: Path) -> None:
+    algorithm = METHODS["fedavg"]()
+    spec = replace(experiment(algorithm, 2), evaluate_every=1, per_client=True)
+    run = run_on_grid(DirectGrid(client_apps(), tmp_path / "m"), spec, build_model, tmp_path / "run", QUICK)
+    twin = simulated(algorithm)
+    expected = list(twin.train(2, evaluate_every=1, per_client=True))
+    assert run.federation.records[-1].evaluation == expected[-1].evaluation
+    assert isinstance(twin.world, fl.SimulatedWorld)
+    assert run.summary is not None
+    assert run.summary.objective == twin.world.objective_at(twin.params, twin.state.buffers)
+
+
+def test_fedacs_plans_with_the_links_it_has_seen(tmp_path: Path) -> None:
+    """Client 0 answers every second question: after r rounds 1 − q̂ is (arrived + 1)/(asked + 2)."""
+
+    def fate(client: int, message: Message) -> str:
+        round = round_of(message)
+        return "failed" if client == 0 and round is not None and round % 2 else "answered"
+
+    algorithm = fl.presets.fedacs(lr=0.1, cohort_size=6, steps=2)
+    grid = DirectGrid(client_apps(), tmp_path / "memory", fate)
+    run = run_on_grid(grid, experiment(algorithm, 8), build_model, tmp_path / "run", QUICK)
+    world, records = run.federation.world, run.federation.records
+    assert isinstance(world, FlowerWorld)
+    asked = [sum(client in r.asked for r in records) for client in range(3)]
+    arrived = [sum(client in r.arrived for r in records) for client in range(3)]
+    assert arrived[0] < asked[0]
+    expected = [(came + 1) / (times + 2) for came, times in zip(arrived, asked, strict=True)]
+    arrival = world.conditions(8, algorithm.solver, run.federation.key).arrival
+    assert arrival is not None
+    assert arrival.tolist() == pytest.approx(expected, abs=1e-15)
+    report = run.federation.consistency()
+    assert report.surrogate is not None
+    assert report.predicted_weights is not None
+
+
+def test_a_method_whose_memory_waits_for_the_server_is_refused(tmp_path: Path) -> None:
+    algorithm = fl.presets.vrlsgd(lr=0.1, steps=2)
+    with pytest.raises(fl.errors.ClashError, match="VRLSGD completes what clients remember"):
+        run_on_grid(
+            DirectGrid(client_apps(), tmp_path / "m"), experiment(algorithm, 1), build_model, tmp_path / "run"
+        )

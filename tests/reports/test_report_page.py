@@ -1,0 +1,35 @@
+"""What docs/report.md shows really happens, with fewer rounds."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fairlead.cli import app
+
+PAGE = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+
+
+def test_the_commands_and_the_python_make_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (console,) = re.findall(r"^```console\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+    (python,) = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+    compare, report, promised = console.strip().splitlines()
+    small = ["--rounds", "1", "--jobs", "1"]
+    for arguments in (["init", "study.toml"], [*shlex.split(compare)[2:], *small], shlex.split(report)[2:]):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+    assert result.stdout.strip() == promised
+    exec(compile(python, "docs/report.md", "exec"), {})
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        "fedavg",
+        "fednova",
+        "scaffold",
+    ]
+    assert "Study 3" in Path("report.html").read_text(encoding="utf-8")

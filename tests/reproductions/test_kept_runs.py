@@ -1,0 +1,120 @@
+"""Runs are kept as one line each, and files of one table add up."""
+
+from __future__ import annotations
+
+import lzma
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_trained_tables import ENTRY
+
+import fairlead as fl
+from fairlead.errors import FieldError
+from fairlead.reproductions import Request
+from fairlead.reproductions.kept_runs import KeptRun, load_runs, runs_file, save_runs
+from fairlead.reproductions.reproduction import listed_parts
+from fairlead.studies.runner import run_study
+from fairlead.studies.study import StudyFolder
+
+RUN = KeptRun(
+    setting="slow",
+    method="FedAvg",
+    seed=3,
+    rounds=2,
+    figures={"accuracy": math.inf},
+    curves={"accuracy": (0.25, math.nan)},
+    seconds=1.5,
+    machine="a machine",
+    precision="tf32",
+    engine="LoopEngine()",
+    torch="2.0",
+    fairlead="0.1",
+    git_commit=None,
+    date="2026-01-01",
+)
+
+
+def test_what_is_kept_reads_back(tmp_path: Path) -> None:
+    file = runs_file(tmp_path / "new", "a_table-small")
+    assert load_runs(file) == []
+    save_runs(file, [RUN])
+    (found,) = load_runs(file)
+    assert math.isnan(found.curves["accuracy"][1])
+    assert replace(found, curves=RUN.curves) == RUN
+    file.write_bytes(lzma.compress(b"[]\n"))
+    with pytest.raises(FieldError, match=r"does not hold the runs of a reproduction"):
+        load_runs(file)
+
+
+def test_a_run_keeps_its_figures_curves_and_where_it_was_run(tmp_path: Path) -> None:
+    ENTRY.reproduce(Request(tmp_path, only=("FedAvg", "slow"), seeds=(4,)))
+    (kept,) = load_runs(runs_file(tmp_path, "a_table-small"))
+    folder = fl.RunFolder(tmp_path / "a_table-small" / "slow" / "FedAvg" / "seed-4")
+    records = folder.records()
+    assert (kept.place, kept.rounds, kept.precision) == (("slow", "FedAvg", 4), 3, "full")
+    assert kept.curves["accuracy"] == pytest.approx(
+        [record.evaluation.metrics["accuracy"] for record in records if record.evaluation], rel=1e-4
+    )
+    assert kept.curves["steps"] == (12.0, 12.0, 12.0)
+    assert kept.figures["e-LUDD"] == pytest.approx(sum(record.elud or 0 for record in records) / 3)
+    assert kept.torch == folder.provenance()[0].torch
+
+
+def test_pieces_of_different_machines_are_put_together(tmp_path: Path) -> None:
+    """Two folders with a method each: neither can be judged alone, and no data or run is needed to join them."""
+    for method in ("FedAvg", "AWARE"):
+        alone = ENTRY.reproduce(Request(tmp_path / method, only=(method, "slow"), seeds=(0, 1)))
+        assert alone.verdict == "not run"
+    here = Request(tmp_path / "here", collect=(tmp_path / "FedAvg", tmp_path / "AWARE"))
+    whole = ENTRY.reproduce(here)
+    assert (whole.verdict, whole.seeds) == ("holds", (0, 1))
+    assert not (tmp_path / "here" / "a_table-small").exists()
+    again = ENTRY.reproduce(replace(here, collect=()))
+    assert again.figures == whole.figures
+    elsewhere = replace(ENTRY, scenes={"slow": replace(ENTRY.scenes["slow"], data="cifar10")})
+    assert elsewhere.reproduce(replace(here, collect=())).figures == whole.figures
+
+
+def test_runs_of_another_length_or_table_do_not_count(tmp_path: Path) -> None:
+    file = runs_file(tmp_path, "a_table-small")
+    save_runs(file, [RUN, replace(RUN, method="other", rounds=3)])
+    nothing = ENTRY.reproduce(Request(tmp_path, collect=()))
+    assert (nothing.verdict, nothing.reason) == ("not run", "No run of it has finished yet.")
+    assert len(load_runs(file)) == 2
+
+
+def test_missing_seeds_are_said(tmp_path: Path) -> None:
+    ENTRY.reproduce(Request(tmp_path, only=("slow",)))
+    whole = ENTRY.reproduce(Request(tmp_path, only=("slow", "FedAvg"), seeds=(1,)))
+    assert (whole.verdict, whole.reason) == ("holds", "Some comparisons rest on 1 of 2 seeds.")
+
+
+def test_how_runs_are_computed_may_be_chosen_and_nothing_else(tmp_path: Path) -> None:
+    chosen = Request(tmp_path, computing=("lanes=2", "dtype=float64"))
+    first = ENTRY.planned(chosen)[0].experiment
+    assert (first.lanes, first.dtype) == (2, "float64")
+    assert replace(first, lanes=16, dtype="float32") == ENTRY.planned(Request(tmp_path))[0].experiment
+    with pytest.raises(
+        FieldError, match=r"^Request\.computing must change one of engine, .*, got 'rounds=1'\.$"
+    ):
+        Request(tmp_path, computing=("rounds=1",))
+
+
+def test_finished_runs_leave_no_checkpoint(tmp_path: Path) -> None:
+    planned = ENTRY.planned(Request(tmp_path, only=("FedAvg", "slow")))
+    run_study(StudyFolder(tmp_path / "kept"), planned, jobs=1)
+    run_study(StudyFolder(tmp_path / "dropped"), planned, jobs=1, keep_checkpoints=False)
+    left = {path.parent.parts[-4] for path in tmp_path.rglob("checkpoint")}
+    assert left == {"kept"}
+    again = run_study(StudyFolder(tmp_path / "dropped"), planned, jobs=1)
+    assert list(again.values()) == ["finished"]
+    assert not list((tmp_path / "dropped").rglob("checkpoint"))
+
+
+def test_names_with_commas_can_be_listed() -> None:
+    known = ("FedNova", "FedNova, momentum", "FedNova, momentum and VR", "E = 2")
+    assert listed_parts("FedNova, momentum,E = 2", known) == ("FedNova, momentum", "E = 2")
+    assert listed_parts("FedNova,momentum and VR, FedNova", known) == ("FedNova, momentum and VR", "FedNova")
+    assert listed_parts("momentum,FedNova", known) == ("momentum", "FedNova")
