@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
 from killed_runs import ended, forked, run
 
 from fairlead.errors import FairleadError
@@ -39,6 +40,8 @@ def tried(folder: Path, said: Path) -> int:
 
 
 def main(folder: Path, sizes: list[int]) -> None:
+    # As in the run that they are compared with: their number is noted beside the results.
+    torch.set_num_threads(1)
     disk, said = folder / "disk", folder / "said.txt"
     disk.mkdir()
     sentences: dict[str, str] = {}

@@ -184,6 +184,20 @@ def lying_size(case: _Case) -> Faulty:
     return case.with_array(name, case.reply.arrays[name]._replace(shape=shape)), {Reason.WRONG_SHAPE}
 
 
+_UNPARSABLE = (
+    b"{[1]: 2}",
+    b"{1: 1, 'a': 2}",
+    b"{'descr': (",
+    b"{'descr': (), 'fortran_order': False, 'shape': (2,)}",
+    b"{'descr': '<f4', 'fortran_order': False, 'shape': (2L,), }",
+)
+"""Headers at which numpy's own parser raises TypeError, TokenError or IndexError, or warns."""
+
+
+def _npy_with(header: bytes) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8)
+
+
 def lying_npy(case: _Case) -> Faulty:
     """A file whose own header contradicts the message, or is none."""
     d, right = len(case.sent["delta"]), case.sent["delta"]
@@ -196,6 +210,7 @@ def lying_npy(case: _Case) -> Faulty:
         b"\x93NUMPY",
         b"\x93NUMPY\x09\x00\xff\xff" + bytes(9),
         b"\x80\x04K.",
+        *(_npy_with(header) for header in _UNPARSABLE),
     ]
     data = case.pick([swapped, header, integers, code, packed(right[1:], "npy").data, *garbage])
     lying = PackedArray(right.dtype.name, right.shape, data, "npy")

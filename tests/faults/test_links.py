@@ -28,7 +28,8 @@ from fairlead.testing.rounds import make_conditions, make_population, make_updat
 FAILING = (0.0, 0.1, 0.3, 0.5, 0.9)
 ROUNDS = 500 if FULL else 15
 REPEATS = 2000 if FULL else 150
-STANDARD_ERRORS = 3.0
+STANDARD_ERRORS = 3.0 if FULL else 4.0
+"""More for few repeats, whose sums are not yet normal and of which every release runs many."""
 LEARNING = 500
 """Rounds after which FedAU knows how often clients come."""
 NUM_CLIENTS = 6

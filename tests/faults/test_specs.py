@@ -279,7 +279,6 @@ OTHERS = (
     ["run", "SPEC", "--set", "rounds"],
     ["run", "SPEC", "--set", ""],
     ["run", "SPEC", "-o", "SPEC"],
-    ["run", "SPEC", "-o", "x\x00y"],
     ["run", "nowhere.toml"],
     ["run", "."],
     ["run"],

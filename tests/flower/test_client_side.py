@@ -108,6 +108,18 @@ def test_memory_beyond_the_limit_is_refused(tmp_path: Path) -> None:
     assert refusal_in(asked(question(), tmp_path, ClientLimits(memory_bytes=204))) is None
 
 
+def test_steps_times_batch_size_are_limited(tmp_path: Path) -> None:
+    """Three steps of four examples; each number alone is allowed."""
+    refused = refusal_in(asked(question(), tmp_path, ClientLimits(examples=11)))
+    assert refused == ("too many examples", "11 examples a round are allowed, and 12 are asked for.")
+    assert refusal_in(asked(question(), tmp_path, ClientLimits(examples=12))) is None
+
+
+def test_what_is_remembered_is_closed_to_other_users(tmp_path: Path) -> None:
+    asked(question(), tmp_path)
+    assert (tmp_path / RUN / "client-1").stat().st_mode & 0o077 == 0
+
+
 def test_asking_again_gives_the_same_answer_again(tmp_path: Path) -> None:
     """Work after work: a repeated question starts from its base, not from what the first asking left."""
     first = unopened(asked(question(), tmp_path))

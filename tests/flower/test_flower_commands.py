@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from fairlead.checkpoint import has_checkpoint
 from fairlead.cli import app
 from fairlead.experiments import RunFolder, load_experiment, load_records
+from fairlead.flower.local_federation import LocalFederation
 
 SPEC = """
 rounds = 3
@@ -113,3 +114,24 @@ def test_weights_of_a_folder_without_a_run(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["flower", "weights", str(tmp_path)])
     assert result.exit_code == 2
     assert "holds no run on Flower" in result.output
+
+
+def test_up_does_not_take_another_run_for_its_own(project: Path, tmp_path: Path) -> None:
+    """A finished run of another spec in the folder would otherwise be told as the end of this one."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "spec.toml").write_text(SPEC.replace("seed = 5", "seed = 6"))
+    (folder / "rounds.jsonl").write_text("{}\n")
+    result = CliRunner().invoke(app, ["flower", "up", str(project), "-o", str(folder)])
+    assert result.exit_code == 2
+    assert "is another experiment, with a different seed" in " ".join(result.output.split())
+
+
+def test_what_clients_remember_stays_where_a_later_start_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(LocalFederation, "_start", lambda self, name, command: started.append(command))
+    LocalFederation(tmp_path / "scratch", tmp_path, 1, memory=tmp_path / "run" / "memory").start_node(0)
+    ((*_, config),) = started
+    assert config == f'client-id=0 memory-folder="{tmp_path / "run" / "memory"}"'

@@ -57,6 +57,27 @@ def test_a_server_that_dies_in_the_middle_of_rounds(name: str, tmp_path: Path) -
     assert [worked.count(client) for client in range(len(SIZES))] == [4, 4, 4]
 
 
+def test_a_private_run_has_a_secret_seed_and_goes_on_with_it(tmp_path: Path) -> None:
+    """Nodes know the spec's seed, by which they could subtract the noise: it must not be the run's."""
+    algorithm = fl.Algorithm(
+        fl.LocalSolver(fl.SGD(0.1), steps=2),
+        aggregator=fl.WeightedMean(over="asked"),
+        privacy=fl.ClientPrivacy(clip=1.0, noise_multiplier=1.0, delta=1e-3),
+    )
+    grid = DirectGrid(client_apps(), tmp_path / "memory")
+    cut_at(grid, 2, 1)
+    with pytest.raises(_PowerCutError):
+        run_on_grid(grid, experiment(algorithm, 3), build_model, tmp_path / "run", QUICK)
+    run = run_on_grid(grid, experiment(algorithm, 3), build_model, tmp_path / "run", QUICK)
+    other = run_on_grid(grid, experiment(algorithm, 3), build_model, tmp_path / "other", QUICK)
+    assert (tmp_path / "run").stat().st_mode & 0o077 == 0
+    assert len({run.federation.seed, other.federation.seed, experiment(algorithm, 3).seed}) == 3
+    assert run.federation.seed.bit_length() > 100
+    twin = simulated(algorithm, seed=run.federation.seed)
+    list(twin.train(3))
+    assert torch.equal(run.federation.params, twin.params)
+
+
 def test_a_server_that_comes_back_waits_for_its_clients(tmp_path: Path) -> None:
     """Clients known from before need a while to be found again: no round goes by without them."""
     spec, folder = experiment(METHODS["scaffold"], ROUNDS), tmp_path / "run"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 
 import pytest
 import torch
@@ -81,6 +82,7 @@ def test_late_answers_are_used_by_rule(tmp_path: Path) -> None:
     late_in_round_1(grid)
     run = run_on_grid(grid, experiment(plain(), 2), build_model, tmp_path / "run", rules)
     assert run.federation.records[1].arrived == (0, 1, 2)
+    assert run.federation.records[1].refused == ()
     twin = simulated(plain(), link=fl.ScriptedLink(((0, 2),)))
     stale = _deltas(twin)[1]
     list(twin.train(1))
@@ -99,6 +101,21 @@ def _deltas(federation: fl.Federation) -> torch.Tensor:
         state.round, solver, state.params, state.buffers, {}, cohort, state.memory, federation.key
     )
     return simulated(federation.algorithm).world.work(order).delta
+
+
+def test_rounds_wait_while_everybody_is_busy(tmp_path: Path) -> None:
+    """All are slower than the deadline of round 0: round 1 lasts until they are done, and round 2 has them all."""
+    grid = DirectGrid(client_apps(), tmp_path / "m", fated({(client, 0): "late" for client in range(3)}))
+    answered, rules = grid.fate, replace(QUICK, deadline=1.0)
+
+    def fate(client: int, message: Message) -> str:
+        if round_of(message) == 0 and client == 2:
+            Timer(1.3, grid.release).start()
+        return answered(client, message)
+
+    grid.fate = fate
+    records = records_of(grid, tmp_path / "run", 3, rules)
+    assert [record.arrived for record in records] == [(), (), (0, 1, 2)]
 
 
 def test_over_selection_takes_the_first(tmp_path: Path) -> None:

@@ -133,3 +133,13 @@ def test_methods_with_a_half_on_the_clients_are_refused() -> None:
         fl.errors.ClashError, match="use ControlVariates: build the clients with make_client_app"
     ):
         FlowerStrategy(fl.presets.scaffold(lr=0.1), 3)
+
+
+def test_privacy_is_refused_where_weights_are_learnt_from_replies() -> None:
+    private = fl.Algorithm(
+        fl.LocalSolver(fl.SGD(0.1)),
+        aggregator=fl.WeightedMean(over="asked"),
+        privacy=fl.ClientPrivacy(clip=1.0, noise_multiplier=1.0, delta=1e-3),
+    )
+    with pytest.raises(fl.errors.ClashError, match="so that ClientPrivacy could promise nothing"):
+        FlowerStrategy(private, 3)

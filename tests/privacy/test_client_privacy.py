@@ -64,7 +64,9 @@ def test_a_round_is_the_clipped_sum_and_the_keyed_noise(name: str) -> None:
     assert len(rows) == 0 or float(lengths.max()) > PRIVACY.clip, "the example must have something to clip"
     weights = scale * PROBLEM.weights[list(record.arrived)]
     expected = (weights * (PRIVACY.clip / lengths).clamp(max=1)) @ rows
-    generator = fl.Key.from_seed(3).fold("privacy", 0).generator()
+    ages = [0] * len(rows)
+    key = fl.Key.from_seed(3).fold("privacy", 0, *record.arrived, *record.num_steps, *ages)
+    generator = key.generator()
     noise = 0.8 * 0.5 * scale * 0.4 * torch.from_numpy(generator.standard_normal(3))
     assert torch.allclose(federation.params - start, expected + noise, atol=1e-13)
     assert record.facts["noise_scale"] == pytest.approx(0.8 * 0.5 * scale * 0.4)
@@ -111,6 +113,20 @@ def test_noise_has_the_scale_and_independence_that_the_account_takes_for_granted
     assert abs(float(steps.square().sum()) - count) < 4.5 * (2 * count) ** 0.5
     assert abs(float(steps.sum())) < 4.5 * count**0.5
     assert abs(float((steps[1:] * steps[:-1]).sum())) < 4.5 * count**0.5
+
+
+def test_a_round_done_again_with_other_arrivals_has_other_noise() -> None:
+    """Else the difference of the two models would be the update of the client that is missing, without noise."""
+    noises = []
+    for arrivals in ((0, 1, 2, 3), (0, 1, 2)):
+        here = world(link=fl.ScriptedLink((arrivals,)))
+        ends = []
+        for privacy in (PRIVACY, replace(PRIVACY, noise_multiplier=1e-12)):
+            federation = fl.Federation(private(fl.FullParticipation(), privacy), here, seed=3)
+            next(federation.train(1))
+            ends.append(federation.params)
+        noises.append(ends[0] - ends[1])
+    assert not torch.allclose(noises[0], noises[1], atol=1e-3)
 
 
 def test_runs_repeat_with_their_seed_and_differ_without() -> None:

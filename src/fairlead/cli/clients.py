@@ -36,8 +36,12 @@ def clients(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the spec.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed instead of the spec's.")] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds over which work and links are averaged.")] = 20,
+    seed: Annotated[
+        int | None, typer.Option(help="The seed instead of the spec's.", min=0, max=2**63 - 1)
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(help="Rounds over which work and links are averaged.", min=1, max=10**6)
+    ] = 20,
     plot: Annotated[Path | None, typer.Option(help="Draw it too, into an .svg, .png or .pdf file.")] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 
 def demo(
-    rounds: Annotated[int, typer.Option(help="Rounds of each method.", min=1)] = 120,
-    seed: Annotated[int, typer.Option(help="Seed of data, model, batches and links.", min=0)] = 0,
+    rounds: Annotated[int, typer.Option(help="Rounds of each method.", min=1, max=10**9)] = 120,
+    seed: Annotated[
+        int, typer.Option(help="Seed of data, model, batches and links.", min=0, max=2**63 - 1)
+    ] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Compare methods on embedded data with unequal work and lossy links (half a minute)."""

@@ -32,9 +32,12 @@ def diagnose(
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the spec."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed instead of the spec's.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The seed instead of the spec's.", min=0, max=2**63 - 1)
+    ] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="Rounds that the probe of a spec trains: 20, or 10 with --quick.")
+        int | None,
+        typer.Option(help="Rounds that the probe of a spec trains: 20, or 10 with --quick.", max=10**6),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Train less, and leave the consensus test out.")

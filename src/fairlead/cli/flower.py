@@ -56,22 +56,26 @@ def up(
     _require_flower()
     from fairlead.experiments import RunFolder
     from fairlead.flower.credentials import Credentials
-    from fairlead.flower.kept_run import consistency_of
+    from fairlead.flower.kept_run import MEMBERS, consistency_of
     from fairlead.flower.local_federation import LocalFederation
 
     experiment = _experiment_of(app)
     store = RunFolder((output or app / "runs" / "flower").resolve())
+    if not store.is_free():
+        store.refuse_another(experiment)
+    # Keys are new at every start: a run that goes on would turn away all who do not have those of its first.
+    bind_keys = tls and not (store.path / MEMBERS).exists()
     scratch = Path(tempfile.mkdtemp(prefix="fairlead-flower-"))
     try:
         credentials = Credentials.make(scratch / "keys", nodes) if tls else None
         with (
             RoundProgress(quiet=quiet or as_json) as progress,
-            LocalFederation(scratch, app, nodes, credentials) as federation,
+            LocalFederation(scratch, app, nodes, credentials, memory=store.path / "memory") as federation,
         ):
             progress.note(
                 f"{nodes} nodes{' with keys' if tls else ''} at port {federation.port} of this machine"
             )
-            run = federation.submit({"folder": str(store.path), "bind-keys": tls})
+            run = federation.submit({"folder": str(store.path), "bind-keys": bind_keys})
             _follow(federation, run, store, experiment, progress)
     except KeyboardInterrupt:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -41,11 +41,13 @@ class ClientLimits:
 
     steps: int = 100_000
     batch_size: int = 65_536
+    examples: int = 2**28
+    """Steps times batch size: which examples are used is drawn beforehand, eight bytes for each."""
     memory_bytes: int = 8 * 2**30
     """Of what its corrections keep on this client's disk."""
 
     def __post_init__(self) -> None:
-        for field in ("steps", "batch_size", "memory_bytes"):
+        for field in ("steps", "batch_size", "examples", "memory_bytes"):
             require_integer(self, field, at_least=1)
 
     def check(self, question: Question, lengths: dict[str, int]) -> None:
@@ -58,6 +60,12 @@ class ClientLimits:
             raise RequestError(
                 "batch too large",
                 f"Batches of 1 to {self.batch_size} are allowed, got {question.batch_size}.",
+            )
+        examples = question.num_steps * question.batch_size
+        if examples > self.examples:
+            raise RequestError(
+                "too many examples",
+                f"{self.examples} examples a round are allowed, and {examples} are asked for.",
             )
         needed = sum(lengths.values()) * question.anchor.element_size()
         if needed > self.memory_bytes:
@@ -149,7 +157,7 @@ class _ClientSide:
         return Introduction(client_of(context), size, self._form().digest).to_records()
 
     def train(self, content: RecordDict, context: Context) -> RecordDict:
-        question = Question.from_records(content, self._form())
+        question = Question.from_records(content, self._form()).on(torch.device(self.device))
         if question.client != client_of(context):
             raise RequestError("wrong client", f"This node is not client {question.client}.")
         solver, dim = question.solver, len(question.anchor)
@@ -172,6 +180,8 @@ class _ClientSide:
         params, buffers, on_training_data = open_examination(content, self._form())
         load = self.get_data if on_training_data or self.get_test_data is None else self.get_test_data
         data = self._examples(load, context)
+        device = torch.device(self.device)
+        params, buffers = params.to(device), buffers.to(device)
         whole = torch.ones(1, dtype=torch.float64)
         found = evaluate(
             self._model(), self.task, params, buffers, train=data, test=None, weights=whole, per_client=False

@@ -46,7 +46,8 @@ class ClientMemory:
         A node may still hold a question of a server that has died. Worked on late, it would throw away
         memory that the server's successor counts on.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        # Closed to other users: what is remembered tells of the client's data.
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.folder / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             latest = self._latest()

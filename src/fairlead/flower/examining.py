@@ -39,7 +39,9 @@ def examined(
 
 def _figures(letter: Letter, message: Message) -> dict[int, dict[str, float]]:
     """What an answer says, if it is one and the client's own."""
-    if not message.has_content() or refusal_in(message.content) is not None:
+    if not message.has_content() or message.metadata.src_node_id != letter.node:
+        return {}
+    if refusal_in(message.content) is not None:
         return {}
     try:
         client, figures = open_marks(message.content)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -36,15 +37,24 @@ class Submitted:
 class LocalFederation:
     """Processes of a small federation; everything they write is under `folder`, and they end with the block.
 
+    What clients remember is under `memory` if that is given: a run that goes on later needs it again.
+
     Nobody outside this machine can reach it. With `credentials` the link speaks TLS and takes nodes only whose
     keys are registered; without, plain HTTP.
     """
 
     def __init__(
-        self, folder: Path, app: Path, num_nodes: int, credentials: Credentials | None = None
+        self,
+        folder: Path,
+        app: Path,
+        num_nodes: int,
+        credentials: Credentials | None = None,
+        *,
+        memory: Path | None = None,
     ) -> None:
         self.folder, self.app, self.num_nodes = folder.resolve(), app.resolve(), num_nodes
         self.credentials = credentials
+        self.memory = (memory or folder / "memory").resolve()
         self.port = free_port()
         self.link: subprocess.Popen[bytes] | None = None
         self.nodes: dict[int, subprocess.Popen[bytes]] = {}
@@ -98,8 +108,7 @@ class LocalFederation:
         if options is None:
             credentials = self.credentials
             options = ["--insecure"] if credentials is None else credentials.node_options(client)
-        memory = self.folder / "memory"
-        config = f'client-id={client} memory-folder="{memory}"'
+        config = f'client-id={client} memory-folder="{self.memory}"'
         address = ["--superlink", f"{_HOST}:{self.port}", "--port", str(free_port())]
         command = ["flower-supernode", *options, *address, "--node-config", config]
         self.nodes[client] = self._start(f"node-{client}", command)
@@ -121,14 +130,19 @@ class LocalFederation:
 
     def flwr(self, *arguments: str) -> str:
         """What the command `flwr` prints."""
-        done = subprocess.run(
-            ["flwr", *arguments],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=_STARTING_SECONDS,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                ["flwr", *arguments],
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                timeout=_STARTING_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise FairleadError(
+                f"flwr {arguments[0]} has not ended within {_STARTING_SECONDS:g} s."
+            ) from error
         if done.returncode != 0:
             raise FairleadError(f"flwr {arguments[0]} failed: {(done.stderr or done.stdout).strip()[-500:]}")
         return done.stdout
@@ -169,7 +183,7 @@ def end_groups(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """End processes and those that they started: asked first, made to after a while."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in processes:
-            if _group_lives(process.pid):
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
         closing = monotonic() + _ENDING_SECONDS
         while monotonic() < closing:

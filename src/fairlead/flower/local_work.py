@@ -43,7 +43,7 @@ def work_locally(objective: Objective, question: Question, memory: Vectors, num_
     results = LoopEngine().run(objective, jobs)
     anchor_gradient = None
     if solver.needs_anchor_gradient:
-        key = jobs.noise[0][-1] if objective.draws_noise else None
+        key = jobs.noise[0][-1].to(question.anchor.device) if objective.draws_noise else None
         anchor_gradient = objective.full_gradient(question.anchor, question.buffers, 0, key)[None]
     steps = torch.tensor([num_steps])
     norms = solver.accumulation(steps, round)

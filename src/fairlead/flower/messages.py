@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from io import BytesIO
 from math import prod
@@ -106,6 +106,15 @@ class Question:
     def version(self) -> int:
         """The name of the memory that this work leaves behind."""
         return self.round + 1
+
+    def on(self, device: torch.device) -> Question:
+        """The same with its vectors on a device."""
+        return replace(
+            self,
+            anchor=self.anchor.to(device),
+            buffers=self.buffers.to(device),
+            shared={name: vector.to(device) for name, vector in self.shared.items()},
+        )
 
     def to_records(self) -> RecordDict:
         vectors = {f"{_SHARED}{name}": vector for name, vector in self.shared.items()}
@@ -214,7 +223,8 @@ def marks(client: int, num_examples: int, figures: Mapping[str, float]) -> Recor
 def open_marks(content: RecordDict) -> tuple[int, dict[str, float]]:
     """The client and its figures."""
     values = _values(content)
-    figures = {n: float(v) for n, v in values.items() if isinstance(v, float)}
+    # Names reach terminals and files: short, and without control characters.
+    figures = {n: v for n, v in values.items() if isinstance(v, float) and n.isprintable() and len(n) <= 100}
     return _whole(values, "client"), figures
 
 

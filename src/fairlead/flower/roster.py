@@ -64,6 +64,8 @@ class Roster:
         """Take note of nodes that came, went or answered; never waits."""
         self._present = {node.node_id: node.public_key.hex() for node in grid.get_nodes()}
         self._hear(grid)
+        # A node with a key keeps its id when it is started anew, put right.
+        self._turned_away.intersection_update(self._present)
         under_way = set(self._asked.values())
         known = self._introduced.keys() | self._turned_away | under_way
         strangers = [node for node in self._present if node not in known]

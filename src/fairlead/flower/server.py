@@ -51,6 +51,9 @@ def make_server_app(
     config if it is not given here; a run that it holds already goes on, bit for bit as if it had never
     stopped. With `bind_keys`, or `bind-keys` of the run config, a client stays with the public key of the node
     that first spoke for it: for SuperLinks that demand registered keys.
+
+    Every node gets the spec with the app, and could tell from its seed who is asked and what the noise of
+    `ClientPrivacy` is: a private run draws a secret seed instead, which its folder keeps.
     """
     app = ServerApp()
 
@@ -102,7 +105,7 @@ def run_on_grid(
         return Federation(
             experiment.algorithm,
             world,
-            experiment.seed,
+            experiment.seed if experiment.algorithm.privacy is None else _secret_seed(folder),
             rounds=experiment.rounds,
             evaluate_every=experiment.evaluate_every,
             per_client=experiment.per_client,
@@ -141,6 +144,16 @@ def run_on_grid(
 def _count_clients(experiment: Experiment) -> int:
     clients = experiment.clients
     return clients.num_clients if isinstance(clients, RealClients) else experiment.load().train.num_clients
+
+
+def _secret_seed(folder: Path) -> int:
+    """Drawn at the first start of a run and kept in its folder, which is closed to other users."""
+    file = folder / "secret-seed"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        write_durably(file, str(secrets.randbits(128)).encode())
+    return int(file.read_bytes())
 
 
 def _next_start(folder: Path) -> tuple[RunIdentity, dict[int, Member]]:

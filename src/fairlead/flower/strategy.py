@@ -56,6 +56,12 @@ class FlowerStrategy(Strategy):
                 f"FlowerStrategy cannot make clients of an existing app use {names}: build the clients with "
                 "make_client_app and the server with make_server_app, or choose a method without corrections."
             )
+        if algorithm.privacy is not None:
+            raise ClashError(
+                "FlowerStrategy learns ω from what clients report when they first come, which shows in how much the "
+                "others count, so that ClientPrivacy could promise nothing: build the clients with make_client_app "
+                "and the server with make_server_app."
+            )
         self._key, self._poll = Key.from_seed(seed), poll
         self._evaluation = FedAvg(fraction_evaluate=fraction_evaluate, min_available_nodes=num_clients)
         self._world: PlainWorld | None = None

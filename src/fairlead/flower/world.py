@@ -125,6 +125,8 @@ class FlowerWorld(RunWorld):
         self._look_until(lambda: self._can_ask(cohort), self.rules.deadline)
         absent = self._send_questions(order, plan)
         arrivals, refused = self._await_answers(order)
+        # Whose late answer is used was busy, and has arrived after all.
+        absent = [refusal for refusal in absent if refusal.client not in arrivals]
         if len(arrivals) < self.rules.quorum:
             refused += [
                 Refusal(client, "no quorum", f"Round {round} is void: only {len(arrivals)} updates came.")
@@ -268,6 +270,7 @@ class FlowerWorld(RunWorld):
         )
         arrivals: dict[int, Arrival] = {}
         refused: list[Refusal] = []
+        busy = self._busy_if_none_was_asked(order)
         closing = monotonic() + self.rules.deadline
         while True:
             for letter, message in self._mailbox.fetch():
@@ -279,14 +282,25 @@ class FlowerWorld(RunWorld):
                     refused.append(Refusal(letter.client, "late", sentence))
                 else:
                     arrivals[letter.client] = Arrival(letter.round, told)
-            if not self._still_expects(order.round, arrivals) or monotonic() >= closing:
+            if not self._still_expects(order.round, arrivals, busy) or monotonic() >= closing:
                 return arrivals, refused
             sleep(self.rules.poll)
 
-    def _still_expects(self, round: int, arrivals: dict[int, Arrival]) -> bool:
+    def _busy_if_none_was_asked(self, order: WorkOrder) -> frozenset[int]:
+        """Clients drawn that still owe an answer, in a round that could ask nobody."""
+        debtors = self._mailbox.debtors
+        if any(letter.round == order.round for letter in debtors.values()):
+            return frozenset()
+        return frozenset(order.cohort.clients.tolist()) & debtors.keys()
+
+    def _still_expects(self, round: int, arrivals: dict[int, Arrival], busy: frozenset[int]) -> bool:
         if self.rules.first is not None and len(arrivals) >= self.rules.first:
             return False
-        return any(letter.round == round for letter in self._mailbox.debtors.values())
+        debtors = self._mailbox.debtors
+        # With everybody busy the round lasts until one is not, or the rounds left would be over in a moment.
+        return any(letter.round == round for letter in debtors.values()) or (
+            bool(busy) and busy <= debtors.keys()
+        )
 
     def _examined(
         self, params: Tensor, buffers: Tensor, *, on_training_data: bool

@@ -121,7 +121,11 @@ class ClientPrivacy(Component):
         coefficients = updates.importance * factors
         sampling = sampling_of(sampler, conditions.weights)
         scale = self.noise_multiplier * self.clip * sampling.largest_importance
-        noise = scale * torch.from_numpy(key.generator().standard_normal(updates.delta.shape[1]))
+        # Named by what came, too: a server that died after its model was seen may do the round again with other
+        # arrivals, and the same noise would cancel in the difference of the two models.
+        came = torch.stack([updates.clients, updates.num_steps, updates.age]).flatten().tolist()
+        draws = key.fold(*came).generator().standard_normal(updates.delta.shape[1])
+        noise = scale * torch.from_numpy(draws)
         facts = {
             "epsilon": epsilon(sampling, self.noise_multiplier, self.delta, conditions.round + 1),
             "delta": self.delta,

@@ -1,0 +1,75 @@
+"""Which node speaks for which client, when nodes come, go, and claim to be somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from direct_grid import FIRST_NODE, DirectGrid
+from flwr.proto.node_pb2 import NodeInfo
+from small_federation import SIZES, build_model, client_apps, get_data
+
+from fairlead.flower import make_client_app
+from fairlead.flower.messages import ModelForm
+from fairlead.flower.roster import Member, Roster
+from fairlead.parameters import FlatModule
+
+DIGEST = ModelForm.of(FlatModule(build_model()), torch.float32).digest
+KEYS = {client: bytes([client + 1]) * 4 for client in range(len(SIZES))}
+
+
+class KeyedGrid(DirectGrid):
+    """Nodes with public keys."""
+
+    keys: dict[int, bytes]
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        return [
+            NodeInfo(node_id=node, public_key=self.keys[self.client_at(node)]) for node in self.get_node_ids()
+        ]
+
+
+def keyed_grid(folder: Path) -> KeyedGrid:
+    grid = KeyedGrid(client_apps(), folder)
+    grid.keys = dict(KEYS)
+    return grid
+
+
+def looked(roster: Roster, grid: DirectGrid, times: int = 2) -> Roster:
+    """Once to ask, once to hear."""
+    for _ in range(times):
+        roster.look(grid)
+    return roster
+
+
+def known_members() -> dict[int, Member]:
+    return {client: Member(client, SIZES[client], KEYS[client].hex()) for client in KEYS}
+
+
+def test_clients_stay_with_their_keys(tmp_path: Path) -> None:
+    """Client 1 comes back under a stranger's key: let in where keys are not bound, turned away where they are."""
+    grid = keyed_grid(tmp_path)
+    grid.keys[1] = b"else"
+    bound = looked(Roster(len(SIZES), DIGEST, known_members(), bind_keys=True), grid)
+    assert [bound.node_of(client) for client in range(3)] == [FIRST_NODE, None, FIRST_NODE + 2]
+    free = looked(Roster(len(SIZES), DIGEST, known_members()), grid)
+    assert [free.node_of(client) for client in range(3)] == [FIRST_NODE, FIRST_NODE + 1, FIRST_NODE + 2]
+
+
+def test_the_first_key_is_kept(tmp_path: Path) -> None:
+    roster = looked(Roster(len(SIZES), DIGEST, bind_keys=True), keyed_grid(tmp_path))
+    assert roster.members == known_members()
+
+
+def test_a_node_that_was_put_right_is_asked_again(tmp_path: Path) -> None:
+    """With a key it keeps its id: turned away for its model, it comes back with the right one."""
+    grid = keyed_grid(tmp_path)
+    good, grid.apps[1] = grid.apps[1], make_client_app(lambda: torch.nn.Linear(4, 3), get_data)
+    roster = looked(Roster(len(SIZES), DIGEST), grid)
+    assert roster.missing == [1]
+    grid.away = {1}
+    roster.look(grid)
+    grid.away, grid.apps[1] = set(), good
+    looked(roster, grid)
+    assert roster.node_of(1) == FIRST_NODE + 1
