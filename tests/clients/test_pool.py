@@ -265,7 +265,12 @@ class TestTables:
     @pytest.mark.parametrize(
         ("columns", "target", "options", "message"),
         [
-            ({"x": [0.0], "label": [0]}, "lable", {}, "no column 'lable', which target names. Did you mean 'label'?"),
+            (
+                {"x": [0.0], "label": [0]},
+                "lable",
+                {},
+                "no column 'lable', which target names. Did you mean 'label'?",
+            ),
             ({"x": [0.0], "y": [0]}, "y", {"client": "site"}, "no column 'site'"),
             ({"y": [0]}, "y", {}, "no column beside target and client for features"),
             ({"x": [0.0, None], "y": [0, 1]}, "y", {}, "row 1, column 'x' is empty"),
