@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 PEERS = {"pfl": "pfl 0.6", "fedlab": "FedLab 1.3", "flower": "Flower"}
-PRECISION = {"float32": "", "tf32": ", TF32"}
+PRECISION = {"float32": "", "tf32": ", TF32", "bfloat16": ", bf16"}
 
 
 def ratio(result: dict[str, Any], peer: str) -> float | None:
