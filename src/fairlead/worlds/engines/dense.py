@@ -81,11 +81,6 @@ class _CrossEntropy(_Loss):
     """(width, 1) 0, 1, 2, ..."""
 
     def __call__(self, outputs: Tensor, targets: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        if outputs.is_cuda:
-            from fairlead.worlds.engines import cross_entropy_triton  # Triton comes with torch for CUDA only
-
-            if cross_entropy_triton.fits(outputs):
-                return cross_entropy_triton.weighted_cross_entropy(outputs, targets, weight)
         log_p, targets = outputs.log_softmax(1), targets[:, None]
         loss = log_p.gather(1, targets)[:, 0].mul_(weight).sum(1).neg_()
         # Compared rather than scattered, which a device adds up in no fixed order.
