@@ -94,7 +94,7 @@ def test_samplers(sampler: Sampler, weights: list[float], seed: int, data: st.Da
 @many
 @given(aggregator=AGGREGATORS, weights=WEIGHTS, data=st.data())
 def test_aggregators(aggregator: fl.Aggregator, weights: list[float], data: st.DataObject) -> None:
-    """Over three rounds with any losses: finite, of the right shape, by the weights told, unchanged by an empty round."""
+    """Over three rounds with any losses: finite, of the right shape, by the weights told, still when empty."""
     # Clients of weight 0 are asked by no sampler.
     omega = doubles([weight for weight in weights if weight > 0])
     omega = omega / omega.sum()
