@@ -124,7 +124,7 @@ class Refusal:
     client: int | None
     """None where nobody can be told to have sent it."""
     reason: str
-    """A value of `receiving.Reason`."""
+    """A value of `receiving.Reason`; for real clients also a word of the world (late, busy, failed) or their own."""
     sentence: str
 
 

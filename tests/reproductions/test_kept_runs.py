@@ -105,7 +105,7 @@ def test_how_runs_are_computed_may_be_chosen_and_nothing_else(tmp_path: Path) ->
 def test_finished_runs_leave_no_checkpoint(tmp_path: Path) -> None:
     planned = ENTRY.planned(Request(tmp_path, only=("FedAvg", "slow")))
     run_study(StudyFolder(tmp_path / "kept"), planned, jobs=1)
-    run_study(StudyFolder(tmp_path / "dropped"), planned, jobs=1, keep_checkpoints=False)
+    run_study(StudyFolder(tmp_path / "dropped"), planned, jobs=1, keep_finished_checkpoints=False)
     left = {path.parent.parts[-4] for path in tmp_path.rglob("checkpoint")}
     assert left == {"kept"}
     again = run_study(StudyFolder(tmp_path / "dropped"), planned, jobs=1)

@@ -22,7 +22,8 @@ class CoordinateMedian(Aggregator):
 
     Reduces to the plain median for equal importance, and to the update itself for one arrival.
 
-    Differs from the paper: weights p̂_i, since the server and not the client says how much a client counts.
+    Differs from the paper: weights p̂_i. Where clients report their own sizes and count by them, as real ones
+    may, a minority of clients can claim most of the weight: give such a federation uniform weights.
     Limit: where as much weight pulls every coordinate up as down, which for clients that differ is the
     minimiser of no weighted sum of their objectives.
     """

@@ -147,7 +147,7 @@ def _runner(ends: dict[str, str], jobs: int | None, checkpoint_every: int, *, qu
             planned,
             jobs=jobs,
             checkpoint_every=checkpoint_every,
-            keep_checkpoints=False,
+            keep_finished_checkpoints=False,
             quiet=quiet,
         )
         ends.update({f"{study.path}/{folder}": outcome for folder, outcome in outcomes.items()})

@@ -30,7 +30,7 @@ def run_and_show(
     *,
     jobs: int | None,
     checkpoint_every: int,
-    keep_checkpoints: bool = True,
+    keep_finished_checkpoints: bool = True,
     quiet: bool,
 ) -> dict[str, str]:
     """Run a study with live progress; returns the outcomes by folder."""
@@ -43,7 +43,7 @@ def run_and_show(
                 planned,
                 jobs=jobs,
                 checkpoint_every=checkpoint_every,
-                keep_checkpoints=keep_checkpoints,
+                keep_finished_checkpoints=keep_finished_checkpoints,
                 watch=progress.watch,
                 on_interrupt=lambda: progress.note(
                     "Stopping after the rounds that are running; press Ctrl-C again to stop at once."

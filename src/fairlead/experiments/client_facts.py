@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead.federation import Federation
-from fairlead.worlds.simulated import SimulatedWorld
+from fairlead.worlds.simulation import simulation_of
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,10 @@ class ClientFacts:
 
 def client_facts(federation: Federation) -> ClientFacts:
     """The clients of a federation."""
-    world, population = federation.world, federation.world.population
+    simulation, population = simulation_of(federation.world), federation.world.population
     held_out = None
-    if isinstance(world, SimulatedWorld):
-        held_out = world.test is not None and world.test.num_clients == population.num_clients
+    if simulation is not None:
+        test = simulation.test
+        held_out = test is not None and test.num_clients == population.num_clients
     names = None if population.names is None else tuple(map(str, population.names))
     return ClientFacts(tuple(population.weights.tolist()), names, held_out)

@@ -18,7 +18,7 @@ def run_study(
     *,
     jobs: int | None = None,
     checkpoint_every: int = 10,
-    keep_checkpoints: bool = True,
+    keep_finished_checkpoints: bool = True,
     watch: Callable[[PlannedRun, Event], None] = lambda run, event: None,
     on_interrupt: Callable[[], None] | None = None,
 ) -> dict[str, str]:
@@ -26,16 +26,16 @@ def run_study(
 
     With more than one of `jobs` (by default one per core, or per GPU where all runs use one) the runs go to
     as many processes. `watch` is told what happens, in this process. A run that fails leaves the others
-    alone. Without `keep_checkpoints` a finished run leaves its records alone, and no state from which it could be
-    made longer. Interrupts are those of `run_experiment`: what was running, and what was waiting, goes on when the
-    study is run again. A script that calls this with several jobs must do so under `if __name__ == "__main__":`,
-    since the processes import it.
+    alone. Without `keep_finished_checkpoints` a finished run leaves its records alone, and no state from which
+    it could be made longer. Interrupts are those of `run_experiment`: what was running, and what was waiting,
+    goes on when the study is run again. A script that calls this with several jobs must do so under
+    `if __name__ == "__main__":`, since the processes import it.
     """
     if jobs is not None and jobs < 1:
         raise FieldError(f"run_study.jobs must be at least 1, got {jobs}.")
     if checkpoint_every < 1:
         raise FieldError(f"run_study.checkpoint_every must be at least 1, got {checkpoint_every}.")
-    checkpoints = Checkpoints(checkpoint_every, keep_checkpoints)
+    checkpoints = Checkpoints(checkpoint_every, keep_finished_checkpoints)
     study.plan(planned)
     outcomes = {run.folder: "waiting" for run in planned}
 
