@@ -43,6 +43,8 @@ SIZES = {
     "cuda": ["100x880000", "1000x880000", "1000x10000000", "10000x1000000"],
 }
 _MOST_IN_PAIRS = 2000
+_HEARD_AT_ONCE = 2000
+"""Clients whose first updates are held beside the memory of all."""
 _LOWEST, _HIGHEST = 0.001, 0.999
 _ENOUGH, _MOST_ITERATIONS = 1e-5, 1000
 
@@ -164,16 +166,18 @@ def gap_of(gram: Tensor, weights: Tensor) -> float:
 def rounds_of(
     num_clients: int, dim: int, rounds: int, device: torch.device
 ) -> Iterator[tuple[fl.ClientUpdates, int]]:
-    """Updates of everyone, then of ten clients a round."""
+    """Updates of everyone, in rounds up to 0, then of ten clients a round."""
     generator = torch.Generator(device).manual_seed(0)
     common = torch.randn(dim, generator=generator, device=device)
     weights = torch.full((num_clients,), 1 / num_clients, dtype=torch.float64)
-    for round in range(rounds + 1):
-        size = num_clients if round == 0 else min(ASKED, num_clients)
+    cohorts = list(torch.arange(num_clients).split(_HEARD_AT_ONCE))
+    first = 1 - len(cohorts)
+    for round in range(1, rounds + 1):
         order = torch.randperm(num_clients, generator=torch.Generator().manual_seed(round))
-        asked = order[:size].sort().values.tolist()
-        delta = torch.randn((size, dim), generator=generator, device=device).add_(common, alpha=0.3)
-        yield make_updates(asked, asked, weights[asked], delta), round
+        cohorts.append(order[:ASKED].sort().values)
+    for round, asked in enumerate(cohorts, first):
+        delta = torch.randn((len(asked), dim), generator=generator, device=device).add_(common, alpha=0.3)
+        yield make_updates(asked.tolist(), asked.tolist(), weights[asked], delta), round
 
 
 def measure(num_clients: int, dim: int, rounds: int, device: torch.device) -> dict[str, Figures]:
@@ -187,10 +191,10 @@ def measure(num_clients: int, dim: int, rounds: int, device: torch.device) -> di
     figures = {name: Figures() for name in ("fairlead", *ways)}
     for updates, round in rounds_of(num_clients, dim, rounds + 1, device):
         results: list[fl.Aggregate] = []
-        before, conditions = state, make_conditions(weights, round)
+        before, conditions = state, make_conditions(weights, max(round, 0))
         own = seconds_of(lambda: results.append(aggregator.aggregate(updates, before, conditions)), device)  # noqa: B023
         state = results[0].state
-        # Round 0 hears everyone and round 1 warms up.
+        # Everyone has been heard by round 0, and round 1 warms up.
         if round < 2:
             continue
         table, products = table_in(state, "averages"), table_in(state, "products")
