@@ -37,12 +37,13 @@ test-faults: $(VENV)/installed-test
 test-flower: $(VENV)/installed-test
 	$(BIN)/pytest tests/flower/outage_checks.py
 
-# What is installed for the tests against the public vulnerability databases: needs a network connection.
+# What is installed for the tests against the public vulnerability databases: needs a network connection, and fails if
+# one package cannot be looked up. A local build, such as torch's for CPUs, is looked up as the release that it is of.
 audit: $(VENV)/installed-test
 	$(PYTHON) -m venv $(VENV)/audit
 	$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.7,<3'
-	$(VENV)/audit/bin/pip-audit --skip-editable \
-	  --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+.*//' > $(VENV)/audited.txt
+	$(VENV)/audit/bin/pip-audit --strict --disable-pip --no-deps -r $(VENV)/audited.txt
 
 format: $(VENV)/installed-test
 	$(BIN)/ruff format .

@@ -170,7 +170,7 @@ def rounds_of(
     generator = torch.Generator(device).manual_seed(0)
     common = torch.randn(dim, generator=generator, device=device)
     weights = torch.full((num_clients,), 1 / num_clients, dtype=torch.float64)
-    cohorts = list(torch.arange(num_clients).split(_HEARD_AT_ONCE))
+    cohorts = list(torch.split(torch.arange(num_clients), _HEARD_AT_ONCE))
     first = 1 - len(cohorts)
     for round in range(1, rounds + 1):
         order = torch.randperm(num_clients, generator=torch.Generator().manual_seed(round))

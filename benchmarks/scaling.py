@@ -9,9 +9,8 @@
 - model: MLP 784-h-10 for h from 16 to 4096, ten clients with 64 examples a round. The floor is the operations of the
   round at the speed of a large matrix product, measured in the same process.
 - steps: 1 to 256 local steps of ten clients, MLP 784-200-10. Proportional is ideal.
-- memory: the same models as above; the largest memory of a process that runs two rounds, beyond what it had
-  before the world was built, against the count of what a round must hold: the data, one row of parameters for each
-  update, three for each client at work (parameters, gradient, and the one being made), and four for the server.
+- memory: two rounds of several methods, 10 and 40 of 100 clients, MLP 784-4096-10; the largest memory of a process
+  beyond what it had before the world was built, against the data and what a run expects to need (`run_budget`).
 
 Times are medians over rounds after two to warm up, with the least and the most.
 """
@@ -32,6 +31,7 @@ import torch
 from benchmarks.machine import describe_machine, flops_per_example, peak_flops, seconds_of, set_precision
 
 import fairlead as fl
+from fairlead.run_budget import needs_of
 
 CLASSES = 10
 
@@ -46,6 +46,8 @@ class Point:
     most: float
     ideal: float | None = None
     """What it would be at best, where that can be computed."""
+    of: str = ""
+    """What was measured, where sizes do not tell."""
 
 
 @dataclass(frozen=True)
@@ -95,34 +97,28 @@ def steps(device: torch.device, rounds: int) -> Iterator[Point]:
 
 
 def memory(device: torch.device, rounds: int) -> Iterator[Point]:
-    """Bytes against the parameters, each in a process of its own, since a process does not give memory back."""
-    for width in WIDTHS:
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.scaling",
-            "--peak-of",
-            str(width),
-            "--device",
-            str(device),
-        ]
-        answer = subprocess.run(command, capture_output=True, text=True, check=True)
-        peak, ideal, parameters = json.loads(answer.stdout)
-        yield Point(parameters, peak, peak, peak, ideal)
+    """Bytes against the estimate, each in a process of its own, since a process does not give memory back."""
+    for preset in ("fedavg", "fednova", "scaffold", "fedvarp", "fedaware"):
+        for asked in (10, 40):
+            command = [sys.executable, "-m", "benchmarks.scaling", "--peak-of", preset, str(asked)]
+            answer = subprocess.run(
+                [*command, "--device", str(device)], capture_output=True, text=True, check=True
+            )
+            peak, expected = json.loads(answer.stdout)
+            yield Point(expected, peak, peak, peak, expected, f"{preset}, {asked} of 100 clients")
 
 
-def peak_of(width: int, device: torch.device) -> tuple[int, int, int]:
-    """Bytes that two rounds took at most, bytes counted, and the parameters."""
-    asked, shape = 10, (784,)
+def peak_of(preset: str, asked: int, device: torch.device) -> tuple[int, int]:
+    """Bytes that two rounds took at most, and bytes that they were expected to take."""
     # What the first use of torch's products and of a small world costs is not the round's.
-    next(_run(fl.MLP((16,)), shape, 20, 64, device, asked=asked, epochs=1, batch_size=16).train(1))
+    next(_run(fl.MLP((16,)), (784,), 20, 64, device, asked=10, epochs=1, batch_size=16).train(1))
     before = _memory(device)
-    run = _run(fl.MLP((width,)), shape, 100, 64, device, asked=asked, epochs=1, batch_size=16)
+    world = _run(fl.MLP((4096,)), (784,), 100, 64, device, asked=asked, epochs=1, batch_size=16).world
+    method = getattr(fl.presets, preset)(lr=0.01, epochs=1, batch_size=16, cohort_size=asked)
+    run = fl.Federation(method, world)
+    expected = sum(need.size for need in needs_of(run.state, asked, asked, rounds=2))
     list(run.train(2))
-    assert isinstance(run.world, fl.SimulatedWorld)
-    parameters, at_work = run.params.numel(), min(getattr(run.world.engine, "lanes", 1), asked)
-    counted = 100 * 64 * (shape[0] * 4 + 8) + 4 * parameters * (asked + 3 * at_work + 4)
-    return _memory(device) - before, counted, parameters
+    return _memory(device) - before, expected + 100 * 64 * (784 * 4 + 8)
 
 
 CURVES: dict[str, Curve] = {
@@ -130,7 +126,7 @@ CURVES: dict[str, Curve] = {
     "cohort": Curve(cohort, "clients a round", "ms a round", "proportional"),
     "model": Curve(model, "parameters", "ms a round", "operations at the speed of a large product"),
     "steps": Curve(steps, "local steps", "ms a round", "proportional"),
-    "memory": Curve(memory, "parameters", "bytes", "data and vectors, counted"),
+    "memory": Curve(memory, "bytes expected", "bytes", "as expected"),
 }
 
 
@@ -194,6 +190,7 @@ def draw(name: str, points: list[Point], file: Path) -> None:
     matplotlib.use("svg")
     from matplotlib import pyplot
 
+    points = sorted(points, key=lambda point: point.x)
     curve, x = CURVES[name], [point.x for point in points]
     with pyplot.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure, axes = pyplot.subplots(figsize=(4, 3), layout="constrained")
@@ -216,13 +213,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--peak-of", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     device = torch.device(options.device)
     set_precision("float32", device)
     if options.peak_of is not None:
-        print(json.dumps(peak_of(options.peak_of, device)))
+        preset, asked = options.peak_of
+        print(json.dumps(peak_of(preset, int(asked), device)))
         return
     results: dict[str, Any] = {"machine": describe_machine(device), "curves": {}}
     for name in CURVES if "all" in options.curves else options.curves:
@@ -232,7 +230,7 @@ def main() -> None:
             points.append(point)
             ideal = "" if point.ideal is None else f"{point.ideal:,.2f}"
             print(
-                f"| {point.x:,} | {point.middle:,.2f} | {point.least:,.2f}–{point.most:,.2f} | {ideal} |",
+                f"| {point.x:,} | {point.middle:,.2f} | {point.least:,.2f}–{point.most:,.2f} | {ideal} | {point.of}",
                 flush=True,
             )
         results["curves"][name] = [asdict(point) for point in points]

@@ -17,6 +17,12 @@ from fairlead.errors import ClashError, FairleadError, FieldError, did_you_mean
 anything: Any = fl
 """The library without its types, for values that a type checker would refuse before we do."""
 
+
+def test_errors_show_no_codes_that_a_terminal_would_obey() -> None:
+    error = FieldError("The file a\tb\x1b[2J\u202e\ud800.csv\ncannot be read: über 🙂.")
+    assert str(error) == r"The file a\tb\x1b[2J\u202e\ud800.csv\ncannot be read: über 🙂."
+
+
 REFUSED: list[tuple[Any, str]] = [
     (lambda: anything.SGD(-0.1), "SGD.lr must be a finite number at least 0, got -0.1."),
     (lambda: anything.SGD(float("nan")), "SGD.lr must be a finite number at least 0, got nan."),

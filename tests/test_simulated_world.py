@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fairlead as fl
-from fairlead.errors import DataError, FieldError
+from fairlead.errors import DataError, FieldError, MemoryBudgetError
 from fairlead.task import accuracy, cross_entropy, squared_error
 
 
@@ -52,6 +52,7 @@ def test_objective_weights_sum_to_one(weights: Any, expected: list[float]) -> No
         ([1, 0, -1], "must be finite, at least 0 and not all 0"),
         ([0, 0, 0], "must be finite, at least 0 and not all 0"),
         ([1, 0, float("nan")], "must be finite, at least 0 and not all 0"),
+        ([1.7e308, 0, 1.7e308], "must be finite, at least 0 and not all 0, with a finite sum"),
         ([1, 1, 1], "must be 0 for a client without examples, got 1 for client 1"),
     ],
 )
@@ -63,6 +64,42 @@ def test_weights_that_make_no_objective_are_refused(weights: Any, sentence: str)
 def test_a_federation_without_examples_is_refused() -> None:
     with pytest.raises(FieldError, match="weights must be finite, at least 0 and not all 0"):
         fl.SimulatedWorld(fl.Task(nn.Linear(2, 2)), data((0, 0)))
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(float("nan"), torch.float64), (1e300, torch.float32)])
+def test_models_that_start_from_no_numbers_are_refused(value: float, dtype: torch.dtype) -> None:
+    """Each is refused before the first round, whose sentence would blame the clients' learning rate."""
+    model = nn.Linear(2, 2, dtype=torch.float64)
+    nn.init.constant_(model.bias, value)
+    here = fl.SimulatedWorld(fl.Task(model), data((2, 2)), dtype=dtype)
+    with pytest.raises(
+        FieldError, match=rf"Task.model must start from finite numbers, .* Linear in dtype {str(dtype)[6:]}\."
+    ):
+        fl.Federation(fl.presets.fedavg(lr=0.1), here)
+
+
+class _Greedy(nn.Module):
+    """Asks for 2⁵⁴ bytes, as attention over a very long sequence would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        out: Tensor = self.layer(inputs) + torch.empty(2**52, 1).sum()
+        return out
+
+
+def test_a_batch_that_does_not_fit_in_memory_is_refused_as_such() -> None:
+    with pytest.raises(
+        MemoryBudgetError, match=r"_Greedy needs more memory than is left for a batch with inputs of"
+    ):
+        fl.SimulatedWorld(fl.Task(_Greedy()), data())
+
+
+def test_a_name_without_end_is_cut_in_the_error() -> None:
+    with pytest.raises(FieldError, match=r"Task.metrics must be .* known name, got 'x{96}\.\.\.\."):
+        fl.Task(fl.MLP(), metrics=("x" * 10_000,))
 
 
 def test_token_ids_below_zero_are_refused() -> None:

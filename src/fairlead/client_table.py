@@ -141,6 +141,11 @@ class ClientTable:
         return store.rows[: len(store.clients)]
 
     @property
+    def capacity(self) -> int:
+        """Rows that there is room for; it doubles when more are needed."""
+        return len(self._store.rows)
+
+    @property
     def row_bytes(self) -> int:
         """What a row takes."""
         return self.dim * self._store.rows.element_size()
@@ -160,7 +165,8 @@ class ClientTable:
         slots = store.slot_of[clients].to(store.rows.device)
         if len(store.rows) == 0:
             return store.rows.new_zeros((len(clients), self.dim), device=store.device)
-        return torch.where((slots >= 0)[:, None], store.rows[slots.clamp(min=0)], 0).to(store.device)
+        found = store.rows[slots.clamp(min=0)]
+        return found.masked_fill_((slots < 0)[:, None], 0).to(store.device)
 
     def write(self, clients: Tensor, rows: Tensor) -> ClientTable:
         """Store rows and return the handle that replaces this one."""

@@ -11,7 +11,17 @@ _SHOWN_AT_MOST = 100
 
 
 class FairleadError(Exception):
-    """Base of every error that fairlead raises on purpose."""
+    """Base of every error that fairlead raises on purpose.
+
+    What is quoted from files and names may hold line ends and codes that terminals obey: they are shown as
+    Python writes them.
+    """
+
+    def __str__(self) -> str:
+        return "".join(
+            mark if mark.isprintable() else mark.encode("unicode_escape").decode()
+            for mark in super().__str__()
+        )
 
 
 class FieldError(FairleadError, ValueError):

@@ -159,10 +159,11 @@ class Federation:
     @property
     def privacy(self) -> PrivacyStatement | None:
         """What may be claimed of the models so far; None for an algorithm without privacy."""
-        algorithm, weights = self.algorithm, self.world.population.weights
+        algorithm = self.algorithm
         if algorithm.privacy is None:
             return None
-        return algorithm.privacy.statement(algorithm.sampler, weights, self.state.round)
+        conditions = self.world.conditions(self.state.round, algorithm.solver, self.key)
+        return algorithm.privacy.statement(algorithm.sampler, conditions)
 
     @property
     def notice(self) -> str | None:

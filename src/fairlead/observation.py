@@ -26,7 +26,7 @@ def describe_round(
     cohort, item = order.cohort, order.anchor.element_size()
     sent = len(order.anchor) + len(order.buffers) + sum(v.numel() for v in order.shared.values())
     returned = [updates.delta, updates.buffers, *updates.messages.values()]
-    work, remembered = updates.effective_steps, aggregate.remembered
+    work, remembered, late = updates.effective_steps, aggregate.remembered, updates.age > 0
     live = observe_updates(updates.delta, updates.importance) if len(updates) else NOTHING_ARRIVED
     return RoundRecord(
         round=order.round,
@@ -55,6 +55,7 @@ def describe_round(
         update_norm=live.update_norm,
         drift_norm=live.drift_norm,
         refused=updates.refused,
+        late=dict(zip(updates.clients[late].tolist(), updates.age[late].tolist(), strict=True)),
         seconds=seconds,
     )
 

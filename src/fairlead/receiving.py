@@ -111,8 +111,8 @@ class ReceivedUpdate(NamedTuple):
     loss: float
 
 
-class _ReplyError(Exception):
-    """Leaves the checks at the first fault."""
+class ReplyError(Exception):
+    """Leaves the checks at the first fault, which its text tells in words that follow a name."""
 
     def __init__(self, reason: Reason, fault: str) -> None:
         super().__init__(fault)
@@ -145,7 +145,7 @@ def examine(
         num_steps = _whole_number(reply.numbers, "num_steps", form.limits.max_steps)
         num_examples = _whole_number(reply.numbers, "num_examples", form.limits.max_examples)
         return ReceivedUpdate(identity, arrays, num_steps, num_examples, _loss(reply.numbers, form.limits))
-    except _ReplyError as refused:
+    except ReplyError as refused:
         who = "A sender" if known is None else f"Client {known}"
         return Refusal(known, refused.reason, f"{who} was refused in round {form.round}: {refused}.")
 
@@ -185,19 +185,19 @@ def _identified(reply: ClientReply, form: ReplyForm, sender: int | None, receive
     """Who answers, if it may answer this round."""
     client = reply.client
     if not isinstance(client, int) or isinstance(client, bool):
-        raise _ReplyError(Reason.MALFORMED, f"its id is {_shown(client)} and no whole number")
+        raise ReplyError(Reason.MALFORMED, f"its id is {_shown(client)} and no whole number")
     if not 0 <= client < form.num_clients:
-        raise _ReplyError(Reason.UNKNOWN_CLIENT, f"there is no client {_shown(client)}")
+        raise ReplyError(Reason.UNKNOWN_CLIENT, f"there is no client {_shown(client)}")
     if sender is not None and client != sender:
-        raise _ReplyError(Reason.WRONG_CLIENT, f"it claims to be client {client}")
+        raise ReplyError(Reason.WRONG_CLIENT, f"it claims to be client {client}")
     if not isinstance(reply.round, int) or isinstance(reply.round, bool):
-        raise _ReplyError(Reason.MALFORMED, f"its round is {_shown(reply.round)} and no whole number")
+        raise ReplyError(Reason.MALFORMED, f"its round is {_shown(reply.round)} and no whole number")
     if reply.round != form.round:
-        raise _ReplyError(Reason.WRONG_ROUND, f"it answers round {_shown(reply.round)}")
+        raise ReplyError(Reason.WRONG_ROUND, f"it answers round {_shown(reply.round)}")
     if client not in form.asked:
-        raise _ReplyError(Reason.NOT_ASKED, "it was not asked")
+        raise ReplyError(Reason.NOT_ASKED, "it was not asked")
     if client in received:
-        raise _ReplyError(Reason.DUPLICATE, "it has answered already")
+        raise ReplyError(Reason.DUPLICATE, "it has answered already")
     _require_names(reply.numbers, ("num_steps", "num_examples", "loss"), "numbers")
     _require_names(reply.arrays, form.arrays, "arrays")
     return client
@@ -205,45 +205,52 @@ def _identified(reply: ClientReply, form: ReplyForm, sender: int | None, receive
 
 def _require_names(found: Mapping[str, object], expected: Collection[str], what: str) -> None:
     if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
-        raise _ReplyError(Reason.MALFORMED, f"its {what} have no names")
+        raise ReplyError(Reason.MALFORMED, f"its {what} have no names")
     for name in expected:
         if name not in found:
-            raise _ReplyError(Reason.MISSING, f"its {what} lack {name}")
+            raise ReplyError(Reason.MISSING, f"its {what} lack {name}")
     for name in found:
         if name not in expected:
-            raise _ReplyError(Reason.EXTRA, f"its {what} have {_shown(name)}, which nobody asked for")
+            raise ReplyError(Reason.EXTRA, f"its {what} have {_shown(name)}, which nobody asked for")
 
 
 def _opened(arrays: Mapping[str, PackedArray], form: ReplyForm) -> dict[str, Tensor]:
     """All arrays as tensors; every header is looked at before any content is."""
-    contents = {name: _content(name, arrays[name], shape, form.dtype) for name, shape in form.arrays.items()}
+    contents = {
+        name: content_of(name, arrays[name], shape, form.dtype) for name, shape in form.arrays.items()
+    }
     opened = {}
     for name, content in contents.items():
-        # A copy, since torch wants memory that it may write to.
-        values = torch.frombuffer(bytearray(content), dtype=form.dtype) if content else torch.empty(0)
+        values = numbers_in(content, form.dtype)
         _require_sound(name, values, form.limits)
-        opened[name] = values.to(form.dtype).reshape(form.arrays[name])
+        opened[name] = values.reshape(form.arrays[name])
     return opened
 
 
-def _content(name: str, array: PackedArray, shape: tuple[int, ...], dtype: torch.dtype) -> memoryview:
-    """The bytes of an array whose header is as expected and true."""
+def numbers_in(content: memoryview, dtype: torch.dtype) -> Tensor:
+    """The bytes of an array as a flat tensor."""
+    # A copy, since torch wants memory that it may write to; and it takes no empty one.
+    return torch.frombuffer(bytearray(content), dtype=dtype) if content else torch.empty(0, dtype=dtype)
+
+
+def content_of(name: str, array: PackedArray, shape: tuple[int, ...], dtype: torch.dtype) -> memoryview:
+    """The bytes of an array whose header is as expected and true; `ReplyError` says why it is not."""
     if not isinstance(array, PackedArray) or not isinstance(array.data, bytes):
-        raise _ReplyError(Reason.MALFORMED, f"{name} is no array")
+        raise ReplyError(Reason.MALFORMED, f"{name} is no array")
     expected = str(dtype).removeprefix("torch.")
     if array.dtype != expected:
-        raise _ReplyError(Reason.WRONG_DTYPE, f"{name} is {_shown(array.dtype)} instead of {expected}")
+        raise ReplyError(Reason.WRONG_DTYPE, f"{name} is {_shown(array.dtype)} instead of {expected}")
     # By type too, since True and 1.0 equal 1.
     if not isinstance(array.shape, tuple) or any(type(length) is not int for length in array.shape):
-        raise _ReplyError(Reason.MALFORMED, f"{name} has no shape")
+        raise ReplyError(Reason.MALFORMED, f"{name} has no shape")
     if array.shape != shape:
-        raise _ReplyError(Reason.WRONG_SHAPE, f"{name} has shape {_shown(array.shape)} instead of {shape}")
+        raise ReplyError(Reason.WRONG_SHAPE, f"{name} has shape {_shown(array.shape)} instead of {shape}")
     content = memoryview(array.data)
     if array.encoding == "npy":
         content = content[_length_of_npy_header(name, array) :]
     size = math.prod(shape) * dtype.itemsize
     if len(content) != size:
-        raise _ReplyError(Reason.LYING_HEADER, f"{name} has {len(content)} bytes instead of {size}")
+        raise ReplyError(Reason.LYING_HEADER, f"{name} has {len(content)} bytes instead of {size}")
     return content
 
 
@@ -254,13 +261,13 @@ def _length_of_npy_header(name: str, array: PackedArray) -> int:
     """
     length_bytes = _NPY_VERSIONS.get(array.data[:8])
     if length_bytes is None:
-        raise _ReplyError(Reason.LYING_HEADER, f"{name} is no .npy file")
+        raise ReplyError(Reason.LYING_HEADER, f"{name} is no .npy file")
     start = 8 + length_bytes
     end = start + int.from_bytes(array.data[8:start], "little")
     little = np.dtype(array.dtype).newbyteorder("<").str
     expected = f"{{'descr': '{little}', 'fortran_order': False, 'shape': {array.shape!r}, }}"
     if array.data[start:end].rstrip(b" \n") != expected.encode():
-        raise _ReplyError(Reason.LYING_HEADER, f"{name} holds another array than its message says")
+        raise ReplyError(Reason.LYING_HEADER, f"{name} holds another array than its message says")
     return end
 
 
@@ -271,30 +278,30 @@ def _require_sound(name: str, values: Tensor, limits: ReplyLimits) -> None:
     largest = max(abs(float(low)), abs(float(high)))
     # NaN first: no comparison with it tells anything.
     if not (math.isfinite(float(low)) and math.isfinite(float(high))):
-        raise _ReplyError(Reason.NOT_FINITE, f"{name} holds NaN or infinity")
+        raise ReplyError(Reason.NOT_FINITE, f"{name} holds NaN or infinity")
     if largest > limits.max_entry:
-        raise _ReplyError(Reason.TOO_LARGE, f"{name} holds {largest:.3g}, more than {limits.max_entry:g}")
+        raise ReplyError(Reason.TOO_LARGE, f"{name} holds {largest:.3g}, more than {limits.max_entry:g}")
     tiny = torch.finfo(values.dtype).tiny
     share = float(((values.abs() < tiny) & (values != 0)).sum()) / len(values)
     if share > limits.max_subnormal:
-        raise _ReplyError(Reason.SUBNORMAL, f"{share:.0%} of {name} is subnormal")
+        raise ReplyError(Reason.SUBNORMAL, f"{share:.0%} of {name} is subnormal")
 
 
 def _whole_number(numbers: Mapping[str, object], name: str, most: int) -> int:
     value = numbers[name]
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _ReplyError(Reason.MALFORMED, f"{name} is {_shown(value)} and no whole number")
+        raise ReplyError(Reason.MALFORMED, f"{name} is {_shown(value)} and no whole number")
     if not 1 <= value <= most:
-        raise _ReplyError(Reason.OUT_OF_RANGE, f"{name} is {_shown(value)} and must be from 1 to {most}")
+        raise ReplyError(Reason.OUT_OF_RANGE, f"{name} is {_shown(value)} and must be from 1 to {most}")
     return value
 
 
 def _loss(numbers: Mapping[str, object], limits: ReplyLimits) -> float:
     value = numbers["loss"]
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise _ReplyError(Reason.MALFORMED, f"loss is {_shown(value)} and no number")
+        raise ReplyError(Reason.MALFORMED, f"loss is {_shown(value)} and no number")
     if not is_number(value) or abs(value) > limits.max_entry:
-        raise _ReplyError(
+        raise ReplyError(
             Reason.OUT_OF_RANGE, f"loss is {_shown(value)} and must be within {limits.max_entry:g}"
         )
     return float(value)

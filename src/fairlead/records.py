@@ -72,6 +72,8 @@ class Conditions:
     """ω, the objective weights: (N,) float64, sum 1."""
     forecast_work: Forecast = unknown
     forecast_arrival: Forecast = unknown
+    repeated: tuple[int, ...] = ()
+    """Rounds done again, each as often as it was: by a server that died, and may have shown their models before."""
 
     @cached_property
     def effective_steps(self) -> Tensor | None:
@@ -199,6 +201,8 @@ class Transformed:
     direction: Tensor
     state: PartState
     facts: Mapping[str, float] = field(default_factory=dict)
+    remembered: ClientWeights | None = None
+    """Weights of the remembered updates that the direction now follows instead of the aggregator's, if it does."""
 
 
 @dataclass(frozen=True)
@@ -251,9 +255,9 @@ class RoundRecord:
     num_steps: tuple[int, ...]
     effective_steps: tuple[float, ...] | None
     coefficients: tuple[float, ...] | None
-    """Weight given to each update that arrived."""
+    """Weight given to each update that arrived; None where no single number says it."""
     remembered: Mapping[int, float]
-    """Weights given to clients' remembered updates, by client."""
+    """Weights given to clients' remembered updates, by client: λ of AWARE, as aggregator or as projection."""
     train_loss: float | None
     """Mean training loss of the arrivals by importance; None in an empty round."""
     direction_norm: float
@@ -284,6 +288,8 @@ class RoundRecord:
     """Of the model after the round; None in rounds for which they were not asked."""
     refused: tuple[Refusal, ...] = ()
     """Whose updates were not let in, and why; their clients are asked and have not arrived."""
+    late: Mapping[int, int] = field(default_factory=dict)
+    """Rounds since an update was asked for, by client, where it counts in a later one."""
     seconds: float = field(default=0.0, compare=False)
 
 

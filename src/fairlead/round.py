@@ -22,6 +22,7 @@ from fairlead.receiving import Reason, are_finite, finite_rows, leave_out
 from fairlead.records import (
     Aggregate,
     ClientUpdates,
+    ClientWeights,
     Conditions,
     RoundRecord,
     ServerState,
@@ -61,6 +62,8 @@ class _Move(NamedTuple):
     transforms: tuple[PartState, ...]
     server: PartState
     facts: Mapping[str, float]
+    remembered: ClientWeights | None = None
+    """What the step follows instead of the aggregate, where a transform turned it."""
 
 
 def run_round(
@@ -100,6 +103,8 @@ def run_round(
         move = _Move(still, still, state.transforms, state.server, {})
         after = state
     after = replace(after, round=round + 1, sampler=sampler, aggregator=aggregate.state)
+    if move.remembered is not None:
+        aggregate = replace(aggregate, coefficients=None, remembered=move.remembered)
     record = describe_round(
         order,
         updates,
@@ -131,6 +136,7 @@ def _move(
 ) -> _Move:
     """Transforms of the aggregate, server optimizer, transforms of its step."""
     states, facts = list(state.transforms), dict[str, float]()
+    followed: list[ClientWeights] = []
 
     def bend(stage: Literal["aggregate", "step"], vector: Tensor) -> Tensor:
         for place, transform in enumerate(algorithm.transforms):
@@ -138,6 +144,8 @@ def _move(
                 bent = transform.transform(vector, updates, states[place], conditions)
                 vector, states[place] = bent.direction, bent.state
                 facts.update(bent.facts)
+                if bent.remembered is not None:
+                    followed.append(bent.remembered)
         return vector
 
     direction = bend("aggregate", direction)
@@ -145,7 +153,7 @@ def _move(
     lr = direction.new_tensor([algorithm.server.lr_at(state.round)])
     params, server = algorithm.server.step(state.params, -direction, slots, lr)
     step = bend("step", params - state.params)
-    return _Move(direction, step, tuple(states), server, facts)
+    return _Move(direction, step, tuple(states), server, facts, followed[-1] if followed else None)
 
 
 def _shared(algorithm: Algorithm, shared: Vectors, updates: ClientUpdates, conditions: Conditions) -> Vectors:

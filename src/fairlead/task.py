@@ -121,7 +121,7 @@ class Task(Component):
             name = metric.rpartition(":")[2] if isinstance(metric, str) else getattr(metric, "__name__", "")
             if name in ("", "loss", "<lambda>") or name in named:
                 raise FieldError(
-                    f"Task.metrics must be functions with names of their own other than 'loss', got {name!r}."
+                    f"Task.metrics must be functions with names of their own other than 'loss', got {short(name)}."
                 )
             named[name] = function
         return named
@@ -177,6 +177,6 @@ def _function(value: str | PerExample, known: dict[str, PerExample], where: str)
         function: PerExample = imported(value, where)
         return function
     raise FieldError(
-        f"{where} must be a function, 'package.module:function' or a known name, got {value!r}."
+        f"{where} must be a function, 'package.module:function' or a known name, got {short(value)}."
         + did_you_mean(value, known)
     )

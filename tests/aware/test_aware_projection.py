@@ -19,6 +19,7 @@ from aware_reference import (
     federation,
     mean_update,
     path,
+    shortest,
     transcribed,
 )
 from torch import Tensor
@@ -92,6 +93,29 @@ def test_waits_for_everyone_where_asked() -> None:
     np.testing.assert_allclose(path(run), transcribed(0.4, step), rtol=0, atol=1e-10)
     told = ["aware_zero" in record.facts for record in run.records]
     assert told == [False] * ALL_HEARD + [True] * (len(COHORTS) - ALL_HEARD)
+    early = run.records[:ALL_HEARD]
+    assert [record.coefficients for record in early] == [(0.5, 0.5), (2 / 3, 1 / 3), (), (1 / 3, 2 / 3)]
+    assert not any(record.remembered for record in early)
+
+
+def test_the_record_holds_lambda_in_the_place_of_coefficients() -> None:
+    """The step goes along Σλ_i m_i, of which FedAvg's own coefficients say nothing; an empty round has none."""
+    expected: list[dict[int, float]] = []
+
+    def step(memory: Memory) -> Array:
+        clients = sorted(memory.rows)
+        shares = shortest(np.array([memory.rows[i] for i in clients]))
+        expected.append({i: share for i, share in zip(clients, shares, strict=True) if share > 0})
+        return projected(mean_update(memory), aware_direction(memory))
+
+    transcribed(0.4, step)
+    run = federation(algorithm(AwareProjection(0.4)))
+    path(run)
+    heard = [record for record in run.records if record.arrived]
+    assert all(record.coefficients is None for record in heard)
+    for record, shares in zip(heard, expected, strict=True):
+        assert record.remembered == pytest.approx(shares, abs=1e-9)
+    assert not any(record.remembered for record in run.records if not record.arrived)
 
 
 def test_zero_start_stands_still() -> None:
@@ -118,7 +142,7 @@ def transformed(
 
 
 def test_by_hand() -> None:
-    """Rows (2, 0) and (0, 1): d = (0.4, 0.8) ∝ (1, 2). ⟨(5, 0), (1, 2)⟩/5 = 1, so (5, 0) becomes (1, 2).
+    """Rows (2, 0) and (0, 1): d = 0.2(2, 0) + 0.8(0, 1) ∝ (1, 2). ⟨(5, 0), (1, 2)⟩/5 = 1, so (5, 0) becomes (1, 2).
 
     Its cosine is 1/√5. A step across d, (2, −1), becomes zero; one against it, (−1, −2), stays.
     """
@@ -128,6 +152,9 @@ def test_by_hand() -> None:
     assert result.facts["aware_cosine"] == pytest.approx(1 / np.sqrt(5))
     assert result.facts["aware_zero"] == 0
     assert result.facts["aware_squared_norm"] == pytest.approx(0.8)
+    assert result.remembered is not None
+    assert result.remembered.clients.tolist() == [0, 1]
+    np.testing.assert_allclose(result.remembered.weights, [0.2, 0.8], atol=1e-14)
     across = transformed(AwareProjection(), [2.0, -1.0], rows).direction
     np.testing.assert_allclose(across, [0.0, 0.0], atol=1e-14)
     against = transformed(AwareProjection(), [-1.0, -2.0], rows)

@@ -76,6 +76,11 @@ def test_run_keeps_the_run_and_says_what_it_did() -> None:
     assert "\r" not in result.output
 
 
+def test_one_round_of_one_run_is_told_in_the_singular() -> None:
+    assert "1 round is in runs/x\n" in call("run", "spec.toml", "--rounds", "1", "-o", "runs/x").stdout
+    assert call("report", "runs/x").stdout == "1 run of 1 method is in runs/x/report.html\n"
+
+
 def test_run_without_a_folder_takes_a_new_one_each_time() -> None:
     call("run", "spec.toml")
     call("run", "spec.toml", "--rounds", "1")
@@ -149,6 +154,7 @@ def test_a_log_whose_package_is_missing_says_what_to_install(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "mlflow", missing)
     said = refused("run", "spec.toml", "--log", "mlflow", "-q", "-o", "runs/x")
     assert said == "This log needs mlflow: install it with pip install 'fairlead[track]'."
+    assert not Path("runs").exists()
 
 
 def test_a_folder_with_another_run_is_refused() -> None:

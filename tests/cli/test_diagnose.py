@@ -171,6 +171,31 @@ def test_the_folder_of_a_run_and_logged_records() -> None:
     assert [finding["kind"] for finding in plain["findings"]].count("assumption") == 3
 
 
+def test_a_run_whose_data_are_gone_is_judged_by_its_records() -> None:
+    """The same figures as with the data, but eight rounds do not tell the links, which the spec would have told."""
+    rows = [f"{town},{age},{age % 2}" for town, count in (("Ulm", 8), ("Bern", 4)) for age in range(count)]
+    Path("patients.csv").write_text("\n".join(["town,age,ill", *rows]) + "\n")
+    clients = fl.CsvTable("patients.csv", "ill", client="town", test_fraction=0.0)
+    work = fl.FixedSteps((1, 4))
+    fl.run_experiment(fl.Experiment(clients, fl.presets.fedavg(lr=0.1), 8, work=work), "run")
+    at_hand = {finding["kind"]: finding for finding in data("run")["findings"]}
+    Path("patients.csv").unlink()
+    gone = data("run")
+    findings = {finding["kind"]: finding for finding in gone["findings"]}
+    assert at_hand.keys() - findings.keys() == {"sizes", "labels"}
+    for kind in ("measured", "clients", "diversity"):
+        assert findings[kind]["statement"] == at_hand[kind]["statement"]
+        assert findings[kind]["evidence"] == at_hand[kind]["evidence"]
+    gaining, losing = (findings["clients"]["evidence"][side].keys() for side in ("gain", "lose"))
+    assert gaining | losing == {"client 'Ulm'", "client 'Bern'"}
+    assert (at_hand["links"]["confidence"], findings["links"]["confidence"]) == ("high", "none")
+    assert findings["consensus"]["statement"].startswith(
+        "Consensus: not tested, since the clients' data cannot be read here ("
+    )
+    assert "patients.csv" in findings["consensus"]["statement"]
+    assert gone["advice"]["command"] is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

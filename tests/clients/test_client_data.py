@@ -103,6 +103,20 @@ def test_classes_without_an_output_are_refused_before_a_run() -> None:
         fl.SimulatedWorld(fl.Task(torch.nn.Linear(2, 3)), data)
 
 
+@pytest.mark.parametrize("kind", ["inputs", "targets"])
+def test_numbers_beyond_a_type_are_refused_with_the_type(kind: str) -> None:
+    """1e39 is a number in float64 and infinity in float32, whose largest is 3.4e38."""
+    rows = {"inputs": torch.ones(3, 1, dtype=torch.float64), "targets": torch.ones(3, dtype=torch.float64)}
+    rows[kind][2] = 1e39
+    wide = fl.ClientData(rows["inputs"], rows["targets"], torch.tensor([0, 1, 3]))
+    assert float(wide.to(torch.device("cpu"), torch.float64).inputs[0]) == 1
+    with pytest.raises(
+        FieldError,
+        match=rf"The {kind} of client 1 must fit dtype float32, which ends at 3.4e\+38, .* in row 2: scale",
+    ):
+        wide.to(torch.device("cpu"), torch.float32)
+
+
 def test_numbers_that_are_not_finite_are_refused() -> None:
     good, bad = torch.zeros(3, 1), torch.tensor([[0.0], [torch.nan], [torch.inf]])
     for inputs, targets, kind in ((bad, good, "inputs"), (good, bad, "targets")):

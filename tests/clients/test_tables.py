@@ -64,6 +64,13 @@ class TestCsv:
         source = fl.CsvTable(path, "y", features="text", tokens=fl.ByteTokens(length=6), delimiter=";")
         assert source.pool().inputs[0].tolist() == [byte + 1 for byte in b"a;b\nc"] + [0]
 
+    def test_another_delimiter_than_the_file_has(self, write: Write) -> None:
+        with pytest.raises(
+            DataError,
+            match=r"has a single column, 'x;y', by its delimiter ',': it looks as if ';' was meant\.",
+        ):
+            fl.CsvTable(write("x;y\n1;0\n"), "y").pool()
+
     def test_lines_count_as_an_editor_does(self, write: Write) -> None:
         """The first row takes two lines, so the second stands in line 4."""
         path = write('note,x,y\n"two\nlines",1,0\nok,oops,0\n')

@@ -197,6 +197,26 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         write_trace(tmp_path / "a.txt", ENTRIES)
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("nowhere.csv", r"The trace .*nowhere.csv cannot be read: No such file or directory\."),
+        ("other.csv", r".*other.csv, line 1: 'who' is not a column of a trace\."),
+    ],
+)
+def test_a_world_refuses_a_trace_that_it_could_not_replay(tmp_path: Path, name: str, reason: str) -> None:
+    """Before the first round, also where the condition is inside another one."""
+    (tmp_path / "other.csv").write_text("who,round,client\na,0,0\n")
+    problem, path = fl.Quadratics(num_clients=3).problem(KEY), str(tmp_path / name)
+    for conditions, part in (
+        ({"work": TraceWork(path)}, "TraceWork"),
+        ({"link": TraceLink(path)}, "TraceLink"),
+        ({"link": fl.CombinedLink((fl.BernoulliLink(0.5), TraceLink(path)))}, "TraceLink"),
+    ):
+        with pytest.raises(FieldError, match=rf"In {part}.path: {reason}"):
+            fl.SimulatedWorld(problem.task(), problem.data(), **conditions)
+
+
 def test_boolean_arrivals_are_read_from_json(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text(

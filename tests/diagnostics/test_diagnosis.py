@@ -349,6 +349,34 @@ def test_full_gradients_are_told_where_the_run_was_asked_for_them() -> None:
     assert found.evidence["surrogate_gradient_diversity"] == figures.surrogate_diversity
 
 
+def test_the_consensus_dynamics_are_those_of_the_updates() -> None:
+    """ρ = ‖Σ ω_i Δ_i‖² with η = 0.01 and K = 3: one round recomputed from the quadratics, A = I and b a row each.
+
+    The model starts at 0, so that Δ_i = (1 − 0.99³)b_i, and their distance from the plain mean follows.
+    """
+    source = fl.Quadratics(linear=((3.0, 0.0), (0.0, 4.0)), start=0.0)
+    subject = fl.Experiment(source, fl.presets.fedavg(lr=0.01, steps=3), rounds=1, dtype="float64")
+    found = fl.diagnose(subject, rounds=1, quick=True)
+    delta = (1 - 0.99**3) * np.array([[3.0, 0.0], [0.0, 4.0]])
+    mean = delta.mean(0)
+    rho = float(mean @ mean)
+    apart = np.linalg.norm(delta - mean, axis=1).mean() / np.linalg.norm(delta, axis=1).mean()
+    assert number(found, "dynamics", "rho") == pytest.approx(rho)
+    assert number(found, "dynamics", "psi") == pytest.approx(rho / (0.01**2 * 3))
+    assert number(found, "dynamics", "distance_from_mean") == pytest.approx(apart)
+
+
+def test_records_of_single_steps_do_not_hide_that_there_were_no_data(tmp_path: Path) -> None:
+    """With the data at hand nothing is missing, and nothing is said."""
+    federation = experiment(fl.FixedSteps((1,) * NUM_CLIENTS)).build()
+    list(federation.train(6))
+    without = fl.diagnose(write_lines(tmp_path / "records.jsonl", minimal_lines(federation.records)))
+    said = "Consensus: every update is a single local step, and a single step cannot drift."
+    beside = " The data were not looked at, since records do not hold the clients' data and model."
+    assert finding(fl.diagnose(federation), "consensus").statement == said
+    assert finding(without, "consensus").statement == said + beside
+
+
 def test_methods_without_weights_are_said_to_have_none() -> None:
     found = fl.diagnose(experiment(*CASES["work"], algorithm=fl.presets.fedaware(lr=0.01, steps=3)))
     assert finding(found, "foreseen").confidence == "high"
@@ -496,6 +524,7 @@ def test_plain_data_have_a_fixed_shape(case: str) -> None:
         "measured",
         "consensus",
         "diversity",
+        "dynamics",
     ]
 
 

@@ -20,13 +20,20 @@ def read(folder: Path, *lines: dict[str, Any]) -> Recorded:
     return read_recorded(write_lines(folder / "records.jsonl", lines))
 
 
+def called(found: Recorded) -> list[str]:
+    assert found.names is not None
+    return list(map(str, found.names))
+
+
 def test_clients_are_numbered_in_the_order_of_their_ids(tmp_path: Path) -> None:
     weights = {"weights": {"7": 10, "40": 30, "900": 60}, "names": {"40": "Ulm"}}
     found = read(tmp_path, {**ROUND, **weights})
     assert found.weights.tolist() == pytest.approx([0.1, 0.3, 0.6])
-    assert found.names.tolist() == ["7", "Ulm", "900"]
+    assert called(found) == ["7", "Ulm", "900"]
     (record,) = found.records
     assert (record.asked, record.arrived, record.num_steps) == ((0, 2, 1), (2, 0), (4, 2))
+    (record,) = read(tmp_path, {**ROUND, "late": {"900": 3}}).records
+    assert record.late == {2: 3}
 
 
 def test_what_lines_leave_out_is_assumed_and_said(tmp_path: Path) -> None:
@@ -49,7 +56,7 @@ def test_what_lines_leave_out_is_assumed_and_said(tmp_path: Path) -> None:
 def test_clients_that_only_the_server_remembers_count_too(tmp_path: Path) -> None:
     """Their updates came before the lines begin, as in the log of a server that was started again."""
     found = read(tmp_path, {**ROUND, "remembered": {"3": 0.25}})
-    assert found.names.tolist() == ["3", "7", "40", "900"]
+    assert called(found) == ["3", "7", "40", "900"]
     assert dict(found.records[0].remembered) == {0: 0.25}
 
 
@@ -95,6 +102,7 @@ def test_assumptions_lower_the_confidence(tmp_path: Path) -> None:
         ({"coefficients": [0.5, "nan"]}, "coefficients must be finite, got nan."),
         ({"remembered": {"7": "inf"}}, "coefficients must be finite, got inf."),
         ({"arrived": [900, 8]}, "client 8 arrived but was not asked."),
+        ({"late": {"40": 1}}, "client 40 is late but has not arrived."),
         ({"asked": [7, 7, 900]}, "asked must name each client once; multiplicity says how often."),
         ({"weights": {"7": -1}}, "weights must be numbers of at least 0 by client, got {'7': -1}."),
         ({"weights": [1, 2, 3]}, "weights must be numbers of at least 0 by client, got [1, 2, 3]."),

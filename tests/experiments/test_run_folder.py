@@ -161,6 +161,16 @@ def test_resuming_a_finished_run_does_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "rounds.jsonl").read_bytes() == before
 
 
+def test_resuming_a_finished_run_keeps_its_summary(tmp_path: Path) -> None:
+    """The notice on the objective too: client 1 does nine times the work of client 0."""
+    two = fl.Quadratics(linear=((0.0,), (4.0,)), start=0.0)
+    unequal = fl.Experiment(two, fl.presets.fedavg(lr=0.01, steps=1), 12, work=fl.FixedSteps((1, 9)))
+    first = fl.run_experiment(unequal, tmp_path).summary
+    assert first is not None
+    assert first.notice is not None
+    assert fl.run_experiment(unequal, tmp_path, resume=True).summary == first
+
+
 def test_resuming_an_empty_folder_starts(tmp_path: Path) -> None:
     assert len(fl.run_experiment(experiment(rounds=2), tmp_path / "new", resume=True).federation.records) == 2
 

@@ -243,6 +243,14 @@ def test_a_field_of_an_algorithm_given_by_parts_is_not_an_argument() -> None:
         (SPEC + "[server]\n", "server is not a field of Experiment."),
         (SPEC.replace("momentum", "mometum"), "algorithm.mometum is not an argument of the preset fednova."),
         (SPEC.replace('"fednova"', "3"), "algorithm.preset must be the name of a preset, got 3."),
+        (
+            SPEC.replace('preset = "fednova"', ""),
+            "algorithm.preset is missing: algorithm.lr is an argument of one.",
+        ),
+        (
+            'rounds = 1\n[clients]\ntype = "Digits"\n[algorithm]\n',
+            "algorithm.solver is missing: give it, or a preset that has one.",
+        ),
         (SPEC.replace("0.3", "[0.3]"), "clients.partition.alpha must be a number, got [0.3]."),
     ],
 )

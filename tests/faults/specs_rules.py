@@ -8,8 +8,9 @@ Every value in a spec of `tests/faults/specs` is followed by its rule:
 A `size` is a whole number that decides how much memory is needed, so that a large one may be refused although it
 is allowed. Bounds and the condition behind `if` may name other values of the same table, of which one that is not
 there reads as 0, and `clients(name, default)` is a value of the table of clients. `#: name = rule` allows a value
-that the spec does not have. A table must be there if its header says `required`, or `required with` a table that is;
-what is required inside a table must be there if the table is.
+that the spec does not have. A table must be there if its header says `required`, or `required with` a table that is,
+and `or none` at its end allows the word "none" in the place of the table; what is required inside a table must be
+there if the table is. A list of tables may not be longer than in the spec unless its first header says `repeats`.
 """
 
 from __future__ import annotations
@@ -74,6 +75,10 @@ class TableRule:
     """What is said to be missing without it, if not the table itself."""
     required_with: tuple[str, ...] = ()
     """Tables beside it that cannot do without it."""
+    repeats: bool = False
+    """Whether a list that it begins may hold more tables of the kinds in the spec."""
+    or_none: bool = False
+    """Whether the word "none" may say that it is not there."""
     values: dict[str, Rule] = field(default_factory=dict)
     tables: dict[str, TableRule] = field(default_factory=dict)
     lists: dict[str, list[TableRule]] = field(default_factory=dict)
@@ -81,6 +86,8 @@ class TableRule:
     def complaints(self, table: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> Iterator[str]:
         """Names of what is wrong with a table: keys that are unknown, missing, or have another value."""
         root = table if root is None else root
+        left_out = {name for name, rule in self.tables.items() if rule.or_none and table.get(name) == "none"}
+        table = {name: value for name, value in table.items() if name not in left_out}
         for name, value in table.items():
             if name in self.values:
                 if not self.values[name].allows(value, Siblings(table, root)):
@@ -124,7 +131,7 @@ class TableRule:
         """Whether a good table asks for so much memory that it may be refused."""
         return any(
             (name in self.values and self.values[name].is_large(value))
-            or (name in self.tables and self.tables[name].asks_for_much(value))
+            or (name in self.tables and value != "none" and self.tables[name].asks_for_much(value))
             for name, value in table.items()
         )
 
@@ -134,26 +141,40 @@ class GoodSpec:
     """A spec that is good, and what else would be."""
 
     name: str
-    text: str
+    template: str
+    """The spec with the word FOLDER for where its files lie."""
+    folder: str
     rule: TableRule
+
+    @property
+    def text(self) -> str:
+        return self.template.replace("FOLDER", self.folder)
 
     @property
     def table(self) -> dict[str, Any]:
         return tomllib.loads(self.text)
 
+    def filled(self, content: bytes) -> bytes:
+        """What has become of the template, with its folder: damage must not depend on how long that name is."""
+        return content.replace(b"FOLDER", self.folder.encode())
 
-def read_good_spec(name: str, text: str) -> GoodSpec:
+
+def read_good_spec(name: str, template: str, folder: str) -> GoodSpec:
     """A spec with the rules in its comments."""
+    text = template.replace("FOLDER", folder)
     root = TableRule(required=True)
     here = root
     for line in text.splitlines():
         head, _, comment = line.partition("  # ")
         if header := re.fullmatch(r"\[\[(.+)\]\]", head):
             *outer, last = header[1].split(".")
-            here = TableRule(required=comment == "required")
+            words = comment.split()
+            here = TableRule(required="required" in words, repeats="repeats" in words)
             _inner(root, outer).lists.setdefault(last, []).append(here)
         elif header := re.fullmatch(r"\[(.+)\]", head):
             here = _inner(root, header[1].split("."))
+            here.or_none = comment.endswith("or none")
+            comment = comment.removesuffix("or none").strip()
             here.required_with = tuple(comment.partition(" with ")[2].split())
             here.required = comment.startswith("required") and not here.required_with
             here.missed_as = comment.removeprefix("required ") if here.required and " " in comment else ""
@@ -162,7 +183,7 @@ def read_good_spec(name: str, text: str) -> GoodSpec:
         elif value := re.match(r"(\w+) = ", head):
             required = comment.startswith("required ")
             here.values[value[1]] = Rule(comment.removeprefix("required "), required)
-    return GoodSpec(name, text, root)
+    return GoodSpec(name, template, folder, root)
 
 
 def share_fields(specs: Iterable[GoodSpec]) -> None:
@@ -188,8 +209,9 @@ def _inner(table: TableRule, path: list[str]) -> TableRule:
 
 
 def _list_complaints(name: str, rules: list[TableRule], value: Any, root: Mapping[str, Any]) -> Iterator[str]:
-    """A list may have fewer tables than in the good spec, but those as there."""
-    if not isinstance(value, list) or len(value) > len(rules) or (rules[0].required and not value):
+    """A list may have fewer tables than in the good spec, and more where its rule says so, but those as there."""
+    is_list = isinstance(value, list) and (len(value) <= len(rules) or rules[0].repeats)
+    if not is_list or (rules[0].required and not value):
         yield name
         return
     for entry in value:

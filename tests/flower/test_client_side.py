@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,13 +27,13 @@ DIM = sum(MODEL.sizes)
 
 
 def question(
-    *, round: int = 0, base: int = 0, attempt: int = 1, solver: fl.LocalSolver | None = None
+    *, run: str = RUN, round: int = 0, base: int = 0, attempt: int = 1, solver: fl.LocalSolver | None = None
 ) -> RecordDict:
     solver = solver or fl.presets.scaffold(lr=0.1).solver
     key = fl.Key.from_seed(0)
     shared = {n: v for c in solver.corrections for n, v in c.initial_shared(torch.zeros(DIM)).items()}
     return Question(
-        run=RUN,
+        run=run,
         attempt=attempt,
         round=round,
         client=1,
@@ -83,8 +84,9 @@ BAD: dict[str, tuple[Callable[[RecordDict], None], str]] = {
     "a negative base": (value("base", -1), "malformed"),
     "steps in words": (value("num_steps", "many"), "malformed"),
     "a short key": (value("batches", b"123"), "malformed"),
-    "a model of another size": (array("params", Array(torch.zeros(DIM + 1))), "malformed"),
-    "a header that lies": (array("params", LYING), "malformed"),
+    "a model of another size": (array("params", Array(torch.zeros(DIM + 1))), "wrong shape"),
+    "a model of another type": (array("params", Array(torch.zeros(DIM).double())), "wrong dtype"),
+    "a header that lies": (array("params", LYING), "lying header"),
     "a model of NaN": (array("params", Array(torch.full((DIM,), float("nan")))), "not finite"),
     "an array too many": (array("extra", Array(torch.zeros(1))), "malformed"),
     "a memory that is not there": (value("base", 9), "memory lost"),
@@ -161,6 +163,30 @@ def test_two_versions_are_kept_and_damage_is_an_error(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1] + b"\x01")
     with pytest.raises(RequestError, match="Version 5 of the memory is damaged"):
         memory.read(5, lengths, like)
+
+
+def test_memory_of_the_runs_longest_without_work_is_removed(tmp_path: Path) -> None:
+    """Two runs may be remembered: the third pushes the first out, and nothing of others beside it."""
+    first, second, third = ("aaaaaaaa", "bbbbbbbb", "cccccccc")
+    (tmp_path / first / "client-2").mkdir(parents=True)
+    (tmp_path / "notes" / "client-1").mkdir(parents=True)
+    (tmp_path / "notes" / "client-1" / "latest.json").write_text("mine")
+    for time, run in enumerate((first, second, third)):
+        assert refusal_in(asked(question(run=run), tmp_path, ClientLimits(runs=2))) is None
+        os.utime(tmp_path / run / "client-1" / "latest.json", (time, time))
+    assert {folder.parent.name for folder in tmp_path.glob("*/client-1")} == {second, third, "notes"}
+    assert (tmp_path / first / "client-2").exists()
+    again = refusal_in(asked(question(run=first, round=1, base=1), tmp_path, ClientLimits(runs=2)))
+    assert again == ("memory lost", "Version 1 of the memory is not on this client's disk.")
+    assert not (tmp_path / second).exists()
+
+
+def test_one_run_is_always_remembered(tmp_path: Path) -> None:
+    limits = ClientLimits(runs=1)
+    asked(question(run="aaaaaaaa"), tmp_path, limits)
+    asked(question(run="bbbbbbbb"), tmp_path, limits)
+    assert refusal_in(asked(question(run="bbbbbbbb", round=1, base=1), tmp_path, limits)) is None
+    assert [folder.name for folder in tmp_path.iterdir()] == ["bbbbbbbb"]
 
 
 def test_questions_travel_whole() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,12 @@ from flwr.app import Context, RecordDict
 from fairlead.experiments import load_records
 
 APP = Path(__file__).parents[2] / "examples" / "flower_app"
+
+
+def test_flower_takes_the_name_of_the_example() -> None:
+    """Letters, digits and hyphens, 32 at most: a SuperLink refuses any other app."""
+    project = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,31}", project["name"])
 
 
 def test_the_example_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

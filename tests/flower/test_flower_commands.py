@@ -16,10 +16,14 @@ from direct_grid import DirectGrid
 from flwr.app import Context, RecordDict
 from typer.testing import CliRunner
 
+import fairlead as fl
 from fairlead.checkpoint import has_checkpoint
 from fairlead.cli import app
+from fairlead.errors import FairleadError, FieldError
 from fairlead.experiments import RunFolder, load_experiment, load_records
 from fairlead.flower.local_federation import LocalFederation
+from fairlead.flower.project import write_project
+from fairlead.task import squared_error
 
 SPEC = """
 rounds = 3
@@ -102,12 +106,82 @@ def test_what_init_refuses(tmp_path: Path) -> None:
     (tmp_path / "spec.toml").write_text(SPEC)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    for folder, sentence in (("full", "is not empty"), ("1st", "must make a Python package")):
+    (tmp_path / "taken").touch()
+    for folder, sentence in (
+        ("full", "is not empty"),
+        ("1st", "must make a Python package"),
+        ("taken", "is a file: choose a folder for the app."),
+    ):
         result = CliRunner().invoke(
             app, ["flower", "init", str(tmp_path / "spec.toml"), str(tmp_path / folder)]
         )
         assert result.exit_code == 2
         assert sentence in result.output
+
+
+def test_what_an_app_cannot_say_in_words_is_refused(tmp_path: Path) -> None:
+    """A loss or metric that is a function of this process would otherwise become another one in the app."""
+
+    def own(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return squared_error(outputs, targets)
+
+    model = fl.MLP(hidden=(6,))
+    for field, task in (("loss", fl.Task(model, own)), ("metrics", fl.Task(model, metrics=(own,)))):
+        spec = fl.Experiment(fl.Digits(num_clients=3), fl.presets.fedavg(lr=0.1), rounds=1, task=task)
+        with pytest.raises(
+            FieldError, match=rf"^Task.{field} must be a known name or 'package.module:function'"
+        ):
+            write_project(spec, tmp_path / "mine")
+        assert not (tmp_path / "mine").exists()
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many nodes federations were to have, none of which starts."""
+    nodes: list[int] = []
+
+    def enter(federation: LocalFederation) -> LocalFederation:
+        nodes.append(federation.num_nodes)
+        raise FairleadError("Not today.")
+
+    monkeypatch.setattr(LocalFederation, "__enter__", enter)
+    return nodes
+
+
+@pytest.mark.parametrize("options", [[], ["--nodes", "4"]])
+def test_up_starts_a_node_for_each_client(options: list[str], project: Path, started: list[int]) -> None:
+    result = CliRunner().invoke(app, ["flower", "up", str(project), *options])
+    assert started == [4]
+    assert "Not today." in result.output
+
+
+def test_up_refuses_another_number_of_nodes(project: Path, started: list[int]) -> None:
+    result = CliRunner().invoke(app, ["flower", "up", str(project), "--nodes", "3"])
+    assert result.exit_code == 2
+    sentence = "--nodes must be 4, one for each client of the spec, got 3: leave it out"
+    assert sentence in " ".join(result.output.split())
+    assert started == []
+
+
+@pytest.mark.parametrize(
+    "config", ["", "[tool.flwr.app.config]\nfolder = ''\n", "[tool.flwr.app]\nconfig = 3\n", "[["]
+)
+def test_up_says_which_settings_an_app_lacks(config: str, project: Path, started: list[int]) -> None:
+    (project / "pyproject.toml").write_text(config)
+    result = CliRunner().invoke(app, ["flower", "up", str(project)])
+    assert result.exit_code == 2
+    assert "bind-keys = false under [tool.flwr.app.config]." in " ".join(result.output.split())
+    assert started == []
+
+
+def test_up_starts_many_nodes_only_if_told_so(project: Path, started: list[int]) -> None:
+    spec = project / "trial_project" / "spec.toml"
+    spec.write_text(spec.read_text().replace("num_clients = 4", "num_clients = 11"))
+    result = CliRunner().invoke(app, ["flower", "up", str(project)])
+    assert result.exit_code == 2
+    assert "write --nodes 11 if that is meant" in " ".join(result.output.split())
+    CliRunner().invoke(app, ["flower", "up", str(project), "--nodes", "11"])
+    assert started == [11]
 
 
 def test_weights_of_a_folder_without_a_run(tmp_path: Path) -> None:

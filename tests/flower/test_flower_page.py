@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -20,10 +22,18 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_spec_is_one() -> None:
-    (spec,) = blocks("toml")
+    spec, _ = blocks("toml")
     experiment = fl.from_toml(fl.Experiment, spec)
     assert experiment.clients == fl.RealClients(3)
     assert isinstance(experiment.algorithm.sampler, fl.FedACS)
+
+
+def test_the_settings_are_those_that_an_app_of_init_has() -> None:
+    """`fairlead flower up` sets both, and Flower refuses a setting that an app does not name."""
+    _, shown = blocks("toml")
+    template = files("fairlead.flower").joinpath("template/pyproject.toml.txt").read_text(encoding="utf-8")
+    assert tomllib.loads(shown)["tool"]["flwr"]["app"]["config"] == {"folder": "", "bind-keys": False}
+    assert tomllib.loads(template)["tool"]["flwr"]["app"]["config"] == {"folder": "", "bind-keys": False}
 
 
 def test_the_python_is_complete() -> None:

@@ -13,10 +13,12 @@ from flwr.app import Message
 from small_federation import METHODS, QUICK, SIZES, build_model, client_apps, experiment, round_of, simulated
 
 import fairlead as fl
+from fairlead.errors import RunFolderError
 from fairlead.experiments import load_records
 from fairlead.flower.kept_run import consistency_of
 from fairlead.flower.server import run_on_grid
-from fairlead.flower.world import FlowerWorld
+from fairlead.flower.starts import EarlierStarts
+from fairlead.flower.world import FlowerWorld, RunIdentity
 
 ROUNDS = 5
 
@@ -58,7 +60,10 @@ def test_a_server_that_dies_in_the_middle_of_rounds(name: str, tmp_path: Path) -
 
 
 def test_a_private_run_has_a_secret_seed_and_goes_on_with_it(tmp_path: Path) -> None:
-    """Nodes know the spec's seed, by which they could subtract the noise: it must not be the run's."""
+    """Nodes know the spec's seed, by which they could subtract the noise: it must not be the run's.
+
+    Round 1 is done twice, by the same clients, and has other noise the second time, for which the account pays.
+    """
     algorithm = fl.Algorithm(
         fl.LocalSolver(fl.SGD(0.1), steps=2),
         aggregator=fl.WeightedMean(over="asked"),
@@ -73,9 +78,88 @@ def test_a_private_run_has_a_secret_seed_and_goes_on_with_it(tmp_path: Path) -> 
     assert (tmp_path / "run").stat().st_mode & 0o077 == 0
     assert len({run.federation.seed, other.federation.seed, experiment(algorithm, 3).seed}) == 3
     assert run.federation.seed.bit_length() > 100
-    twin = simulated(algorithm, seed=run.federation.seed)
-    list(twin.train(3))
-    assert torch.equal(run.federation.params, twin.params)
+    for federation, same in ((other.federation, True), (run.federation, False)):
+        twin = simulated(algorithm, seed=federation.seed)
+        expected = list(twin.train(3))
+        assert torch.equal(federation.params, twin.params) == same
+        assert federation.records[0].step_norm == expected[0].step_norm
+        assert (federation.records[1].step_norm == expected[1].step_norm) == same
+
+
+def test_a_private_round_that_is_done_again_is_counted_again(tmp_path: Path) -> None:
+    """The server dies twice while clients evaluate: they have seen models of rounds 1 and 2 that it did not keep.
+
+    Client 0 is not there when these rounds are done again, so that other models are shown, with other noise. All
+    three clients take part in every round, and each model costs the same: five of them, not three.
+    """
+    algorithm = fl.Algorithm(
+        fl.LocalSolver(fl.SGD(0.1), steps=2),
+        aggregator=fl.WeightedMean(over="asked"),
+        privacy=fl.ClientPrivacy(clip=1.0, noise_multiplier=4.0, delta=1e-3),
+    )
+    spec = replace(experiment(algorithm, 3), evaluate_every=1)
+    grid = DirectGrid(client_apps(), tmp_path / "memory")
+    _cut_at_evaluations(grid, (1, 2))
+    for _ in range(2):
+        with pytest.raises(_PowerCutError):
+            run_on_grid(grid, spec, build_model, tmp_path / "run", QUICK)
+    run = run_on_grid(grid, spec, build_model, tmp_path / "run", QUICK)
+    assert [record.arrived for record in run.federation.records] == [(0, 1, 2), (1, 2), (1, 2)]
+    shown = {
+        message.content.array_records["fairlead.arrays"]["params"].data
+        for client, message in grid.sent
+        if message.metadata.message_type == "evaluate"
+    }
+    assert len(shown) == 5
+    spent = [_cost_of_rounds(algorithm, rounds) for rounds in range(6)]
+    statement = run.federation.privacy
+    assert statement is not None
+    assert (statement.rounds, statement.repeated) == (3, 2)
+    assert statement.epsilon == pytest.approx(spent[5])
+    told = [record.facts["epsilon"] for record in run.federation.records]
+    assert told == pytest.approx([spent[1], spent[3], spent[5]])
+    assert run_on_grid(grid, spec, build_model, tmp_path / "run", QUICK).federation.privacy == statement
+
+
+def _cut_at_evaluations(grid: DirectGrid, rounds: tuple[int, ...]) -> None:
+    """Die while models of these rounds are shown to client 1; client 0 fails when a round is done again."""
+    asked: list[int] = []
+
+    def fate(client: int, message: Message) -> str:
+        round = round_of(message)
+        if round is not None and client == 0:
+            asked.append(round)
+            return "failed" if asked.count(round) > 1 else "answered"
+        is_shown = message.metadata.message_type == "evaluate" and client == 1
+        if is_shown and asked[-1] in rounds and asked.count(asked[-1]) == 1:
+            raise _PowerCutError
+        return "answered"
+
+    grid.fate = fate
+
+
+def _cost_of_rounds(algorithm: fl.Algorithm, rounds: int) -> float:
+    """ε of so many rounds of a run in which nothing goes wrong."""
+    federation = simulated(algorithm)
+    list(federation.train(rounds))
+    assert federation.privacy is not None
+    return federation.privacy.epsilon
+
+
+def test_rounds_before_a_damaged_checkpoint_are_done_again_too() -> None:
+    """Records of rounds 0 to 5, and a checkpoint after round 3: 4 and 5 are repeated, and 6 was under way."""
+    earlier = EarlierStarts(RunIdentity("0123456789abcdef", 3), {}, repeated=(1,), num_records=6)
+    assert earlier.repeated_from(4, last=10) == (1, 4, 5, 6)
+    assert earlier.repeated_from(6, last=6) == (1,), "a run that is over does nothing again"
+    first = EarlierStarts(RunIdentity("0123456789abcdef", 1), {}, repeated=(), num_records=0)
+    assert first.repeated_from(0, last=10) == ()
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"run": "0123456789abcdef", "attempt": 1, "clients": []}'])
+def test_a_folder_that_does_not_tell_of_its_starts_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "flower.json").write_text(content)
+    with pytest.raises(RunFolderError, match=r"flower\.json is damaged or of another version of fairlead \("):
+        EarlierStarts.of(tmp_path)
 
 
 def test_a_server_that_comes_back_waits_for_its_clients(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from direct_grid import FIRST_NODE, DirectGrid
+from flwr.app import Message
 from flwr.proto.node_pb2 import NodeInfo
 from small_federation import SIZES, build_model, client_apps, get_data
 
@@ -60,6 +61,17 @@ def test_clients_stay_with_their_keys(tmp_path: Path) -> None:
 def test_the_first_key_is_kept(tmp_path: Path) -> None:
     roster = looked(Roster(len(SIZES), DIGEST, bind_keys=True), keyed_grid(tmp_path))
     assert roster.members == known_members()
+
+
+def test_a_node_with_more_examples_than_anybody_can_have_is_turned_away(tmp_path: Path) -> None:
+    def tamper(client: int, reply: Message) -> Message:
+        if client == 1:
+            reply.content.config_records["fairlead.values"]["num_examples"] = 10**10
+        return reply
+
+    grid = keyed_grid(tmp_path)
+    grid.tamper = tamper
+    assert looked(Roster(len(SIZES), DIGEST), grid).missing == [1]
 
 
 def test_a_node_that_was_put_right_is_asked_again(tmp_path: Path) -> None:

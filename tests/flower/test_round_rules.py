@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Timer
+from typing import Literal
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ import fairlead as fl
 from fairlead.errors import FairleadError
 from fairlead.flower import RoundRules
 from fairlead.flower.server import run_on_grid
+from fairlead.flower.world import FlowerWorld
 from fairlead.records import Cohort, RoundRecord, WorkOrder
 
 VALUES, ARRAYS = "fairlead.values", "fairlead.arrays"
@@ -90,6 +92,61 @@ def test_late_answers_are_used_by_rule(tmp_path: Path) -> None:
     weights = torch.tensor(SIZES, dtype=torch.float64) / sum(SIZES)
     expected = twin.params + weights[0] * fresh[0] + weights[1] * stale + weights[2] * fresh[2]
     assert torch.allclose(run.federation.params, expected.to(torch.float32), atol=1e-6)
+
+
+def late_in_the_evaluation_of_round_0(grid: DirectGrid) -> None:
+    """Let the answer of client 1 to round 0 come while the others are asked how good its model is."""
+    answered = grid.fate
+
+    def fate(client: int, message: Message) -> str:
+        if message.metadata.message_type == "evaluate":
+            grid.release()
+        return answered(client, message)
+
+    grid.fate = fate
+
+
+@pytest.mark.parametrize(("late", "ages"), [("use", {1: 1}), ("discard", {})])
+def test_answers_that_come_during_an_evaluation(
+    late: Literal["use", "discard"], ages: dict[int, int], tmp_path: Path
+) -> None:
+    """They wait for the next round where it may use them; else their client is free to be asked anew."""
+    grid = DirectGrid(client_apps(), tmp_path / "m", fated({(1, 0): "late"}))
+    late_in_the_evaluation_of_round_0(grid)
+    spec = replace(experiment(plain(), 2), evaluate_every=1)
+    run = run_on_grid(grid, spec, build_model, tmp_path / "run", replace(QUICK, late=late))
+    first, second = run.federation.records
+    assert (first.arrived, second.arrived) == ((0, 2), (0, 1, 2))
+    assert second.late == ages
+    rounds_asked = [round_of(message) for client, message in grid.sent if client == 1]
+    assert (1 in rounds_asked) == (late == "discard")
+
+
+def test_late_updates_count_by_the_learning_rate_they_were_made_with(tmp_path: Path) -> None:
+    """lr falls from 0.4 to 0.1: three steps of round 0 are as much work as twelve of round 1."""
+    solver = fl.LocalSolver(fl.SGD(0.4, schedule=fl.Exponential(0.25)), steps=3)
+    algorithm = asking(fl.Algorithm(solver, aggregator=fl.FedNova()), ((0, 1, 2),))
+    grid = DirectGrid(client_apps(), tmp_path / "m", fated({(1, 0): "late"}))
+    late_in_round_1(grid)
+    rules = replace(QUICK, late="use")
+    run = run_on_grid(grid, experiment(algorithm, 2), build_model, tmp_path / "run", rules)
+    assert run.federation.records[1].late == {1: 1}
+    assert run.federation.records[1].effective_steps == pytest.approx((3.0, 12.0, 3.0))
+
+
+def test_a_late_update_does_not_tell_what_a_client_can_do_now(tmp_path: Path) -> None:
+    """Two steps were asked for in round 0, six are in round 1: client 1 did all of its two, also seen afterwards."""
+    spec = replace(experiment(plain(), 2), work=fl.ScriptedWork(((2, 2, 2), (6, 6, 6))))
+    grid = DirectGrid(client_apps(), tmp_path / "m", fated({(1, 0): "late"}))
+    late_in_round_1(grid)
+    rules = replace(QUICK, late="use")
+    for _ in range(2):
+        # The second time it is over already, and all is learnt from its records.
+        run = run_on_grid(grid, spec, build_model, tmp_path / "run", rules)
+        world = run.federation.world
+        assert isinstance(world, FlowerWorld)
+        assert run.federation.records[1].num_steps == (6, 2, 6)
+        assert world.estimates.expected_steps(torch.full((3,), 6)).tolist() == [6, 6, 6]
 
 
 def _deltas(federation: fl.Federation) -> torch.Tensor:

@@ -15,6 +15,7 @@ from small_federation import SIZES, build_model, examples_of, simulated
 from torch import Tensor, nn
 
 import fairlead as fl
+from fairlead.errors import FieldError
 from fairlead.flower import FlowerStrategy
 from fairlead.parameters import FlatModule
 
@@ -105,6 +106,21 @@ def test_weights_are_learnt_from_replies(tmp_path: Path) -> None:
     assert strategy.weights.tolist() == pytest.approx([size / sum(SIZES) for size in SIZES])
     report = strategy.consistency()
     assert report.surrogate is not None
+
+
+def test_its_rounds_can_be_diagnosed(tmp_path: Path) -> None:
+    """FedAvg gives Ω ∝ ωτ with τ = 2, 5 and 3 steps over 12, 7 and 20 examples."""
+    strategy = FlowerStrategy(plan(fl.presets.fedavg), len(SIZES))
+    with pytest.raises(FieldError, match="needs a round to judge by"):
+        strategy.diagnosis()
+    trained(strategy, tmp_path, 30)
+    found = strategy.diagnosis()
+    assert (found.rounds, found.advice.preset) == (30, "fednova")
+    omega = torch.tensor(SIZES, dtype=torch.float64) / sum(SIZES)
+    surrogate = omega * torch.tensor(STEPS) / (omega @ torch.tensor(STEPS, dtype=torch.float64))
+    measured = found.finding("measured")
+    assert measured is not None
+    assert measured.evidence["misplaced_weight"] == pytest.approx(float((omega - surrogate).abs().sum() / 2))
 
 
 def test_a_bad_reply_and_a_dead_node_are_absent(tmp_path: Path) -> None:

@@ -136,3 +136,29 @@ def test_the_exact_formula_is_right() -> None:
     x = torch.from_numpy(ndtri(points.numpy())) + 1  # N(1, 1)
     excess = (1 - torch.exp(1 - (x - 0.5))).clamp(min=0).mean()
     assert float(excess) == pytest.approx(float(ndtr(0.5 - 1) - math.e * ndtr(-0.5 - 1)), abs=1e-6)
+
+
+def test_a_round_done_again_asks_the_same_clients() -> None:
+    """Two sums over one Poisson sample are one sampled Gaussian of multiplier z/√2, and cost more than two rounds.
+
+    Without sampling they are two rounds.
+    """
+    everyone = sampling_of(fl.FullParticipation(), uniform(100))
+    assert epsilon(everyone, 5.0, 1e-5, 3, (1, 1)) == pytest.approx(epsilon(everyone, 5.0, 1e-5, 5))
+    twice = epsilon(poisson(0.1), 1.0, 1e-5, 1, (0,))
+    assert twice == pytest.approx(epsilon(poisson(0.1), math.sqrt(0.5), 1e-5, 1))
+    assert twice > epsilon(poisson(0.1), 1.0, 1e-5, 2)
+    rates = {
+        order: 2 * log_moments(0.1, 1.0, order) + log_moments(0.1, math.sqrt(0.5), order)
+        for order in range(2, 65)
+    }
+    expected = min(
+        spent / (order - 1) + math.log1p(-1 / order) - (math.log(1e-5) + math.log(order)) / (order - 1)
+        for order, spent in rates.items()
+    )
+    assert epsilon(poisson(0.1), 1.0, 1e-5, 3, (1,)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_round_that_was_shown_and_is_not_yet_done_again_costs() -> None:
+    assert epsilon(poisson(0.1), 1.0, 1e-5, 0) == 0.0
+    assert epsilon(poisson(0.1), 1.0, 1e-5, 0, (0,)) >= epsilon(poisson(0.1), 1.0, 1e-5, 1)

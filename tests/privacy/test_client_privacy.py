@@ -129,6 +129,25 @@ def test_a_round_done_again_with_other_arrivals_has_other_noise() -> None:
     assert not torch.allclose(noises[0], noises[1], atol=1e-3)
 
 
+def test_a_round_done_again_has_other_noise_each_time() -> None:
+    """Else what differs in the same clients' updates would differ in the two models, without noise."""
+
+    class Restarted(fl.SimulatedWorld):
+        times = 0
+
+        def conditions(self, round: int, solver: fl.LocalSolver, key: fl.Key) -> fl.Conditions:
+            return replace(super().conditions(round, solver, key), repeated=(0,) * self.times)
+
+    ends = []
+    for times in (0, 1, 2):
+        here = Restarted(PROBLEM.task(), PROBLEM.data(), weights=PROBLEM.weights, dtype=torch.float64)
+        here.times = times
+        federation = fl.Federation(private(fl.FullParticipation()), here, seed=3)
+        list(federation.train(2))
+        ends.append(federation.params)
+    assert min(float((ends[i] - ends[j]).norm()) for i, j in ((0, 1), (0, 2), (1, 2))) > 1e-3
+
+
 def test_runs_repeat_with_their_seed_and_differ_without() -> None:
     def end(seed: int) -> Tensor:
         federation = fl.Federation(private(fl.PoissonSampling(0.5)), world(link=fl.BernoulliLink(0.3)), seed)

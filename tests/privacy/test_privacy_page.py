@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,11 +27,13 @@ def test_the_spec_gives_the_statement_of_the_page() -> None:
     """1,000 clients of equal weight; quoted lines are joined."""
     algorithm = shown_algorithm()
     assert algorithm.privacy is not None
-    weights = torch.full((1000,), 1e-3, dtype=torch.float64)
-    said = str(algorithm.privacy.statement(algorithm.sampler, weights, 200))
+    after = fl.Conditions(200, torch.full((1000,), 1e-3, dtype=torch.float64))
+    said = str(algorithm.privacy.statement(algorithm.sampler, after))
     quoted = " ".join(line[2:] for line in PAGE.splitlines() if line.startswith("> "))
     assert said == quoted
-    fixed = algorithm.privacy.statement(fl.UniformWithoutReplacement(50), weights, 200)
+    repeating = algorithm.privacy.statement(algorithm.sampler, replace(after, repeated=(7,)))
+    assert f'"{str(repeating).partition(" of ")[2].partition(" are")[0]}"' in PAGE
+    fixed = algorithm.privacy.statement(fl.UniformWithoutReplacement(50), after)
     assert f"ε = {fixed.epsilon:.1f}" in PAGE
 
 

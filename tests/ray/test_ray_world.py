@@ -11,6 +11,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from fairlead.testing import check_world
 from fairlead.testing.rounds import contents
 from fairlead.worlds.engines.choice import EngineName
 from fairlead.worlds.ray.actor import Recipe
+from fairlead.worlds.ray.crew import Crew
 
 NUM_CLIENTS, ROUNDS = 23, 4
 
@@ -175,6 +177,17 @@ def test_an_actor_killed_at_work_changes_nothing(
     after = crew.processes()
     assert len(after) == 2
     assert set(after) != set(before)
+
+
+def test_actors_belong_to_one_start_of_ray(two: fl.RayWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray on this machine, started anew, has a new node and the same first job; the actors of before are gone."""
+    assert Crew.of(two.cluster) is two.workforce.crew
+    here = ray.get_runtime_context()
+    anew = SimpleNamespace(
+        gcs_address=here.gcs_address, get_job_id=here.get_job_id, get_node_id=lambda: "another"
+    )
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: anew)
+    assert Crew.of(two.cluster) is not two.workforce.crew
 
 
 def test_work_that_kills_every_actor_is_given_up(two: fl.RayWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,12 @@ def test_draws_are_reproducible_spread_and_only_added_to(spec: Path) -> None:
     assert sum(s["algorithm.server.lr"] for s in many) / 100 == pytest.approx(1.0, abs=4 * 0.29 / 10)
 
 
+def test_a_setting_drawn_twice_is_run_once(spec: Path) -> None:
+    """Two runs side by side in one folder would refuse each other."""
+    planned = planned_sweep(spec, ranges=["algorithm.batch_size=8..10"], draws=20)
+    assert sorted(run.folder for run in planned) == [f"algorithm.batch_size={size}" for size in (10, 8, 9)]
+
+
 def test_every_draw_is_run_at_every_point_of_the_grid(spec: Path) -> None:
     planned = planned_sweep(spec, grid=["seed=0..2"], ranges=["algorithm.lr=0.1..0.9"], draws=4)
     rates = [run.labels["algorithm.lr"] for run in planned]
@@ -88,6 +94,10 @@ def test_every_draw_is_run_at_every_point_of_the_grid(spec: Path) -> None:
         ({}, "A sweep needs a grid or ranges, such as seed=0..4 or algorithm.lr=log:1e-3..1."),
         ({"grid": ["seed"]}, "What is swept must be of a form such as seed=0..4 or"),
         ({"grid": ["seed=1,1"]}, "The grid of seed must be a list of different values, got '1,1'."),
+        (
+            {"grid": ["algorithm.lr=0.1,1e-1"]},
+            "The grid of algorithm.lr must be a list of different values, got '0.1,1e-1'.",
+        ),
         ({"grid": ["seed=1,"]}, "The grid of seed must be a list of different values, got '1,'."),
         ({"grid": ["seed=1", "seed=2"]}, "Every field must be swept once, got seed 2 times."),
         ({"grid": ["sed=1"]}, "sed is not a field of Experiment. Did you mean 'seed'?"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -79,6 +79,7 @@ def test_a_federation_ends_at_the_limit() -> None:
     [
         (((1.0, 2.0), (0.0, 1.0)),),
         (((1.0, float("nan")), (float("nan"), 1.0)),),
+        (((1e31, 0.0), (0.0, 1.0)),),
         (((1.0,),),),
         ((("a", 0.0), (0.0, 1.0)),),
         (1.0,),
@@ -87,6 +88,31 @@ def test_a_federation_ends_at_the_limit() -> None:
 def test_hessians_that_make_no_quadratic(hessians: Any) -> None:
     """An asymmetric H has the gradient ½(H + H')x − e, not the Hx − e that everything here relies on."""
     with pytest.raises(
-        FieldError, match=r"Quadratics.hessians must be 1 symmetric matrices of 2 x 2 finite numbers"
+        FieldError, match=r"Quadratics.hessians must be 1 symmetric matrices of 2 x 2 numbers up to 1e"
     ):
         fl.Quadratics(linear=((0.0, 1.0),), hessians=hessians)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"spread": 1e31}, "spread must be a finite number at least 0 and at most 1e"),
+        ({"conditioning": 1e31}, "conditioning must be a finite number at least 1 and at most 1e"),
+        ({"start": -1e31}, "start must be a finite number at least -1e"),
+        (
+            {"linear": ((1e31,),)},
+            "linear must be rows of the same length, one per client, of numbers up to 1e",
+        ),
+        ({"num_clients": 2, "weights": (1.7e308, 1.7e308)}, "weights must be 2 numbers .* with a finite sum"),
+    ],
+)
+def test_numbers_that_examples_could_not_hold(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(FieldError, match=f"Quadratics.{sentence}"):
+        fl.Quadratics(**fields)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_largest_numbers_make_finite_examples(dtype: Literal["float32", "float64"]) -> None:
+    source = fl.Quadratics(50, 4, spread=1e30, conditioning=1e30, start=1e30)
+    run = fl.Experiment(source, fl.presets.fedavg(lr=0.1), rounds=1, dtype=dtype).build()
+    assert run.params.tolist() == pytest.approx([1e30] * 4)

@@ -101,9 +101,12 @@ def test_logistic_regression_learns_it() -> None:
 
 def test_wrong_fields_are_refused() -> None:
     with pytest.raises(
-        FieldError, match=r"SyntheticLogistic.alpha must be a finite number at least 0, got -1\."
+        FieldError,
+        match=r"SyntheticLogistic.alpha must be a finite number at least 0 and at most 1e\+30, got -1\.",
     ):
         fl.SyntheticLogistic(alpha=-1)
+    with pytest.raises(FieldError, match=r"SyntheticLogistic.beta must be a finite number .* at most 1e\+30"):
+        fl.SyntheticLogistic(beta=1e31)
     with pytest.raises(
         FieldError, match=r"SyntheticLogistic.num_classes must be a whole number of at least 2"
     ):

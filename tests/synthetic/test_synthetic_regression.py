@@ -148,14 +148,31 @@ def test_the_source_loads_its_problem() -> None:
 
 def test_wrong_fields_are_refused() -> None:
     with pytest.raises(
-        FieldError, match=r"SyntheticRegression.noise must be a finite number at least 0, got -1\."
+        FieldError,
+        match=r"SyntheticRegression.noise must be a finite number at least 0 and at most 1e\+30, got -1\.",
     ):
         fl.SyntheticRegression(noise=-1)
     with pytest.raises(
-        FieldError, match=r"SyntheticRegression.truth must be one or more finite numbers, got \(\)\."
+        FieldError, match=r"SyntheticRegression.truth must be one or more numbers up to 1e\+30, got \(\)\."
     ):
         fl.SyntheticRegression(truth=())
-    for truth in (("a",), 5.0, (float("inf"),)):
-        with pytest.raises(FieldError, match=r"SyntheticRegression.truth must be one or more finite numbers"):
+    for truth in (("a",), 5.0, (float("inf"),), (1e31,)):
+        with pytest.raises(
+            FieldError, match=r"SyntheticRegression.truth must be one or more numbers up to 1e\+30"
+        ):
             fl.SyntheticRegression(truth=truth)  # type: ignore[arg-type]
+    for field, value in (("noise", 1e31), ("shift", 1e31), ("start", -1e31)):
+        with pytest.raises(
+            FieldError, match=rf"SyntheticRegression.{field} must be a finite number .* at most 1e\+30"
+        ):
+            fl.SyntheticRegression(**{field: value})  # type: ignore[arg-type]
     assert fl.SyntheticRegression(truth=[1.0, 2.0]).dim == 2  # type: ignore[arg-type]
+
+
+def test_the_largest_shift_still_makes_inputs_of_the_lengths_asked_for() -> None:
+    """‖μ_c + z‖ must not overflow, or all inputs were 0."""
+    problem = fl.SyntheticRegression(num_clients=20, dim=3, shift=1e30, min_length=0.5).problem(
+        fl.Key.from_seed(0)
+    )
+    lengths = torch.linalg.vector_norm(problem.inputs, dim=-1)
+    assert 0.5 <= float(lengths.min()) <= float(lengths.max()) <= 1

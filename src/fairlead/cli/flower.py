@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 1.0
 _ASK_SECONDS = 20.0
 """Between two questions to the SuperLink whether the run has failed, each of which costs a process."""
+_FEW_NODES = 10
+"""That are started without being asked for: each takes some hundred megabytes."""
 
 
 def init(
@@ -42,7 +45,12 @@ def init(
 
 def up(
     app: Annotated[Path, typer.Argument(help="The folder of the app.", metavar="APP")] = Path("."),
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes to start, one for each client.")] = 3,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Nodes to start, one for each client of the spec; needed where they are many."
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of the run; one that it holds goes on.")
     ] = None,
@@ -58,8 +66,12 @@ def up(
     from fairlead.flower.credentials import Credentials
     from fairlead.flower.kept_run import MEMBERS, consistency_of
     from fairlead.flower.local_federation import LocalFederation
+    from fairlead.flower.reported_weights import refuse_reported_weights
 
     experiment = _experiment_of(app)
+    _require_settings(app)
+    refuse_reported_weights(experiment.algorithm.aggregator, experiment.weights)
+    num_nodes = _one_for_each_client(experiment, nodes)
     store = RunFolder((output or app / "runs" / "flower").resolve())
     if not store.is_free():
         store.refuse_another(experiment)
@@ -67,13 +79,13 @@ def up(
     bind_keys = tls and not (store.path / MEMBERS).exists()
     scratch = Path(tempfile.mkdtemp(prefix="fairlead-flower-"))
     try:
-        credentials = Credentials.make(scratch / "keys", nodes) if tls else None
+        credentials = Credentials.make(scratch / "keys", num_nodes) if tls else None
         with (
             RoundProgress(quiet=quiet or as_json) as progress,
-            LocalFederation(scratch, app, nodes, credentials, memory=store.path / "memory") as federation,
+            LocalFederation(scratch, app, num_nodes, credentials, memory=store.path / "memory") as federation,
         ):
             progress.note(
-                f"{nodes} nodes{' with keys' if tls else ''} at port {federation.port} of this machine"
+                f"{num_nodes} nodes{' with keys' if tls else ''} at port {federation.port} of this machine"
             )
             run = federation.submit({"folder": str(store.path), "bind-keys": bind_keys})
             _follow(federation, run, store, experiment, progress)
@@ -110,6 +122,37 @@ def _experiment_of(app: Path) -> Experiment:
     if len(specs) != 1:
         raise FieldError(f"{app} must be the folder of an app with one package and its spec.toml in it.")
     return read_spec(specs[0], [], None)
+
+
+def _require_settings(app: Path) -> None:
+    """Refuse an app that cannot be told where to keep its run: Flower takes no setting that an app does not name."""
+    file = app / "pyproject.toml"
+    try:
+        settings = set(tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"])
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError):
+        settings = set()
+    if not {"folder", "bind-keys"} <= settings:
+        raise FieldError(
+            f'{file} must have the lines folder = "" and bind-keys = false under [tool.flwr.app.config].'
+        )
+
+
+def _one_for_each_client(experiment: Experiment, nodes: int | None) -> int:
+    """Nodes to start: as many as clients, since a run waits for all of them and has no use for more."""
+    from fairlead.flower.server import count_clients
+
+    num_clients = count_clients(experiment)
+    if nodes is None and num_clients > _FEW_NODES:
+        raise FieldError(
+            f"The spec has {num_clients} clients, and each is a node with processes of its own on this machine: "
+            f"write --nodes {num_clients} if that is meant, or lower clients.num_clients."
+        )
+    if nodes not in (None, num_clients):
+        raise FieldError(
+            f"--nodes must be {num_clients}, one for each client of the spec, got {nodes}: leave it out, or change "
+            "clients.num_clients."
+        )
+    return num_clients
 
 
 def _follow(

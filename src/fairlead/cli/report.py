@@ -42,6 +42,7 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Make a page of runs: curves, tables, consistency and clients, over seeds."""
+    from fairlead.diagnostics.wording import counted
     from fairlead.reports import summarise_runs, write_figures, write_page, write_tables
 
     summary = summarise_runs(folders, baseline=baseline, targets=targets or ())
@@ -56,7 +57,9 @@ def report(
         print_json({**_facts(summary), "written": [str(path) for path in written]})
         return
     unfinished = sum(not run.finished for run in summary.study.runs)
-    say(f"{len(summary.study.runs)} runs of {len(summary.methods)} methods are in {page}")
+    number = len(summary.study.runs)
+    methods = counted(len(summary.methods), "method")
+    say(f"{counted(number, 'run')} of {methods} {'is' if number == 1 else 'are'} in {page}")
     if unfinished:
         say(f"{unfinished} of them did not finish; the page says why.")
     for kind, folder, count in (

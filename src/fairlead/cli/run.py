@@ -162,11 +162,13 @@ def _new_folder(spec: Path, experiment: Experiment) -> Path:
 
 def _say_what_is_left(progress: RoundProgress, store: RunFolder, experiment: Experiment) -> None:
     """A line where there is nothing to resume."""
+    from fairlead.diagnostics.wording import counted
+
     if store.is_free():
         progress.note(f"{store.path} holds no run to go on with: a new one starts.")
     elif store.is_done(experiment):
         progress.note(
-            f"The run in {store.path} is finished after {experiment.rounds} rounds: nothing is left to do. "
+            f"The run in {store.path} is finished after {counted(experiment.rounds, 'round')}: nothing is left to do. "
             "A larger --rounds lengthens it."
         )
 
@@ -176,16 +178,18 @@ def _how_to_go_on(folder: Path) -> str:
 
 
 def _report(ended: Run) -> None:
+    from fairlead.diagnostics.wording import counted
+
     summary, folder = ended.summary, ended.folder.path
     if summary is None:
         done = ended.federation.state.round
-        say(f"Stopped after {done} rounds. {_how_to_go_on(folder)}")
+        say(f"Stopped after {counted(done, 'round')}. {_how_to_go_on(folder)}")
         return
     title, points = _curve(ended.federation.records)
     chart = line_chart(points)
     if chart:
         say(f"{title} over the rounds:\n{chart}\n")
-    say(f"{summary.rounds} rounds are in {folder}")
+    say(f"{counted(summary.rounds, 'round')} {'is' if summary.rounds == 1 else 'are'} in {folder}")
     if summary.evaluation is not None:
         say(f"Final model: {describe_evaluation(summary.evaluation)}")
     if summary.privacy is not None:

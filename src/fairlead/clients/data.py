@@ -153,12 +153,17 @@ class ClientData:
         return label(int(torch.searchsorted(self.offsets, row, right=True)) - 1, self.names)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> ClientData:
-        """The same data on a device, floating-point values in the given type."""
-        return replace(
-            self,
-            inputs=_moved(self.inputs, device, dtype),
-            targets=_moved(self.targets, device, dtype),
-        )
+        """The same data on a device, floating-point values in the given type, refused if they do not fit it."""
+        inputs, targets = _moved(self.inputs, device, dtype), _moved(self.targets, device, dtype)
+        for kind, given, moved in (("inputs", self.inputs, inputs), ("targets", self.targets, targets)):
+            row = None if moved.dtype == given.dtype else first_non_finite(moved)
+            if row is not None:
+                name, largest = str(dtype).removeprefix("torch."), torch.finfo(dtype).max
+                raise FieldError(
+                    f"The {kind} of {self.whose(row)} must fit dtype {name}, which ends at {largest:.2g}, got a larger "
+                    f"number in row {row}: scale the data, or use dtype float64."
+                )
+        return replace(self, inputs=inputs, targets=targets)
 
 
 def offsets_of(sizes: Tensor) -> Tensor:

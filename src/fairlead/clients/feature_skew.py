@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fairlead.clients.data import ClientData
+from fairlead.clients.source import LARGEST, is_moderate
 from fairlead.component import Component, freeze_lists
 from fairlead.errors import ClashError, field_error, is_number
 from fairlead.randomness import Key
@@ -76,8 +77,9 @@ class GaussianNoise(FeatureSkew):
     def __post_init__(self) -> None:
         freeze_lists(self)
         levels = self.level if isinstance(self.level, tuple) else (self.level,)
-        if not levels or not all(is_number(level) and level >= 0 for level in levels):
-            raise field_error(self, "level", "a number of at least 0, or one per client", self.level)
+        if not levels or not all(is_moderate(level) and level >= 0 for level in levels):
+            constraint = f"a number from 0 to {LARGEST:g}, or one per client"
+            raise field_error(self, "level", constraint, self.level)
 
     def levels(self, num_clients: int) -> Tensor:
         """Standard deviation of each client's noise, (N,)."""

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from fairlead.clients.data import ClientData
-from fairlead.clients.source import ClientSource, FederatedData
+from fairlead.clients.source import LARGEST, ClientSource, FederatedData, is_moderate
 from fairlead.component import freeze_lists
-from fairlead.errors import field_error, is_number, require_integer, require_number
+from fairlead.errors import field_error, require_integer, require_number
 from fairlead.memory_budget import require_memory
 from fairlead.models.base import ExampleShape, Model
 from fairlead.randomness import Key
@@ -37,6 +37,9 @@ class LinearModel(Model):
     """A linear map to one number without a constant, started at the same `start` in every entry."""
 
     start: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_number(self, "start", at_least=-LARGEST, at_most=LARGEST)
 
     def build(self, shape: ExampleShape) -> nn.Module:
         return LinearModule(torch.full((shape.inputs[0],), self.start, dtype=torch.float64))
@@ -174,17 +177,17 @@ class SyntheticRegression(ClientSource):
     def __post_init__(self) -> None:
         freeze_lists(self)
         if self.truth is not None:
-            if not isinstance(self.truth, tuple) or not self.truth or not all(map(is_number, self.truth)):
-                raise field_error(self, "truth", "one or more finite numbers", self.truth)
+            if not isinstance(self.truth, tuple) or not self.truth or not all(map(is_moderate, self.truth)):
+                raise field_error(self, "truth", f"one or more numbers up to {LARGEST:g}", self.truth)
             if self.dim not in (len(self.truth), type(self).dim):
                 raise field_error(self, "dim", f"{len(self.truth)} as in truth, or left out", self.dim)
             object.__setattr__(self, "dim", len(self.truth))
         for field in ("num_clients", "num_examples", "dim"):
             require_integer(self, field, at_least=1)
-        require_number(self, "noise", at_least=0)
-        require_number(self, "shift", at_least=0)
+        require_number(self, "noise", at_least=0, at_most=LARGEST)
+        require_number(self, "shift", at_least=0, at_most=LARGEST)
         require_number(self, "min_length", at_least=0, at_most=1)
-        require_number(self, "start")
+        require_number(self, "start", at_least=-LARGEST, at_most=LARGEST)
 
     def problem(self, key: Key) -> LinearRegressionProblem:
         """The data themselves, with all that is known about them."""

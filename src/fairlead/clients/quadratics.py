@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fairlead.clients.data import ClientData
-from fairlead.clients.source import ClientSource, FederatedData
+from fairlead.clients.source import LARGEST, ClientSource, FederatedData, is_moderate
 from fairlead.component import freeze_lists
 from fairlead.errors import FieldError, field_error, is_number, require_integer, require_number
 from fairlead.memory_budget import require_memory
@@ -43,6 +44,9 @@ class QuadraticModel(Model):
     """The parameter vector of a quadratic problem, started at the same `start` in every entry."""
 
     start: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_number(self, "start", at_least=-LARGEST, at_most=LARGEST)
 
     def build(self, shape: ExampleShape) -> nn.Module:
         return QuadraticModule(torch.full((shape.inputs[0],), self.start, dtype=torch.float64))
@@ -141,32 +145,35 @@ class Quadratics(ClientSource):
     def __post_init__(self) -> None:
         freeze_lists(self)
         if self.linear is not None:
-            rows_fit = all(isinstance(row, tuple) and row and all(map(is_number, row)) for row in self.linear)
+            rows_fit = all(
+                isinstance(row, tuple) and row and all(map(is_moderate, row)) for row in self.linear
+            )
             if not rows_fit or len({len(row) for row in self.linear}) != 1:
-                raise field_error(self, "linear", "rows of the same length, one per client", self.linear)
+                constraint = f"rows of the same length, one per client, of numbers up to {LARGEST:g}"
+                raise field_error(self, "linear", constraint, self.linear)
             for field, given in (("num_clients", len(self.linear)), ("dim", len(self.linear[0]))):
                 if getattr(self, field) not in (given, getattr(type(self), field)):
                     raise field_error(self, field, f"{given} as in linear, or left out", getattr(self, field))
                 object.__setattr__(self, field, given)
         require_integer(self, "num_clients", at_least=1)
         require_integer(self, "dim", at_least=1)
-        require_number(self, "spread", at_least=0)
-        require_number(self, "conditioning", at_least=1)
-        require_number(self, "start")
+        require_number(self, "spread", at_least=0, at_most=LARGEST)
+        require_number(self, "conditioning", at_least=1, at_most=LARGEST)
+        require_number(self, "start", at_least=-LARGEST, at_most=LARGEST)
         if self.hessians is not None and not self._hessians_fit():
             raise FieldError(
                 f"Quadratics.hessians must be {self.num_clients} symmetric matrices of {self.dim} x {self.dim} "
-                "finite numbers, one for each client (num_clients, or the rows of linear)."
+                f"numbers up to {LARGEST:g}, one for each client (num_clients, or the rows of linear)."
             )
         if self.weights is not None and (
             len(self.weights) != self.num_clients
             or not all(is_number(weight) and weight >= 0 for weight in self.weights)
-            or sum(self.weights) <= 0
+            or not 0 < sum(self.weights) < math.inf
         ):
             raise field_error(
                 self,
                 "weights",
-                f"{self.num_clients} numbers of at least 0, not all 0",
+                f"{self.num_clients} numbers of at least 0, not all 0 and with a finite sum",
                 self.weights,
             )
 
@@ -178,7 +185,7 @@ class Quadratics(ClientSource):
         # ∇F = Hx − e and every limit point hold for symmetric matrices alone.
         return (
             hessians.shape == (self.num_clients, self.dim, self.dim)
-            and bool(hessians.isfinite().all())
+            and bool((hessians.abs() <= LARGEST).all())
             and torch.equal(hessians, hessians.mT)
         )
 

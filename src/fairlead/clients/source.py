@@ -9,8 +9,17 @@ from torch import Tensor
 
 from fairlead.clients.data import ClientData
 from fairlead.component import Component
+from fairlead.errors import is_number
 from fairlead.randomness import Key
 from fairlead.task import Task
+
+LARGEST = 1e30
+"""Most that a number of a synthetic problem may be: the examples that are made with it fit float32."""
+
+
+def is_moderate(value: object) -> bool:
+    """Whether a value is a number between −`LARGEST` and `LARGEST`."""
+    return isinstance(value, int | float) and is_number(value) and abs(value) <= LARGEST
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fairlead.clients.data import ClientData
-from fairlead.clients.source import ClientSource, FederatedData
+from fairlead.clients.source import LARGEST, ClientSource, FederatedData
 from fairlead.errors import require_integer, require_number
 from fairlead.memory_budget import require_memory
 from fairlead.models.dense import LogisticRegression
@@ -67,8 +67,8 @@ class SyntheticLogistic(ClientSource):
     references = ("li2020fedprox",)
 
     def __post_init__(self) -> None:
-        require_number(self, "alpha", at_least=0)
-        require_number(self, "beta", at_least=0)
+        require_number(self, "alpha", at_least=0, at_most=LARGEST)
+        require_number(self, "beta", at_least=0, at_most=LARGEST)
         for field in ("num_clients", "dim"):
             require_integer(self, field, at_least=1)
         require_integer(self, "num_classes", at_least=2)

@@ -24,9 +24,12 @@ from fairlead.errors import (
     require_choice,
     require_instance,
     require_integer,
+    short,
 )
 from fairlead.models.lstm import CharLSTM
 from fairlead.task import Task
+
+_USUAL_DELIMITERS = ",;\t|"
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,7 @@ def _read_csv(path: str, delimiter: str) -> Columns:
             if header is None:
                 header = row
                 refuse_repeated(header, str(file))
+                _refuse_unseparated(header, delimiter, file)
             elif len(row) != len(header):
                 raise DataError(
                     f"{file}, line {reader.line_num} has {len(row)} cells, but the header has {len(header)}."
@@ -256,6 +260,16 @@ def _read_csv(path: str, delimiter: str) -> Columns:
     # Cells of one column may differ much in length, which arrays of text would pad.
     cells = {name: np.array([row[place] for row in rows], dtype=object) for place, name in enumerate(header)}
     return Columns(str(file), cells, lambda row: f"{file}, line {lines[row]}")
+
+
+def _refuse_unseparated(header: list[str], delimiter: str, file: Path) -> None:
+    """Refuse a header that is one cell although it looks like several: another character separates them."""
+    others = [mark for mark in _USUAL_DELIMITERS if mark != delimiter and mark in header[0]]
+    if len(header) == 1 and others:
+        raise DataError(
+            f"{file} has a single column, {short(header[0])}, by its delimiter {delimiter!r}: it looks as if "
+            f"{others[0]!r} was meant."
+        )
 
 
 def _read_parquet(path: str) -> Columns:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fairlead.component import Component
+from fairlead.conditions.traces import require_trace
 from fairlead.errors import ClashError, FieldError, field_error, is_integer, is_number
 from fairlead.local_solver import MOST_STEPS
 
@@ -29,11 +30,16 @@ class Condition(Component, ABC):
     """Whether it needs to know how fast clients are."""
     per_client: ClassVar[tuple[str, ...]] = ()
     """Names of the fields that may hold one entry per client."""
+    replayed: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Names of the fields that name a trace, each with the columns that are replayed from it."""
 
 
 def refuse_misfits(condition: Condition, num_clients: int, *, has_devices: bool) -> None:
-    """Refuse conditions that describe another number of clients, or need devices that are not there."""
+    """Refuse conditions for another number of clients, or that need devices or a trace that are not there."""
     for part in _within(condition):
+        for field, columns in part.replayed.items():
+            # Not when the part is made: a spec can be read and shown where its trace is not.
+            require_trace(part, field, columns)
         if part.needs_devices and not has_devices:
             raise ClashError(
                 f"{type(part).__name__} needs to know how long clients take: give the world devices, for "

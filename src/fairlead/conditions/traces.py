@@ -19,7 +19,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairlead.conditions.base import Condition
 from fairlead.errors import FieldError, did_you_mean, field_error
 from fairlead.records import RoundRecord
 
@@ -95,10 +94,18 @@ def read_trace(path: str | PathLike[str]) -> list[TraceEntry]:
     return entries
 
 
-def require_trace_path(owner: Condition, path: object) -> None:
+def require_trace_path(owner: object, path: object) -> None:
     """Refuse the `path` of a condition unless its ending says how to read it."""
     if not isinstance(path, str) or Path(path).suffix not in SUFFIXES:
         raise field_error(owner, "path", f"a file name that ends in {' or '.join(SUFFIXES)}", path)
+
+
+def require_trace(owner: object, field: str, columns: Sequence[str]) -> None:
+    """Refuse `owner.field` unless it names a trace that tells what is to be replayed."""
+    try:
+        timetable(getattr(owner, field), *columns)
+    except FieldError as error:
+        raise FieldError(f"In {type(owner).__name__}.{field}: {error}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +136,7 @@ class Timetable:
         is_own = torch.div(known, self.period, rounding_mode="floor") == clients
         return torch.where((row >= 0) & is_own, row, -1)
 
-    def refuse_gaps(self, rows: Tensor, clients: Tensor, round: int, owner: Condition) -> None:
+    def refuse_gaps(self, rows: Tensor, clients: Tensor, round: int, owner: object) -> None:
         """Raise if a client has no row."""
         if bool((rows < 0).any()):
             client = int(clients[rows < 0][0])

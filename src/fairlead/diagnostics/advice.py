@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.diagnostics.agreement import agreement, drift_confidence, drift_of
+from fairlead.diagnostics.aware_weights import aware_weights
 from fairlead.diagnostics.diagnosis import Advice, Decision, Diagnosis, Finding, Number
 from fairlead.diagnostics.evidence import Evidence
 from fairlead.diagnostics.foreseen import Foreseen, fits_in, foresee, step_length
@@ -59,6 +60,7 @@ def _findings(evidence: Evidence) -> tuple[Finding, ...]:
         *(Finding("assumption", said, {}, "low") for said in evidence.assumptions),
         *unequal_things(evidence),
         *optimised_objective(evidence),
+        *aware_weights(evidence),
         *agreement(evidence),
     )
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from fairlead.diagnostics.diagnosis import Finding
+from fairlead.diagnostics.diversity import consensus_dynamics
 from fairlead.diagnostics.evidence import Evidence
 from fairlead.diagnostics.rules import Drifting
 from fairlead.diagnostics.spread import Confidence
@@ -13,9 +14,10 @@ from fairlead.diagnostics.wording import counted
 
 
 def agreement(evidence: Evidence) -> Iterator[Finding]:
-    """Findings on the consensus test, or why there is none, on diversity, and on full gradients if there are."""
+    """Findings on the consensus test, or why there is none, on the updates, and on full gradients if there are."""
     yield _consensus(evidence)
     yield from _diversity(evidence)
+    yield from _dynamics(evidence)
     yield from _gradients(evidence)
 
 
@@ -40,6 +42,8 @@ def drift_confidence(evidence: Evidence) -> Confidence:
 def _consensus(evidence: Evidence) -> Finding:
     if evidence.most_steps == 1:
         said = "Consensus: every update is a single local step, and a single step cannot drift."
+        if evidence.data is None:
+            said += f" The data were not looked at, since {evidence.no_consensus}."
         return Finding("consensus", said, {"steps": 1, "rounds": evidence.rounds}, "high")
     report = evidence.consensus
     if report is None:
@@ -81,6 +85,35 @@ def _diversity(evidence: Evidence) -> Iterator[Finding]:
         f"Diversity: e-LUD is {mean:.3g} on average over {counted(len(eluds), 'round')} (1 where all updates "
         f"agree){beside}.",
         {"elud": mean, "mean_cosine": cosine, "rounds": len(eluds), "clients": evidence.num_clients},
+        "low",
+    )
+
+
+def _dynamics(evidence: Evidence) -> Iterator[Finding]:
+    """Client consensus dynamics, and how far updates lie from their mean, where the rounds tell it."""
+    told = [r for r in evidence.records if r.consensus is not None and r.client_lr and r.num_steps]
+    distances = [
+        record.drift_norm / record.update_norm
+        for record in told
+        if record.update_norm and record.drift_norm is not None
+    ]
+    if not distances:
+        return
+    found = consensus_dynamics(told)
+    rho, apart = sum(found.rho) / len(told), sum(distances) / len(distances)
+    yield Finding(
+        "dynamics",
+        f"Consensus dynamics: updates lie {apart:.2f} of their length from the mean of their round; ρ, the squared "
+        f"length of the weighted mean, is {rho:.3g} on average over {counted(len(told), 'round')} "
+        f"(Ψ = {found.psi:.3g}).",
+        {
+            "distance_from_mean": apart,
+            "rho": rho,
+            "psi": found.psi,
+            "psi_applied": found.psi_applied,
+            "rounds": len(told),
+            "clients": evidence.num_clients,
+        },
         "low",
     )
 

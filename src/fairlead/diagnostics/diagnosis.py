@@ -22,8 +22,10 @@ Kind = Literal[
     "measured",
     "clients",
     "unheard",
+    "aware",
     "consensus",
     "diversity",
+    "dynamics",
     "gradients",
 ]
 Number = float | int | None
@@ -32,8 +34,8 @@ Decision = Literal["change", "keep", "undecided"]
 
 SECTIONS: Mapping[str, tuple[Kind, ...]] = {
     "What is unequal": ("assumption", "sizes", "labels", "work", "links"),
-    "Which objective is optimised": ("foreseen", "measured", "clients", "unheard"),
-    "Whether clients agree": ("consensus", "diversity", "gradients"),
+    "Which objective is optimised": ("foreseen", "measured", "clients", "unheard", "aware"),
+    "Whether clients agree": ("consensus", "diversity", "dynamics", "gradients"),
 }
 
 

@@ -182,7 +182,7 @@ def outlook(rounds: Sequence[Conditions]) -> Outlook:
 def constant_foresight(weights: Tensor, work: Tensor, arrival: Tensor, rounds: int) -> Foresight:
     """Conditions that stay as they were on average; clients never observed are taken to be like the others.
 
-    The same work whatever the solver: it was measured, and the solver behind it is not known.
+    The same work whatever the solver: it was measured, and other methods are looked at with the same clients.
     """
     steps, rates = (torch.where(values.isnan(), _typical(values), values) for values in (work, arrival))
     conditions = [Conditions(round, weights, lambda: steps, lambda: rates) for round in range(rounds)]

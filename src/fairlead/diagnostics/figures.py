@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from fairlead.diagnostics.aware_weights import mean_aware_weights
 from fairlead.diagnostics.diagnosis import Diagnosis
 from fairlead.diagnostics.diversity import running_elud
 from fairlead.errors import FieldError
@@ -32,8 +33,9 @@ _ASKED, _NOW, _THEN = "black", "#d55e00", "#0072b2"
 def draw_diagnosis(diagnosis: Diagnosis, folder: Path, suffix: Suffix = "svg") -> list[Path]:
     """Draw what the evidence allows into a folder, and say which files there are.
 
-    weights: ω, Ω now and Ω under the advice; cosines: of the clients' updates; consensus: the average drift
-    against its bound; diversity: e-LUD over the rounds. Needs matplotlib: `pip install 'fairlead[plots]'`.
+    weights: ω, Ω now (where AWARE has none, the mean of its λ) and Ω under the advice; cosines: of the clients'
+    updates; consensus: the average drift against its bound; diversity: e-LUD over the rounds. Needs matplotlib:
+    `pip install 'fairlead[plots]'`.
     """
     if suffix not in SUFFIXES:
         raise FieldError(f"The format of figures must be one of {', '.join(SUFFIXES)}, got {suffix!r}.")
@@ -63,12 +65,12 @@ def draw_diagnosis(diagnosis: Diagnosis, folder: Path, suffix: Suffix = "svg") -
 
 def _weights(diagnosis: Diagnosis, figure: Figure) -> bool:
     report, advised = diagnosis.evidence.consistency, diagnosis.advised
-    now = report.predicted_weights if report.predicted_weights is not None else report.surrogate
+    present, now = _present_weights(diagnosis)
     then = None if advised is None else advised.surrogate.weights
     if now is None and then is None:
         return False
     kept = report.intended > 0
-    series = [("Ω now", now, _NOW, "o"), (f"Ω with {diagnosis.advice.preset}", then, _THEN, "D")]
+    series = [(present, now, _NOW, "o"), (f"Ω with {diagnosis.advice.preset}", then, _THEN, "D")]
     known = [
         (name, values[kept], colour, mark) for name, values, colour, mark in series if values is not None
     ]
@@ -77,6 +79,15 @@ def _weights(diagnosis: Diagnosis, figure: Figure) -> bool:
     else:
         _in_order(figure, report.intended[kept], known)
     return True
+
+
+def _present_weights(diagnosis: Diagnosis) -> tuple[str, Tensor | None]:
+    """Ω of the present method by theory, else as measured, else λ of AWARE; with what it is called."""
+    report, records = diagnosis.evidence.consistency, diagnosis.evidence.records
+    for weights in (report.predicted_weights, report.surrogate):
+        if weights is not None:
+            return "Ω now", weights
+    return "λ of AWARE now, on average", mean_aware_weights(records, len(report.intended))
 
 
 def _one_by_one(
@@ -106,6 +117,8 @@ def _one_by_one(
             linewidth=2,
             label=name,
             zorder=3,
+            # Clients that do not count at all lie on the axis.
+            clip_on=False,
         )
     ids = kept.nonzero().flatten().tolist()
     names = [diagnosis.evidence.label(client).removeprefix("client ").strip("'") for client in ids]

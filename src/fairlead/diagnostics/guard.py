@@ -28,9 +28,9 @@ _WORDS: dict[Cause, str] = {
     "sampling": "unequal sampling",
 }
 _SCRIPT = 50
+"""Rounds of a script that are looked at for its part in the matter."""
 _OUTCOMES = 128
 """Random cohorts for a cause: enough to tell causes apart, few enough not to be felt in a round."""
-"""Rounds of a script that are looked at for its part in the matter."""
 
 
 class ConsistencyGuard:

@@ -19,6 +19,11 @@ class ClientFacts:
     held_out: bool | None
     """Whether figures per client are of test data of their own, not of training data; None if nobody knows."""
 
+    @property
+    def real(self) -> bool:
+        """Whether the clients were real: what they hold is known in simulations alone."""
+        return self.held_out is None
+
 
 def client_facts(federation: Federation) -> ClientFacts:
     """The clients of a federation."""

@@ -14,10 +14,10 @@ from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.diagnosis import Diagnosis
 from fairlead.diagnostics.recipe import SpecFile
 from fairlead.diagnostics.wording import listed
-from fairlead.errors import FieldError
+from fairlead.errors import DataError, FieldError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.probe import evidence_of_federation, evidence_of_records
-from fairlead.experiments.recorded import Recorded, read_recorded
+from fairlead.experiments.recorded import Recorded, read_recorded, recorded_run
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.spec import load_experiment
 from fairlead.federation import Federation
@@ -41,9 +41,10 @@ def diagnose(
     An experiment, or the path of its spec, is trained for a probe of `rounds` rounds (20; 10 if `quick`). A
     federation that has records, the folder of a run and a file of records logged elsewhere
     (`fairlead.experiments.recorded`) are judged by the rounds they have. Beside them the conditions
-    of ten times as many rounds are looked at, 200 at most. The consensus test searches for the optimum of the
-    clients' own data and is left out if `quick`. `against` names presets whose expected effect to compare.
-    Nothing that is given is changed.
+    of ten times as many rounds are looked at, 200 at most. Of a run with real clients, or whose data are no
+    longer there, its records and what its folder notes of the clients are all that is used. The consensus test
+    searches for the optimum of the clients' own data and is left out if `quick`. `against` names presets whose
+    expected effect to compare. Nothing that is given is changed.
 
     >>> import fairlead as fl
     >>> world = fl.Quadratics(num_clients=12)
@@ -103,21 +104,33 @@ def _opened(path: Path) -> _Probed | Recorded:
     if path.name == "rounds.jsonl" and (path.parent / "spec.toml").exists():
         path = path.parent
     if path.is_dir():
-        store = RunFolder(path)
-        if not store.spec_file.exists() or not store.rounds_file.exists():
-            raise FieldError(
-                f"{path} is not the folder of a run: it lacks spec.toml or rounds.jsonl{_runs_below(path)}."
-            )
-        records = store.records()
-        if not records:
-            raise FieldError(f"The run in {path} has no rounds yet: diagnose its spec.toml instead.")
-        federation = store.experiment().build()
-        if has_checkpoint(store.checkpoint):
-            federation.resume(store.checkpoint)
-        return _Probed(str(path), federation, records, store.spec_file)
+        return _opened_run(RunFolder(path))
     if path.suffix == ".toml":
         return _Probed(str(path), load_experiment(path).build(), [], path)
     return read_recorded(path)
+
+
+def _opened_run(store: RunFolder) -> _Probed | Recorded:
+    """A run with its clients' data where they can be had, else with what its folder tells."""
+    if not store.spec_file.exists() or not store.rounds_file.exists():
+        below = _runs_below(store.path)
+        raise FieldError(
+            f"{store.path} is not the folder of a run: it lacks spec.toml or rounds.jsonl{below}."
+        )
+    records, clients, experiment = store.records(), store.clients(), store.experiment()
+    if not records:
+        raise FieldError(f"The run in {store.path} has no rounds yet: diagnose its spec.toml instead.")
+    if clients is not None and clients.real:
+        return recorded_run(records, experiment.algorithm, clients)
+    try:
+        federation = experiment.build()
+    except DataError as error:
+        if clients is None:
+            raise
+        return recorded_run(records, experiment.algorithm, clients, error)
+    if has_checkpoint(store.checkpoint):
+        federation.resume(store.checkpoint)
+    return _Probed(str(store.path), federation, records, store.spec_file)
 
 
 def _runs_below(path: Path) -> str:

@@ -9,7 +9,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fairlead.algorithm import Algorithm
 from fairlead.conditions.link import PerfectLink
 from fairlead.diagnostics.client_overview import overview
 from fairlead.diagnostics.consensus import consensus_test, drift_price
@@ -30,7 +29,7 @@ from fairlead.diagnostics.gradients import near_optimum, objective_value
 from fairlead.diagnostics.surrogate import implied_surrogate
 from fairlead.errors import FieldError
 from fairlead.experiments.comparison import chance_level
-from fairlead.experiments.recorded import Recorded
+from fairlead.experiments.recorded import REAL_CLIENTS, Recorded
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
 from fairlead.presets import fedavg
@@ -61,7 +60,13 @@ def evidence_of_federation(
 ) -> Evidence:
     """What a federation and its records tell; `quick` leaves the consensus test out."""
     algorithm, world = federation.algorithm, federation.world
-    weights, first = world.population.weights, records[0].round
+    weights, names = world.population.weights, world.population.names
+    simulation = simulation_of(world)
+    if simulation is None:
+        # What a real world foretells it has estimated from these rounds, which bear no more than they hold.
+        kept = Recorded(tuple(records), weights, names, algorithm=algorithm, no_data=REAL_CLIENTS)
+        return evidence_of_records(source, kept)
+    first = records[0].round
     looked_at = min(_FORESEEN * len(records), _FORESEEN_AT_MOST, max(_NUMBERS // len(weights), 1))
     ahead = range(first, first + looked_at)
 
@@ -77,7 +82,7 @@ def evidence_of_federation(
     evidence = Evidence(
         source=source,
         weights=weights,
-        names=world.population.names,
+        names=names,
         records=records,
         algorithm=algorithm,
         foresight=foresight,
@@ -91,9 +96,6 @@ def evidence_of_federation(
         rates_told=told.links is not None,
         unreachable=told.unreachable if told.links is not None else silent_clients(records, weights),
     )
-    simulation = simulation_of(world)
-    if simulation is None:
-        return evidence
     return _looked_closer(evidence, federation, simulation, quick=quick)
 
 
@@ -177,22 +179,23 @@ def _compared(federation: Federation, world: SimulatedWorld) -> Cosines | None:
 
 
 def evidence_of_records(source: str, recorded: Recorded) -> Evidence:
-    """What records that were logged elsewhere tell."""
+    """What rounds tell without the clients' data."""
     records, weights = recorded.records, recorded.weights
     work, links = observed_work(records, weights), observed_links(records, weights)
     foresight = constant_foresight(weights, work.values, links.values, len(records))
-    algorithm: Algorithm | None = None
-    report = measured_consistency(records, weights)
+    method = recorded.algorithm
+    report = measured_consistency(records, weights, algorithm=method)
     if recorded.averaged_by_weight:
         asked = max(len(record.asked) for record in records)
-        algorithm = fedavg(lr=0.1, steps=1, cohort_size=None if asked == len(weights) else asked)
-        report = replace(report, predicted=implied_surrogate(algorithm, foresight(algorithm.solver)))
+        method = fedavg(lr=0.1, steps=1, cohort_size=None if asked == len(weights) else asked)
+    if method is not None:
+        report = replace(report, predicted=implied_surrogate(method, foresight(method.solver)))
     return Evidence(
         source=source,
         weights=weights,
         names=recorded.names,
         records=records,
-        algorithm=None,
+        algorithm=recorded.algorithm,
         foresight=foresight,
         consistency=report,
         chance=chance_level(records, weights),
@@ -201,5 +204,5 @@ def evidence_of_records(source: str, recorded: Recorded) -> Evidence:
         rates_told=False,
         unreachable=silent_clients(records, weights),
         assumptions=recorded.assumptions,
-        no_consensus="records do not hold the clients' data and model",
+        no_consensus=recorded.no_data,
     )

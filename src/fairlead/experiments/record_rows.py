@@ -8,7 +8,7 @@ from fairlead.records import RoundRecord
 
 Cell = float | int | None
 
-_COUNTED = ("asked", "arrived", "refused")
+_COUNTED = ("asked", "arrived", "refused", "late")
 _LISTS = ("multiplicity", "num_steps", "effective_steps", "coefficients", "remembered")
 _TABLES = ("facts", "evaluation", "gradients")
 
@@ -16,8 +16,8 @@ _TABLES = ("facts", "evaluation", "gradients")
 def row_of(record: RoundRecord) -> dict[str, Cell]:
     """The single numbers of a record by name.
 
-    `asked`, `arrived` and `refused` are counts, `local_steps` is the sum over what arrived; loss and metrics of an
-    evaluation stand under their own names, figures of full gradients under `gradients.`, other facts under
+    `asked`, `arrived`, `refused` and `late` are counts, `local_steps` is the sum over what arrived; loss and metrics
+    of an evaluation stand under their own names, figures of full gradients under `gradients.`, other facts under
     `facts.`.
     """
     row: dict[str, Cell] = {}

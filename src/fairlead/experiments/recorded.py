@@ -1,10 +1,11 @@
-"""Records that a real federation logged: a file of lines like those of a run, of which few fields are needed.
+"""Rounds without the clients' data: the folder of a run that was made elsewhere, or lines that a server logged.
 
-Every line is the JSON of one round. It needs `round`, `asked` and `arrived` (ids of clients, any whole numbers)
-and `num_steps` (local steps of each that arrived). It may have `weights`, the objective weight or number of
-examples of clients by id, and `names` by id, each as soon as the server knows them; and every field of a
-`RoundRecord`, of which `effective_steps` (‖a‖₁), `coefficients` (what the server multiplied each update by),
-`elud` and `coherence` are of use to a diagnosis.
+A logged file has lines like those of a run, of which few fields are needed: every line is the JSON of one round,
+and needs `round`, `asked` and `arrived` (ids of clients, any whole numbers) and `num_steps` (local steps of each
+that arrived). It may have `weights`, the objective weight or number of examples of clients by id, and `names` by
+id, each as soon as the server knows them; and every field of a `RoundRecord`, of which `effective_steps` (‖a‖₁),
+`coefficients` (what the server multiplied each update by) and the figures of updates (`elud`, `coherence`,
+`consensus` and others) are of use to a diagnosis.
 """
 
 from __future__ import annotations
@@ -21,12 +22,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fairlead.algorithm import Algorithm
 from fairlead.clients.names import ClientNames, names_from
-from fairlead.errors import FieldError, is_number
+from fairlead.errors import DataError, FieldError, is_number
+from fairlead.experiments.client_facts import ClientFacts
 from fairlead.experiments.record_lines import record_from_line
 from fairlead.records import RoundRecord
 
 _NEEDED = ("round", "asked", "arrived", "num_steps")
+_UNTOLD = "nor can data sizes, label mixes and the angles between all clients' updates be told without them"
+REAL_CLIENTS = f"the clients' data stay with them; {_UNTOLD}"
+"""Why there are no data of a run with real clients, as the end of a sentence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +42,35 @@ class Recorded:
     records: tuple[RoundRecord, ...]
     weights: Tensor
     """ω, (N,), sum 1."""
-    names: ClientNames
-    assumptions: tuple[str, ...]
+    names: ClientNames | None
+    assumptions: tuple[str, ...] = ()
     """What the lines leave open and was taken for granted, a sentence each."""
-    averaged_by_weight: bool
+    averaged_by_weight: bool = False
     """Whether the server was taken to average what arrives, since no line has coefficients."""
+    algorithm: Algorithm | None = None
+    """The method; None where nobody wrote it down."""
+    no_data: str = "records do not hold the clients' data and model"
+    """Why there are no data, as the end of a sentence."""
+
+
+def recorded_run(
+    records: Sequence[RoundRecord],
+    algorithm: Algorithm,
+    clients: ClientFacts,
+    error: DataError | None = None,
+) -> Recorded:
+    """The rounds of a run with real clients, or whose data cannot be read as the error says."""
+    no_data = REAL_CLIENTS
+    if error is not None:
+        no_data = f"the clients' data cannot be read here ({str(error).rstrip('.')}); {_UNTOLD}"
+    names = None if clients.names is None else names_from(np.asarray(clients.names, dtype=object))
+    return Recorded(
+        tuple(records),
+        torch.tensor(clients.weights, dtype=torch.float64),
+        names,
+        algorithm=algorithm,
+        no_data=no_data,
+    )
 
 
 def read_recorded(path: Path) -> Recorded:
@@ -111,6 +141,9 @@ def _refuse_contradictions(record: RoundRecord, where: str) -> None:
     strangers = sorted(set(record.arrived) - set(record.asked))
     if strangers:
         raise FieldError(f"{where}: client {strangers[0]} arrived but was not asked.")
+    absent = sorted(set(record.late) - set(record.arrived))
+    if absent:
+        raise FieldError(f"{where}: client {absent[0]} is late but has not arrived.")
     for field in ("asked", "arrived"):
         if len(set(getattr(record, field))) < len(getattr(record, field)):
             raise FieldError(f"{where}: {field} must name each client once; multiplicity says how often.")
@@ -189,6 +222,7 @@ def _renumbered(record: RoundRecord, place: Mapping[int, int]) -> RoundRecord:
         asked=tuple(place[client] for client in record.asked),
         arrived=tuple(place[client] for client in record.arrived),
         remembered={place[client]: share for client, share in record.remembered.items()},
+        late={place[client]: age for client, age in record.late.items()},
     )
 
 

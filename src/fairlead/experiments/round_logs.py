@@ -35,9 +35,8 @@ class TensorBoardLog(RoundLog):
     """
 
     def __init__(self, store: RunFolder, experiment: Experiment, first_round: int) -> None:
-        tensorboard = _imported("torch.utils.tensorboard", "tensorboard")
         purge = first_round + 1 if first_round else None
-        self._writer = tensorboard.SummaryWriter(str(store.path / "tensorboard"), purge_step=purge)
+        self._writer = _tensorboard().SummaryWriter(str(store.path / "tensorboard"), purge_step=purge)
 
     def write(self, record: RoundRecord) -> None:
         for name, value in _numbers(record).items():
@@ -54,7 +53,7 @@ class MlflowLog(RoundLog):
     """
 
     def __init__(self, store: RunFolder, experiment: Experiment, first_round: int) -> None:
-        self._client = _imported("mlflow", "mlflow").MlflowClient()
+        self._client = _mlflow().MlflowClient()
         id_file = store.path / "mlflow_run_id"
         if first_round and id_file.exists():
             self._run = id_file.read_text().strip()
@@ -79,14 +78,29 @@ class MlflowLog(RoundLog):
 OpenLog = Callable[[RunFolder, Experiment, int], RoundLog]
 """Opens the log of a run, given its folder, its experiment and the rounds that it has already."""
 
-_LOGS: dict[str, OpenLog] = {"tensorboard": TensorBoardLog, "mlflow": MlflowLog}
+
+def _tensorboard() -> Any:
+    return _imported("torch.utils.tensorboard", "tensorboard")
+
+
+def _mlflow() -> Any:
+    return _imported("mlflow", "mlflow")
+
+
+_LOGS: dict[str, tuple[OpenLog, Callable[[], Any]]] = {
+    "tensorboard": (TensorBoardLog, _tensorboard),
+    "mlflow": (MlflowLog, _mlflow),
+}
+"""What opens each log, and what loads its package."""
 
 
 def log_named(name: str) -> OpenLog:
-    """What opens the log with that name."""
+    """What opens the log with that name; a package that is missing is told now, before there is a run to log."""
     if name not in _LOGS:
         raise FieldError(f"{name!r} is not a log." + did_you_mean(name, _LOGS))
-    return _LOGS[name]
+    opened, load = _LOGS[name]
+    load()
+    return opened
 
 
 def _numbers(record: RoundRecord) -> dict[str, float]:

@@ -20,6 +20,7 @@ from os import PathLike
 from pathlib import Path
 
 from fairlead.checkpoint import KEPT, has_checkpoint, make_folder, write_durably
+from fairlead.diagnostics.wording import counted
 from fairlead.errors import RunFolderError
 from fairlead.experiments.client_facts import ClientFacts
 from fairlead.experiments.experiment import Experiment
@@ -147,6 +148,8 @@ class RunFolder:
         again = _computed_again(done, len(log) - done, cut_short=log.cut_short)
         log.cut(done)
         federation.records = log
+        # A run with no round left would otherwise forget what it said of its objective.
+        federation.guard.watch(log)
         with disk_errors(self.path, "written"):
             write_durably(self.spec_file, to_toml(experiment).encode())
             if done < experiment.rounds:
@@ -227,7 +230,7 @@ class RunFolder:
     def _contents(self) -> str:
         if not self.rounds_file.exists():
             return "files of the same names as a run's"
-        return f"a run of {len(self.log())} rounds"
+        return f"a run of {counted(len(self.log()), 'round')}"
 
     def _refuse_links(self) -> None:
         """Raise if a file of the run is a link, since what is written to it would land elsewhere."""

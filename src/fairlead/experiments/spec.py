@@ -29,8 +29,9 @@ from fairlead.experiments.setting_table import (
     refuse_undealt,
     take_setting,
 )
-from fairlead.experiments.signatures import call_with_plain, spec_parameters
-from fairlead.plain_data import Plain, from_plain, refuse_unknown, settable_fields, to_plain
+from fairlead.experiments.signatures import argument_parameters, call_with_plain, spec_parameters
+from fairlead.plain_data import Plain, from_plain, join, refuse_unknown, settable_fields, to_plain
+from fairlead.presets import METHODS
 
 SpecT = TypeVar("SpecT", Experiment, Algorithm)
 Table = dict[str, Plain]
@@ -79,6 +80,10 @@ def from_toml(
         if isinstance(table.get("algorithm"), dict):
             table["algorithm"] = _expand_preset(table["algorithm"], "algorithm")
     _apply(declared, table, late)
+    where = "" if declared is Algorithm else "algorithm"
+    algorithm = table.get(where) if where else table
+    if isinstance(algorithm, dict) and "solver" not in algorithm:
+        raise FieldError(f"{join(where, 'solver')} is missing: give it, or a preset that has one.")
     return from_plain(declared, table)
 
 
@@ -140,6 +145,8 @@ def _expand_preset(table: Table, where: str) -> Table:
     """The table of an algorithm with its parts instead of a preset."""
     parts = settable_fields(Algorithm)
     if "preset" not in table:
+        if "solver" not in table:
+            _refuse_lone_arguments(table, where)
         refuse_unknown(list(table), [*parts, "preset", "type"], "a field of Algorithm", where)
         return table
     method = preset_named(table["preset"], where)
@@ -149,6 +156,14 @@ def _expand_preset(table: Table, where: str) -> Table:
     for path, value in _leaves({key: value for key, value in table.items() if key in parts}):
         set_value(Algorithm, expanded, path, value, where)
     return expanded
+
+
+def _refuse_lone_arguments(table: Table, where: str) -> None:
+    """Refuse arguments of presets where no preset is named."""
+    arguments = {parameter.name for each in METHODS.values() for parameter in argument_parameters(each.build)}
+    lone = [key for key in table if key in arguments and key not in settable_fields(Algorithm)]
+    if lone:
+        raise FieldError(f"{join(where, 'preset')} is missing: {join(where, lone[0])} is an argument of one.")
 
 
 def _leaves(

@@ -45,9 +45,11 @@ class ClientLimits:
     """Steps times batch size: which examples are used is drawn beforehand, eight bytes for each."""
     memory_bytes: int = 8 * 2**30
     """Of what its corrections keep on this client's disk."""
+    runs: int = 8
+    """Whose memory is kept on this client's disk: the one longest without work is removed for a new one."""
 
     def __post_init__(self) -> None:
-        for field in ("steps", "batch_size", "examples", "memory_bytes"):
+        for field in ("steps", "batch_size", "examples", "memory_bytes", "runs"):
             require_integer(self, field, at_least=1)
 
     def check(self, question: Question, lengths: dict[str, int]) -> None:
@@ -170,6 +172,7 @@ class _ClientSide:
         num_steps = min(question.num_steps, most)
         memory = ClientMemory.of(self._folder(context), question.run, question.client)
         with memory.claimed(question.attempt, question.round):
+            memory.forget_old_runs(self.limits.runs)
             base = memory.read(question.base, lengths, question.anchor)
             result = work_locally(objective, question, base, num_steps)
             if lengths:

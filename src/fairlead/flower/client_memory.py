@@ -10,8 +10,9 @@ from __future__ import annotations
 import fcntl
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -58,6 +59,24 @@ class ClientMemory:
                 )
             write_durably(self.folder / "latest.json", json.dumps([attempt, round]).encode())
             yield
+
+    def forget_old_runs(self, keep: int) -> None:
+        """Remove this client's memory of all but the `keep` runs that it last worked for, of which this is one.
+
+        If a run goes on whose memory is gone, `read` says so.
+        """
+        last_work: dict[Path, int] = {}
+        for mark in self.folder.parents[1].glob(f"*/{self.folder.name}/latest.json"):
+            if mark.parent != self.folder and _RUN.fullmatch(mark.parent.parent.name):
+                # Another process of this client may be at the same.
+                with suppress(FileNotFoundError):
+                    last_work[mark.parent] = mark.stat().st_mtime_ns
+        newest_first = sorted(last_work, key=lambda memory: last_work[memory], reverse=True)
+        for memory in newest_first[keep - 1 :]:
+            shutil.rmtree(memory, ignore_errors=True)
+            # Not empty where another client keeps its memory in the same place.
+            with suppress(OSError):
+                memory.parent.rmdir()
 
     def read(self, version: int, lengths: Mapping[str, int], like: Tensor) -> Vectors:
         """A version with rows of the given lengths; version 0 is all zeros, and one that is not here an error."""

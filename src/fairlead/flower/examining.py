@@ -17,8 +17,10 @@ def examined(
     mailbox: Mailbox, nodes: Mapping[int, int], content: RecordDict, rules: RoundRules
 ) -> dict[int, dict[str, float]]:
     """Figures by client, of those at the given nodes that owe nothing and answer in time."""
-    # Answers to old questions are dropped here too, so that their senders can be asked again.
-    mailbox.fetch()
+    # Late updates wait for the next round where it may use them; else they are dropped here too, so that their
+    # senders can be asked again.
+    kind = MessageType.EVALUATE if rules.late == "use" else None
+    mailbox.fetch(kind)
     debtors = mailbox.debtors
     letters = {
         Letter(client, node, _NO_ROUND, MessageType.EVALUATE, 0): content
@@ -29,7 +31,7 @@ def examined(
     found: dict[int, dict[str, float]] = {}
     closing = monotonic() + rules.deadline
     while True:
-        for letter, message in mailbox.fetch():
+        for letter, message in mailbox.fetch(kind):
             if letter in letters:
                 found.update(_figures(letter, message))
         if not letters.keys() & set(mailbox.debtors.values()) or monotonic() >= closing:

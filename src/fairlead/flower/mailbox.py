@@ -78,12 +78,16 @@ class Mailbox:
             if message_id:
                 self._owed[message_id] = letter
 
-    def fetch(self) -> list[tuple[Letter, Message]]:
-        """Answers that have come since the last time, by client; their senders owe nothing any more."""
-        if not self._owed:
+    def fetch(self, kind: str | None = None) -> list[tuple[Letter, Message]]:
+        """Answers that have come since the last time, by client; their senders owe nothing any more.
+
+        Answers to letters of another than the given `kind` stay where they are until they are asked for.
+        """
+        wanted = [name for name, letter in self._owed.items() if kind in (None, letter.kind)]
+        if not wanted:
             return []
         found = []
-        for message in self._grid.pull_messages(list(self._owed)):
+        for message in self._grid.pull_messages(wanted):
             # By the message answered, since Flower itself answers for a node that is gone.
             letter = self._owed.pop(message.metadata.reply_to_message_id, None)
             if letter is not None:

@@ -19,11 +19,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from io import BytesIO
-from math import prod
 from typing import Any
 
-import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
@@ -33,7 +30,7 @@ from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.randomness import Key
-from fairlead.receiving import ClientReply, PackedArray
+from fairlead.receiving import ClientReply, PackedArray, ReplyError, content_of, numbers_in
 from fairlead.records import Vectors
 
 _ARRAYS, _VALUES, _REFUSAL = "fairlead.arrays", "fairlead.values", "fairlead.refusal"
@@ -198,9 +195,14 @@ def unopened(content: RecordDict) -> ClientReply:
     return ClientReply(
         client=values.pop("client", None),
         round=values.pop("round", None),
-        arrays={name: PackedArray(a.dtype, tuple(a.shape), a.data, "npy") for name, a in record.items()},
+        arrays={name: packed(array) for name, array in record.items()},
         numbers=values,
     )
+
+
+def packed(array: Array) -> PackedArray:
+    """An array as Flower carries it, of which nothing is believed."""
+    return PackedArray(array.dtype, tuple(array.shape), array.data, "npy")
 
 
 def examination(params: Tensor, buffers: Tensor, *, on_training_data: bool) -> RecordDict:
@@ -264,19 +266,14 @@ def _opened(
     record = content.array_records.get(_ARRAYS, ArrayRecord())
     if set(record) != set(shapes):
         raise RequestError("malformed", f"The message must hold the arrays {sorted(shapes)}.")
-    return {name: _unpacked(name, record[name].data, shape, dtype) for name, shape in shapes.items()}
+    return {name: _unpacked(name, record[name], shape, dtype) for name, shape in shapes.items()}
 
 
-def _unpacked(name: str, data: bytes, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    numpy_type = np.dtype(str(dtype).removeprefix("torch."))
-    header = BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": numpy_type.str, "fortran_order": False, "shape": shape}
-    )
-    prefix = header.getvalue()
-    if not data.startswith(prefix) or len(data) != len(prefix) + prod(shape) * numpy_type.itemsize:
-        raise RequestError("malformed", f"The array {name} must be {dtype} of shape {shape}.")
-    values = torch.from_numpy(np.frombuffer(data, numpy_type, offset=len(prefix)).reshape(shape).copy())
+def _unpacked(name: str, array: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    try:
+        values = numbers_in(content_of(name, packed(array), shape, dtype), dtype).reshape(shape)
+    except ReplyError as fault:
+        raise RequestError(fault.reason, f"The message cannot be used: {fault}.") from fault
     if not bool(torch.isfinite(values).all()):
         raise RequestError("not finite", f"The array {name} holds NaN or infinity.")
     return values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import torch
 from flwr.app import ArrayRecord, Message, MetricRecord
@@ -12,10 +12,11 @@ from torch import Tensor
 from fairlead.client_table import PartState
 from fairlead.errors import FairleadError
 from fairlead.flower.estimates import Estimates
+from fairlead.flower.messages import packed
 from fairlead.flower.plain_arrays import ArrayLayout
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
-from fairlead.receiving import ClientReply, PackedArray, ReceivedUpdate, ReplyForm, examine
+from fairlead.receiving import ClientReply, ReceivedUpdate, ReplyForm, examine
 from fairlead.records import ClientUpdates, Conditions, Population, Refusal, WorkOrder
 from fairlead.worlds.base import World
 
@@ -23,8 +24,15 @@ from fairlead.worlds.base import World
 class PlainWorld(World):
     """Turns replies that a strategy was handed into the updates of a round."""
 
-    def __init__(self, layout: ArrayLayout, nodes: Sequence[int], params: Tensor) -> None:
+    def __init__(
+        self,
+        layout: ArrayLayout,
+        nodes: Sequence[int],
+        params: Tensor,
+        weights: Literal["examples", "uniform"] = "examples",
+    ) -> None:
         self.layout, self.nodes, self._params = layout, tuple(nodes), params
+        self._weights = weights
         self.sizes = torch.zeros(len(self.nodes), dtype=torch.float64)
         """Examples of each client, 0 for those not yet heard."""
         self._came: dict[int, ReceivedUpdate] = {}
@@ -34,9 +42,9 @@ class PlainWorld(World):
 
     @property
     def weights(self) -> Tensor:
-        """ω (N,): examples reported, the mean of all for those not yet heard."""
+        """ω (N,): uniform, or by examples reported, the mean of all for those not yet heard."""
         known = self.sizes > 0
-        if not bool(known.any()):
+        if self._weights == "uniform" or not bool(known.any()):
             return torch.full_like(self.sizes, 1 / len(self.sizes))
         sizes = torch.where(known, self.sizes, self.sizes[known].mean())
         return sizes / sizes.sum()
@@ -140,11 +148,7 @@ class PlainWorld(World):
             client=client,
             round=round,
             # Whole numbers are not learnt, and stay what the server has.
-            arrays={
-                name: PackedArray(array.dtype, tuple(array.shape), array.data, "npy")
-                for name, array in arrays.items()
-                if array.dtype.startswith("float")
-            },
+            arrays={name: packed(array) for name, array in arrays.items() if array.dtype.startswith("float")},
             numbers={
                 "num_steps": metrics.get("num-steps", int(planned)),
                 "num_examples": examples,

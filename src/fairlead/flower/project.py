@@ -8,11 +8,12 @@ from importlib.resources import files
 from pathlib import Path
 
 from fairlead.clients.real import RealClients
-from fairlead.errors import DataError, FieldError
+from fairlead.errors import DataError, FieldError, field_error
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.spec import to_toml
+from fairlead.flower.reported_weights import refuse_reported_weights
 from fairlead.models.base import ExampleShape, Model
-from fairlead.task import Task
+from fairlead.task import PerExample, Task
 from fairlead.worlds.example_shape import example_shape
 
 _FILES = ("pyproject.toml", "README.md", "package/task.py", "package/client_app.py", "package/server_app.py")
@@ -27,7 +28,10 @@ def write_project(experiment: Experiment, folder: Path) -> list[Path]:
     Clients of a spec with data are dealt as in simulation, each node loading its own part, until the function
     that loads them is replaced; those of `RealClients` start with a function to be filled in.
     """
+    refuse_reported_weights(experiment.algorithm.aggregator, experiment.weights)
     name = _package_name(folder)
+    if folder.exists() and not folder.is_dir():
+        raise FieldError(f"{folder} is a file: choose a folder for the app.")
     if folder.exists() and any(folder.iterdir()):
         raise FieldError(f"{folder} is not empty: choose another folder.")
     # Flower takes no name of an app with underscores.
@@ -103,9 +107,17 @@ def _model_source(task: Task, shape: ExampleShape) -> str:
 
 
 def _loss(task: Task | None) -> str:
-    return "cross_entropy" if task is None or not isinstance(task.loss, str) else task.loss
+    return "cross_entropy" if task is None else _written("loss", task.loss)
 
 
 def _metrics(task: Task | None) -> tuple[str, ...]:
-    given = ("accuracy",) if task is None else task.metrics
-    return tuple(metric for metric in given if isinstance(metric, str))
+    return ("accuracy",) if task is None else tuple(_written("metrics", metric) for metric in task.metrics)
+
+
+def _written(field: str, function: str | PerExample) -> str:
+    """What the app's source says of a loss or a metric."""
+    if not isinstance(function, str):
+        raise field_error(
+            "Task", field, "a known name or 'package.module:function' to be written into an app", function
+        )
+    return function

@@ -11,7 +11,7 @@ from torch import Tensor
 from fairlead.corrections.base import LocalOutcome
 from fairlead.errors import ClashError
 from fairlead.flower.messages import message_name
-from fairlead.local_solver import LocalSolver
+from fairlead.local_solver import Accumulation, LocalSolver
 from fairlead.receiving import ReceivedUpdate
 from fairlead.records import ClientUpdates, Refusal, WorkOrder
 
@@ -30,7 +30,8 @@ def assembled(order: WorkOrder, arrivals: Mapping[int, Arrival], refused: Sequen
     clients = order.cohort.clients[present]
     came = [arrivals[client] for client in clients.tolist()]
     num_steps = torch.tensor([each.update.num_steps for each in came], dtype=torch.int64)
-    norms = order.solver.accumulation(num_steps, order.round)
+    rounds = torch.tensor([each.round for each in came], dtype=torch.int64)
+    norms = _work_of(order.solver, num_steps, rounds, order.round)
     uploads = upload_lengths(order.solver, order.anchor)
     lengths = {"delta": len(order.anchor), "buffers": len(order.buffers), **uploads}
 
@@ -50,16 +51,32 @@ def assembled(order: WorkOrder, arrivals: Mapping[int, Arrival], refused: Sequen
         loss=order.anchor.new_tensor([each.update.loss for each in came]),
         num_examples=torch.tensor([each.update.num_examples for each in came], dtype=torch.int64),
         messages={name: rows(name) for name in uploads},
-        memory={
-            "version": torch.tensor([[each.round + 1] for each in came], dtype=torch.int64).reshape(-1, 1)
-        },
+        memory={"version": rounds[:, None] + 1},
         buffers=rows("buffers"),
-        age=torch.tensor([order.round - each.round for each in came], dtype=torch.int64),
+        age=order.round - rounds,
         lr=order.solver.optimizer.lr_at(order.round),
         refused=tuple(
             sorted(refused, key=lambda refusal: refusal.client if refusal.client is not None else -1)
         ),
     )
+
+
+def _work_of(solver: LocalSolver, num_steps: Tensor, rounds: Tensor, round: int) -> Accumulation | None:
+    """‖a‖ of updates (m,), each with the learning rate η' of the round in which it was asked for.
+
+    It is told in units of this round's η, so that delta = −η Σ_j a_j g_j holds for late updates too.
+    """
+    if not solver.is_linear:
+        return None
+    lr = solver.optimizer.lr_at(round)
+    l1, l2 = torch.zeros(2, len(num_steps), dtype=torch.float64)
+    for asked in set(rounds.tolist()):
+        rows = rounds == asked
+        norms = solver.accumulation(num_steps[rows], asked)
+        assert norms is not None
+        scale = solver.optimizer.lr_at(asked) / lr if lr > 0 else 1.0
+        l1[rows], l2[rows] = scale * norms.l1, scale * norms.l2
+    return Accumulation(l1, l2)
 
 
 def _array(update: ReceivedUpdate, name: str) -> Tensor:

@@ -11,6 +11,7 @@ from flwr.serverapp import Grid
 
 from fairlead.errors import FairleadError
 from fairlead.flower.messages import Introduction, RequestError, refusal_in
+from fairlead.receiving import ReplyLimits
 
 _log = getLogger("fairlead.flower")
 
@@ -100,6 +101,8 @@ class Roster:
             return str(error)
         if found.client >= self.num_clients:
             return f"there is no client {found.client} among {self.num_clients}."
+        if found.num_examples > ReplyLimits().max_examples:
+            return f"client {found.client} claims {found.num_examples} examples."
         if found.digest != self._digest:
             return f"client {found.client} has another model than the server."
         member = Member(found.client, found.num_examples, self._present.get(node, ""))

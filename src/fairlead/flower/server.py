@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from logging import getLogger
 from os import PathLike
 from pathlib import Path
@@ -23,11 +21,12 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.runner import Run, run_experiment
 from fairlead.experiments.spec import load_experiment
 from fairlead.federation import Federation
-from fairlead.flower.kept_run import MEMBERS
 from fairlead.flower.mailbox import RoundRules
 from fairlead.flower.messages import ModelForm
-from fairlead.flower.roster import Member, Roster
-from fairlead.flower.world import FlowerWorld, RunIdentity
+from fairlead.flower.reported_weights import refuse_reported_weights
+from fairlead.flower.roster import Roster
+from fairlead.flower.starts import EarlierStarts, note_start
+from fairlead.flower.world import FlowerWorld
 from fairlead.parameters import FlatModule
 from fairlead.records import RoundRecord
 
@@ -53,7 +52,8 @@ def make_server_app(
     that first spoke for it: for SuperLinks that demand registered keys.
 
     Every node gets the spec with the app, and could tell from its seed who is asked and what the noise of
-    `ClientPrivacy` is: a private run draws a secret seed instead, which its folder keeps.
+    `ClientPrivacy` is: a private run draws a secret seed instead, which its folder keeps. A round of it that is done
+    again has other noise, so that such a run goes on correctly but not to the same bits.
     """
     app = ServerApp()
 
@@ -84,24 +84,24 @@ def run_on_grid(
     bind_keys: bool = False,
 ) -> Run:
     """Run an experiment on the nodes of a grid, or go on with the run that the folder holds."""
+    refuse_reported_weights(experiment.algorithm.aggregator, experiment.weights)
+    earlier = EarlierStarts.of(folder)
 
     def build() -> Federation:
         dtype = torch.float64 if experiment.dtype == "float64" else torch.float32
         form = ModelForm.of(FlatModule(build_model()), dtype)
-        identity, members = _next_start(folder)
-        roster = Roster(_count_clients(experiment), form.digest, members, bind_keys=bind_keys)
+        roster = Roster(count_clients(experiment), form.digest, earlier.members, bind_keys=bind_keys)
         world = FlowerWorld(
             grid,
             build_model,
             roster,
-            identity,
+            earlier.next_start,
             rules=rules,
             work=experiment.work,
             weights="examples" if experiment.weights is None else experiment.weights,
             join_seconds=join_seconds,
             dtype=dtype,
         )
-        _keep(folder, identity, roster)
         return Federation(
             experiment.algorithm,
             world,
@@ -112,8 +112,11 @@ def run_on_grid(
         )
 
     def begin(federation: Federation) -> None:
-        assert isinstance(federation.world, FlowerWorld)
-        federation.world.recall(federation.records, experiment.algorithm.solver, federation.key)
+        world = federation.world
+        assert isinstance(world, FlowerWorld)
+        repeated = earlier.repeated_from(federation.state.round, experiment.rounds)
+        world.recall(federation.records, experiment.algorithm.solver, federation.key, repeated)
+        note_start(folder, earlier.next_start, world.roster, repeated)
 
     def tell(record: RoundRecord) -> None:
         loss = "" if record.train_loss is None else f", train loss {record.train_loss:.4g}"
@@ -141,7 +144,8 @@ def run_on_grid(
     return run
 
 
-def _count_clients(experiment: Experiment) -> int:
+def count_clients(experiment: Experiment) -> int:
+    """How many clients a federation for an experiment has."""
     clients = experiment.clients
     return clients.num_clients if isinstance(clients, RealClients) else experiment.load().train.num_clients
 
@@ -154,20 +158,3 @@ def _secret_seed(folder: Path) -> int:
         folder.chmod(0o700)
         write_durably(file, str(secrets.randbits(128)).encode())
     return int(file.read_bytes())
-
-
-def _next_start(folder: Path) -> tuple[RunIdentity, dict[int, Member]]:
-    """The identity of the run in a folder at its next start, and the clients that it knows."""
-    file = folder / MEMBERS
-    if not file.exists():
-        return RunIdentity(secrets.token_hex(8), 1), {}
-    kept = json.loads(file.read_bytes())
-    members = [Member(**each) for each in kept["clients"]]
-    return RunIdentity(kept["run"], kept["attempt"] + 1), {member.client: member for member in members}
-
-
-def _keep(folder: Path, identity: RunIdentity, roster: Roster) -> None:
-    members = [asdict(roster.members[client]) for client in sorted(roster.members)]
-    content = {**identity._asdict(), "clients": members}
-    folder.mkdir(parents=True, exist_ok=True)
-    write_durably(folder / MEMBERS, json.dumps(content, indent=2).encode())

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from logging import getLogger
 from time import sleep
+from typing import Literal
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -14,10 +15,15 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
+from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.consistency import ConsistencyReport, measured_consistency
-from fairlead.errors import ClashError, require_instance, require_integer
+from fairlead.diagnostics.diagnosis import Diagnosis
+from fairlead.errors import ClashError, FieldError, field_error, require_instance, require_integer
+from fairlead.experiments.probe import evidence_of_records
+from fairlead.experiments.recorded import REAL_CLIENTS, Recorded
 from fairlead.flower.plain_arrays import ArrayLayout
 from fairlead.flower.plain_world import PlainWorld
+from fairlead.flower.reported_weights import refuse_reported_weights
 from fairlead.randomness import Key
 from fairlead.records import RoundRecord, ServerState
 from fairlead.round import run_round, start
@@ -35,7 +41,8 @@ class FlowerStrategy(Strategy):
     Methods with a half on the clients, such as SCAFFOLD, need `make_client_app`.
 
     `num_clients` is how many nodes to wait for. They are the clients from then on, in the order of their node
-    ids; ω_i is proportional to the examples that they report, the mean of all for those not yet heard.
+    ids. ω_i is proportional to the examples that they report, the mean of all for those not yet heard, or the same
+    for all under `weights` = "uniform".
     """
 
     def __init__(
@@ -43,6 +50,7 @@ class FlowerStrategy(Strategy):
         algorithm: Algorithm,
         num_clients: int,
         *,
+        weights: Literal["examples", "uniform"] = "examples",
         seed: int = 0,
         fraction_evaluate: float = 1.0,
         poll: float = 1.0,
@@ -50,6 +58,9 @@ class FlowerStrategy(Strategy):
         require_instance(self, "algorithm", algorithm, Algorithm)
         self.algorithm, self.num_clients, self.records = algorithm, num_clients, list[RoundRecord]()
         require_integer(self, "num_clients", at_least=1)
+        if weights not in ("examples", "uniform"):
+            raise field_error(self, "weights", "'examples' or 'uniform'", weights)
+        refuse_reported_weights(algorithm.aggregator, weights)
         if algorithm.solver.corrections:
             names = ", ".join(type(correction).__name__ for correction in algorithm.solver.corrections)
             raise ClashError(
@@ -62,7 +73,7 @@ class FlowerStrategy(Strategy):
                 "others count, so that ClientPrivacy could promise nothing: build the clients with make_client_app "
                 "and the server with make_server_app."
             )
-        self._key, self._poll = Key.from_seed(seed), poll
+        self._key, self._poll, self._weights = Key.from_seed(seed), poll, weights
         self._evaluation = FedAvg(fraction_evaluate=fraction_evaluate, min_available_nodes=num_clients)
         self._world: PlainWorld | None = None
         self._state: ServerState | None = None
@@ -74,7 +85,7 @@ class FlowerStrategy(Strategy):
     ) -> Iterable[Message]:
         if self._world is None or self._state is None:
             layout = ArrayLayout.of(arrays)
-            self._world = PlainWorld(layout, self._await_nodes(grid), layout.flatten(arrays))
+            self._world = PlainWorld(layout, self._await_nodes(grid), layout.flatten(arrays), self._weights)
             self._state = start(self.algorithm, self._world, self._key)
         self._arrays = arrays
         # The app may have changed the model between rounds: what it hands over is what is sent and moved.
@@ -119,6 +130,15 @@ class FlowerStrategy(Strategy):
         """The weights Ω that the rounds so far really optimised, against ω."""
         assert self._world is not None
         return measured_consistency(self.records, self._world.weights, algorithm=self.algorithm)
+
+    def diagnosis(self) -> Diagnosis:
+        """What is unequal, whom it favours and which method to use, from the rounds so far."""
+        if not self.records:
+            raise FieldError("FlowerStrategy.diagnosis needs a round to judge by, and there has been none.")
+        rounds = Recorded(
+            tuple(self.records), self.weights, None, algorithm=self.algorithm, no_data=REAL_CLIENTS
+        )
+        return diagnosis_of(evidence_of_records("the rounds so far", rounds))
 
     @property
     def weights(self) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from time import monotonic, sleep
 from typing import NamedTuple
@@ -85,6 +85,7 @@ class FlowerWorld(RunWorld):
         omega = objective_weights(weights, self.sizes)
         self._population = Population(omega, self._model.layout, torch.device("cpu"), dtype)
         self.estimates = Estimates(roster.num_clients)
+        self._repeated: tuple[int, ...] = ()
 
     @property
     def population(self) -> Population:
@@ -116,7 +117,9 @@ class FlowerWorld(RunWorld):
             norms = solver.accumulation(self.estimates.expected_steps(planned), round)
             return None if norms is None else norms.l1
 
-        return Conditions(round, self.population.weights, work, lambda: self.estimates.arrival)
+        return Conditions(
+            round, self.population.weights, work, lambda: self.estimates.arrival, self._repeated
+        )
 
     def work(self, order: WorkOrder) -> ClientUpdates:
         cohort, round = order.cohort, order.round
@@ -180,14 +183,19 @@ class FlowerWorld(RunWorld):
         ]
         return self._mean(torch.tensor(losses, dtype=torch.float64))
 
-    def recall(self, records: Iterable[RoundRecord], solver: LocalSolver, key: Key) -> None:
-        """Learn once more from the rounds of a run that goes on."""
+    def recall(
+        self, records: Iterable[RoundRecord], solver: LocalSolver, key: Key, repeated: Sequence[int] = ()
+    ) -> None:
+        """Learn once more from the rounds of a run that goes on, some of which were or will be `repeated`."""
+        self._repeated = tuple(repeated)
         for record in records:
             arrived = torch.tensor(record.arrived, dtype=torch.int64)
             self.estimates.count(torch.tensor(record.asked, dtype=torch.int64), arrived)
-            planned = self._plan(arrived, solver, record.round, key).num_steps
-            done = torch.tensor(record.num_steps, dtype=torch.int64)
-            self.estimates.note_work(arrived, planned, done)
+            in_time = torch.tensor([client not in record.late for client in record.arrived], dtype=torch.bool)
+            clients = arrived[in_time]
+            planned = self._plan(clients, solver, record.round, key).num_steps
+            done = torch.tensor(record.num_steps, dtype=torch.int64)[in_time]
+            self.estimates.note_work(clients, planned, done)
 
     def _await_clients(self, seconds: float) -> None:
         """Wait for clients to introduce themselves; those known from an earlier start may stay away."""

@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from fairlead.component import freeze_lists
-from fairlead.errors import FieldError, field_error
+from fairlead.errors import FieldError, field_error, short
 from fairlead.models.base import ExampleShape, Model
 
 Argument = bool | int | float | str
@@ -63,7 +63,7 @@ class ImportedModel(Model):
             raise field_error(self, "path", "the path of a function or class", self.path)
         if not _promises_module(make):
             raise FieldError(
-                f"ImportedModel.path names {self.path!r}, which does not say that it makes a torch.nn.Module, and "
+                f"ImportedModel.path names {short(self.path)}, which does not say that it makes a torch.nn.Module, and "
                 "a spec may not call just anything that is installed: call it from a function of your own."
             )
         signature = _signature(make)
@@ -71,7 +71,7 @@ class ImportedModel(Model):
             if signature is not None:
                 signature.bind(**arguments)
         except TypeError as error:
-            raise FieldError(f"ImportedModel.arguments do not fit {self.path!r}: {error}.") from error
+            raise FieldError(f"ImportedModel.arguments do not fit {short(self.path)}: {error}.") from error
 
 
 def imported(path: str, where: str) -> Any:
@@ -79,18 +79,18 @@ def imported(path: str, where: str) -> Any:
     module_name, name = _divided(path, where)
     if module_name.split(".")[0] in sys.stdlib_module_names:
         raise FieldError(
-            f"{where} names {path!r}, which is a part of Python and makes nothing that fairlead could use."
+            f"{where} names {short(path)}, which is a part of Python and makes nothing that fairlead could use."
         )
     try:
         return getattr(import_module(module_name), name)
     except (ImportError, AttributeError) as error:
-        raise FieldError(f"{where} names {path!r}, which cannot be imported: {error}.") from error
+        raise FieldError(f"{where} names {short(path)}, which cannot be imported: {error}.") from error
 
 
 def _divided(path: str, where: str) -> tuple[str, str]:
     module_name, _, name = path.partition(":") if isinstance(path, str) else ("", "", "")
     if not name.isidentifier() or not all(part.isidentifier() for part in module_name.split(".")):
-        raise FieldError(f"{where} must be of the form 'package.module:name', got {path!r}.")
+        raise FieldError(f"{where} must be of the form 'package.module:name', got {short(path)}.")
     return module_name, name
 
 

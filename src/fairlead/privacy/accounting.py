@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, singledispatch
 from importlib import import_module
@@ -79,32 +82,47 @@ class PrivacyStatement:
     """Which federations look alike: a value of `Adjacency`."""
     sampling: str
     """What amplifies it."""
+    repeated: int = 0
+    """How often a round was done again, which is counted."""
 
     def __str__(self) -> str:
+        again = f" and {self.repeated} repetition{'s' * (self.repeated > 1)}" if self.repeated else ""
         return (
-            f"The models of {self.rounds} rounds are ({self.epsilon:.3g}, {self.delta:g})-differentially private for "
-            f"clients ({self.adjacency} adjacency, {self.sampling}, Rényi accounting)."
+            f"The models of {self.rounds} rounds{again} are ({self.epsilon:.3g}, {self.delta:g})-differentially "
+            f"private for clients ({self.adjacency} adjacency, {self.sampling}, Rényi accounting)."
         )
 
 
-def epsilon(sampling: Sampling, noise_multiplier: float, delta: float, rounds: int) -> float:
-    """ε of so many rounds at the given δ.
+def epsilon(
+    sampling: Sampling, noise_multiplier: float, delta: float, rounds: int, repeated: Sequence[int] = ()
+) -> float:
+    """ε of so many rounds at the given δ; a round was done again for each time that it stands in `repeated`.
 
     `noise_multiplier` is the noise in units of the largest contribution C·w of a client. Zero-out neighbours
-    differ by that much; replace-one neighbours by twice as much, which halves the multiplier.
+    differ by that much; replace-one neighbours by twice as much, which halves the multiplier. Whoever repeats a
+    round asks the same cohort: k sums, each with noise of its own, tell as much of it as one sum with a
+    multiplier smaller by √k, and are amplified once.
     """
+    again = Counter(repeated)
+    # The server may have died in the round that comes next.
+    rounds = max([rounds, *(round + 1 for round in again)])
     if rounds == 0:
         return 0.0
-    orders, costs = _costs_of_a_round(sampling.adjacency, sampling.asked, sampling.eligible, noise_multiplier)
-    spent: float = _accountants().compute_epsilon(orders, rounds * costs, delta)[0]
-    return float(spent)
+    rounds_done = Counter(1 + more for more in again.values())
+    rounds_done[1] += rounds - len(again)
+    spent = np.zeros(len(_ORDERS))
+    for times, count in rounds_done.items():
+        spent += count * _costs_of_a_round(
+            sampling.adjacency, sampling.asked, sampling.eligible, noise_multiplier / math.sqrt(times)
+        )
+    return float(_accountants().compute_epsilon(np.array(_ORDERS), spent, delta)[0])
 
 
 @lru_cache(maxsize=64)
 def _costs_of_a_round(
     adjacency: Adjacency, asked: float, eligible: int, noise_multiplier: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Orders α and the Rényi divergence that a round costs at each: those of rounds add up."""
+) -> NDArray[np.float64]:
+    """The Rényi divergence that a round costs at each of the orders: those of rounds add up."""
     library, accountants = import_module("dp_accounting"), _accountants()
     if adjacency == "zero-out":
         relation = library.NeighboringRelation.REPLACE_SPECIAL
@@ -115,7 +133,7 @@ def _costs_of_a_round(
         event = library.SampledWithoutReplacementDpEvent(eligible, round(asked * eligible), noise)
     accountant = accountants.RdpAccountant(_ORDERS, relation)
     accountant.compose(event)
-    return np.array(_ORDERS), np.array(accountant.rdp)
+    return np.array(accountant.rdp)
 
 
 _ORDERS = (*range(2, 65), 80, 96, 128, 256, 512, 1024)

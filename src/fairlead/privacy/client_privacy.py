@@ -43,6 +43,9 @@ class ClientPrivacy(Component):
     data ("replace-one"), between which sums differ by 2 C w_max. Unequal ω cost accuracy, since
     noise follows the largest.
 
+    A round that is done again, after a server died that may have shown its model, has other noise each time, and
+    `Conditions.repeated` makes the account count all of them.
+
     Noise is drawn from the run's key and repeats with it: whoever knows the seed can subtract it, so that the
     seed of a run on real people's data is a secret.
 
@@ -106,11 +109,14 @@ class ClientPrivacy(Component):
                 "use a model without BatchNorm, such as one with GroupNorm."
             )
 
-    def statement(self, sampler: Sampler, weights: Tensor, rounds: int) -> PrivacyStatement:
-        """What may be claimed after so many rounds."""
-        sampling = sampling_of(sampler, weights)
-        spent = epsilon(sampling, self.noise_multiplier, self.delta, rounds)
-        return PrivacyStatement(spent, self.delta, rounds, sampling.adjacency, sampling.told)
+    def statement(self, sampler: Sampler, conditions: Conditions) -> PrivacyStatement:
+        """What may be claimed of the rounds before the one that the conditions are of."""
+        rounds, repeated = conditions.round, conditions.repeated
+        sampling = sampling_of(sampler, conditions.weights)
+        spent = epsilon(sampling, self.noise_multiplier, self.delta, rounds, repeated)
+        return PrivacyStatement(
+            spent, self.delta, rounds, sampling.adjacency, sampling.told, repeated=len(repeated)
+        )
 
     def aggregate(
         self, sampler: Sampler, updates: ClientUpdates, conditions: Conditions, key: Key
@@ -121,13 +127,17 @@ class ClientPrivacy(Component):
         coefficients = updates.importance * factors
         sampling = sampling_of(sampler, conditions.weights)
         scale = self.noise_multiplier * self.clip * sampling.largest_importance
-        # Named by what came, too: a server that died after its model was seen may do the round again with other
-        # arrivals, and the same noise would cancel in the difference of the two models.
+        # Named by what came and how often the round was done before: a server that died after its model was seen
+        # does it again, perhaps with other updates, and the same noise would cancel in the difference of the models.
         came = torch.stack([updates.clients, updates.num_steps, updates.age]).flatten().tolist()
-        draws = key.fold(*came).generator().standard_normal(updates.delta.shape[1])
+        before = conditions.repeated.count(conditions.round)
+        named = key.fold(*came, "again", before) if before else key.fold(*came)
+        draws = named.generator().standard_normal(updates.delta.shape[1])
         noise = scale * torch.from_numpy(draws)
         facts = {
-            "epsilon": epsilon(sampling, self.noise_multiplier, self.delta, conditions.round + 1),
+            "epsilon": epsilon(
+                sampling, self.noise_multiplier, self.delta, conditions.round + 1, conditions.repeated
+            ),
             "delta": self.delta,
             "noise_scale": scale,
             "clipped_share": float((factors < 1).double().mean()) if len(updates) else 0.0,

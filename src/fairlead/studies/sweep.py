@@ -51,7 +51,8 @@ def planned_sweep(
 ) -> list[PlannedRun]:
     """A run for every point of the grid and, if there are `ranges`, for each of `draws` settings drawn from them.
 
-    The draws depend on `draw_seed` and their number in the list alone: asking for more adds to them.
+    The draws depend on `draw_seed` and their number in the list alone: asking for more adds to them. A setting that
+    is drawn twice, as few whole numbers are, is run once.
     """
     axes, drawn = [_axis(text) for text in grid], [_range(text) for text in ranges]
     if bool(drawn) != bool(draws):
@@ -64,7 +65,9 @@ def planned_sweep(
     for path in paths:
         if paths.count(path) > 1:
             raise FieldError(f"Every field must be swept once, got {path} {paths.count(path)} times.")
-    settings = [_drawn(drawn, number, draw_seed) for number in range(draws)] if drawn else [()]
+    settings = (
+        list(dict.fromkeys(_drawn(drawn, number, draw_seed) for number in range(draws))) if drawn else [()]
+    )
     points = itertools.product(*([(axis.path, value) for value in axis.values] for axis in axes))
     return [
         _planned(spec, [*setting, *point], overrides)
@@ -84,7 +87,7 @@ def _planned(
 def _axis(text: str) -> _Axis:
     path, values = _assignment(text, "seed=0..4 or algorithm.lr=0.01,0.1")
     split = split_values(values)
-    if not all(split) or len(set(split)) < len(split):
+    if not all(split) or len(set(map(_number, split))) < len(split):
         raise FieldError(f"The grid of {path} must be a list of different values, got {values!r}.")
     return _Axis(path, split)
 

@@ -24,7 +24,7 @@ class AwareProjection(DirectionTransform):
     Symbols: step, the displacement that the base method's server makes (η_g d̃ in the paper, with the other
     sign), d FedAWARE's direction from a memory of its own. Sign and length of d do not matter. The base
     method's state (momentum, second moments) is that of the unprojected method. Where ⟨step, d⟩ < 0 the
-    step goes along −d; the record holds the cosine.
+    step goes along −d; the record holds the cosine, and λ in the place of the base method's coefficients.
 
     Fields as in `FedAWARE`. While the memory has not started (`start` = "all_seen", as in released code) the
     step passes unchanged. Parameters outside `memory.layers` keep the base method's step, and the projection
@@ -75,4 +75,5 @@ class AwareProjection(DirectionTransform):
             facts["aware_cosine"] = float(along) / length if length > 0 else 0.0
             projected = (along * axis).to(step)
         changed = with_remembered_part(recalled.state, direction, projected)
-        return Transformed(changed, recalled.state, facts)
+        shares = aware.averages.by_client(recalled.state, recalled.coefficients, conditions.weights)
+        return Transformed(changed, recalled.state, facts, shares)

@@ -28,15 +28,18 @@ def objective_weights(weights: Weights, sizes: Tensor, names: ClientNames | None
         raise FieldError(
             f"SimulatedWorld.weights must have one number per client ({len(sizes)}), got {_counted(values)}."
         )
-    if not bool(torch.isfinite(values).all()) or bool((values < 0).any()) or values.sum() <= 0:
-        raise FieldError("SimulatedWorld.weights must be finite, at least 0 and not all 0.")
+    total = values.sum()
+    if not bool(torch.isfinite(total)) or bool((values < 0).any()) or total <= 0:
+        raise FieldError(
+            "SimulatedWorld.weights must be finite, at least 0 and not all 0, with a finite sum."
+        )
     if bool(((values > 0) & (sizes == 0)).any()):
         client = int(((values > 0) & (sizes == 0)).nonzero()[0])
         raise FieldError(
             f"SimulatedWorld.weights must be 0 for a client without examples, got {values[client]:g} for "
             f"{label(client, names)}."
         )
-    return values / values.sum()
+    return values / total
 
 
 def _counted(values: Tensor) -> str:

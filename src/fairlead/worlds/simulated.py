@@ -19,7 +19,7 @@ from fairlead.conditions.link.timed import arrivals, closing_time, expected_arri
 from fairlead.conditions.work import EqualWork, Workload, WorkModel
 from fairlead.conditions.work.budget import planned_work
 from fairlead.corrections.base import LocalOutcome
-from fairlead.errors import field_error, is_integer, require_instance
+from fairlead.errors import FieldError, field_error, is_integer, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
@@ -158,7 +158,13 @@ class SimulatedWorld(RunWorld):
 
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         model = self.task.build(self._shape, key).to(self.device, self.dtype)
-        return model.initial_params(), model.initial_buffers()
+        params, buffers = model.initial_params(), model.initial_buffers()
+        if not bool(params.isfinite().all() & buffers.isfinite().all()):
+            raise FieldError(
+                f"Task.model must start from finite numbers, got NaN or infinity from {type(self.task.model).__name__} "
+                f"in dtype {str(self.dtype).removeprefix('torch.')}."
+            )
+        return params, buffers
 
     def initial_memory(self, solver: LocalSolver) -> PartState:
         num_clients, dim = self.population.num_clients, self.population.num_parameters

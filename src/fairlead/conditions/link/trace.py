@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -27,6 +28,8 @@ class TraceLink(LinkModel):
     path: str
     missing: Literal["refuse", "hold", "lost", "arrives"] = "refuse"
 
+    replayed: ClassVar[Mapping[str, tuple[str, ...]]] = {"path": ("arrives",)}
+
     def __post_init__(self) -> None:
         require_trace_path(self, self.path)
         require_choice(self, "missing", ("refuse", "hold", "lost", "arrives"))
@@ -35,7 +38,7 @@ class TraceLink(LinkModel):
         return None
 
     def arrives(self, clients: Tensor, round: int, key: Key) -> Tensor:
-        table = timetable(self.path, "arrives")
+        table = timetable(self.path, *self.replayed["path"])
         rows = (table.latest_rows if self.missing == "hold" else table.rows)(clients, round)
         if self.missing in ("refuse", "hold"):
             table.refuse_gaps(rows, clients, round, self)

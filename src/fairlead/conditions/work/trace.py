@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -28,12 +29,14 @@ class TraceWork(WorkModel):
     path: str
     missing: Literal["refuse", "hold", "absent"] = "refuse"
 
+    replayed: ClassVar[Mapping[str, tuple[str, ...]]] = {"path": ("steps", "batch_size")}
+
     def __post_init__(self) -> None:
         require_trace_path(self, self.path)
         require_choice(self, "missing", ("refuse", "hold", "absent"))
 
     def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
-        table = timetable(self.path, "steps", "batch_size")
+        table = timetable(self.path, *self.replayed["path"])
         rows = (table.latest_rows if self.missing == "hold" else table.rows)(clients, round)
         if self.missing != "absent":
             table.refuse_gaps(rows, clients, round, self)

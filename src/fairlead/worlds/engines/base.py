@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fairlead.clients.data import ClientData
-from fairlead.errors import EngineError, FairleadError
+from fairlead.errors import EngineError, FairleadError, MemoryBudgetError
 from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.records import Vectors
@@ -57,6 +57,11 @@ class Objective:
         except FairleadError:
             raise
         except (RuntimeError, ValueError, IndexError) as error:
+            if "allocate memory" in str(error):
+                raise MemoryBudgetError(
+                    f"{type(model.module).__name__} needs more memory than is left for a batch with inputs of shape "
+                    f"{tuple(inputs.shape)}: make Task.model or the inputs smaller."
+                ) from error
             raise EngineError(
                 f"{type(model.module).__name__} or its loss fails on a batch with inputs of shape "
                 f"{tuple(inputs.shape)} and targets of shape {tuple(targets.shape)}: "

@@ -45,7 +45,9 @@ class Crew:
         import ray
 
         cluster.connect()
-        key = cluster, ray.get_runtime_context().get_job_id()
+        context = ray.get_runtime_context()
+        # The node too: a Ray that this process starts anew counts its jobs from the beginning.
+        key = cluster, context.get_node_id(), context.get_job_id()
         crew = _CREWS.get(key) or Crew(cluster)
         _CREWS[key] = crew
         return crew
@@ -115,7 +117,7 @@ class Crew:
             self.members[self.members.index(member)] = self._hire()
 
 
-_CREWS: WeakValueDictionary[tuple[RayCluster, str], Crew] = WeakValueDictionary()
+_CREWS: WeakValueDictionary[tuple[RayCluster, str, str], Crew] = WeakValueDictionary()
 
 
 def _free_resources() -> str:
