@@ -71,8 +71,10 @@ def _verdict(outcome: Outcome | None) -> str:
     if outcome is None:
         return "not run"
     if outcome.verdict == "not run" and outcome.checks:
-        held = sum(check.holds is True for check in outcome.checks)
-        return f"open: {held} of {len(outcome.checks)} comparisons hold, the others lack runs"
+        held, count = sum(check.holds is True for check in outcome.checks), len(outcome.checks)
+        if not held:
+            return f"open: all {count} comparisons lack runs"
+        return f"open: {held} of {count} comparisons hold, the others lack runs"
     return outcome.verdict
 
 

@@ -135,9 +135,8 @@ def test_a_server_step_that_is_not_finite_is_the_servers_fault() -> None:
 @pytest.mark.parametrize("server", [fl.Adagrad(0.1), fl.Adam(0.1), fl.Yogi(0.1), fl.AMSGrad(0.1)])
 def test_a_second_moment_that_overflows_is_refused(server: fl.Optimizer) -> None:
     """Updates of 1e160 are finite and their squares are not: m/√v = 0 would look like a model at rest."""
-    far = PROBLEM.task(1e160)
-    here = fl.SimulatedWorld(far, PROBLEM.data(), weights=PROBLEM.weights, dtype=torch.float64)
-    federation = fl.Federation(fl.Algorithm(fl.LocalSolver(fl.SGD(0.1)), server=server), here)
+    here = fl.SimulatedWorld(PROBLEM.task(), PROBLEM.data(), weights=PROBLEM.weights, dtype=torch.float64)
+    federation = fl.Federation(fl.Algorithm(fl.LocalSolver(fl.SGD(1e160)), server=server), here)
     with pytest.raises(NonFiniteError, match=r"the server's step is not finite although every update is"):
         next(federation.train(1))
 

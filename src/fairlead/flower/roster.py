@@ -101,8 +101,9 @@ class Roster:
             return str(error)
         if found.client >= self.num_clients:
             return f"there is no client {found.client} among {self.num_clients}."
-        if found.num_examples > ReplyLimits().max_examples:
-            return f"client {found.client} claims {found.num_examples} examples."
+        most = ReplyLimits().max_examples
+        if found.num_examples > most:
+            return f"client {found.client} claims {found.num_examples} examples, and {most} are the most."
         if found.digest != self._digest:
             return f"client {found.client} has another model than the server."
         member = Member(found.client, found.num_examples, self._present.get(node, ""))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fairlead.clients.names import ClientNames, label
-from fairlead.errors import FieldError, did_you_mean
+from fairlead.errors import FieldError, did_you_mean, short
 
 Weights = str | Sequence[float] | Tensor
 
@@ -31,7 +31,8 @@ def objective_weights(weights: Weights, sizes: Tensor, names: ClientNames | None
     total = values.sum()
     if not bool(torch.isfinite(total)) or bool((values < 0).any()) or total <= 0:
         raise FieldError(
-            "SimulatedWorld.weights must be finite, at least 0 and not all 0, with a finite sum."
+            "SimulatedWorld.weights must be finite, at least 0 and not all 0, with a finite sum, got "
+            f"{short(values.tolist())}."
         )
     if bool(((values > 0) & (sizes == 0)).any()):
         client = int(((values > 0) & (sizes == 0)).nonzero()[0])
