@@ -73,13 +73,14 @@ class ConsistencyGuard:
                 return
 
     def _judged(self) -> str | None:
-        tally, report = self._tally, report_of(self._tally, self.algorithm)
-        if report.surrogate is None:
-            return None
+        tally = self._tally
         # Clients asked too seldom to be judged are left out, on both sides.
         judged = (tally.asked >= min(_FIRST_LOOK, tally.rounds)) & (self.weights > 0)
-        covered, through = self.weights[judged].sum(), report.surrogate[judged].sum()
-        if covered < 0.5 or through <= 0:
+        covered = self.weights[judged].sum()
+        if covered < 0.5:
+            return None
+        report = report_of(tally, self.algorithm)
+        if report.surrogate is None or (through := report.surrogate[judged].sum()) <= 0:
             return None
         divergence = chi_square(self.weights[judged] / covered, report.surrogate[judged] / through)
         # Without chance, everybody is heard in every round.

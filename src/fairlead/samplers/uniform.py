@@ -39,8 +39,11 @@ class UniformWithoutReplacement(MemorylessSampler):
             )
 
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
-        eligible = conditions.weights.nonzero().flatten()
-        picks = key.generator().choice(len(eligible), self.cohort_size, replace=False, shuffle=False)
-        clients = eligible[torch.from_numpy(picks)].sort().values
-        scale = len(eligible) / self.cohort_size
+        positive = conditions.weights > 0
+        count = int(positive.sum())
+        drawn = key.generator().choice(count, self.cohort_size, replace=False, shuffle=False)
+        places = torch.from_numpy(drawn).sort().values
+        # Listing a million clients to take a few would cost more than the rest of a small round.
+        clients = places if count == len(positive) else positive.nonzero().flatten()[places]
+        scale = count / self.cohort_size
         return Cohort(clients, torch.ones_like(clients), scale * conditions.weights[clients])
