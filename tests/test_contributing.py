@@ -75,6 +75,25 @@ def test_the_example_reduces_to_the_weighted_mean_as_it_says(added: type[fl.Aggr
     assert torch.equal(*ends)
 
 
+def test_theory_has_no_weights_for_the_example(added: type[fl.Aggregator]) -> None:
+    """Losses decide, and they are known in rounds only: q = 0 is a mean like any other."""
+    problem = fl.Quadratics(num_clients=3, dim=2).problem(fl.Key.from_seed(0))
+    world = fl.SimulatedWorld(problem.task(), problem.data(), dtype=torch.float64)
+    said = []
+    for q in (1.0, 0.0):
+        algorithm = fl.Algorithm(fl.LocalSolver(fl.SGD(0.1), steps=2), aggregator=added(q=q))  # type: ignore[call-arg]
+        federation = fl.Federation(algorithm, world)
+        list(federation.train(3))
+        said.append(federation.consistency())
+    assert said[0].predicted_weights is None
+    assert said[0].predicted is not None
+    assert said[0].predicted.says.startswith(
+        "LossTilted weighs clients by what they return, such as their losses"
+    )
+    assert said[1].predicted_weights is not None
+    assert torch.allclose(said[1].predicted_weights, said[1].intended)
+
+
 def test_the_text_names_the_import_line() -> None:
     text = CONTRIBUTING.read_text(encoding="utf-8")
     name = re.search(r"^class (\w+)\(", first_example("Add an aggregator"), flags=re.MULTILINE)

@@ -24,7 +24,7 @@ def test_the_examples_run_one_after_another(capsys: pytest.CaptureFixture[str]) 
     first, second = blocks("python")
     exec(compile(first, "README.md", "exec"), names)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[:3]] == ["9", "19", "29"]
+    assert [line.split()[0] for line in lines[:3]] == ["10", "20", "30"]
     assert len(lines) > 3
     exec(compile(second, "README.md", "exec"), names)
     assert "SCAFFOLD optimised the objective that was asked for" in capsys.readouterr().out

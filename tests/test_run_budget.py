@@ -56,5 +56,5 @@ def test_every_device_is_asked_for_what_it_holds(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         run_budget, "available_bytes", lambda device: 10**6 if device.type == "cpu" else 10**9
     )
-    with pytest.raises(MemoryBudgetError, match="on cpu .*products"):
+    with pytest.raises(MemoryBudgetError, match=r"on cpu .*products"):
         run_budget._refuse(needs)

@@ -1,6 +1,6 @@
 """fairlead against its peers on the same work, in one run that anyone can repeat.
 
-    pip install fairlead 'pfl[pytorch]==0.6.0' fedlab==1.3.0 'flwr[simulation]==1.41.0'
+    pip install . 'pfl[pytorch]==0.6.0' fedlab==1.3.0 'flwr[simulation]==1.41.0'
     python -m benchmarks.peers --workload mlp
     python -m benchmarks.peers --workload all --device cuda --precision tf32 --rounds 10 --repeats 5
     python -m benchmarks.peers --workload pfl-cifar10 --data FOLDER --rounds 100 --device cuda --world lanes=50

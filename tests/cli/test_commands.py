@@ -129,6 +129,7 @@ def test_resuming_nothing_is_said() -> None:
     [
         ("run absent.toml", "The spec absent.toml cannot be read: No such file or directory."),
         ("run spec.toml --set sed=3", "sed is not a field of Experiment. Did you mean 'seed'?"),
+        ("run spec.toml --set lr=1", "lr is not a field of Experiment. Did you mean algorithm.lr?"),
         ("run spec.toml --set seed", "An override must be of the form path.to.field=value, got 'seed'."),
         (
             "run spec.toml --resume",
@@ -153,7 +154,7 @@ def test_a_log_whose_package_is_missing_says_what_to_install(monkeypatch: pytest
     missing: Any = None
     monkeypatch.setitem(sys.modules, "mlflow", missing)
     said = refused("run", "spec.toml", "--log", "mlflow", "-q", "-o", "runs/x")
-    assert said == "This log needs mlflow: install it with pip install 'fairlead[track]'."
+    assert said == "This log needs MLflow: install it with pip install 'mlflow-skinny>=2.16,<4'."
     assert not Path("runs").exists()
 
 

@@ -105,7 +105,7 @@ def test_the_text_says_which_is_better_and_whether_it_is_noise() -> None:
     assert any(line.startswith("scaffold ") and "none by design" in line for line in lines)
     assert "├" in result.stdout
     assert "▁" in result.stdout
-    assert lines[-1].startswith("The runs are in runs/spec-compare; ")
+    assert lines[-1].startswith("The runs are in runs/spec-compare-20-rounds; ")
     assert "9/9  scaffold, seed 2 finished" in result.stderr
     assert all(character.isprintable() or character == "\n" for character in result.output)
 
@@ -190,6 +190,35 @@ def test_a_folder_with_other_runs_is_refused() -> None:
     call("--methods", "fedavg", "--seeds", "0", "-q")
     said = call("--methods", "fedavg", "--seeds", "0", "--set", "link.drop=0.5", "-q", exit_code=2).stderr
     assert said.startswith("fairlead: The run in runs/spec-compare/fedavg/seed-0 is another experiment")
+
+
+def test_other_rounds_have_another_folder() -> None:
+    """However they are asked for, and the same ones find their runs again."""
+    arguments = ("--methods", "fedavg", "--seeds", "0")
+    folders = [
+        data(*arguments, *rounds)["folder"]
+        for rounds in ([], ["--rounds", "1"], ["--rounds", "2"], ["--set", "rounds = 1"])
+    ]
+    assert folders == [
+        "runs/spec-compare",
+        "runs/spec-compare-1-round",
+        "runs/spec-compare-2-rounds",
+        "runs/spec-compare-1-round",
+    ]
+    assert [len(fl.load_records(f"{folder}/fedavg/seed-0")) for folder in folders] == [4, 1, 2, 1]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fednova"])
+@pytest.mark.parametrize("rounds", ["1", "3"])
+def test_a_folder_with_runs_of_another_length_is_refused(method: str, rounds: str) -> None:
+    """Shorter and longer ones, of the same method and of others, before anything is run."""
+    call("--methods", "fedavg", "--seeds", "0", "--rounds", "2", "-o", "runs/x", "-q")
+    said = call("--methods", method, "--seeds", "0", "--rounds", rounds, "-o", "runs/x", exit_code=2).stderr
+    assert said.strip() == (
+        f"fairlead: runs/x holds runs of 2 rounds, which cannot be compared with runs of {rounds}: choose another "
+        "folder with --output."
+    )
+    assert [run.labels["method"] for run in fl.StudyFolder(Path("runs/x")).runs()] == ["fedavg"]
 
 
 def test_a_second_interrupt_says_that_the_command_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -90,7 +91,7 @@ def compared(command: str) -> list[str]:
     ("changes", "methods"),
     [
         ((), ["fedavg", "fednova"]),
-        (LOSSY, ["fedavg", "fedacs:cohort_size=12"]),
+        (LOSSY, ["fedavg", "fedacs:cohort_size=12:server.lr=2.9"]),
         (
             ("--set", "algorithm.preset=fedprox", "--set", "algorithm.mu=0.1", "--set", "algorithm.lr=0.02"),
             ["fedprox:mu=0.1", "fednova:mu=0.1"],
@@ -112,9 +113,10 @@ def test_the_advised_preset_is_the_same_in_a_spec_and_in_python() -> None:
     advice = data("spec.toml", *LOSSY)["advice"]
     head, tail = SPEC.split("[algorithm]")
     Path("advised.toml").write_text(f"{head}{advice['toml']}[task.model]{tail.split('[task.model]')[1]}")
-    called = eval(advice["python"], {"fl": fl})
+    called = eval(advice["python"], {"fl": fl, "dataclasses": dataclasses})
     assert fl.load_experiment("advised.toml").algorithm == called
-    assert called == fl.presets.fedacs(lr=0.05, steps=2, cohort_size=12)
+    plain = fl.presets.fedacs(lr=0.05, steps=2, cohort_size=12)
+    assert called == dataclasses.replace(plain, server=fl.SGD(lr=advice["server_lr"]))
     text = call("spec.toml", *LOSSY).stdout
     assert f"- In Python: {advice['python']}\n" in text
     assert all(f"    {line}\n" in text for line in advice["toml"].splitlines())

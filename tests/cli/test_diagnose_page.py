@@ -19,14 +19,16 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]\d+)?")
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(
+        rf"^```{language}(?: title=\"[^\"]+\")?\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE
+    )
 
 
 def test_the_example_prints_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Word for word; numbers may differ in their last digit, since processors round differently."""
     monkeypatch.chdir(tmp_path)
     (spec,) = blocks("toml")
-    Path("hospitals.toml").write_text(spec)
+    Path("unequal.toml").write_text(spec)
     command, shown = blocks("console")[1].split("\n", 1)
     result = CliRunner().invoke(app, command.removeprefix("$ fairlead ").split())
     assert result.exit_code == 0, result.output

@@ -84,7 +84,14 @@ def test_a_random_search_goes_on_with_more_draws() -> None:
 
 def test_a_long_sweep_shows_its_best_only() -> None:
     result = call("--grid", "seed=0", "--grid", "algorithm.clip=1..22", "--rounds", "1")
-    assert "and 2 more settings, in runs/spec-sweep" in result.stdout
+    assert "and 2 more settings, in runs/spec-sweep-1-round" in result.stdout
+
+
+def test_rounds_that_are_swept_may_differ() -> None:
+    call("--grid", "rounds=1", "-q")
+    call("--grid", "rounds=2,3", "-q")
+    lengths = {run.folder: run.outcome for run in fl.StudyFolder(Path("runs/spec-sweep")).runs()}
+    assert lengths == {"rounds=1": "finished", "rounds=2": "finished", "rounds=3": "finished"}
 
 
 def test_failures_are_told() -> None:

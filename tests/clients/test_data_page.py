@@ -78,17 +78,17 @@ def test_a_partitioner_of_flower() -> None:
 def test_a_table() -> None:
     rows = [f"{'Ulm' if age < 50 else 'Bonn'},{age},{age + 70},{age % 2}" for age in range(30, 70)]
     Path("patients.csv").write_text("\n".join(["hospital,age,pressure,ill", *rows, "Ulm,55,NA,0"]))
-    train = loaded(TABLE).train
+    clients = fl.from_toml(fl.Experiment, TABLE).clients
+    train = clients.load(fl.Key.from_seed(0)).train
     assert train.names is not None
     assert train.names.tolist() == ["Bonn", "Ulm"]
     assert train.num_dropped == 1
-    spec = f'rounds = 1\n{TABLE}[algorithm]\npreset = "fedavg"\nlr = 0.1\n'
-    Path("patients.toml").write_text(spec)
+    Path("patients.toml").write_text(TABLE)
     (command,) = re.findall(r"^\$ fairlead (.*)$", PAGE, flags=re.MULTILINE)
     result = CliRunner().invoke(app, command.split())
     assert result.exit_code == 0, result.output
     (in_python,) = re.findall(r"`(fl\.CsvTable\(.*?\))`", PAGE)
-    assert eval(in_python, {"fl": fl}) == fl.from_toml(fl.Experiment, spec).clients
+    assert eval(in_python, {"fl": fl}) == clients
 
 
 @pytest.mark.needs_package("pandas")

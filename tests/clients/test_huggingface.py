@@ -103,7 +103,7 @@ class TestFolders:
 def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(
-        DataError, match=r"HuggingFaceData needs datasets: install it with pip install 'fairlead"
+        DataError, match=r"HuggingFaceData needs datasets: install it with pip install 'datasets>="
     ):
         fl.HuggingFaceData(str(tmp_path)).pool()
 

@@ -77,6 +77,15 @@ class TestCsv:
         with pytest.raises(DataError, match=r"table.csv, line 4, column 'x': 'oops' is not a finite number"):
             fl.CsvTable(path, "y", features="x").pool()
 
+    def test_a_target_of_words_is_no_quantity(self, write: Write) -> None:
+        """A single word among numbers is a slip, and no reason to learn classes."""
+        with pytest.raises(
+            DataError, match=r"'y': 'no' .* is the target, so leave `regression` out, and its words"
+        ):
+            fl.CsvTable(write("x,y\n1,no\n2,yes\n"), "y", regression=True).pool()
+        with pytest.raises(DataError, match=r"'y': 'oops' is not a finite number\.$"):
+            fl.CsvTable(write("x,y\n1,0.5\n2,oops\n"), "y", regression=True).pool()
+
     def test_a_split_column(self, write: Write) -> None:
         text = "split,site,x,y\ntrain,a,1,cat\ntest,b,2,dog\ntrain,b,3,emu\n"
         pool = fl.CsvTable(write(text), "y", "site", split="split").pool()
@@ -330,7 +339,9 @@ class TestParquet:
 
 def test_parquet_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    with pytest.raises(DataError, match=r"ParquetTable needs pyarrow: install it with pip install 'fairlead"):
+    with pytest.raises(
+        DataError, match=r"ParquetTable needs pyarrow: install it with pip install 'pyarrow>="
+    ):
         fl.ParquetTable("t.parquet", "y").pool()
 
 

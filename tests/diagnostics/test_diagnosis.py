@@ -75,6 +75,15 @@ def test_the_advice_for_a_spec(case: str, preset: str, decision: str) -> None:
     assert found.advice.confidence == ("moderate" if case == "neither" else "high")
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_fedavg_is_called_enough_only_where_nothing_else_is_unequal(case: str) -> None:
+    found = fl.diagnose(experiment(*CASES[case]))
+    assert found.evidence.consensus is not None
+    assert found.evidence.consensus.verdict == "FedAvg is enough here"
+    said = "FedAvg is enough here" if case == "neither" else "drift of local steps does no harm here"
+    assert finding(found, "consensus").statement.startswith(f"Consensus over {NUM_CLIENTS} clients: {said}: ")
+
+
 @pytest.mark.parametrize(
     ("case", "preset"),
     [("neither", None), ("work", "fednova"), ("links", "fedau"), ("both", "fedacs_estimated")],
@@ -166,8 +175,11 @@ def test_the_factor_that_makes_up_for_shorter_rounds_is_a_number() -> None:
         advice = fl.diagnose(experiment(*CASES["both"], algorithm=algorithm)).advice
         assert advice.expected["rounds_factor"] == pytest.approx(factor)
         assert advice.remarks[0].endswith(
-            f"takes ×{factor:.2g} rounds, or server.lr={factor * server_lr:.2g}."
+            f"takes ×{factor:.2g} rounds, or server.lr={factor * server_lr:.2g} as below."
         )
+        assert advice.server_lr == pytest.approx(factor * server_lr, rel=0.05)
+        assert advice.python is not None
+        assert advice.python.endswith(f", server=fl.SGD(lr={advice.server_lr}))")
 
 
 def test_a_tiny_gain_is_said_not_to_matter() -> None:
@@ -506,6 +518,7 @@ def test_plain_data_have_a_fixed_shape(case: str) -> None:
         "decision",
         "preset",
         "arguments",
+        "server_lr",
         "reason",
         "expected",
         "confidence",

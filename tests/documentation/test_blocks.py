@@ -96,11 +96,28 @@ def run_command(line: str) -> None:
 
 
 def run_as_script(page: str) -> None:
-    assert {block.language for block in runnable(page)} == {"python"}
-    Path("page.py").write_text("\n".join(block.text for block in runnable(page)), encoding="utf-8")
+    """Write the files of a page, then run its Python in one process and each of its commands in another."""
+    python, commands = [], []
+    for block in runnable(page):
+        if block.title is not None:
+            Path(block.title).write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
+            python.append(block.text)
+        else:
+            assert block.language == "console"
+            lines = (line for line in block.text.splitlines() if line.startswith("$ "))
+            commands += [shlex.split(line.removeprefix("$ "), comments=True) for line in lines]
+    Path("page.py").write_text("\n".join(python), encoding="utf-8")
+    run_in_a_process("page.py")
+    for program, *arguments in commands:
+        assert program == "fairlead"
+        run_in_a_process("-c", "from fairlead.cli import main; main()", *arguments)
+
+
+def run_in_a_process(*arguments: str) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "page.py"], capture_output=True, text=True, check=False, env=environment
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr
 

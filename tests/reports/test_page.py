@@ -193,6 +193,19 @@ def test_a_difference_within_the_noise_is_called_so(tmp_path: Path) -> None:
     assert [each.text for each in page.all("span", class_="unclear")] == ["no clear difference"]
 
 
+def test_runs_of_unequal_length_are_not_ranked(tmp_path: Path) -> None:
+    """Neither in the lead nor row by row, whatever accuracy and objective say."""
+    for seed in (0, 1):
+        fabricate(tmp_path / f"fedavg-{seed}", Made("fedavg", seed, (0.1, 0.5), objective=0.5))
+        fabricate(tmp_path / f"fednova-{seed}", Made("fednova", seed, (0.1, 0.5, 0.9), objective=0.6))
+    _, page = page_of(tmp_path)
+    assert page.all("p", class_="lead")[0].text == (
+        "These runs are of 2 and 3 rounds, which cannot be compared: none is said to come first."
+    )
+    verdicts = [each.words() for each in page.all("span", class_="verdict")]
+    assert verdicts == ["3 rounds, not to be compared with 2", "baseline"]
+
+
 def test_who_leads_on_other_seeds_only_is_not_said_to_lead(tmp_path: Path) -> None:
     """FedNova's mean is raised by seed 1, which FedAvg does not have; on seed 0 it is behind."""
     fabricate(tmp_path / "fedavg-0", Made("fedavg", 0, (0.1, 0.5)))

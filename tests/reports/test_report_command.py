@@ -113,7 +113,7 @@ def test_targets_and_baseline_are_chosen() -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("absent", "absent is not the folder of a run, and there is none below it."),
+        ("absent", "absent does not exist."),
         ("runs --baseline fedavgg", "'fedavgg' is not a method of these runs. Did you mean 'fedavg'?"),
         ("runs -o runs", "runs cannot be written: Is a directory."),
         ("runs --figures f --format gif", "--format must be some of pdf, svg, png, got 'gif'."),

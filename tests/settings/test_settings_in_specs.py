@@ -306,6 +306,19 @@ def test_the_schedule_of_a_setting_stays_when_the_solver_is_changed() -> None:
         ),
         ('seting = "hybrid"', "seting is not a field of Experiment. Did you mean 'setting'?"),
         ("zzz = 1", "zzz is not a field of Experiment. Known: algorithm, block, clients, "),
+        (
+            'learning_rate = 0.1\nalgorithm = {preset = "fedavg"}',
+            "learning_rate is not a field of Experiment. Did you mean algorithm.lr?",
+        ),
+        (
+            'regression = true\nclients = {type = "CsvTable"}',
+            "regression is not a field of Experiment. Did you mean clients.regression?",
+        ),
+        (
+            'epochs = 2\nalgorithm = {preset = "fedavg"}\nwork = {type = "FixedEpochs"}',
+            "epochs is not a field of Experiment. Did you mean algorithm.epochs or work.epochs?",
+        ),
+        ('lr = 0.1\nalgorithm = {preset = "fedavgg"}', "lr is not a field of Experiment. Known: algorithm"),
         ('setting = "hybrid"\nclients = {type = "Digits"}', "algorithm is missing: Experiment needs it."),
         (
             'setting = "hybrid"\nclients = {type = "Quadratics"}',

@@ -53,7 +53,8 @@ class Aggregator(Component, ABC):
 class LinearAggregator(Aggregator, ABC):
     """Family of weighted sums Σ_R coefficient_i Δ_i: asks only for the coefficients.
 
-    They may depend on who arrived and on the work done, and must not depend on the updates themselves.
+    They may depend on who arrived and on the work done, and must not depend on the updates themselves. Where they
+    depend on losses, theory has no weights for them.
     """
 
     needs_single_updates: ClassVar[bool] = False

@@ -19,6 +19,7 @@ from fairlead.cli.report import report
 from fairlead.cli.reproduce import reproduce
 from fairlead.cli.run import run
 from fairlead.cli.setup import init
+from fairlead.cli.spec import import_modules
 from fairlead.cli.sweep import sweep
 from fairlead.errors import FairleadError
 
@@ -97,8 +98,17 @@ def _options(
         bool,
         typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
     ] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="Import a module with parts of your own, which specs may then name; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
-    pass
+    if modules:
+        import_modules(modules)
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ from fairlead.cli.study import (
     run_and_show,
     say_failures,
     say_where,
+    study_folder,
     written,
 )
 
@@ -58,7 +59,12 @@ def compare(
     overrides: OverridesOption = None,
     rounds: RoundsOption = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the runs; runs/SPEC-compare by default.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder of the runs; by default runs/SPEC-compare, or runs/SPEC-compare-N-rounds with --rounds N.",
+        ),
     ] = None,
     metric: MetricOption = None,
     target: Annotated[
@@ -80,7 +86,6 @@ def compare(
     from fairlead.studies.method_list import listed_methods, planned_comparison
     from fairlead.studies.ranges import read_seeds
     from fairlead.studies.results import chosen_metric, results_of
-    from fairlead.studies.study import StudyFolder
 
     changes = all_overrides(overrides, rounds)
     # Before anything is asked of its [compare] table: a spec that cannot be read says so itself.
@@ -96,7 +101,7 @@ def compare(
     )
     chosen = chosen_metric(planned[0].experiment, metric or said.metric, minimize=minimize)
     target = said.target if target is None else target
-    study = StudyFolder(output or Path("runs") / f"{spec.stem}-compare")
+    study = study_folder(output, spec, "compare", planned, changes)
     silent = quiet or as_json
     outcomes = run_and_show(study, planned, jobs=jobs, checkpoint_every=checkpoint_every, quiet=silent)
     results = results_of(study, planned, outcomes, chosen, target)

@@ -22,7 +22,7 @@ def demo(
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare methods on embedded data with unequal work and lossy links (half a minute)."""
+    """Compare methods on embedded data with unequal work and lossy links (some seconds)."""
     import torch
 
     from fairlead.experiments.comparison import compare

@@ -87,16 +87,17 @@ def _declared() -> list[str]:
 
 
 def _offer(extra: str, packages: list[_Package]) -> dict[str, Any]:
-    missing = [package.name for package in packages if package.installed is None]
-    command = shlex.join([_python(), "-m", "pip", "install", f"fairlead[{extra}]"])
+    missing = [package for package in packages if package.installed is None]
+    # By their own names: on the package index "fairlead" is another project.
+    wanted = [package.name + package.wanted for package in missing]
     return {
         "purpose": PURPOSES.get(extra, ""),
         "usable": not missing,
         "packages": {
             package.name: {"wanted": package.wanted, "installed": package.installed} for package in packages
         },
-        "missing": missing,
-        "install": command if missing else "",
+        "missing": [package.name for package in missing],
+        "install": shlex.join([_python(), "-m", "pip", "install", *wanted]) if missing else "",
     }
 
 

@@ -112,9 +112,7 @@ def weights(
 
 def _require_flower() -> None:
     if find_spec("flwr") is None:
-        raise FieldError(
-            "fairlead flower needs Flower, which is not installed: pip install 'fairlead[flower]'."
-        )
+        raise FieldError("fairlead flower needs Flower, which is not installed: pip install 'flwr>=1.41,<2'.")
 
 
 def _experiment_of(app: Path) -> Experiment:

@@ -24,6 +24,21 @@ FIGURES = ["objective", "misplaced", "chi-square", "time", "seeds"]
 _FAILED = 1
 
 
+def study_folder(
+    output: Path | None, spec: Path, command: str, planned: Sequence[PlannedRun], changes: Sequence[str]
+) -> StudyFolder:
+    """The folder of a study: a default one has rounds in its name that were asked for; other lengths are refused."""
+    from fairlead.diagnostics.wording import counted
+    from fairlead.studies.study import StudyFolder
+
+    name = f"{spec.stem}-{command}"
+    if any(change.partition("=")[0].strip() == "rounds" for change in changes):
+        name += f"-{counted(planned[0].experiment.rounds, 'round').replace(' ', '-')}"
+    study = StudyFolder(output or Path("runs") / name)
+    study.refuse_other_lengths(planned)
+    return study
+
+
 def run_and_show(
     study: StudyFolder,
     planned: Sequence[PlannedRun],

@@ -31,6 +31,7 @@ from fairlead.cli.study import (
     run_and_show,
     say_failures,
     say_where,
+    study_folder,
     written,
 )
 
@@ -60,7 +61,12 @@ def sweep(
     overrides: OverridesOption = None,
     rounds: RoundsOption = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the runs; runs/SPEC-sweep by default.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder of the runs; by default runs/SPEC-sweep, or runs/SPEC-sweep-N-rounds with --rounds N.",
+        ),
     ] = None,
     metric: MetricOption = None,
     minimize: MinimizeOption = False,
@@ -74,7 +80,6 @@ def sweep(
     The same command again goes on with what was interrupted or has failed, and runs nothing twice.
     """
     from fairlead.studies.results import best_first, chosen_metric, results_of
-    from fairlead.studies.study import StudyFolder
     from fairlead.studies.sweep import planned_sweep
 
     changes = all_overrides(overrides, rounds)
@@ -83,7 +88,7 @@ def sweep(
         spec, grid=grid or [], ranges=ranges or [], draws=draws, draw_seed=draw_seed, overrides=changes
     )
     chosen = chosen_metric(planned[0].experiment, metric, minimize=minimize)
-    study = StudyFolder(output or Path("runs") / f"{spec.stem}-sweep")
+    study = study_folder(output, spec, "sweep", planned, changes)
     silent = quiet or as_json
     outcomes = run_and_show(study, planned, jobs=jobs, checkpoint_every=checkpoint_every, quiet=silent)
     results = best_first(results_of(study, planned, outcomes, chosen), chosen)

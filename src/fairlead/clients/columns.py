@@ -130,15 +130,16 @@ class Columns:
             return stacked(self.cells[columns[0]], len(self), f"{self.name}, column {columns[0]!r}")
         return torch.from_numpy(np.stack([self.numbers(name) for name in columns], axis=1)).to(torch.float32)
 
-    def numbers(self, column: str) -> NDArray[np.float64]:
-        """A column of finite numbers."""
+    def numbers(self, column: str, *, target: bool = False) -> NDArray[np.float64]:
+        """A column of finite numbers, of features unless it is the target."""
         cells = self.cells[column]
         values = _as_numbers(cells)
         wrong = np.flatnonzero(~np.isfinite(values))
         if len(wrong):
             self._refuse_gaps(column)
             row = int(wrong[0])
-            hint = f": {_advice(cells, len(wrong))}" if isinstance(cells[row], str) else ""
+            advice = _target_advice if target else _advice
+            hint = advice(cells, len(wrong)) if isinstance(cells[row], str) else ""
             raise DataError(f"{self.place(column, row)}: {_shown(cells[row])} is not a finite number{hint}.")
         return values
 
@@ -253,10 +254,17 @@ def _advice(cells: Cells, num_words: int) -> str:
     distinct = len(set(cells.tolist()))
     if num_words == len(cells) and 1 < distinct <= min(_MOST_CATEGORIES, len(cells) / 2):
         return (
-            f"the column repeats {distinct} words, so leave it out of the features or encode it as numbers, as "
+            f": the column repeats {distinct} words, so leave it out of the features or encode it as numbers, as "
             "pandas.get_dummies does"
         )
-    return "choose the features, or tokens for text"
+    return ": choose the features, or tokens for text"
+
+
+def _target_advice(cells: Cells, num_words: int) -> str:
+    """The same for a target; one that has numbers too is a quantity with a slip in it."""
+    if num_words < len(cells):
+        return ""
+    return ": it is the target, so leave `regression` out, and its words are classes"
 
 
 def _as_numbers(cells: Cells) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from fairlead.task import Task
 
 @dataclass(frozen=True)
 class HuggingFaceData(PooledSource):
-    """A data set that `save_to_disk` left in a folder; needs datasets (`fairlead[data]`).
+    """A data set that `save_to_disk` left in a folder; needs datasets (the extra `data`).
 
     Nothing is downloaded: `datasets.load_dataset(name).save_to_disk(path)` once makes the folder. `features`
     is a column of images, of numbers or of lists of them, or with `tokens` of texts; `target` holds classes,
@@ -79,7 +79,7 @@ def _load(folder: str) -> dict[str, Any]:
         library = import_module("datasets")
     except ImportError as error:
         raise DataError(
-            "HuggingFaceData needs datasets: install it with pip install 'fairlead[data]'."
+            "HuggingFaceData needs datasets: install it with pip install 'datasets>=3.0,<5'."
         ) from error
     try:
         loaded = library.load_from_disk(folder)

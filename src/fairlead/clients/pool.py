@@ -218,7 +218,7 @@ class Pool:
         classes = None if regression else columns.classes(target)
         pool = Pool(
             columns.inputs(chosen) if tokens is None else tokens.encode(columns.texts(chosen)),
-            torch.from_numpy(columns.numbers(target)).to(torch.float32)
+            torch.from_numpy(columns.numbers(target, target=True)).to(torch.float32)
             if classes is None
             else classes.numbers,
             name=columns.name,

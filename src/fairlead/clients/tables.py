@@ -106,7 +106,7 @@ class CsvTable(TableFields, PooledSource):
 
 @dataclass(frozen=True)
 class ParquetTable(TableFields, PooledSource):
-    """Rows of a Parquet file, or of all in a folder, as examples; needs pyarrow (`fairlead[data]`).
+    """Rows of a Parquet file, or of all in a folder, as examples; needs pyarrow (the extra `data`).
 
     A single feature may hold arrays of one shape.
     """
@@ -277,7 +277,7 @@ def _read_parquet(path: str) -> Columns:
         parquet = import_module("pyarrow.parquet")
     except ImportError as error:
         raise DataError(
-            "ParquetTable needs pyarrow: install it with pip install 'fairlead[data]'."
+            "ParquetTable needs pyarrow: install it with pip install 'pyarrow>=17,<30'."
         ) from error
     file = Path(path).expanduser()
     if not file.exists():

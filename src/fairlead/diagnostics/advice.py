@@ -34,7 +34,7 @@ _HARDLY = 0.02
 _NOTHING = 0.0005
 """Share of the weight that is written as 0%."""
 _OTHER_LENGTH = 0.8
-"""Ratio of step lengths below which, or above whose inverse, a remark is made."""
+"""Ratio of step lengths below which, or above whose inverse, the server's learning rate makes up for it."""
 
 
 def diagnosis_of(evidence: Evidence, against: Sequence[str] = ()) -> Diagnosis:
@@ -81,23 +81,25 @@ def situation_of(evidence: Evidence) -> Situation:
 
 def _undecided(situation: Situation, why: str) -> Advice:
     reason = f"No advice: {why.format(missing=missing_data(situation))}."
-    return Advice("undecided", None, {}, reason, {}, "none")
+    return Advice("undecided", None, {}, None, reason, {}, "none")
 
 
 def _advice(evidence: Evidence, situation: Situation, advised: Foreseen) -> Advice:
     why = rule_for(situation).why
     expected = _expected(evidence, advised)
     decision = _decision(evidence, situation, expected)
+    server_lr = None if decision == "keep" else _server_lr(evidence, expected)
     others = same_cure(situation, advised.preset)
     return Advice(
         decision=decision,
         preset=advised.preset,
         arguments=advised.arguments,
+        server_lr=server_lr,
         reason=_reason(decision, advised.preset, why, situation.causes, evidence, expected),
         expected=expected,
         confidence=_confidence(evidence, situation),
         alternatives=tuple(name for name in others if fits_in(name, evidence)),
-        remarks=() if decision == "keep" else tuple(_remarks(evidence, advised, expected)),
+        remarks=() if decision == "keep" else tuple(_remarks(evidence, advised, expected, server_lr)),
     )
 
 
@@ -190,13 +192,16 @@ def _expected(evidence: Evidence, advised: Foreseen) -> dict[str, Number]:
     }
 
 
-def _remarks(evidence: Evidence, advised: Foreseen, expected: dict[str, Number]) -> list[str]:
+def _remarks(
+    evidence: Evidence, advised: Foreseen, expected: dict[str, Number], server_lr: float | None
+) -> list[str]:
     preset, remarks = advised.preset, []
-    now, then = expected["step_length_now"], expected["step_length_then"]
-    if now and then and not _OTHER_LENGTH <= then / now <= 1 / _OTHER_LENGTH:
+    factor = expected["rounds_factor"]
+    if factor is not None and _matters(factor):
+        instead = "" if server_lr is None else f", or server.lr={server_lr:.2g} as below"
         remarks.append(
-            f"A round of {preset} is worth {then:.3g} local steps at the same learning rates, against {now:.3g} now: "
-            f"to come as far takes ×{now / then:.2g} rounds{_server_lr(evidence, now / then)}."
+            f"A round of {preset} is worth {expected['step_length_then']:.3g} local steps at the same learning rates, "
+            f"against {expected['step_length_now']:.3g} now: to come as far takes ×{factor:.2g} rounds{instead}."
         )
     asked = evidence.cohort_size
     if preset in ("scaffold", "feddyn"):
@@ -219,12 +224,18 @@ def _remarks(evidence: Evidence, advised: Foreseen, expected: dict[str, Number])
     return remarks
 
 
-def _server_lr(evidence: Evidence, factor: float) -> str:
-    """The server's learning rate that makes up for shorter steps, where the server is plain."""
+def _matters(factor: float) -> bool:
+    """Whether rounds differ so much in length that something must make up for it."""
+    return not _OTHER_LENGTH <= factor <= 1 / _OTHER_LENGTH
+
+
+def _server_lr(evidence: Evidence, expected: dict[str, Number]) -> float | None:
+    """The server's learning rate that makes up for rounds of another length, where the server is plain."""
+    factor = expected["rounds_factor"]
     server = SGD(1.0) if evidence.algorithm is None else evidence.algorithm.server
-    if not isinstance(server, SGD) or server.momentum:
-        return ""
-    return f", or server.lr={server.lr_at(0) * factor:.2g}"
+    if factor is None or not _matters(factor) or not isinstance(server, SGD) or server.momentum:
+        return None
+    return float(f"{server.lr_at(0) * factor:.2g}")
 
 
 def _confidence(evidence: Evidence, situation: Situation) -> Confidence:

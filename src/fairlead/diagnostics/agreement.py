@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from fairlead.diagnostics.consensus import ConsensusReport
 from fairlead.diagnostics.diagnosis import Finding
 from fairlead.diagnostics.diversity import consensus_dynamics
 from fairlead.diagnostics.evidence import Evidence
@@ -54,7 +55,7 @@ def _consensus(evidence: Evidence) -> Finding:
     vacuous = " The model fits all data there, which says little of the way." if evidence.fits_all else ""
     return Finding(
         "consensus",
-        f"Consensus over {report.num_clients} clients: {report.verdict}: {report.reason}{vacuous}",
+        f"Consensus over {report.num_clients} clients: {_verdict(evidence, report)}: {report.reason}{vacuous}",
         {
             "share": None if math.isnan(worst.share) else worst.share,
             "low": worst.low,
@@ -69,6 +70,14 @@ def _consensus(evidence: Evidence) -> Finding:
         },
         drift_confidence(evidence),
     )
+
+
+def _verdict(evidence: Evidence, report: ConsensusReport) -> str:
+    """The verdict; where work or links may be unequal as well, it speaks of drift alone."""
+    alone = evidence.work.verdict == evidence.links.verdict == "equal"
+    if report.verdict == "FedAvg is enough here" and not alone:
+        return "drift of local steps does no harm here"
+    return report.verdict
 
 
 def _diversity(evidence: Evidence) -> Iterator[Finding]:

@@ -95,13 +95,13 @@ def overview(world: SimulatedWorld, solver: LocalSolver, key: Key, rounds: int =
 def plot_overview(clients: ClientOverview, path: Path) -> None:
     """Bubbles of labels by client as the papers draw them, with sizes, work and arrival rates beside them.
 
-    Needs matplotlib: `pip install 'fairlead[plots]'`. The ending of `path` decides the format.
+    Needs matplotlib (the extra `plots`). The ending of `path` decides the format.
     """
     try:
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
     except ImportError as error:
-        raise FieldError("Plots need matplotlib: pip install 'fairlead[plots]'.") from error
+        raise FieldError("Plots need matplotlib: pip install 'matplotlib>=3.9,<4'.") from error
     bars = {"examples": clients.sizes, "work": clients.effective_steps, "arrival": clients.arrival}
     known = {name: values for name, values in bars.items() if values is not None}
     wide = clients.label_counts is not None

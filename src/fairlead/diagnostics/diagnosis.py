@@ -58,6 +58,8 @@ class Advice:
     """The preset that is right here, whether it is used already or not; None without enough data."""
     arguments: Arguments
     """Of the preset, so that clients do what they do now."""
+    server_lr: float | None
+    """Learning rate of the server with which a round goes as far as now; None to leave it as the preset has it."""
     reason: str
     expected: Mapping[str, Number]
     """Misplaced weight, chi-square and step length of the present method and of the preset, by theory."""
@@ -69,17 +71,23 @@ class Advice:
 
     @property
     def python(self) -> str | None:
-        """The preset as a call; None unless a change is advised."""
-        return None if self._change_to is None else python_call(self._change_to, self.arguments)
+        """The preset as an expression; None unless a change is advised."""
+        if self._change_to is None:
+            return None
+        return python_call(self._change_to, self.arguments, self.server_lr)
 
     @property
     def toml(self) -> str | None:
         """The preset as the `[algorithm]` of a spec; None unless a change is advised and its lr is known."""
-        return None if self._change_to is None else spec_table(self._change_to, self.arguments)
+        if self._change_to is None:
+            return None
+        return spec_table(self._change_to, self.arguments, self.server_lr)
 
     def command(self, spec: SpecFile) -> str | None:
         """`fairlead compare` of the spec with the preset; None unless a change is advised."""
-        return None if self._change_to is None else compare_command(spec, self._change_to, self.arguments)
+        if self._change_to is None:
+            return None
+        return compare_command(spec, self._change_to, self.arguments, self.server_lr)
 
     @property
     def _change_to(self) -> str | None:
@@ -132,6 +140,7 @@ class Diagnosis:
                 "decision": advice.decision,
                 "preset": advice.preset,
                 "arguments": dict(advice.arguments),
+                "server_lr": advice.server_lr,
                 "reason": advice.reason,
                 "expected": dict(advice.expected),
                 "confidence": advice.confidence,

@@ -34,15 +34,15 @@ def draw_diagnosis(diagnosis: Diagnosis, folder: Path, suffix: Suffix = "svg") -
     """Draw what the evidence allows into a folder, and say which files there are.
 
     weights: ω, Ω now (where AWARE has none, the mean of its λ) and Ω under the advice; cosines: of the clients'
-    updates; consensus: the average drift against its bound; diversity: e-LUD over the rounds. Needs matplotlib:
-    `pip install 'fairlead[plots]'`.
+    updates; consensus: the average drift against its bound; diversity: e-LUD over the rounds. Needs matplotlib
+    (the extra `plots`).
     """
     if suffix not in SUFFIXES:
         raise FieldError(f"The format of figures must be one of {', '.join(SUFFIXES)}, got {suffix!r}.")
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise FieldError("Plots need matplotlib: pip install 'fairlead[plots]'.") from error
+        raise FieldError("Plots need matplotlib: pip install 'matplotlib>=3.9,<4'.") from error
     painters: dict[str, Callable[[Diagnosis, Figure], bool]] = {
         "weights": _weights,
         "cosines": _cosines,

@@ -34,6 +34,8 @@ _HEARD = 100
 """Times that a client must be heard on average in as many outcomes, lest their noise exceed O(1/cohort)."""
 _UNLIKELY = math.sqrt(2)
 """By how much half of the clients count more in a trial: no ratio of sums that equal clients would have."""
+_TRIED = 10
+"""Clients on which it is tried out what coefficients depend on."""
 LARGE_COHORT = 500
 """Expected arrivals from which on O(1/cohort) is negligible."""
 
@@ -200,24 +202,47 @@ def _ignores_others(
     return torch.allclose(half, _UNLIKELY * whole[::2], rtol=1e-9, atol=0.0)
 
 
+def looks_at_returns(aggregator: Aggregator, conditions: Conditions) -> bool:
+    """Whether a linear aggregator weighs clients by what they return, such as their losses, so that C is unknown.
+
+    Tried out, like `_ignores_others`.
+    """
+    if not isinstance(aggregator, LinearAggregator):
+        return False
+    if conditions.effective_steps is None or conditions.arrival is None:
+        return False
+    clients = conditions.weights.nonzero().flatten()[:_TRIED]
+    importance, places = conditions.weights[clients], torch.arange(len(clients), dtype=torch.float64)
+    same, unequal = (
+        _linear_coefficients(aggregator, clients, importance, conditions, returned)
+        for returned in (torch.ones_like(places), 1 + places)
+    )
+    return not torch.allclose(same, unequal, rtol=1e-9, atol=0.0)
+
+
 def _linear_coefficients(
-    aggregator: LinearAggregator, clients: Tensor, importance: Tensor, conditions: Conditions
+    aggregator: LinearAggregator,
+    clients: Tensor,
+    importance: Tensor,
+    conditions: Conditions,
+    returned: Tensor | None = None,
 ) -> Tensor:
-    """What the aggregator itself gives to updates of the given importance."""
+    """What the aggregator itself gives to updates of the given importance; losses and lengths are 0 if not given."""
     work = conditions.effective_steps
     assert work is not None
     steps, nothing = work[clients], torch.zeros((len(clients), 1), dtype=torch.float64)
+    values = nothing if returned is None else returned[:, None]
     return aggregator.coefficients(
         ClientUpdates(
             cohort=Cohort(clients, torch.ones_like(clients), importance),
             clients=clients,
             importance=importance,
-            delta=nothing,
+            delta=values,
             # The same for plain SGD; elsewhere it only changes the scale that all clients share.
             num_steps=steps,
             effective_steps=steps,
             a2=None,
-            loss=nothing[:, 0],
+            loss=values[:, 0],
             num_examples=torch.ones_like(clients),
             messages={},
             memory={},

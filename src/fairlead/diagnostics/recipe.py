@@ -23,22 +23,26 @@ class SpecFile:
     """Changes of the spec that concern every method."""
 
 
-def python_call(preset: str, arguments: Arguments) -> str:
+def python_call(preset: str, arguments: Arguments, server_lr: float | None) -> str:
     """`fl.presets.fedacs(lr=0.05, cohort_size=20)`; a learning rate that nobody told is left open."""
     named = [f"{name}={value!r}" for name, value in arguments.items()]
-    return f"fl.presets.{preset}({', '.join(named if 'lr' in arguments else ['lr=...', *named])})"
+    call = f"fl.presets.{preset}({', '.join(named if 'lr' in arguments else ['lr=...', *named])})"
+    return call if server_lr is None else f"dataclasses.replace({call}, server=fl.SGD(lr={server_lr!r}))"
 
 
-def spec_table(preset: str, arguments: Arguments) -> str | None:
-    """The `[algorithm]` of a spec; None where nobody told the learning rate."""
+def spec_table(preset: str, arguments: Arguments, server_lr: float | None) -> str | None:
+    """The `[algorithm]` of a spec; None where nobody told the learning rate of the clients."""
     if "lr" not in arguments:
         return None
-    return tomli_w.dumps({"algorithm": {"preset": preset} | {k: _plain(v) for k, v in arguments.items()}})
+    table = tomli_w.dumps({"algorithm": {"preset": preset} | {k: _plain(v) for k, v in arguments.items()}})
+    return table if server_lr is None else f"{table}server.lr = {server_lr!r}\n"
 
 
-def compare_command(spec: SpecFile, preset: str, arguments: Arguments) -> str:
+def compare_command(spec: SpecFile, preset: str, arguments: Arguments, server_lr: float | None) -> str:
     """The comparison of the present method with the preset, which takes its client side from the spec."""
     own = {k: v for k, v in arguments.items() if k == "cohort_size" or k not in ClientSide.__annotations__}
+    if server_lr is not None:
+        own["server.lr"] = server_lr
     values = [
         f"{name}={tomli_w.dumps({'': _plain(value)}).split(' = ')[1].strip()}" for name, value in own.items()
     ]

@@ -27,7 +27,7 @@ from fairlead.aggregators import (
 )
 from fairlead.algorithm import Algorithm
 from fairlead.corrections import VRLSGD, ClientMomentum, Correction, StaleStart
-from fairlead.diagnostics.mean_coefficients import OUTCOMES, Exactness, mean_coefficients
+from fairlead.diagnostics.mean_coefficients import OUTCOMES, Exactness, looks_at_returns, mean_coefficients
 from fairlead.records import Conditions
 from fairlead.samplers import (
     FullFirstRound,
@@ -265,6 +265,11 @@ def _looked_at(
     algorithm: Algorithm, rounds: Sequence[Conditions], outcomes: int
 ) -> tuple[Contributions, Exactness] | str:
     """Contributions averaged over rounds, or why there are none."""
+    if looks_at_returns(algorithm.aggregator, rounds[0]):
+        return (
+            f"{type(algorithm.aggregator).__name__} weighs clients by what they return, such as their losses, so "
+            "that its weights are not known before a run."
+        )
     kinds = _distinct(rounds, scripted=isinstance(_usual(algorithm.sampler), ScriptedSampler))
     coefficient = torch.zeros_like(rounds[0].weights)
     mass, arrival, arrived_work = (torch.zeros_like(coefficient) for _ in range(3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from functools import reduce
 from typing import Any, NamedTuple, get_args, get_origin
@@ -15,6 +15,9 @@ from fairlead.errors import FieldError, did_you_mean, short
 from fairlead.experiments.signatures import argument_parameters, spec_parameters
 from fairlead.plain_data import NONE, Plain, alternatives, join, part_class, refuse_unknown, to_plain
 from fairlead.presets import METHODS, Method
+
+_OTHER_NAMES = {"learning_rate": "lr"}
+"""What fields are called elsewhere, by habit."""
 
 
 class Override(NamedTuple):
@@ -63,6 +66,28 @@ def set_value(declared: Any, node: Plain, path: Sequence[str], value: Plain, whe
         missing = {} if _role(types[key]) else NONE
         node[key] = deepcopy(defaults.get(key, missing))
     set_value(types[key], node[key], rest, value, join(where, key))
+
+
+def refuse_misplaced(role: type[Component], node: dict[str, Plain], keys: Iterable[str]) -> None:
+    """Refuse keys that the table of a part does not know while tables inside it do, and say which."""
+    types, _, what = _schema(role, node, "")
+    for key in keys:
+        name = _OTHER_NAMES.get(key, key)
+        places = [join(inner, name) for inner in types if name in _inner_types(types[inner], node.get(inner))]
+        if key not in types and places:
+            raise FieldError(f"{key} is not {what}. Did you mean {' or '.join(places)}?")
+
+
+def _inner_types(declared: Any, node: Plain) -> dict[str, Any]:
+    """What may be set in a table inside another; nothing where that is no part, or not known yet."""
+    role = _role(declared)
+    if role is None or not isinstance(node, dict):
+        return {}
+    try:
+        return _schema(role, node, "")[0]
+    except FieldError:
+        # Refused with its own reason when it is read.
+        return {}
 
 
 def preset_named(name: Plain, where: str) -> Method:

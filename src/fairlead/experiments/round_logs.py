@@ -80,11 +80,11 @@ OpenLog = Callable[[RunFolder, Experiment, int], RoundLog]
 
 
 def _tensorboard() -> Any:
-    return _imported("torch.utils.tensorboard", "tensorboard")
+    return _imported("torch.utils.tensorboard", "TensorBoard", "pip install 'tensorboard>=2.16,<3'")
 
 
 def _mlflow() -> Any:
-    return _imported("mlflow", "mlflow")
+    return _imported("mlflow", "MLflow", "pip install 'mlflow-skinny>=2.16,<4'")
 
 
 _LOGS: dict[str, tuple[OpenLog, Callable[[], Any]]] = {
@@ -120,10 +120,8 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def _imported(module: str, package: str) -> Any:
+def _imported(module: str, name: str, command: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise FieldError(
-            f"This log needs {package}: install it with pip install 'fairlead[track]'."
-        ) from error
+        raise FieldError(f"This log needs {name}: install it with {command}.") from error

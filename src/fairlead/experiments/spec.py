@@ -21,7 +21,7 @@ import tomli_w
 from fairlead.algorithm import Algorithm
 from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.overrides import Override, parse_override, preset_named, set_value
+from fairlead.experiments.overrides import Override, parse_override, preset_named, refuse_misplaced, set_value
 from fairlead.experiments.setting_table import (
     fill_in,
     fill_in_arguments,
@@ -114,6 +114,7 @@ def _filled_experiment(table: Table, changes: Sequence[Override]) -> Table:
     """The table of an experiment after changes, with its setting become fields."""
     # For `fairlead compare`, which reads it itself.
     table = {key: value for key, value in table.items() if key != "compare"}
+    refuse_misplaced(Experiment, table, [*table, *(change.path[0] for change in changes)])
     known = [parameter.name for parameter in spec_parameters(Experiment)]
     refuse_unknown(list(table), known, "a field of Experiment", "")
     setting = take_setting(table, [change for change in changes if change.path[0] == "setting"])

@@ -155,7 +155,7 @@ class LocalFederation:
     def _start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         found = shutil.which(command[0], path=self.environment["PATH"])
         if found is None:
-            raise FairleadError(f"{command[0]} is not installed: pip install 'fairlead[flower]'.")
+            raise FairleadError(f"{command[0]} is not installed: pip install 'flwr>=1.41,<2'.")
         with (self.folder / f"{name}.log").open("ab") as log:
             # A group of its own, since the process starts others that must end with it.
             return subprocess.Popen(

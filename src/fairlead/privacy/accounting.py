@@ -147,7 +147,7 @@ def require_accountant() -> None:
         _accountants()
     except ImportError as error:
         raise ClashError(
-            "Algorithm.privacy needs dp-accounting: install it with pip install 'fairlead[privacy]'."
+            "Algorithm.privacy needs dp-accounting: install it with pip install 'dp-accounting>=0.6,<1'."
         ) from error
 
 

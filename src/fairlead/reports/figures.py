@@ -50,7 +50,7 @@ def write_figures(summary: Summary, folder: Path, formats: Sequence[str]) -> lis
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise FieldError("Figures need matplotlib: pip install 'fairlead[plots]'.") from error
+        raise FieldError("Figures need matplotlib: pip install 'matplotlib>=3.9,<4'.") from error
     with mpl.rc_context(_STYLE):
         drawn = _draw(summary)
         written = []

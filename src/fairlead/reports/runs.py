@@ -76,6 +76,8 @@ def find_runs(paths: Iterable[str | PathLike[str]]) -> list[FoundRun]:
     """Runs among and below the given folders, each once: in the order of their study, else of their names."""
     found: dict[Path, FoundRun] = {}
     for path in map(Path, paths):
+        if not path.exists():
+            raise RunFolderError(f"{path} does not exist.")
         below = list(_runs_below(path)) if path.is_dir() else []
         if not below:
             raise RunFolderError(f"{path} is not the folder of a run, and there is none below it.")

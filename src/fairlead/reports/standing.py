@@ -71,6 +71,9 @@ def _verdict(summary: Summary, method: MethodFigures) -> Markup:
     unfinished = "" if any(run.run.finished for run in method.runs) else " (so far: no run has finished)"
     if method.method is baseline or baseline is None:
         return join("baseline" if summary.compared else count_of(len(method.runs), "seed"), unfinished)
+    if method.method.experiment.rounds != baseline.experiment.rounds:
+        rounds = count_of(method.method.experiment.rounds, "round")
+        return join(f"{rounds}, not to be compared with {baseline.experiment.rounds}", unfinished)
     if difference is None:
         return join(f"shares no seed with {baseline.label}", unfinished)
     unit = " points" if measure.kind == "share" else ""
@@ -104,6 +107,10 @@ def _lead(summary: Summary, judged: Sequence[tuple[int, MethodFigures, Estimate 
     over = f"{measure.name} over the last 10 % of rounds, {count_of(found.count, 'seed')}"
     if not summary.compared:
         return f"{best.label} reaches {figure} {over}."
+    lengths = sorted({method.experiment.rounds for method in summary.study.methods})
+    if len(lengths) > 1:
+        written = f"{', '.join(map(str, lengths[:-1]))} and {lengths[-1]}"
+        return f"These runs are of {written} rounds, which cannot be compared: none is said to come first."
     if best.method is baseline:
         worse = [
             each.label
@@ -137,7 +144,7 @@ def _disagreement(summary: Summary) -> str:
         for method in summary.methods
         if (otherwise := method.judged_otherwise(summary.measure)) is not None
     ]
-    if not found or summary.baseline is None:
+    if not found or summary.baseline is None or "rounds" in summary.study.differing_conditions():
         return ""
     if len(found) > 1:
         names = f"{', '.join(method.label for method, _ in found[:-1])} and {found[-1][0].label}"

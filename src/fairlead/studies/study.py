@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from fairlead.checkpoint import write_durably
+from fairlead.diagnostics.wording import counted
 from fairlead.errors import RunFolderError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.run_folder import RunFolder
@@ -81,6 +82,20 @@ class StudyFolder:
         for run in planned:
             known.setdefault(run.folder, StudyRun(run.folder, run.labels))
         self._write(list(known.values()))
+
+    def refuse_other_lengths(self, planned: Sequence[PlannedRun]) -> None:
+        """Raise if a run here is of another length than those planned, unless lengths are what the study varies."""
+        asked = sorted({run.experiment.rounds for run in planned})
+        for run in self.runs() if self.index_file.exists() else ():
+            store = self.store(run)
+            if "rounds" in run.labels or store.is_free():
+                continue
+            rounds = store.experiment().rounds
+            if rounds not in asked:
+                raise RunFolderError(
+                    f"{self.path} holds runs of {counted(rounds, 'round')}, which cannot be compared with runs of "
+                    f"{' and '.join(map(str, asked))}: choose another folder with --output."
+                )
 
     def settle(self, run: PlannedRun, outcome: str) -> None:
         """Note how a run ended."""

@@ -41,7 +41,7 @@ class RayCluster(Component):
     def connect(self) -> None:
         """Connect this process to the cluster, unless it is already."""
         if find_spec("ray") is None:
-            raise FieldError("RayWorld needs Ray: install it with pip install 'fairlead[ray]'.")
+            raise FieldError("RayWorld needs Ray: install it with pip install 'ray>=2.55,<3'.")
         import ray
 
         if ray.is_initialized():

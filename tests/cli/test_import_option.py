@@ -1,0 +1,160 @@
+"""`fairlead --import MODULE`: parts in a file of the user's own, for commands and the processes that they start.
+
+Commands run in processes of their own, as users start them: a part would otherwise stay known to all other tests.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fairlead as fl
+
+MODULE = """
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import fairlead as fl
+
+Path(f"imported-{os.getpid()}").touch()
+
+
+@dataclass(frozen=True)
+class Half(fl.LinearAggregator):
+    \"\"\"Half of the sum of updates.\"\"\"
+
+    share: float = 0.5
+
+    def coefficients(self, updates, conditions):
+        return updates.importance * self.share
+"""
+SCRIPT = """
+from fairlead.cli import main
+
+if __name__ == "__main__":
+    main()
+"""
+SPEC = """
+rounds = 2
+[clients]
+type = "Quadratics"
+num_clients = 4
+[algorithm.solver.optimizer]
+type = "SGD"
+lr = 0.05
+[algorithm.aggregator]
+type = "Half"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "my_parts.py").write_text(MODULE)
+    (tmp_path / "spec.toml").write_text(SPEC)
+    return tmp_path
+
+
+def fairlead(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command as its console script starts it, which does not look for modules in the working directory."""
+    (folder.parent / "script.py").write_text(SCRIPT)
+    return subprocess.run(
+        [sys.executable, "../script.py", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=120,
+    )
+
+
+def test_a_part_is_unknown_without_its_module(folder: Path) -> None:
+    refused = fairlead(folder, "run", "spec.toml")
+    assert refused.returncode == 2
+    assert "algorithm.aggregator.type must be the name of an Aggregator, got 'Half'" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("show Half", "Half of the sum of updates."),
+        ("list aggregators", "Half"),
+        ("diagnose spec.toml --quick --rounds 1", "Diagnosis of spec.toml: 4 clients, 1 round"),
+    ],
+)
+def test_commands_know_the_part(folder: Path, command: str, shown: str) -> None:
+    done = fairlead(folder, "--import", "my_parts", *command.split())
+    assert done.returncode == 0, done.stderr
+    assert shown in done.stdout
+
+
+def test_a_run_goes_on_and_is_reported(folder: Path) -> None:
+    for command in ("run spec.toml -q -o run", "run run --rounds 3 -q", "report run"):
+        done = fairlead(folder, "--import", "my_parts", *command.split())
+        assert done.returncode == 0, done.stderr
+    assert len(fl.load_records(folder / "run")) == 3
+    assert list(folder.rglob("report.html"))
+
+
+def test_workers_of_a_sweep_know_the_part(folder: Path) -> None:
+    """The command and its two workers import the module, each once; half the share is half of the first step.
+
+    From the same start and with the same draws, the direction of the first round is proportional to `share`.
+    """
+    command = "sweep spec.toml --grid algorithm.aggregator.share=0.25,0.5 --jobs 2 -q -o study"
+    done = fairlead(folder, "--import", "my_parts", *command.split())
+    assert done.returncode == 0, done.stderr
+    assert len(list(folder.glob("imported-*"))) == 3
+    runs = sorted(path.parent for path in (folder / "study").rglob("rounds.jsonl"))
+    quarter, half = (fl.load_records(run)[0].direction_norm for run in runs)
+    assert quarter is not None
+    assert half == pytest.approx(2 * quarter)
+
+
+def test_several_modules(folder: Path) -> None:
+    (folder / "more").mkdir()
+    (folder / "more" / "parts.py").write_text(MODULE.replace("Half", "Third"))
+    done = fairlead(folder, "--import", "my_parts", "--import", "more.parts", "list", "aggregators")
+    assert done.returncode == 0, done.stderr
+    assert "Half" in done.stdout
+    assert "Third" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "name", ["absent", "my_parts.py", "my_parts.absent", "absent.parts", "my-parts", ".parts", ""]
+)
+def test_a_module_that_is_not_there_is_one_sentence(folder: Path, name: str) -> None:
+    refused = fairlead(folder, "--import", name, "list")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == (
+        "fairlead: --import must name a module of the working directory or an installed one, as import in Python "
+        f"does, got {name!r}.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("import absent_package", "ModuleNotFoundError: No module named 'absent_package'"),
+        ("import my_parts.absent", "ModuleNotFoundError: No module named 'my_parts.absent'; "),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_errors_of_the_module_are_its_own(folder: Path, line: str, message: str) -> None:
+    (folder / "my_parts.py").write_text(line)
+    done = fairlead(folder, "--import", "my_parts", "list")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(message)
+
+
+def test_deliberate_errors_of_the_module_are_one_sentence(folder: Path) -> None:
+    (folder / "my_parts.py").write_text("import fairlead as fl\nfl.SGD(lr=-1)")
+    refused = fairlead(folder, "--import", "my_parts", "list")
+    assert refused.returncode == 2
+    (sentence,) = refused.stderr.splitlines()
+    assert sentence.startswith("fairlead: SGD.lr must be")
