@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import fairlead as fl
 from fairlead.clients import ClientData
+from fairlead.diagnostics import Diagnosis, Finding
 from fairlead.records import RoundRecord
 
 NUM_CLIENTS = 12
@@ -20,6 +22,12 @@ EQUAL_WORK, UNEQUAL_WORK = fl.FixedSteps((3,) * NUM_CLIENTS), fl.FixedSteps((1, 
 STEPS = torch.tensor(UNEQUAL_WORK.steps, dtype=torch.float64)
 RATES = torch.tensor((1.0, 0.4, 0.7) * 4, dtype=torch.float64)
 PERFECT, UNEQUAL_LINKS = fl.PerfectLink(), fl.BernoulliLink(tuple((1 - RATES).tolist()))
+CASES: dict[str, tuple[fl.WorkModel, fl.LinkModel]] = {
+    "neither": (EQUAL_WORK, PERFECT),
+    "work": (UNEQUAL_WORK, PERFECT),
+    "links": (EQUAL_WORK, UNEQUAL_LINKS),
+    "both": (UNEQUAL_WORK, UNEQUAL_LINKS),
+}
 
 
 def experiment(
@@ -65,3 +73,19 @@ def write_lines(path: Path, lines: Sequence[dict[str, Any]]) -> Path:
 def logged(path: Path, subject: fl.Experiment, rounds: int, fields: Sequence[str] = ()) -> Path:
     """The records of an experiment's first rounds, as another server would have logged them."""
     return write_lines(path, minimal_lines(list(subject.build().train(rounds)), fields))
+
+
+def finding(found: Diagnosis, kind: Any) -> Finding:
+    answer = found.finding(kind)
+    assert answer is not None
+    return answer
+
+
+def number(found: Diagnosis, kind: Any, name: str) -> float:
+    value = finding(found, kind).evidence[name]
+    assert isinstance(value, int | float)
+    return value
+
+
+def misplaced(surrogate: Tensor) -> float:
+    return float((WEIGHTS - surrogate / surrogate.sum()).abs().sum() / 2)

@@ -2,61 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from constructed import (
-    EQUAL_WORK,
+    CASES,
     NUM_CLIENTS,
-    PERFECT,
     RATES,
     STEPS,
-    UNEQUAL_LINKS,
-    UNEQUAL_WORK,
     WEIGHTS,
     experiment,
+    finding,
     logged,
-    minimal_lines,
+    misplaced,
+    number,
     skewed_labels,
-    write_lines,
 )
-from torch import Tensor
 
 import fairlead as fl
-from fairlead.diagnostics import Diagnosis, Finding
 from fairlead.diagnostics.unequal import label_skew
-from fairlead.errors import FairleadError, FieldError
-from fairlead.experiments import probe
 from fairlead.testing.quadratic_theory import expected_shares
-
-CASES: dict[str, tuple[fl.WorkModel, fl.LinkModel]] = {
-    "neither": (EQUAL_WORK, PERFECT),
-    "work": (UNEQUAL_WORK, PERFECT),
-    "links": (EQUAL_WORK, UNEQUAL_LINKS),
-    "both": (UNEQUAL_WORK, UNEQUAL_LINKS),
-}
-
-
-def finding(found: Diagnosis, kind: Any) -> Finding:
-    answer = found.finding(kind)
-    assert answer is not None
-    return answer
-
-
-def number(found: Diagnosis, kind: Any, name: str) -> float:
-    value = finding(found, kind).evidence[name]
-    assert isinstance(value, int | float)
-    return value
-
-
-def misplaced(surrogate: Tensor) -> float:
-    return float((WEIGHTS - surrogate / surrogate.sum()).abs().sum() / 2)
 
 
 @pytest.mark.parametrize(
@@ -182,17 +151,6 @@ def test_the_factor_that_makes_up_for_shorter_rounds_is_a_number() -> None:
         assert advice.python.endswith(f", server=fl.SGD(lr={advice.server_lr}))")
 
 
-def test_a_tiny_gain_is_said_not_to_matter() -> None:
-    """Client 0, with 1/15 of the weight, loses a quarter: 1/15 − (1/15)(3/4)/(1 − 1/60) = 1.6 % is misplaced."""
-    found = fl.diagnose(experiment(link=fl.BernoulliLink((0.25, *(0.0,) * 11))))
-    now = 1 / 15 - 1 / 15 * 0.75 / (1 - 1 / 60)
-    assert finding(found, "links").statement.startswith("Links: unequal")
-    assert found.advice.expected["misplaced_now"] == pytest.approx(now, abs=0.001)
-    assert (found.advice.preset, found.advice.decision) == ("fedacs", "keep")
-    assert "a difference of 2.0% or less hardly matters" in found.advice.reason
-    assert found.advice.python is None
-
-
 def test_who_counts_too_much_is_said_with_its_source(tmp_path: Path) -> None:
     subject = experiment(*CASES["both"])
     path = logged(tmp_path / "records.jsonl", subject, 40, ["effective_steps", "coefficients"])
@@ -211,21 +169,6 @@ def test_the_advice_quotes_what_was_measured_beside_theory() -> None:
     found = fl.diagnose(experiment(*CASES["both"]))
     theory, measured = (number(found, kind, "misplaced_weight") for kind in ("foreseen", "measured"))
     assert f"misplaced weight {theory:.0%} (measured {measured:.0%}) → 0%" in found.advice.reason
-
-
-def test_theory_for_large_cohorts_is_trusted_less_where_they_are_small() -> None:
-    crowd = fl.Experiment(
-        fl.Quadratics(num_clients=400),
-        fl.presets.fedavg(lr=0.01, steps=1, cohort_size=8),
-        rounds=20,
-        work=fl.FixedSteps((1, 9) * 200),
-        link=fl.BernoulliLink(0.3),
-    )
-    found = fl.diagnose(crowd, quick=True)
-    assert finding(found, "work").confidence == "high"
-    assert "for large cohorts" in finding(found, "foreseen").statement
-    assert finding(found, "foreseen").confidence == "moderate"
-    assert found.advice.confidence == "moderate"
 
 
 def test_updates_are_compared_whatever_the_links_lose() -> None:
@@ -273,78 +216,11 @@ def test_records_of_a_right_method_are_told_to_keep_it(tmp_path: Path) -> None:
     assert found.finding("foreseen") is None
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_one_round_is_too_little(case: str, tmp_path: Path) -> None:
-    subject = experiment(*CASES[case])
-    for found in (fl.diagnose(subject, rounds=1), fl.diagnose(logged(tmp_path / "one.jsonl", subject, 1))):
-        assert (found.advice.preset, found.advice.decision) == (None, "undecided")
-        assert "fewer than 5 rounds" in found.advice.reason
-        assert finding(found, "measured").confidence == "none"
-        assert finding(found, "measured").statement.startswith("Measured: 1 round cannot tell")
-
-
-def test_two_clients_do_not_tell_whether_drift_matters(tmp_path: Path) -> None:
-    two = fl.Experiment(fl.Quadratics(num_clients=2), fl.presets.fedavg(lr=0.01, steps=3), rounds=20)
-    logged_two = write_lines(
-        tmp_path / "two.jsonl", minimal_lines(list(two.build().train(20)), weights=False)
-    )
-    for found in (fl.diagnose(two), fl.diagnose(logged_two)):
-        assert found.advice.preset is None
-        assert finding(found, "consensus").confidence == "none"
-
-
-def test_few_questions_do_not_tell_the_links(tmp_path: Path) -> None:
-    """Six rounds of three clients out of twelve: some are never asked, and nobody more than thrice or so."""
-    subject = experiment(algorithm=fl.presets.fedavg(lr=0.01, steps=3, cohort_size=3))
-    found = fl.diagnose(logged(tmp_path / "few.jsonl", subject, 6))
-    assert finding(found, "links").confidence == "none"
-    assert found.advice.preset is None
-    assert "not enough data on" in found.advice.reason
-
-
-def test_a_client_that_never_arrives_is_beyond_any_method(tmp_path: Path) -> None:
-    drop = (*(1 - RATES).tolist()[:-1], 1.0)
-    subject = experiment(link=fl.BernoulliLink(drop))
-    for found in (fl.diagnose(subject), fl.diagnose(logged(tmp_path / "dead.jsonl", subject, 40))):
-        assert found.advice.preset is None
-        assert "never heard" in found.advice.reason
-        assert number(found, "unheard", "clients") == 1
-        assert number(found, "unheard", "weight") == pytest.approx(3 / 30)
-
-
-def test_random_work_is_not_taken_for_unequal_work() -> None:
-    """Steps from 1 to 5 drawn anew in every round differ between clients by chance alone."""
-    found = fl.diagnose(experiment(work=fl.RandomSteps(1, 5)))
-    assert "equal" in finding(found, "work").statement
-    assert found.advice.preset == "fedavg"
-    assert found.finding("clients") is None
-
-
 def test_a_right_method_is_kept() -> None:
     algorithm = fl.presets.fednova(lr=0.01, steps=3)
     found = fl.diagnose(experiment(*CASES["work"], algorithm=algorithm))
     assert (found.advice.preset, found.advice.decision) == ("fednova", "keep")
     assert found.advice.reason.startswith("Keep the present method, which misplaces 0% of the weight.")
-
-
-def test_one_local_step_cannot_drift() -> None:
-    algorithm = fl.presets.fedavg(lr=0.01, steps=1)
-    found = fl.diagnose(experiment(work=fl.EqualWork(), algorithm=algorithm))
-    assert finding(found, "consensus").confidence == "high"
-    assert (found.advice.preset, found.advice.confidence) == ("fedavg", "high")
-
-
-def test_clients_without_a_measure_of_work_get_no_advice_on_it() -> None:
-    adam = fl.Algorithm(fl.LocalSolver(fl.Adam(0.01), steps=3))
-    unequal = fl.diagnose(experiment(*CASES["work"], algorithm=adam))
-    work = unequal.finding("work")
-    assert work is not None
-    assert "1 to 9 local steps a round" in work.statement
-    assert "misplace" not in work.statement
-    assert work.evidence["misplaced_alone"] is None
-    assert unequal.advice.preset is None
-    assert "use SGD without clipping" in unequal.advice.reason
-    assert fl.diagnose(experiment(*CASES["links"], algorithm=adam)).advice.preset == "fedau"
 
 
 def test_full_gradients_are_told_where_the_run_was_asked_for_them() -> None:
@@ -378,25 +254,6 @@ def test_the_consensus_dynamics_are_those_of_the_updates() -> None:
     assert number(found, "dynamics", "distance_from_mean") == pytest.approx(apart)
 
 
-def test_records_of_single_steps_do_not_hide_that_there_were_no_data(tmp_path: Path) -> None:
-    """With the data at hand nothing is missing, and nothing is said."""
-    federation = experiment(fl.FixedSteps((1,) * NUM_CLIENTS)).build()
-    list(federation.train(6))
-    without = fl.diagnose(write_lines(tmp_path / "records.jsonl", minimal_lines(federation.records)))
-    said = "Consensus: every update is a single local step, and a single step cannot drift."
-    beside = " The data were not looked at, since records do not hold the clients' data and model."
-    assert finding(fl.diagnose(federation), "consensus").statement == said
-    assert finding(without, "consensus").statement == said + beside
-
-
-def test_methods_without_weights_are_said_to_have_none() -> None:
-    found = fl.diagnose(experiment(*CASES["work"], algorithm=fl.presets.fedaware(lr=0.01, steps=3)))
-    assert finding(found, "foreseen").confidence == "high"
-    assert "Pareto-stationary point" in finding(found, "foreseen").statement
-    assert found.advice.preset == "fednova"
-    assert found.advice.expected["misplaced_now"] is None
-
-
 def test_a_sampler_that_prefers_clients_is_found_though_all_are_equal() -> None:
     """Clients 0 to 5, with 15 of 30 parts of the weight, are asked in two rounds of three: in 134 of 200."""
     script = fl.ScriptedSampler((tuple(range(6)), tuple(range(6)), tuple(range(6, 12))))
@@ -415,153 +272,3 @@ def test_partial_participation_is_remarked_upon() -> None:
     (remark,) = (remark for remark in found.advice.remarks if "are asked in a round" in remark)
     assert remark.startswith("6 of 24 clients")
     assert "about 4 rounds old" in remark
-
-
-def test_rounds_that_asked_few_of_the_clients_do_not_measure_the_weights() -> None:
-    crowd = fl.Experiment(fl.Quadratics(num_clients=100), fl.presets.fedavg(lr=0.01, cohort_size=3), rounds=9)
-    found = fl.diagnose(crowd, quick=True)
-    assert finding(found, "measured").confidence == "none"
-    assert number(found, "measured", "weight_asked") < 0.31
-    assert number(found, "unheard", "never_asked") >= 70
-
-
-def test_a_search_that_would_take_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "_SEARCHABLE", 10)
-    found = fl.diagnose(experiment())
-    assert found.evidence.consensus is None
-    assert "it would take long with 12 examples" in finding(found, "consensus").statement
-
-
-def test_links_that_tell_no_rates_are_counted() -> None:
-    """Of twelve clients the eight fastest are taken: the four slowest never arrive."""
-    subject = replace(
-        experiment(link=fl.FirstArrivals(8)),
-        devices=fl.FixedDevices(step_seconds=tuple(0.1 * (i + 1) for i in range(12))),
-    )
-    found = fl.diagnose(subject)
-    assert not found.evidence.rates_told
-    assert found.evidence.unreachable == (8, 9, 10, 11)
-    assert found.advice.preset is None
-
-
-def test_a_federation_is_not_changed_and_its_own_rounds_are_used() -> None:
-    run = experiment(*CASES["both"]).build()
-    fresh = fl.diagnose(run, rounds=7)
-    assert (fresh.rounds, run.state.round, run.records) == (7, 0, [])
-    list(run.train(9))
-    params = run.params.clone()
-    assert fl.diagnose(run).rounds == 9
-    assert torch.equal(run.params, params)
-    assert run.state.round == 9
-
-
-def test_the_folder_of_a_run_is_judged_by_its_rounds(tmp_path: Path) -> None:
-    subject = replace(experiment(*CASES["both"]), rounds=12, evaluate_every=0)
-    fl.run_experiment(subject, tmp_path / "run")
-    found = fl.diagnose(tmp_path / "run")
-    assert (found.rounds, found.advice.preset) == (12, "fedacs")
-    again = fl.diagnose(tmp_path / "run" / "rounds.jsonl")
-    assert again.to_dict() == {**found.to_dict(), "source": again.source}
-
-
-def test_against_compares_presets_by_theory() -> None:
-    found = fl.diagnose(
-        experiment(*CASES["both"]), against=["importance_sampling", "anonymous_fednova", "fedaware"]
-    )
-    shares = {method.preset: method.misplaced for method in found.against}
-    assert shares["importance_sampling"] == pytest.approx(misplaced(WEIGHTS * RATES * STEPS))
-    assert shares["anonymous_fednova"] == pytest.approx(misplaced(WEIGHTS * RATES))
-    assert shares["fedaware"] is None
-
-
-@pytest.mark.parametrize("preset", sorted(fl.presets.METHODS))
-def test_every_preset_can_be_compared(preset: str) -> None:
-    (method,) = fl.diagnose(experiment(*CASES["both"]), rounds=5, quick=True, against=[preset]).against
-    assert method.surrogate.says
-    if method.misplaced is None:
-        robust = ("coordinate_median", "norm_bounded_mean", "trimmed_mean")
-        assert preset in ("fedaware", "fedmgda_plus", *robust)
-    else:
-        assert 0 <= method.misplaced < 0.5
-
-
-def test_quick_leaves_the_consensus_test_out() -> None:
-    found = fl.diagnose(experiment(*CASES["neither"]), quick=True)
-    assert (found.rounds, found.evidence.consensus) == (10, None)
-    assert "the quick probe leaves it out" in finding(found, "consensus").statement
-    assert found.advice.preset is None
-
-
-def test_the_same_subject_has_the_same_diagnosis() -> None:
-    subject = experiment(*CASES["both"])
-    assert fl.diagnose(subject).to_dict() == fl.diagnose(subject).to_dict()
-
-
-SCHEMA = {
-    "source": str,
-    "rounds": int,
-    "clients": int,
-    "findings": list,
-    "advice": dict,
-    "against": list,
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_plain_data_have_a_fixed_shape(case: str) -> None:
-    plain = json.loads(json.dumps(fl.diagnose(experiment(*CASES[case])).to_dict()))
-    assert {name: type(value) for name, value in plain.items()} == SCHEMA
-    for each in plain["findings"]:
-        assert set(each) == {"kind", "statement", "evidence", "confidence"}
-        assert each["confidence"] in ("high", "moderate", "low", "none")
-    assert set(plain["advice"]) == {
-        "decision",
-        "preset",
-        "arguments",
-        "server_lr",
-        "reason",
-        "expected",
-        "confidence",
-        "alternatives",
-        "remarks",
-        "python",
-        "toml",
-        "command",
-    }
-    kinds = [each["kind"] for each in plain["findings"]]
-    assert [kind for kind in kinds if kind not in ("clients", "unheard")] == [
-        "sizes",
-        "work",
-        "links",
-        "foreseen",
-        "measured",
-        "consensus",
-        "diversity",
-        "dynamics",
-    ]
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_text_holds_every_statement(case: str) -> None:
-    found = fl.diagnose(experiment(*CASES[case]))
-    text = str(found)
-    assert all(each.statement in text for each in found.findings)
-    assert found.advice.reason in text
-
-
-@pytest.mark.parametrize(
-    ("subject", "message"),
-    [
-        ({"rounds": 0}, "diagnose needs rounds of at least 1, got 0."),
-        ({"against": ["fednowa"]}, "'fednowa' is not a preset. Did you mean 'fednova'?"),
-    ],
-)
-def test_senseless_questions_are_refused(subject: dict[str, Any], message: str) -> None:
-    with pytest.raises(FieldError) as refusal:
-        fl.diagnose(experiment(), **subject)
-    assert str(refusal.value) == message
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FairleadError, match="is not the folder of a run"):
-        fl.diagnose(tmp_path)
