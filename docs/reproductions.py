@@ -5,10 +5,11 @@ python docs/reproductions.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fairlead.reproductions import OMITTED, REPRODUCTIONS, Outcome
+from fairlead.reproductions.claims import Check
 from fairlead.reproductions.outcome_files import load_outcomes
 from fairlead.reproductions.reproduction import SCALES
 
@@ -67,15 +68,23 @@ def _precision(outcome: Outcome) -> str:
 
 
 def _verdict(outcome: Outcome | None) -> str:
-    """With how far it has come, where runs are missing."""
+    """On the method as printed, and as released where that was judged too."""
     if outcome is None:
         return "not run"
-    if outcome.verdict == "not run" and outcome.checks:
-        held, count = sum(check.holds is True for check in outcome.checks), len(outcome.checks)
-        if not held:
-            return f"open: all {count} comparisons lack runs"
-        return f"open: {held} of {count} comparisons hold, the others lack runs"
-    return outcome.verdict
+    printed = _how_far(outcome.verdict, outcome.checks)
+    if outcome.released is None:
+        return printed
+    return f"{printed}; as released: {_how_far(outcome.released.verdict, outcome.released.checks)}"
+
+
+def _how_far(verdict: str, checks: Sequence[Check]) -> str:
+    """A verdict with how far it has come, where runs are missing."""
+    if verdict != "not run" or not checks:
+        return verdict
+    held, count = sum(check.holds is True for check in checks), len(checks)
+    if not held:
+        return f"open: all {count} comparisons lack runs"
+    return f"open: {held} of {count} comparisons hold, the others lack runs"
 
 
 def replaced(text: str, name: str, content: str) -> str:

@@ -312,7 +312,9 @@ def fedaware(
 ) -> Algorithm:
     """The shortest combination of everyone's moving-averaged updates (Zeng et al. 2025).
 
-    `alpha` as in Zeng 2025, or `retention`, which Zeng 2023 calls α; ½ if neither is given.
+    `alpha` as in Zeng 2025, or `retention`, which Zeng 2023 calls α; ½ if neither is given. With raw rows, as the
+    papers print it, a step is no longer than the shortest of all updates: clients with few examples hold everyone
+    back. `rows="unit"` and `start="all_seen"` are what the released code does.
     """
     sampler = FullFirstRound(_sampler(clients)) if start == "full_first_round" else _sampler(clients)
     opening = "seen" if start == "full_first_round" else start
@@ -365,15 +367,26 @@ def norm_bounded_mean(
 
 
 def with_aware(
-    algorithm: Algorithm, *, alpha: float | None = None, retention: float | None = None
+    algorithm: Algorithm,
+    *,
+    alpha: float | None = None,
+    retention: float | None = None,
+    start: Literal["seen", "all_seen", "zero", "full_first_round"] = "seen",
+    rows: Literal["raw", "unit"] = "raw",
+    first_visit: Literal["update", "scaled"] = "update",
+    memory: UpdateMemory | None = None,
 ) -> Algorithm:
     """Any method with its step projected on FedAWARE's direction ("×AWARE", Zeng et al. 2025).
+
+    Arguments as in `fedaware`; `rows="unit"` and `start="all_seen"` are what the released code does.
 
     >>> with_aware(fedavg(lr=0.1), alpha=0.9).transforms[0].alpha
     0.9
     """
-    projection = AwareProjection(alpha, retention)
-    return replace(algorithm, transforms=(*algorithm.transforms, projection))
+    sampler = FullFirstRound(algorithm.sampler) if start == "full_first_round" else algorithm.sampler
+    opening = "seen" if start == "full_first_round" else start
+    projection = AwareProjection(alpha, retention, opening, first_visit, rows, memory or UpdateMemory())
+    return replace(algorithm, sampler=sampler, transforms=(*algorithm.transforms, projection))
 
 
 def _solver(clients: ClientSide, *corrections: Correction) -> LocalSolver:

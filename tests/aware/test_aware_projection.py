@@ -24,12 +24,13 @@ from aware_reference import (
 )
 from torch import Tensor
 
-from fairlead.aggregators import FedNova, UpdateMemory, WeightedMean
+from fairlead.aggregators import FedAWARE, FedNova, UpdateMemory, WeightedMean
 from fairlead.algorithm import Algorithm
+from fairlead.aware_memory import aware_memory_of
 from fairlead.errors import ClashError, FieldError
 from fairlead.optimizers import SGD, Optimizer, Yogi
 from fairlead.plain_data import from_plain, to_plain
-from fairlead.presets import fedavg, feddyn, with_aware
+from fairlead.presets import fedavg, fedaware, feddyn, with_aware
 from fairlead.records import Population, Transformed
 from fairlead.samplers import FedACS
 from fairlead.testing.rounds import make_conditions, make_updates
@@ -215,6 +216,24 @@ def test_preset_wraps_any_method() -> None:
     assert with_aware(clipped, alpha=0.9).transforms == (Clip(1.0), AwareProjection(0.9))
     assert with_aware(base, retention=0.9).transforms == (AwareProjection(retention=0.9),)
     assert with_aware(base) == replace(base, transforms=(AwareProjection(0.5),))
+
+
+def test_preset_takes_the_arguments_of_fedaware() -> None:
+    """The projection is on the direction that the preset `fedaware` with the same arguments would take."""
+    base = fedavg(lr=0.1, cohort_size=3)
+    memory = UpdateMemory(dtype="bfloat16")
+    released = with_aware(base, start="all_seen", rows="unit", first_visit="scaled", memory=memory)
+    aggregator = fedaware(
+        lr=0.1, start="all_seen", rows="unit", first_visit="scaled", memory=memory
+    ).aggregator
+    assert released.sampler == base.sampler
+    (projection,) = released.transforms
+    assert isinstance(projection, AwareProjection)
+    assert isinstance(aggregator, FedAWARE)
+    assert aware_memory_of(projection) == aware_memory_of(aggregator)
+    full = with_aware(base, start="full_first_round")
+    assert full.sampler == fedaware(lr=0.1, cohort_size=3, start="full_first_round").sampler
+    assert full.transforms == (AwareProjection(0.5),)
 
 
 def test_everything_together_runs() -> None:

@@ -41,7 +41,7 @@ def test_claims_and_published_figures_are_measured(entry: Trained) -> None:
         for cell in entry.entrants
         for statistic in entry.statistics
     }
-    assert {cell for claim in entry.claims for cell in claim.cells} <= measured
+    assert {cell for claim in (*entry.claims, *entry.released) for cell in claim.cells} <= measured
     assert set(entry.published) <= measured
     assert {cell.column for cell in entry.entrants} == set(entry.scenes)
     assert set(entry.sizes) == set(SCALES)
@@ -51,7 +51,36 @@ def test_claims_and_published_figures_are_measured(entry: Trained) -> None:
 def test_claims_hold_for_the_published_figures(entry: Trained) -> None:
     """A claim that the paper's own numbers contradict would test something else than the paper."""
     results = {cell: {0: printed.value} for cell, printed in entry.published.items()}
-    assert [check for check in judged(entry.claims, results) if check.holds is False] == []
+    claims = (*entry.claims, *entry.released)
+    assert [check for check in judged(claims, results) if check.holds is False] == []
+
+
+@pytest.mark.parametrize("entry", TRAINED, ids=lambda entry: entry.name)
+def test_fedaware_is_judged_as_printed_and_as_released(entry: Trained) -> None:
+    """Every run with AWARE has a twin that differs by the rows and the start of the released code alone."""
+    twins = {cell: Cell(f"{cell.row} with unit rows", cell.column) for cell in entry.entrants}
+    printed = [cell for cell in entry.entrants if _aware_of(entry, cell) == ("raw", "seen")]
+    assert bool(printed) == bool(entry.released)
+    assert len(entry.released) == (len(entry.claims) if printed else 0)
+    for cell in printed:
+        assert _aware_of(entry, twins[cell]) == ("unit", "all_seen")
+        one, other = entry.entrants[cell], entry.entrants[twins[cell]]
+        assert one.preset == other.preset
+        assert one.arguments.items() <= other.arguments.items()
+        for statistic in entry.statistics:
+            column = figure_column(cell.column, statistic)
+            assert entry.published.get(Cell(cell.row, column)) == entry.published.get(
+                Cell(twins[cell].row, column)
+            )
+
+
+def _aware_of(entry: Trained, cell: Cell) -> tuple[str, str] | None:
+    """Rows and start of the AWARE in a run, as aggregator or as projection."""
+    algorithm = entry.entrants[cell].algorithm(entry.scenes[cell.column].setting)
+    for part in (algorithm.aggregator, *algorithm.transforms):
+        if isinstance(part, fl.FedAWARE | fl.AwareProjection):
+            return part.rows, part.start
+    return None
 
 
 @pytest.mark.parametrize("scale", SCALES)

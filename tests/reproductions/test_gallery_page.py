@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -39,6 +40,19 @@ def test_kept_outcomes_belong_to_the_gallery() -> None:
         if outcome.verdict != "not run":
             assert statements == [claim.statement for claim in REPRODUCTIONS[outcome.name].claims]
             assert (outcome.verdict == "holds") == all(check.holds for check in outcome.checks)
+            released = () if outcome.released is None else outcome.released.checks
+            assert [check.statement for check in released] == [
+                claim.statement for claim in REPRODUCTIONS[outcome.name].released
+            ]
+
+
+def test_the_page_says_what_came_of_the_released_method(script: ModuleType) -> None:
+    """Beside the verdict on what is printed, in the same words."""
+    outcome = next(each for each in load_outcomes(KEPT) if each.name == "zeng2023_table_1")
+    assert outcome.released is not None
+    told = replace(outcome, verdict="does not hold", released=replace(outcome.released, verdict="holds"))
+    assert script._verdict(told) == "does not hold; as released: holds"
+    assert script._verdict(replace(told, released=None)) == "does not hold"
 
 
 def test_every_exact_result_is_kept_at_small_scale() -> None:

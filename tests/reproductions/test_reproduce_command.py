@@ -13,6 +13,8 @@ from fairlead.cli import app
 from fairlead.reproductions import REPRODUCTIONS
 from fairlead.reproductions.outcome_files import load_outcome
 
+KEPT = Path(__file__).parents[2] / "reproductions"
+
 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +78,18 @@ def test_kept_runs_are_collected_and_judged_without_running() -> None:
     assert (refused.exit_code, "must change one of engine" in refused.stderr) == (2, True)
     at_once = fairlead("reproduce", "wang2021_figure_4", "--collect", "a")
     assert "computed at once: there are no runs to collect." in at_once.stdout
+
+
+def test_the_released_method_has_a_line_of_its_own() -> None:
+    """From the runs that are kept: what is printed and what was released are compared one after the other."""
+    words = ("--scale", "full", "--collect", str(KEPT), "--out", "here")
+    lines = fairlead("reproduce", "zeng2023_table_1", *words).stdout.splitlines()
+    compared = [line for line in lines if " is the largest in " in line]
+    assert [line[7:].split(" is the")[0] for line in compared] == 3 * ["FedAWARE"] + 3 * [
+        "FedAWARE with unit rows"
+    ]
+    assert lines[-2].startswith("Verdict: does not hold")
+    assert lines[-1].startswith("As the authors' code has it: ")
 
 
 def test_missing_data_are_said_plainly() -> None:

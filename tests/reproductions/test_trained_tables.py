@@ -36,7 +36,8 @@ ENTRY = Trained(
     published={Cell("FedAvg", "slow: accuracy"): Published(60.0, 1.5)},
     scenes={"slow": SLOW, "fast": FAST},
     entrants=grid(
-        {"FedAvg": Entrant("fedavg"), "AWARE": Entrant("fedprox", {"mu": 0.1}, aware=0.5)}, ("slow", "fast")
+        {"FedAvg": Entrant("fedavg"), "AWARE": Entrant("fedprox", {"mu": 0.1}, aware={"alpha": 0.5})},
+        ("slow", "fast"),
     ),
     statistics={"accuracy": final_accuracy, "e-LUDD": mean_elud},
     sizes={"smoke": Size(1), "small": Size(3), "full": Size(5)},
@@ -105,6 +106,25 @@ def test_means_and_deviations_are_over_seeds(tmp_path: Path) -> None:
     assert both.figures[0].ours == pytest.approx(sum(single) / 2)
     assert both.figures[0].spread == pytest.approx(abs(single[0] - single[1]) / 2**0.5)
     assert both.figures[0].seeds == 2
+
+
+def test_the_released_method_is_judged_by_itself(tmp_path: Path) -> None:
+    """The verdict is on the claims alone, whatever becomes of the same claims about the authors' code."""
+    fails = (Less(Cell("FedAvg", "slow: accuracy"), 0.0),)
+    lacks = (Less(Cell("FedAvg", "fast: accuracy"), 101.0),)
+    both = replace(ENTRY, released=fails).reproduce(Request(tmp_path, only=("slow",)))
+    assert (both.verdict, both.reason) == ("holds", "")
+    assert [check.statement for check in both.checks] == [claim.statement for claim in ENTRY.claims]
+    assert both.released is not None
+    assert (both.released.verdict, both.released.reason) == ("does not hold", "1 of 1 comparisons fail.")
+    assert [check.statement for check in both.released.checks] == ["FedAvg (slow: accuracy) is below 0"]
+    save_outcome(tmp_path / "kept", both)
+    assert load_outcomes(tmp_path / "kept") == [both]
+    part = replace(ENTRY, claims=fails, released=lacks).reproduce(Request(tmp_path, collect=()))
+    assert part.verdict == "does not hold"
+    assert part.released is not None
+    assert part.released.verdict == "not run"
+    assert ENTRY.reproduce(Request(tmp_path, collect=())).released is None
 
 
 def test_an_unknown_row_is_refused(tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ class FedAWARE(Aggregator):
     - `first_visit`: m_i ← Δ_i ("update") or αΔ_i ("scaled"), see `MovingAverages`.
     - `rows`: "raw" as in the papers, or "unit": released code scales every m_j to length 1 and adds up the
       scaled ones. Then ‖d‖ ≤ 1 whatever the updates, and the server's learning rate sets the step. With raw
-      rows a client that has fitted its data, so that its updates vanish, brings d and everyone to rest.
+      rows d is no longer than the shortest of them: clients with few examples, whose updates are short, hold
+      everyone back, and one that has fitted its data, so that its updates vanish, brings everyone to rest.
     - `memory`: what is remembered and where. Parameters outside `memory.layers` follow FedAvg's mean of
       the arrivals; Zeng 2025 names the option for λ only and does not say what they follow.
 

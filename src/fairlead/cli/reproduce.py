@@ -168,13 +168,16 @@ def _report(entry: Reproduction, outcome: Outcome, scale: Scale) -> None:
         say()
         _print_figures(outcome.figures)
         say()
-        for check in outcome.checks:
+        released = () if outcome.released is None else outcome.released.checks
+        for check in (*outcome.checks, *released):
             mark = {True: "yes", False: "no", None: "open"}[check.holds]
             say(f"  {mark:4} {check.statement}: {check.numbers}")
         for difference in entry.differences:
             say(f"  note {difference}")
     taken = f" ({duration(outcome.seconds)})" if outcome.figures else ""
     say(f"Verdict: {outcome.verdict}{taken}. {outcome.reason}".rstrip())
+    if outcome.released is not None:
+        say(f"As the authors' code has it: {outcome.released.verdict}. {outcome.released.reason}".rstrip())
 
 
 def _print_figures(figures: Sequence[Figure]) -> None:

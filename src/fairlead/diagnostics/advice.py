@@ -212,8 +212,8 @@ def _remarks(
                 f"about {evidence.num_clients / asked:.0f} rounds old when it is used."
             )
         remarks.append(
-            "Where no client may be left behind, fedaware aims at a point that no direction improves for all "
-            "of them, instead of at the weights asked for."
+            'Where no client may be left behind, fedaware with rows="unit" aims at a point that no direction improves '
+            "for all of them, instead of at the weights asked for."
         )
     elif preset in ("fedacs", "fedacs_estimated"):
         remarks.append(

@@ -15,14 +15,14 @@ from fairlead.errors import DataError, FairleadError, FieldError, did_you_mean
 from fairlead.experiments.overrides import parse_override
 from fairlead.experiments.provenance import git_commit, now
 from fairlead.references import reference
-from fairlead.reproductions.claims import Check, Claim, judged
+from fairlead.reproductions.claims import Check, Claim
+from fairlead.reproductions.judgement import Judgement, judge, seeds_of
 from fairlead.reproductions.table import Cell, Published, Results, deviation, mean
 from fairlead.studies.runner import run_study
 from fairlead.studies.study import PlannedRun, StudyFolder
 
 Scale = Literal["smoke", "small", "full"]
 """Whether it runs at all; whether the claim shows on a small problem; the paper's own numbers."""
-Verdict = Literal["holds", "does not hold", "not run"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 _COMPUTING = ("engine", "lanes", "block", "precision", "dtype", "compile", "data_on", "reproducible")
 
@@ -96,9 +96,9 @@ class Outcome:
     name: str
     scale: str
     verdict: str
-    """One of `Verdict`."""
+    """One of `Verdict`, on the method as the paper prints it."""
     reason: str
-    """Why it was not run or cannot be judged; empty otherwise."""
+    """Why it was not run or cannot be judged, or what fails; empty otherwise."""
     seeds: tuple[int, ...]
     figures: tuple[Figure, ...]
     checks: tuple[Check, ...]
@@ -110,6 +110,8 @@ class Outcome:
     date: str
     precision: str = "full"
     """In which products were computed."""
+    released: Judgement | None = None
+    """The same claims about the method as its authors' code has it; None where that is not judged."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,8 @@ class Reproduction(ABC):
     """What the paper says, in one sentence."""
     claims: tuple[Claim, ...]
     """The same as comparisons of figures; the verdict is that all of them hold."""
+    released: tuple[Claim, ...] = ()
+    """The same of the method as its authors' code has it, where that is another than the paper prints."""
     published: Mapping[Cell, Published] = field(default_factory=dict)
     """Empty where the paper has curves only."""
     differences: tuple[str, ...] = ()
@@ -168,27 +172,24 @@ class Reproduction(ABC):
         try:
             measured = self.measure(request)
         except (NotRunError, DataError) as error:
-            return self._outcome(
-                request, Measured({}, 0.0, machine(request.device)), (), "not run", str(error)
-            )
+            nothing = Measured({}, 0.0, machine(request.device))
+            return self._outcome(request, nothing, Judgement("not run", str(error), ()))
         if not self.judges(request.scale):
             reason = f"The scale {request.scale!r} shows that everything runs, and cannot test the claim."
-            return self._outcome(request, measured, (), "not run", reason)
-        checks = judged(self.claims, measured.results)
-        verdict, reason = _verdict(checks, len(_seeds(measured.results)))
-        return self._outcome(request, measured, checks, verdict, reason)
+            return self._outcome(request, measured, Judgement("not run", reason, ()))
+        released = judge(self.released, measured.results) if self.released else None
+        return self._outcome(request, measured, judge(self.claims, measured.results), released)
 
     def _outcome(
         self,
         request: Request,
         measured: Measured,
-        checks: tuple[Check, ...],
-        verdict: Verdict,
-        reason: str,
+        printed: Judgement,
+        released: Judgement | None = None,
     ) -> Outcome:
         figures = []
         for cell, values in measured.results.items():
-            printed = self.published.get(cell)
+            published = self.published.get(cell)
             figures.append(
                 Figure(
                     cell.row,
@@ -196,48 +197,26 @@ class Reproduction(ABC):
                     mean(values),
                     deviation(values),
                     len(values),
-                    None if printed is None else printed.value,
-                    None if printed is None else printed.spread,
+                    None if published is None else published.value,
+                    None if published is None else published.spread,
                 )
             )
         return Outcome(
             name=self.name,
             scale=request.scale,
-            verdict=verdict,
-            reason=reason,
-            seeds=_seeds(measured.results) or request.seeds,
+            verdict=printed.verdict,
+            reason=printed.reason,
+            seeds=seeds_of(measured.results) or request.seeds,
             figures=tuple(figures),
-            checks=checks,
+            checks=printed.checks,
             seconds=round(measured.seconds, 1),
             machine=measured.machine,
             fairlead=__version__,
             git_commit=git_commit(),
             date=now()[:10],
             precision=measured.precision,
+            released=released,
         )
-
-
-def _seeds(results: Results) -> tuple[int, ...]:
-    """All seeds of which there is a figure."""
-    return tuple(sorted({seed for values in results.values() for seed in values}))
-
-
-def _verdict(checks: Sequence[Check], seeds: int) -> tuple[Verdict, str]:
-    """What the checks amount to: one that fails is enough, and one that lacks runs leaves the rest open."""
-    count, failing = len(checks), sum(check.holds is False for check in checks)
-    missing = [check for check in checks if check.holds is None]
-    facts = [f"{failing} of {count} comparisons fail"] if failing else []
-    if missing:
-        held = count - failing - len(missing)
-        lacking = f"{len(missing)} of {count} comparisons lack runs"
-        facts.append(f"{lacking} and {held} hold" if held else lacking)
-        facts.append(f"the first has {missing[0].numbers}")
-    fewest = min((check.seeds for check in checks if check.holds is not None), default=seeds)
-    if fewest < seeds:
-        facts.append(f"some comparisons rest on {fewest} of {seeds} seeds")
-    told = "; ".join(facts)
-    reason = f"{told[0].upper()}{told[1:]}." if told else ""
-    return ("does not hold" if failing else "not run" if missing else "holds"), reason
 
 
 def listed_parts(text: str, known: Collection[str]) -> tuple[str, ...]:

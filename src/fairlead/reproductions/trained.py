@@ -69,8 +69,8 @@ class Entrant:
 
     preset: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    aware: float | None = None
-    """α of the projection that "×AWARE" adds."""
+    aware: Mapping[str, Any] | None = None
+    """Arguments of `with_aware`, for a method "× AWARE"; None: without the projection."""
 
     def algorithm(self, setting: Setting) -> Algorithm:
         """The method with the setting's client side, schedule of learning rates included."""
@@ -78,7 +78,7 @@ class Entrant:
         solver = algorithm.solver
         optimizer = replace(solver.optimizer, schedule=setting.solver.optimizer.schedule)
         algorithm = replace(algorithm, solver=replace(solver, optimizer=optimizer))
-        return algorithm if self.aware is None else with_aware(algorithm, alpha=self.aware)
+        return algorithm if self.aware is None else with_aware(algorithm, **self.aware)
 
 
 Adjust = Callable[[Experiment, Entrant], Experiment]

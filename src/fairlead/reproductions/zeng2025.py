@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from fairlead.clients import HashedWords
 from fairlead.models import FiveLayerCNN, ResNet18, TextTransformer
 from fairlead.reproductions.claims import Best, Claim, Less
+from fairlead.reproductions.fedaware_variants import DIFFERENCE, PRINTED, released, released_row
 from fairlead.reproductions.reproduction import Scale
 from fairlead.reproductions.statistics import early_coherence, last_tenth_accuracy, late_coherence, mean_elud
 from fairlead.reproductions.table import Cell, Published
 from fairlead.reproductions.trained import Entrant, Scene, Size, Trained, grid
 from fairlead.settings import Setting, fedaware_agnews, fedaware_cifar10, fedaware_cifar100, label_blocks
+
+
+def _projected(name: str) -> str:
+    return f"{name} × AWARE"
+
 
 _ACCURACY, _DIVERSITY = "accuracy", "e-LUDD"
 _STATISTICS = {_ACCURACY: last_tenth_accuracy, _DIVERSITY: mean_elud}
@@ -24,16 +30,18 @@ _BASES = {
     "FedYogi": Entrant("fedyogi", {"server_lr": 0.01}),
     "FedAMS": Entrant("fedams", {"server_lr": 0.01}),
 }
-_METHODS = {
-    **_BASES,
-    **{f"{name} × AWARE": replace(entrant, aware=0.5) for name, entrant in _BASES.items()},
-    "FedDyn": Entrant("feddyn", {"alpha": 0.01}),
-    "FedAWARE": Entrant("fedaware", {"alpha": 0.5}),
+_PRINTED = {
+    **{_projected(name): replace(entrant, aware=PRINTED) for name, entrant in _BASES.items()},
+    "FedAWARE": Entrant("fedaware", PRINTED),
 }
-_RAW = (*_BASES, "FedDyn")
+_WITHOUT = {**_BASES, "FedDyn": Entrant("feddyn", {"alpha": 0.01})}
+_METHODS = {
+    **_WITHOUT,
+    **_PRINTED,
+    **{released_row(name): released(entrant) for name, entrant in _PRINTED.items()},
+}
 _DIFFERENCES = (
-    "The released FedAWARE normalises every update to unit length, and credits most updates to another client of the "
-    "same round; here they are raw and their own.",
+    DIFFERENCE,
     "The released script of × AWARE on CIFAR-10 runs with random epochs and batch sizes; here as printed.",
     "Hyper-parameters are those of the released scripts or originals, since the paper prints grids.",
 )
@@ -48,40 +56,45 @@ Rows = Mapping[str, tuple[float, float | None, float | None, float | None]]
 
 
 def _published(title: str, rows: Rows) -> dict[Cell, Published]:
-    found = {}
+    """The paper's figures; those with AWARE stand beside both variants of it."""
+    found: dict[Cell, Published] = {}
     for row, numbers in rows.items():
-        places = [
-            (row, _ACCURACY),
-            (row, _DIVERSITY),
-            (f"{row} × AWARE", _ACCURACY),
-            (f"{row} × AWARE", _DIVERSITY),
-        ]
+        projected = _projected(row)
+        places = [(row, _ACCURACY), (row, _DIVERSITY), (projected, _ACCURACY), (projected, _DIVERSITY)]
         for (name, figure), number in zip(places, numbers, strict=True):
-            if number is not None:
-                found[Cell(name, f"{title}: {figure}")] = Published(number)
+            if number is None:
+                continue
+            variants = (name, released_row(name)) if name in _PRINTED else (name,)
+            found |= {Cell(variant, f"{title}: {figure}"): Published(number) for variant in variants}
     return found
 
 
-def _claims(title: str, published: Mapping[Cell, Published]) -> tuple[Claim, ...]:
-    """What the paper's own figures show: gains by the projection, and methods behind FedAWARE."""
+def _claims(
+    title: str, published: Mapping[Cell, Published], variant: Callable[[str], str] = str
+) -> tuple[Claim, ...]:
+    """What the paper's own figures show: gains by the projection, and methods behind FedAWARE.
+
+    `variant` turns the name of a method with AWARE into that of the variant that is judged.
+    """
     accuracy = f"{title}: {_ACCURACY}"
+    aware = variant("FedAWARE")
     behind = tuple(
         name
-        for name in _RAW
-        if published[Cell(name, accuracy)].value < published[Cell("FedAWARE", accuracy)].value
+        for name in _WITHOUT
+        if published[Cell(name, accuracy)].value < published[Cell(aware, accuracy)].value
     )
     pairs = [
-        (Cell(name, f"{title}: {figure}"), Cell(f"{name} × AWARE", f"{title}: {figure}"))
+        (Cell(name, f"{title}: {figure}"), Cell(variant(_projected(name)), f"{title}: {figure}"))
         for figure in _STATISTICS
         for name in _BASES
     ]
     return (
         *(
-            Less(raw, projected)
-            for raw, projected in pairs
-            if published[raw].value < published[projected].value
+            Less(base, projected)
+            for base, projected in pairs
+            if published[base].value < published[projected].value
         ),
-        Best("FedAWARE", accuracy, behind),
+        Best(aware, accuracy, behind),
     )
 
 
@@ -102,6 +115,7 @@ def _table_2(
         claim=f"On {title} the projection on FedAWARE's direction makes methods more accurate and their updates more "
         "diverse, and FedAWARE is more accurate than methods without it.",
         claims=_claims(title, published),
+        released=_claims(title, published, released_row),
         published=published,
         differences=(*differences, *_DIFFERENCES),
         scenes={title: scene},
@@ -204,26 +218,36 @@ FIGURE_1 = Trained(
     sizes=_SIZES,
 )
 
-_ABLATION = {f"α = {alpha}": Entrant("fedaware", {"alpha": alpha}) for alpha in (0.1, 0.3, 0.5, 0.7, 0.9)}
-_WITHOUT = {
-    f"FedAWARE-NA, α = {alpha}": Entrant("fedaware_na", {"alpha": alpha})
-    for alpha in (0.1, 0.3, 0.5, 0.7, 0.9)
-}
+_ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9)
+_ADAPTIVE = {f"α = {alpha}": Entrant("fedaware", {"alpha": alpha}) for alpha in _ALPHAS}
+_STATIC = {f"FedAWARE-NA, α = {alpha}": Entrant("fedaware_na", {"alpha": alpha}) for alpha in _ALPHAS}
+
+
+def _ahead_of_static(variant: Callable[[str], str] = str) -> tuple[Claim, ...]:
+    return tuple(
+        Less(Cell(static, f"CIFAR-10: {figure}"), Cell(variant(row), f"CIFAR-10: {figure}"))
+        for figure in _STATISTICS
+        for static, row in zip(_STATIC, _ADAPTIVE, strict=True)
+    )
+
 
 FIGURE_4 = Trained(
     name="zeng2025_figure_4",
     reference="zeng2025fedaware",
     where="Fig. 4",
     claim="FedAWARE is more accurate and more diverse than its memory with static weights, for every α.",
-    claims=tuple(
-        Less(Cell(f"FedAWARE-NA, {row}", f"CIFAR-10: {figure}"), Cell(row, f"CIFAR-10: {figure}"))
-        for figure in _STATISTICS
-        for row in _ABLATION
-    ),
+    claims=_ahead_of_static(),
+    released=_ahead_of_static(released_row),
     differences=_DIFFERENCES[:1],
     scenes={"CIFAR-10": Scene(fedaware_cifar10(), "cifar10", FiveLayerCNN())},
     entrants=grid(
-        {**_ABLATION, **_WITHOUT, "FedAvg-Full": Entrant("fedavg", {"cohort_size": None})}, ("CIFAR-10",)
+        {
+            **_ADAPTIVE,
+            **{released_row(row): released(entrant) for row, entrant in _ADAPTIVE.items()},
+            **_STATIC,
+            "FedAvg-Full": Entrant("fedavg", {"cohort_size": None}),
+        },
+        ("CIFAR-10",),
     ),
     statistics=_STATISTICS,
     sizes=_SIZES,
