@@ -136,6 +136,25 @@ def test_the_budget_is_what_the_machine_has_left() -> None:
     assert left == sys.maxsize or 2**20 < left < 2**50
 
 
+def test_room_is_made_once_for_rows_that_come_one_by_one() -> None:
+    """Two of five known clients and three new ones: room for 5 + 3 rows beside the doubled 10."""
+    table = ClientTable.create(100, 1).write(torch.arange(5), rows(1, dim=1).expand(5, 1))
+    table.make_room(torch.tensor([3, 4, 20, 21, 22]))
+    assert table.capacity == 10
+    assert table.clients.tolist() == [0, 1, 2, 3, 4]
+    table.make_room(torch.arange(40))
+    assert table.capacity == 40
+    assert table.read(torch.tensor([4, 20])).tolist() == [[1.0], [0.0]]
+
+
+def test_what_torch_keeps_unused_is_left_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,000 bytes are free and 400 of 500 reserved ones are not in use."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2000, 9000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
+    assert available_bytes(torch.device("cuda")) == 2400
+
+
 def test_states_know_their_kinds() -> None:
     state: PartState = {"table": ClientTable.create(2, 2), "tensor": torch.zeros(2)}
     assert tensor_in(state, "tensor") is state["tensor"]

@@ -37,12 +37,16 @@ class _Store:
         new = clients[self.slot_of[clients] < 0]
         if len(new) == 0:
             return
-        used = len(self.clients)
         # Rows first: a refusal must leave the table as it was.
-        if used + len(new) > len(self.rows):
-            self._grow(min(len(self.slot_of), max(used + len(new), 2 * used)))
+        self.make_room(len(new))
+        used = len(self.clients)
         self.slot_of[new] = torch.arange(used, used + len(new))
         self.clients = torch.cat([self.clients, new])
+
+    def make_room(self, num_new: int) -> None:
+        used = len(self.clients)
+        if used + num_new > len(self.rows):
+            self._grow(min(len(self.slot_of), max(used + num_new, 2 * used)))
 
     def _grow(self, capacity: int) -> None:
         dim, kept = self.rows.shape[1], len(self.rows)
@@ -167,6 +171,11 @@ class ClientTable:
             return store.rows.new_zeros((len(clients), self.dim), device=store.device)
         found = store.rows[slots.clamp(min=0)]
         return found.masked_fill_((slots < 0)[:, None], 0).to(store.device)
+
+    def make_room(self, clients: Tensor) -> None:
+        """Grow once for clients that will be written one after another; what the table holds stays the same."""
+        store = self._current()
+        store.make_room(int((store.slot_of[clients] < 0).sum()))
 
     def write(self, clients: Tensor, rows: Tensor) -> ClientTable:
         """Store rows and return the handle that replaces this one."""

@@ -87,8 +87,8 @@ def keyed_uniform(key: Tensor, shape: torch.Size, device: torch.device) -> Tenso
     The i-th number is MurmurHash3's finaliser of (i, key): plain integer arithmetic that batches
     under `vmap`, is captured in graphs and gives the same numbers on every device.
     """
-    # A compiler fuses the plain operations into one kernel itself.
-    if device.type == "cuda" and _has_triton() and not torch.compiler.is_compiling():
+    # A compiler fuses the plain operations into one kernel itself, and must not look for another.
+    if device.type == "cuda" and not torch.compiler.is_compiling() and _has_triton():
         from fairlead.keyed_triton import KeyedUniform
 
         numbers: Tensor = KeyedUniform.apply(key, tuple(shape))  # type: ignore[no-untyped-call]

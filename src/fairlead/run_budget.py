@@ -20,9 +20,9 @@ from fairlead.worlds.base import World
 
 _VECTORS = 16
 """Vectors of d numbers that a round holds whatever its cohort: the model, the server's step, clients at work."""
-_CLIENT_COPIES, _SERVER_COPIES = 3, 2
-"""Rows of a table per client of a round: of clients' memory as it was, as it is and as a message of the difference; of
-the server's as it was and as it is."""
+_CLIENT_COPIES, _SERVER_COPIES = 3, 1
+"""Rows per client of a round beside a table that takes them in: of clients' memory as it was, as it will be and as a
+message of the difference; of the server's as it will be."""
 _PRODUCT_COPIES = 3
 """Of AWARE's inner products while λ is sought: all of them as they are now, those of clients seen, and these scaled."""
 
@@ -67,9 +67,16 @@ def needs_of(state: ServerState, asked: int, met: float, rounds: int) -> list[Ne
             found.append(
                 Need(f"AWARE's weights from {rows} x {table.dim} products", copies, table.rows.device)
             )
-        per_client += table.row_bytes * (_CLIENT_COPIES if path.startswith("memory/") else _SERVER_COPIES)
+        per_client += table.row_bytes * _copies(path)
     found.append(Need(f"the updates of a round, {asked} x {dim} numbers", asked * per_client, device))
     return sorted(found, key=lambda need: -need.size)
+
+
+def _copies(path: str) -> int:
+    if path.startswith("memory/"):
+        return _CLIENT_COPIES
+    # Moving averages are renewed a few at a time.
+    return 0 if path.endswith("/averages") else _SERVER_COPIES
 
 
 def _room(table: ClientTable, met: float, rounds: int) -> tuple[int, int]:

@@ -165,6 +165,7 @@ class MovingAverages:
         if self.memory.clusters:
             changed, member = torch.unique(owner, return_inverse=True)
             fresh = _cluster_shares(member, updates.importance, len(changed)).to(fresh) @ fresh
+        table.make_room(changed)
         # Memory for all rows at once would cost more to come by than the arithmetic.
         size = max(1, _AT_ONCE // max(table.dim, 1))
         for first in range(0, len(changed), size):

@@ -40,6 +40,8 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[Backend]:
 
     monkeypatch.setattr(choice, "refuse_unbatchable", lambda objective, backend: None)
     monkeypatch.setattr(choice, "seconds_per_step", seconds_per_step)
+    # Not to be asked of a device on which nothing is computed.
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device_type: False)
     return made
 
 
@@ -94,17 +96,27 @@ def test_what_cannot_be_captured_is_run_one_by_one(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("tried")
-@pytest.mark.parametrize("name", ["auto", "branches"])
-def test_only_branches_are_compiled(name: EngineName) -> None:
-    chosen = choose_engine(name, elsewhere(DENSE), 4, compiled=True)
-    assert backend_of(chosen) == "branches"
+@pytest.mark.parametrize(
+    ("name", "model", "backend"),
+    [
+        ("auto", DENSE, "stacked"),
+        ("batched", DENSE, "stacked"),
+        ("branches", DENSE, "branches"),
+        ("auto", CONVOLUTIONAL, "branches"),
+        ("auto", OTHER, "branches"),
+    ],
+)
+def test_closed_forms_and_branches_are_compiled(name: EngineName, model: nn.Module, backend: Backend) -> None:
+    chosen = choose_engine(name, elsewhere(model), 4, compiled=True)
+    assert backend_of(chosen) == backend
     assert isinstance(chosen.engine, GraphEngine)
     assert chosen.engine.compiled
 
 
-@pytest.mark.parametrize("name", ["loop", "batched"])
-def test_engines_that_cannot_compile_say_so(name: EngineName) -> None:
+@pytest.mark.usefixtures("tried")
+@pytest.mark.parametrize(("name", "model"), [("loop", DENSE), ("batched", CONVOLUTIONAL)])
+def test_engines_that_cannot_compile_say_so(name: EngineName, model: nn.Module) -> None:
     with pytest.raises(
-        ClashError, match=rf"compile=True .* engine='{name}' .* use engine='branches' or 'auto'"
+        ClashError, match=rf"compile=True .*engine='{name}'.* use engine='branches' or 'auto'"
     ):
-        choose_engine(name, elsewhere(DENSE), 4, compiled=True)
+        choose_engine(name, elsewhere(model), 4, compiled=True)

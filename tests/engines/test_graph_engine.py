@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import fairlead as fl
 from fairlead.errors import EngineError
-from fairlead.worlds.engines import graphs
+from fairlead.worlds.engines import graphs, lane_memory
 from fairlead.worlds.engines.base import LocalJobs
 from fairlead.worlds.engines.graphs import GraphEngine, _next_width, _roomy_batch
 from fairlead.worlds.engines.lane_gradients import Backend
@@ -35,7 +35,7 @@ class Replayed(NamedTuple):
 @pytest.fixture
 def _captured_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def capture(lanes: Any, width: int) -> Replayed:
-        return Replayed(lambda: lanes._step(width))
+        return Replayed(lambda: lanes._advance(width))
 
     monkeypatch.setattr(graphs._CapturedLanes, "_capture", capture)
     monkeypatch.setattr(graphs, "bytes_per_lane", lambda *_: 1)
@@ -89,6 +89,35 @@ def test_rounds_that_differ_in_all_their_sizes(backend: Backend, solver: fl.Loca
         list(run.train(len(COHORTS)))
     assert_same(loop, lanes)
     assert len(engine._captured) <= graphs._KEPT
+
+
+@pytest.mark.usefixtures("_captured_on_cpu")
+@pytest.mark.parametrize(
+    "solver",
+    [
+        fl.LocalSolver(fl.SGD(0.1, weight_decay=0.01), epochs=2, batch_size=8),
+        fl.LocalSolver(
+            fl.SGD(0.1, momentum=0.9), epochs=2, batch_size=8, corrections=(fl.ControlVariates(),)
+        ),
+    ],
+    ids=["plain", "remembering"],
+)
+def test_a_compiled_step_is_traced_as_a_whole(
+    solver: fl.LocalSolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a back end, which would need a compiler of C++ here."""
+    compiler, compiled = torch.compile, list[Any]()
+
+    def trace(step: Any) -> Any:
+        compiled.append(step)
+        return compiler(step, backend="aot_eager", fullgraph=True)
+
+    monkeypatch.setattr(torch, "compile", trace)
+    loop, lanes = federation(solver, None), federation(solver, GraphEngine(5, "stacked", compiled=True))
+    for run in (loop, lanes):
+        list(run.train(4))
+    assert_same(loop, lanes)
+    assert len(compiled) == 1
 
 
 @pytest.mark.usefixtures("_captured_on_cpu")
@@ -185,11 +214,9 @@ def test_room_for_batches_comes_in_few_sizes(batch_sizes: list[int], usual: int 
 
 
 def test_as_many_lanes_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """2,000 bytes are free and 400 reserved without use; the updates of two clients with ten numbers of four
-    bytes take 4·2·40 = 320, and 0.9·(2400 − 320) = 1872 hold six lanes of 300 and none of 3,000."""
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2000, 9000))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
+    """2,400 bytes are free; the updates of two clients with ten numbers of four bytes take 4·2·40 = 320, and
+    0.9·(2400 − 320) = 1872 hold six lanes of 300 and none of 3,000."""
+    monkeypatch.setattr(lane_memory, "available_bytes", lambda device: 2400)
     jobs = jobs_with([1, 1], None)
     assert lanes_that_fit(16, 300, jobs) == 6
     assert lanes_that_fit(4, 300, jobs) == 4

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fairlead.clients.data import ClientData, offsets_of
+from fairlead.memory_budget import available_bytes
 from fairlead.worlds.engines.base import Objective
 
 _SPARE = 1.25
@@ -58,8 +59,7 @@ def stays_on_host(data: ClientData, device: torch.device) -> bool:
     """Whether the examples would take more than half of a device's free memory."""
     if device.type != "cuda":
         return False
-    free, _ = torch.cuda.mem_get_info(device)
-    return data.inputs.nbytes + data.targets.nbytes > free // 2
+    return data.inputs.nbytes + data.targets.nbytes > available_bytes(device) // 2
 
 
 def on_host(data: ClientData, dtype: torch.dtype, device: torch.device) -> ClientData:

@@ -32,6 +32,8 @@ class BranchGradient(LaneGradient):
         if not pipeline.steps:
             # Once for all lanes: then there is nothing left for it to do in each of them.
             whole = pipeline.apply(batch.inputs.flatten(0, 1), None, params.dtype)
+            if self._objective.channels_last:
+                whole = whole.contiguous(memory_format=torch.channels_last)
             batch = batch._replace(inputs=whole.view(batch.inputs.shape))
         if params.device.type != "cuda":
             return torch.stack([self._branch(params, batch, out, lane) for lane in range(len(params))])

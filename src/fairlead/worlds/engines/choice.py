@@ -50,7 +50,7 @@ def choose_engine(
         raise FieldError(f"SimulatedWorld.lanes must be a whole number of at least 1, got {lanes!r}.")
     on_cpu = objective.device.type == "cpu"
     if compiled:
-        _refuse_uncompilable(name, on_cpu=on_cpu)
+        _refuse_uncompilable(name, objective, on_cpu=on_cpu)
     if name == "loop":
         return EngineChoice(LoopEngine(), "asked for")
     if name == "auto" and on_cpu and (reason := _fills_a_cpu(objective)):
@@ -75,17 +75,22 @@ def choose_engine(
     return EngineChoice(BatchedEngine(lanes, backend), reason)
 
 
-def _refuse_uncompilable(name: EngineName, *, on_cpu: bool) -> None:
-    """Raise where steps would quietly stay as they are: only branches in captured graphs are compiled."""
+def _refuse_uncompilable(name: EngineName, objective: Objective, *, on_cpu: bool) -> None:
+    """Raise where steps would quietly stay as they are: only what graphs capture is compiled."""
     if on_cpu:
         raise ClashError(
             "SimulatedWorld.compile=True compiles steps that a CUDA device captures, and SimulatedWorld.device is "
             "a CPU: leave `compile` out."
         )
-    if name in ("loop", "batched"):
+    if name == "loop":
         raise ClashError(
-            f"SimulatedWorld.compile=True compiles the step of each client, which engine={name!r} does not "
-            "capture by itself: use engine='branches' or 'auto'."
+            "SimulatedWorld.compile=True compiles steps that are captured, which engine='loop' does not do: use "
+            "engine='branches' or 'auto'."
+        )
+    if name == "batched" and dense_stack(objective) is None:
+        raise ClashError(
+            "SimulatedWorld.compile=True with engine='batched' compiles gradients in closed form, which "
+            f"{type(objective.model.module).__name__} does not have here: use engine='branches' or 'auto'."
         )
 
 
@@ -95,10 +100,12 @@ def _choose_graphs(
     """Captured graphs on an accelerator: by rule where one way is known to be faster, else by a trial."""
     backends: tuple[Backend, ...] = ("branches", "stacked")
     reason = "asked for"
-    if name == "branches" or compiled:
+    if name == "branches":
         backends = ("branches",)
     elif name == "batched":
         backends = ("stacked",)
+    elif compiled and dense_stack(objective) is None:
+        backends, reason = ("branches",), "compiled for each client"
     elif _convolves(objective):
         backends, reason = ("branches",), "convolutions of several clients run side by side, not as one"
     elif has_own_stack(objective):

@@ -140,13 +140,18 @@ class Affine:
         return torch.baddbmm(params[:, self.bias, None], weights, columns)
 
     def write_gradient(self, out: Tensor, error: Tensor, columns: Tensor) -> None:
-        weights = self.weights_in(out)
-        # On a CPU a product into rows that lie d apart is made lane by lane: small ones are faster in one go.
-        if out.device.type == "cpu" and self.outputs * self.inputs < _SMALL_ON_CPU:
+        weights, compiling = self.weights_in(out), torch.compiler.is_compiling()
+        # On a CPU a product into rows that lie d apart is made lane by lane: small ones are faster in one go. A
+        # compiler, which takes no such rows either, makes the copy a part of what reads it.
+        if compiling or (out.device.type == "cpu" and self.outputs * self.inputs < _SMALL_ON_CPU):
             weights.copy_(torch.bmm(error, columns.mT))
         else:
             torch.bmm(error, columns.mT, out=weights)
-        if self.bias is not None:
+        if self.bias is None:
+            return
+        if compiling:
+            out[:, self.bias].copy_(error.sum(2))
+        else:
             torch.sum(error, 2, out=out[:, self.bias])
 
 

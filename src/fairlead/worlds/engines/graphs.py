@@ -90,6 +90,9 @@ class _CapturedLanes:
         self._gradient_of = lane_gradient(
             engine.backend, kind.objective, self._buffers, compiled=engine.compiled
         )
+        # Branches are compiled one by one, since a compiler cannot follow them to their streams.
+        whole = engine.compiled and engine.backend == "stacked"
+        self._advance = torch.compile(self._step) if whole else self._step
         per_lane = bytes_per_lane(kind.objective, self._gradient_of, jobs, kind.batch_size)
         self.most_lanes = lanes_that_fit(engine.lanes, per_lane, jobs)
         self._allocate(jobs, ticks=0, lanes=0)
@@ -134,11 +137,11 @@ class _CapturedLanes:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_WARM_UP):
-                self._step(width)
+                self._advance(width)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
-            self._step(width)
+            self._advance(width)
         return graph
 
     def _step(self, width: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from fairlead.errors import EngineError
+from fairlead.memory_budget import available_bytes
 from fairlead.worlds.engines.base import LaneGradient, LocalJobs, Objective
 from fairlead.worlds.engines.lane_block import LaneBlock
 from fairlead.worlds.engines.schedule import Schedule
@@ -30,8 +31,7 @@ def bytes_per_lane(objective: Objective, gradient_of: LaneGradient, jobs: LocalJ
 def lanes_that_fit(wanted: int, per_lane: int, jobs: LocalJobs) -> int:
     """As many lanes as are wanted, or fewer if the device has no room for them."""
     device = jobs.anchor.device
-    free, _ = torch.cuda.mem_get_info(device)
-    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    free = available_bytes(device)
     results = _UPDATE_COPIES * len(jobs.batches) * jobs.anchor.nbytes
     fitting = int(_USABLE * (free - results) / max(per_lane, 1))
     if fitting < 1:
