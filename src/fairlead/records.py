@@ -42,6 +42,8 @@ class Population:
     """(N,) what clients are called, where their data say so."""
     tables_in: Path | None = None
     """The folder for files with a row per client; None for tables in memory."""
+    self_reported: bool = False
+    """Whether ω follows what clients say of their own sizes, which nobody can check."""
 
     @property
     def num_clients(self) -> int:

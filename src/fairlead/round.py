@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from fairlead.aggregators.base import normalised, weighted_sum
+from fairlead.aggregators.base import normalised, refuse_claimed_weights, weighted_sum
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState, tensor_in
 from fairlead.clients.names import ClientNames, called
@@ -36,6 +36,8 @@ def start(algorithm: Algorithm, world: World, key: Key) -> ServerState:
     """The state before the first round."""
     params, buffers = world.initial_model(key)
     population = world.population
+    if population.self_reported:
+        refuse_claimed_weights(algorithm.aggregator)
     if algorithm.privacy is not None:
         algorithm.privacy.refuse_world(population, buffers)
     shared: dict[str, Tensor] = {}

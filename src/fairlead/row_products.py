@@ -27,6 +27,14 @@ def inner_products(rows: Tensor, chosen: Tensor) -> Tensor:
     return total.cpu()
 
 
+def wide_sum(coefficients: Tensor, rows: Tensor) -> Tensor:
+    """Σ coefficient_i row_i over a few rows, (d,) in their type: summed in float64, rounded once."""
+    factors, total = coefficients.to(rows.device, torch.float64), rows.new_empty(rows.shape[1])
+    for columns in _ranges(rows.shape[1], _block(rows)[1]):
+        total[columns] = (factors @ rows[:, columns].double()).to(total)
+    return total
+
+
 def combination(coefficients: Tensor, rows: Tensor, *, like: Tensor) -> Tensor:
     """Σ coefficient_i row_i, (d,) in the type and on the device of `like`."""
     used = coefficients.nonzero()[:, 0].to(rows.device)

@@ -96,9 +96,15 @@ def test_the_text_says_which_is_better_and_whether_it_is_noise() -> None:
     result = call("--methods", "fedavg,fedavg:lr=0.0001,scaffold", "--seeds", "0,1,2", "--rounds", "20")
     lines = result.stdout.splitlines()
     (place,) = (number for number, line in enumerate(lines) if line.startswith("method"))
-    assert lines[place - 1].split() == ["beyond", "objective"]
-    head = "accuracy difference noise objective difference misplaced chi-square time seeds"
+    assert lines[place - 1].split() == ["beyond", "objective", "by"]
+    head = "accuracy difference noise objective difference misplaced chance chi-square time seeds"
     assert lines[place].split() == ["method", *head.split()]
+    summaries = [
+        fl.RunFolder(Path(f"runs/spec-compare-20-rounds/fedavg/seed-{seed}")).summary() for seed in range(3)
+    ]
+    chance = sum(summary.misplaced_by_chance for summary in summaries if summary) / 3
+    assert lines[place + 1].startswith("fedavg ")
+    assert f" {chance:.1%} " in lines[place + 1]
     assert sum(line.startswith("Intervals cover what a seed draws") for line in lines) == 1
     (worse,) = (line for line in lines if line.startswith("fedavg:lr=0.0001 is worse than fedavg by 0."))
     assert worse.endswith("in accuracy over 3 seeds: more than the noise.")

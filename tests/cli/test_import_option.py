@@ -158,3 +158,53 @@ def test_deliberate_errors_of_the_module_are_one_sentence(folder: Path) -> None:
     assert refused.returncode == 2
     (sentence,) = refused.stderr.splitlines()
     assert sentence.startswith("fairlead: SGD.lr must be")
+
+
+APP = """
+import importlib
+import sys
+
+from flwr.app import Context, RecordDict
+
+sys.path[:0] = ["{app}", "{tests}"]
+from direct_grid import DirectGrid
+from fairlead.experiments import load_records
+
+client = importlib.import_module("mine.client_app").app
+context = Context(1, 1, {{}}, RecordDict(), {{"folder": "run", "bind-keys": False}})
+importlib.import_module("mine.server_app").app(DirectGrid(dict.fromkeys(range(4), client), "memory"), context)
+print(*(record.direction_norm for record in load_records("run")))
+"""
+
+
+def test_an_app_for_flower_brings_the_module(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Both ends of the app, elsewhere and without `--import`, give the rounds of the spec in simulation."""
+    (folder / "spec.toml").write_text(SPEC.replace("Quadratics", "Digits"))
+    written = fairlead(folder, "--import", "my_parts", "flower", "init", "spec.toml", "mine")
+    assert written.returncode == 0, written.stderr
+    assert "mine/my_parts.py" in written.stdout.split()
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    code = APP.format(app=folder / "mine", tests=Path(__file__).parents[1] / "flower")
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=elsewhere, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert fairlead(folder, "--import", "my_parts", "run", "spec.toml", "-o", "simulated").returncode == 0
+    expected = [record.direction_norm for record in fl.load_records(folder / "simulated")]
+    assert [float(norm) for norm in done.stdout.splitlines()[-1].split()] == pytest.approx(expected)
+
+
+def test_an_app_that_does_not_import_the_module_is_told_to(folder: Path) -> None:
+    (folder / "spec.toml").write_text(SPEC.replace("Quadratics", "Digits"))
+    assert fairlead(folder, "--import", "my_parts", "flower", "init", "spec.toml", "mine").returncode == 0
+    package = folder / "mine" / "mine"
+    (package / "__init__.py").write_text("")
+    refused = fairlead(folder, "--import", "my_parts", "flower", "up", "mine")
+    assert refused.returncode == 2
+    assert "mine/mine/__init__.py must have the line `import my_parts`" in refused.stderr
+
+
+def test_an_app_is_not_called_as_the_module(folder: Path) -> None:
+    refused = fairlead(folder, "--import", "my_parts", "flower", "init", "spec.toml", "my_parts")
+    assert refused.returncode == 2
+    assert "my_parts must have another name than the module my_parts" in refused.stderr

@@ -181,6 +181,19 @@ def test_memory_of_the_runs_longest_without_work_is_removed(tmp_path: Path) -> N
     assert not (tmp_path / second).exists()
 
 
+def test_runs_without_memory_push_none_out(tmp_path: Path) -> None:
+    """Two SCAFFOLD runs may be remembered, and are after four FedAvg runs; of the first of those nothing stays."""
+    remembering, plain = ("aaaaaaaa", "bbbbbbbb"), ("cccccccc", "dddddddd", "eeeeeeee", "ffffffff")
+    limits, fedavg = ClientLimits(runs=2), fl.presets.fedavg(lr=0.1).solver
+    for time, run in enumerate((*remembering, *plain)):
+        solver = None if run in remembering else fedavg
+        assert refusal_in(asked(question(run=run, solver=solver), tmp_path, limits)) is None
+        os.utime(tmp_path / run / "client-1" / "latest.json", (time, time))
+    assert {folder.name for folder in tmp_path.iterdir()} == {*remembering, *plain[1:]}
+    for run in remembering:
+        assert refusal_in(asked(question(run=run, round=1, base=1), tmp_path, limits)) is None
+
+
 def test_one_run_is_always_remembered(tmp_path: Path) -> None:
     limits = ClientLimits(runs=1)
     asked(question(run="aaaaaaaa"), tmp_path, limits)

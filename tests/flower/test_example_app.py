@@ -35,3 +35,5 @@ def test_the_example_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert first.train_loss is not None
     assert last.train_loss is not None
     assert last.train_loss < first.train_loss
+    assert last.evaluation is not None
+    assert last.evaluation.metrics["accuracy"] > 0.85

@@ -21,7 +21,7 @@ from fairlead.checkpoint import has_checkpoint
 from fairlead.cli import app
 from fairlead.errors import FairleadError, FieldError
 from fairlead.experiments import RunFolder, load_experiment, load_records
-from fairlead.flower.local_federation import LocalFederation
+from fairlead.flower.local_federation import LocalFederation, Submitted
 from fairlead.flower.project import write_project
 from fairlead.task import squared_error
 
@@ -153,6 +153,22 @@ def test_up_starts_a_node_for_each_client(options: list[str], project: Path, sta
     result = CliRunner().invoke(app, ["flower", "up", str(project), *options])
     assert started == [4]
     assert "Not today." in result.output
+
+
+def test_up_says_how_good_the_model_is(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run was done before in this process: with nodes that never start, `up` has only to tell of it."""
+    monkeypatch.setattr(LocalFederation, "__enter__", lambda federation: federation)
+    monkeypatch.setattr(LocalFederation, "submit", lambda federation, config: Submitted("1"))
+    context = Context(1, 1, {}, RecordDict(), {"folder": str(tmp_path / "run"), "bind-keys": False})
+    clients = dict.fromkeys(range(4), imported("client_app").app)
+    imported("server_app").app(DirectGrid(clients, tmp_path / "memory"), context)
+    evaluation = load_records(tmp_path / "run")[-1].evaluation
+    assert evaluation is not None
+    said = f"Final model: loss {evaluation.loss:.4g}  accuracy {evaluation.metrics['accuracy']:.4g}\n"
+    assert said in invoked("up", str(project), "-o", str(tmp_path / "run"))
+    assert invoked("up", str(project), "-o", str(tmp_path / "run"), "--quiet") == ""
 
 
 def test_up_refuses_another_number_of_nodes(project: Path, started: list[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -18,8 +19,13 @@ import fairlead as fl
 from fairlead.errors import ClashError, FieldError
 from fairlead.experiments import Experiment
 from fairlead.flower import FlowerStrategy
+from fairlead.flower.messages import ModelForm
 from fairlead.flower.project import write_project
+from fairlead.flower.roster import Roster
 from fairlead.flower.server import run_on_grid
+from fairlead.flower.world import FlowerWorld, RunIdentity
+from fairlead.parameters import FlatModule
+from fairlead.worlds.objective_weights import Weights
 
 VALUES, ARRAYS = "fairlead.values", "fairlead.arrays"
 ROBUST = (fl.presets.coordinate_median, fl.presets.trimmed_mean, fl.presets.norm_bounded_mean)
@@ -46,6 +52,20 @@ def test_a_robust_method_is_refused_by_reported_sizes(
     ):
         run_on_grid(DirectGrid(client_apps(), tmp_path / "m"), spec, build_model, tmp_path / "run", QUICK)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("weights", "is_refused"), [("examples", True), ("uniform", False), ((1, 1, 2), False)]
+)
+def test_a_federation_made_by_hand_is_refused_too(weights: Weights, is_refused: bool, tmp_path: Path) -> None:
+    grid = DirectGrid(client_apps(), tmp_path / "m")
+    form = ModelForm.of(FlatModule(build_model()), torch.float32)
+    world = FlowerWorld(
+        grid, build_model, Roster(3, form.digest), RunIdentity("0" * 16, 1), rules=QUICK, weights=weights
+    )
+    with pytest.raises(ClashError, match="minority") if is_refused else nullcontext():
+        fl.Federation(MEDIAN, world)
+    fl.Federation(fl.presets.fedavg(lr=0.1), world)
 
 
 def test_a_boastful_client_stays_one_of_three(tmp_path: Path) -> None:

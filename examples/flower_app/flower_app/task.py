@@ -21,4 +21,4 @@ def get_data(context: Context) -> tuple[Tensor, Tensor]:
     source = fl.Digits(num_clients=3, partition=fl.DirichletPartitioner(alpha=0.5))
     data = source.load(fl.Key.from_seed(0)).train
     rows = data.rows_of(client_of(context))
-    return data.inputs[rows].float() / 255, data.targets[rows]
+    return data.inputs[rows], data.targets[rows]

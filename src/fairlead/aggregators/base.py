@@ -9,7 +9,9 @@ from torch import Tensor
 
 from fairlead.client_table import PartState
 from fairlead.component import Component
+from fairlead.errors import ClashError
 from fairlead.records import Aggregate, ClientUpdates, Conditions, Population
+from fairlead.row_products import wide_sum
 
 
 class Aggregator(Component, ABC):
@@ -50,6 +52,15 @@ class Aggregator(Component, ABC):
         """Direction, new state and the coefficients really used."""
 
 
+def refuse_claimed_weights(aggregator: Aggregator) -> None:
+    """Raise if one client could outweigh all others under an aggregator that is to withstand a minority."""
+    if aggregator.robust:
+        raise ClashError(
+            f"{type(aggregator).__name__} withstands clients with a minority of the weight, and on Flower each says "
+            "itself how many examples it has, so that one could claim most of it: write weights = 'uniform'."
+        )
+
+
 class LinearAggregator(Aggregator, ABC):
     """Family of weighted sums Σ_R coefficient_i Δ_i: asks only for the coefficients.
 
@@ -82,8 +93,8 @@ class LinearAggregator(Aggregator, ABC):
 
 
 def weighted_sum(coefficients: Tensor, rows: Tensor) -> Tensor:
-    """Σ coefficient_i row_i, always in client order so that arrival order cannot change a bit."""
-    return coefficients.to(rows) @ rows
+    """Σ coefficient_i row_i in float64, always in client order so that arrival order cannot change a bit."""
+    return wide_sum(coefficients, rows)
 
 
 def normalised(importance: Tensor) -> Tensor:

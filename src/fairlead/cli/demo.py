@@ -79,11 +79,13 @@ def _report(methods: list[ComparedMethod]) -> None:
 
 def _misplacement(report: ConsistencyReport) -> tuple[str, str]:
     """Share of misplaced weight and chi-square, where they were measured."""
+    from fairlead.diagnostics.wording import divergence
+
     if report.restored:
         return "none by design", ""
-    if report.total_variation is None:
+    if report.total_variation is None or report.chi_square is None:
         return "unknown", "unknown"
-    return f"{report.total_variation:.1%}", f"{report.chi_square:.3g}"
+    return f"{report.total_variation:.1%}", divergence(report.chi_square, digits=3)
 
 
 def _facts(method: ComparedMethod) -> dict[str, Any]:

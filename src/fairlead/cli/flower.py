@@ -14,7 +14,7 @@ import typer
 
 from fairlead.cli.console import INTERRUPTED, JsonOption, print_json, print_table, say
 from fairlead.cli.options import QuietOption, SpecArgument
-from fairlead.cli.progress import RoundProgress
+from fairlead.cli.progress import RoundProgress, describe_evaluation
 from fairlead.cli.spec import read_spec
 from fairlead.errors import FairleadError, FieldError
 
@@ -66,10 +66,12 @@ def up(
     from fairlead.flower.credentials import Credentials
     from fairlead.flower.kept_run import MEMBERS, consistency_of
     from fairlead.flower.local_federation import LocalFederation
+    from fairlead.flower.own_modules import own_modules, refuse_without_imports
     from fairlead.flower.reported_weights import refuse_reported_weights
 
-    experiment = _experiment_of(app)
+    experiment, package = _experiment_of(app)
     _require_settings(app)
+    refuse_without_imports(own_modules(experiment), package)
     refuse_reported_weights(experiment.algorithm.aggregator, experiment.weights)
     num_nodes = _one_for_each_client(experiment, nodes)
     store = RunFolder((output or app / "runs" / "flower").resolve())
@@ -96,6 +98,9 @@ def up(
     except FairleadError as error:
         raise FairleadError(f"{error} What Flower said is in {scratch}.") from error
     shutil.rmtree(scratch, ignore_errors=True)
+    summary = store.summary()
+    if summary is not None and summary.evaluation is not None and not (quiet or as_json):
+        say(f"Final model: {describe_evaluation(summary.evaluation)}")
     _tell(consistency_of(store.path), store.path, as_json=as_json, quiet=quiet)
 
 
@@ -115,11 +120,12 @@ def _require_flower() -> None:
         raise FieldError("fairlead flower needs Flower, which is not installed: pip install 'flwr>=1.41,<2'.")
 
 
-def _experiment_of(app: Path) -> Experiment:
+def _experiment_of(app: Path) -> tuple[Experiment, Path]:
+    """What an app runs, and the folder of its package."""
     specs = sorted(app.glob("*/spec.toml"))
     if len(specs) != 1:
         raise FieldError(f"{app} must be the folder of an app with one package and its spec.toml in it.")
-    return read_spec(specs[0], [], None)
+    return read_spec(specs[0], [], None), specs[0].parent
 
 
 def _require_settings(app: Path) -> None:

@@ -152,6 +152,8 @@ class StudyProgress(_Shown):
 
 def describe_round(figures: RoundFigures, evaluation: Evaluation | None) -> str:
     """A round in one line, with an evaluation if there is one to show."""
+    from fairlead.diagnostics.wording import divergence
+
     facts = [f"arrived {figures.arrived}/{figures.asked}"]
     if figures.train_loss is not None:
         facts.append(f"train loss {figures.train_loss:.4g}")
@@ -160,7 +162,7 @@ def describe_round(figures: RoundFigures, evaluation: Evaluation | None) -> str:
     if figures.elud is not None:
         facts.append(f"e-LUD {figures.elud:.3g}")
     if figures.chi_square is not None:
-        facts.append(f"χ² {figures.chi_square:.2g}")
+        facts.append(f"χ² {divergence(figures.chi_square)}")
     return "  ".join(facts)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairlead.studies.seed_statistics import Estimate
     from fairlead.studies.study import PlannedRun, StudyFolder
 
-FIGURES = ["objective", "misplaced", "chi-square", "time", "seeds"]
+FIGURES = ["objective", "misplaced", "by\nchance", "chi-square", "time", "seeds"]
 """Columns of `figure_cells`."""
 
 _FAILED = 1
@@ -82,8 +82,11 @@ def leave(outcomes: Mapping[str, str], *, quiet: bool) -> None:
 
 def figure_cells(result: Result) -> list[str]:
     """What a result shows beside the metric, for the columns `FIGURES`."""
-    objective, misplaced, chi_square = (
-        result.mean(figure) for figure in ("objective", "misplaced_weight", "chi_square")
+    from fairlead.diagnostics.wording import divergence
+
+    objective, misplaced, chance, chi_square = (
+        result.mean(figure)
+        for figure in ("objective", "misplaced_weight", "misplaced_by_chance", "chi_square")
     )
     seconds = result.mean("seconds")
     by_design = bool(result.summaries) and all(each.by_design for each in result.summaries.values())
@@ -91,7 +94,8 @@ def figure_cells(result: Result) -> list[str]:
     return [
         "" if objective is None else f"{objective:.4g}",
         "none by design" if by_design else "" if misplaced is None else f"{misplaced:.1%}",
-        "" if by_design or chi_square is None else f"{chi_square:.3g}",
+        "" if by_design or misplaced is None or chance is None else f"{chance:.1%}",
+        "" if by_design or chi_square is None else divergence(chi_square, digits=3),
         "" if seconds is None else duration(seconds),
         str(count) if count == total else f"{count} of {total}",
     ]

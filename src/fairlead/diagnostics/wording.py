@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+LEAST_DIVERGENCE = 1e-9
+"""A χ² below is what rounding leaves of 0."""
 _NAMED = 5
 """Clients that a sentence names one by one, at most."""
 
@@ -36,4 +38,4 @@ def percent(share: float) -> str:
 
 def divergence(chi_square: float, digits: int = 2) -> str:
     """A χ², in which what rounding leaves of 0 is 0."""
-    return "0" if abs(chi_square) < 1e-9 else f"{chi_square:.{digits}g}"
+    return "0" if abs(chi_square) < LEAST_DIVERGENCE else f"{chi_square:.{digits}g}"

@@ -172,7 +172,7 @@ class _ClientSide:
         num_steps = min(question.num_steps, most)
         memory = ClientMemory.of(self._folder(context), question.run, question.client)
         with memory.claimed(question.attempt, question.round):
-            memory.forget_old_runs(self.limits.runs)
+            memory.forget_old_runs(self.limits.runs, remembers=bool(lengths))
             base = memory.read(question.base, lengths, question.anchor)
             result = work_locally(objective, question, base, num_steps)
             if lengths:

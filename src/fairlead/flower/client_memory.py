@@ -25,6 +25,7 @@ from fairlead.flower.messages import RequestError
 from fairlead.records import Vectors
 
 _RUN = re.compile(r"[0-9a-f]{8,64}")
+_CONTENT = "*.safetensors"
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,11 @@ class ClientMemory:
             write_durably(self.folder / "latest.json", json.dumps([attempt, round]).encode())
             yield
 
-    def forget_old_runs(self, keep: int) -> None:
-        """Remove this client's memory of all but the `keep` runs that it last worked for, of which this is one.
+    def forget_old_runs(self, keep: int, *, remembers: bool) -> None:
+        """Remove this client's memory of all but the `keep` runs that it last worked for and that have some.
 
-        If a run goes on whose memory is gone, `read` says so.
+        This run is one of them if it `remembers` anything. Of runs without memory as many marks stay, which
+        therefore never take the place of a memory. If a run goes on whose memory is gone, `read` says so.
         """
         last_work: dict[Path, int] = {}
         for mark in self.folder.parents[1].glob(f"*/{self.folder.name}/latest.json"):
@@ -72,7 +74,9 @@ class ClientMemory:
                 with suppress(FileNotFoundError):
                     last_work[mark.parent] = mark.stat().st_mtime_ns
         newest_first = sorted(last_work, key=lambda memory: last_work[memory], reverse=True)
-        for memory in newest_first[keep - 1 :]:
+        with_memory = [memory for memory in newest_first if any(memory.glob(_CONTENT))]
+        without = [memory for memory in newest_first if memory not in with_memory]
+        for memory in (*with_memory[keep - remembers :], *without[keep:]):
             shutil.rmtree(memory, ignore_errors=True)
             # Not empty where another client keeps its memory in the same place.
             with suppress(OSError):
@@ -95,7 +99,7 @@ class ClientMemory:
         file = self.folder / f"{version}-{digest}.safetensors"
         write_durably(file, content)
         kept = {file, *self._files(base)}
-        for stale in self.folder.glob("*.safetensors"):
+        for stale in self.folder.glob(_CONTENT):
             if stale not in kept:
                 stale.unlink()
 

@@ -51,7 +51,13 @@ class PlainWorld(World):
 
     @property
     def population(self) -> Population:
-        return Population(self.weights, self.layout.sizes, torch.device("cpu"), torch.float32)
+        return Population(
+            self.weights,
+            self.layout.sizes,
+            torch.device("cpu"),
+            torch.float32,
+            self_reported=self._weights == "examples",
+        )
 
     @property
     def description(self) -> str:

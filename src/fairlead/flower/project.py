@@ -11,6 +11,7 @@ from fairlead.clients.real import RealClients
 from fairlead.errors import DataError, FieldError, field_error
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.spec import to_toml
+from fairlead.flower.own_modules import bring_modules, own_modules
 from fairlead.flower.reported_weights import refuse_reported_weights
 from fairlead.models.base import ExampleShape, Model
 from fairlead.task import PerExample, Task
@@ -26,7 +27,8 @@ def write_project(experiment: Experiment, folder: Path) -> list[Path]:
     """Write an app for an experiment into a new folder, and say what was written.
 
     Clients of a spec with data are dealt as in simulation, each node loading its own part, until the function
-    that loads them is replaced; those of `RealClients` start with a function to be filled in.
+    that loads them is replaced; those of `RealClients` start with a function to be filled in. Modules with parts
+    of one's own are imported by the app, which also brings those that are a single file.
     """
     refuse_reported_weights(experiment.algorithm.aggregator, experiment.weights)
     name = _package_name(folder)
@@ -34,6 +36,9 @@ def write_project(experiment: Experiment, folder: Path) -> list[Path]:
         raise FieldError(f"{folder} is a file: choose a folder for the app.")
     if folder.exists() and any(folder.iterdir()):
         raise FieldError(f"{folder} is not empty: choose another folder.")
+    modules = own_modules(experiment)
+    if name in modules:
+        raise FieldError(f"{folder} must have another name than the module {name}, which the app imports.")
     # Flower takes no name of an app with underscores.
     words = {"PACKAGE": name, "NAME": name.replace("_", "-"), **_task_words(experiment)}
     written = []
@@ -44,11 +49,18 @@ def write_project(experiment: Experiment, folder: Path) -> list[Path]:
             target.write_text(_template(file, words), encoding="utf-8")
             written.append(target)
         package = folder / name
-        (package / "__init__.py").write_text('"""A federation on Flower."""\n', encoding="utf-8")
+        (package / "__init__.py").write_text(_package_source(modules), encoding="utf-8")
+        written += bring_modules(modules, folder)
         (package / "spec.toml").write_text(to_toml(experiment), encoding="utf-8")
     except OSError as error:
         raise FieldError(f"{folder} cannot be written: {error.strerror}.") from error
     return [*written, package / "__init__.py", package / "spec.toml"]
+
+
+def _package_source(modules: set[str]) -> str:
+    imports = [f"import {module}  # noqa: F401" for module in sorted(modules)]
+    why = ["", "# spec.toml names parts of these modules."] if imports else []
+    return "\n".join(['"""A federation on Flower."""', *why, *imports, ""])
 
 
 def _package_name(folder: Path) -> str:

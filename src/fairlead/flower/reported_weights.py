@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from fairlead.aggregators import Aggregator
-from fairlead.errors import ClashError
+from fairlead.aggregators.base import refuse_claimed_weights
+from fairlead.worlds.objective_weights import Weights
 
 
-def refuse_reported_weights(aggregator: Aggregator, weights: str | tuple[float, ...] | None) -> None:
-    """Raise if one client could outweigh all others under an aggregator that is to withstand a minority."""
-    if aggregator.robust and weights in (None, "examples"):
-        raise ClashError(
-            f"{type(aggregator).__name__} withstands clients with a minority of the weight, and on Flower each says "
-            "itself how many examples it has, so that one could claim most of it: write weights = 'uniform'."
-        )
+def are_self_reported(weights: Weights | None) -> bool:
+    """Whether ω follows the sizes that clients report, which it does unless a spec says otherwise."""
+    return weights is None or (isinstance(weights, str) and weights == "examples")
+
+
+def refuse_reported_weights(aggregator: Aggregator, weights: Weights | None) -> None:
+    """Refuse before any client is waited for what the first round would refuse."""
+    if are_self_reported(weights):
+        refuse_claimed_weights(aggregator)

@@ -22,6 +22,7 @@ from fairlead.flower.examining import examined
 from fairlead.flower.mailbox import Letter, Mailbox, RoundRules
 from fairlead.flower.messages import ModelForm, Question, answer_shapes, examination
 from fairlead.flower.replies import Arrival, assembled, refuse_late_adopters, upload_lengths
+from fairlead.flower.reported_weights import are_self_reported
 from fairlead.flower.roster import Roster, refuse_incomplete
 from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
@@ -83,7 +84,13 @@ class FlowerWorld(RunWorld):
         members = [roster.members[client] for client in range(roster.num_clients)]
         self.sizes = torch.tensor([member.num_examples for member in members])
         omega = objective_weights(weights, self.sizes)
-        self._population = Population(omega, self._model.layout, torch.device("cpu"), dtype)
+        self._population = Population(
+            omega,
+            self._model.layout,
+            torch.device("cpu"),
+            dtype,
+            self_reported=are_self_reported(weights),
+        )
         self.estimates = Estimates(roster.num_clients)
         self._repeated: tuple[int, ...] = ()
 

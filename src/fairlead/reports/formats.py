@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-Kind = Literal["share", "points", "number", "count", "seconds", "bytes", "factor"]
-"""What a number is: a share of 1 is shown in percent, as points without the sign; a factor with a ×."""
+from fairlead.diagnostics.wording import LEAST_DIVERGENCE
+
+Kind = Literal["share", "points", "number", "count", "seconds", "bytes", "factor", "divergence"]
+"""What a number is: a share of 1 is shown in percent, as points without the sign; a factor with a ×; a χ² may be 0."""
 
 _MISSING = "–"
 
@@ -36,6 +38,8 @@ def show(value: float | None, kind: Kind = "number") -> str:
             return f"{value:,.0f}" if value == int(value) or value >= 1000 else f"{value:,.1f}"
         case "number":
             return _number(value)
+        case "divergence":
+            return _number(value if abs(value) >= LEAST_DIVERGENCE else 0.0)
 
 
 def show_estimate(mean: float, half_width: float | None, kind: Kind) -> tuple[str, str]:

@@ -162,7 +162,7 @@ def consistency_table(summary: Summary) -> Table | None:
             "that lost updates and draws alone misplace",
             interval=False,
         ),
-        _Figure("χ²(ω‖Ω)", "number", lambda run: run.chi_square, "∞: a client was never heard", False),
+        _Figure("χ²(ω‖Ω)", "divergence", lambda run: run.chi_square, "∞: a client was never heard", False),
         _Figure("Least heard", "factor", lambda run: _ratio(run, min), "smallest Ω/ω of a client"),
         _Figure("Most heard", "factor", lambda run: _ratio(run, max), "largest Ω/ω of a client"),
     ]
