@@ -3,7 +3,7 @@
     python -m benchmarks.ray_gpus [--device cuda] [--actors 1 2 4] [--gpus 0.1] [--out FILE]
                                   [--clients 40] [--block 8] [--rounds 3]
 
-Every engine trains FedAvg, SCAFFOLD and FedAWARE with clients of 16 to 415 examples, one to three epochs and links
+Every engine trains FedAvg, SCAFFOLD and FedAWARE with clients of 16 to 400 examples, one to three epochs and links
 that lose up to half of the updates; three in five clients are asked a round. Each actor takes a part of a GPU, so that
 all of them share one unless told otherwise. Where two work, one is killed before SCAFFOLD is trained once more. Then
 rounds that ask all clients to train a convolutional network, in two blocks, are timed in one process and on one actor.

@@ -137,7 +137,7 @@ def test_the_budget_is_what_the_machine_has_left() -> None:
 
 
 def test_room_is_made_once_for_rows_that_come_one_by_one() -> None:
-    """Two of five known clients and three new ones: room for 5 + 3 rows beside the doubled 10."""
+    """Three new clients beside five: max(5 + 3, 2·5) = 10 rows; then 35 new ones at once: 40."""
     table = ClientTable.create(100, 1).write(torch.arange(5), rows(1, dim=1).expand(5, 1))
     table.make_room(torch.tensor([3, 4, 20, 21, 22]))
     assert table.capacity == 10
@@ -148,10 +148,10 @@ def test_room_is_made_once_for_rows_that_come_one_by_one() -> None:
 
 
 def test_what_torch_keeps_unused_is_left_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """2,000 bytes are free and 400 of 500 reserved ones are not in use."""
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2000, 9000))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
+    """2,000 bytes are free, and 400 more once torch gives back what it does not use."""
+    free = [2000]
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: free.append(2400))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[-1], 9000))
     assert available_bytes(torch.device("cuda")) == 2400
 
 

@@ -37,6 +37,23 @@ def test_a_table_that_grows_stands_beside_its_copy() -> None:
     assert sizes["aggregator/averages, 100 rows x 2 numbers"] == (100 + 80 - 10) * 2 * 4
 
 
+@pytest.mark.parametrize(
+    ("method", "rows"),
+    [
+        (fl.presets.fedavg(lr=0.01, steps=1), 1),
+        (fl.presets.scaffold(lr=0.01, steps=1), 1 + 3),
+        (fl.presets.fedvarp(lr=0.01, steps=1), 1 + 1),
+        (fl.presets.mifa(lr=0.01, steps=1), 1 + 1),
+    ],
+    ids=["fedavg", "scaffold", "fedvarp", "mifa"],
+)
+def test_updates_count_with_what_is_made_of_them(method: fl.Algorithm, rows: int) -> None:
+    """An update of 2 numbers of 4 bytes for each of 10 clients, and rows of tables that it becomes."""
+    run = fl.Experiment(fl.Quadratics(100, dim=2), method, rounds=1).build()
+    sizes = {need.what: need.size for need in run_budget.needs_of(run.state, 10, 10, rounds=1)}
+    assert sizes["the updates of a round, 10 x 2 numbers"] == 10 * rows * 2 * 4
+
+
 def test_a_round_that_happens_to_ask_nobody_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next round's cohort is what the estimate goes by, and a Poisson sample may be empty."""
     run = federation(fl.PoissonSampling(1e-9), 100, drop=0.5)

@@ -25,9 +25,9 @@ _GROUPS = (
 def available_bytes(device: torch.device = _CPU) -> int:
     """Bytes that a process could still have on a device; as good as infinitely many where nobody says."""
     if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        # What torch keeps of memory that it no longer uses is there for the next who asks.
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        # What torch keeps of memory that it no longer uses would count as taken.
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info(device)[0]
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         pages = int(Path("/proc/self/statm").read_text().split()[0])

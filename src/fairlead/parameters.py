@@ -57,7 +57,6 @@ class FlatModule:
         self._buffer_names = tuple(buffers)
         self._buffer_shapes = tuple(b.shape for b in buffers.values())
         self._buffer_sizes = [b.numel() for b in buffers.values()]
-        self._drops_units = True
 
     @property
     def layout(self) -> dict[str, int]:
@@ -66,9 +65,7 @@ class FlatModule:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> FlatModule:
         """A copy on another device and in another floating-point type."""
-        moved = FlatModule(copy.deepcopy(self.module).to(device, dtype), self.pipeline)
-        moved._drops_units = self._drops_units
-        return moved
+        return FlatModule(copy.deepcopy(self.module).to(device, dtype), self.pipeline)
 
     def initial_params(self) -> Tensor:
         """The module's own parameters as a flat vector."""
@@ -115,8 +112,7 @@ class FlatModule:
             named.update({n: b.clone() for n, b in own if not b.is_floating_point()})
         running = {} if buffers is None else self.unflatten_buffers(buffers)
         named.update(running)
-        # Not where nothing is dropped, since compilers cannot see through such a context.
-        with nullcontext() if noise is None or not self._drops_units else _KeyedDropout(noise):
+        with nullcontext() if noise is None else _KeyedDropout(noise):
             outputs = functional_call(self.module, named, (inputs,))
         for name, values in running.items():
             # A module may assign a buffer instead of changing it in place.
@@ -142,7 +138,6 @@ class FlatModule:
             self.call(self.initial_params(), self.initial_buffers(), inputs, None)
         if culprits:
             raise _unkeyed(culprits[0])
-        self._drops_units = watch.seen_dropout
         return watch.seen_dropout or self.pipeline.draws_noise
 
 

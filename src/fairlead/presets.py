@@ -313,8 +313,8 @@ def fedaware(
     """The shortest combination of everyone's moving-averaged updates (Zeng et al. 2025).
 
     `alpha` as in Zeng 2025, or `retention`, which Zeng 2023 calls α; ½ if neither is given. With raw rows, as the
-    papers print it, a step is no longer than the shortest of all updates: clients with few examples hold everyone
-    back. `rows="unit"` and `start="all_seen"` are what the released code does.
+    papers print it, a step is no longer than the shortest remembered row: clients with few examples hold everyone
+    back. `rows="unit"`, `start="all_seen"` and `first_visit="scaled"` are what the released code does.
     """
     sampler = FullFirstRound(_sampler(clients)) if start == "full_first_round" else _sampler(clients)
     opening = "seen" if start == "full_first_round" else start
@@ -378,7 +378,7 @@ def with_aware(
 ) -> Algorithm:
     """Any method with its step projected on FedAWARE's direction ("×AWARE", Zeng et al. 2025).
 
-    Arguments as in `fedaware`; `rows="unit"` and `start="all_seen"` are what the released code does.
+    Arguments as in `fedaware`.
 
     >>> with_aware(fedavg(lr=0.1), alpha=0.9).transforms[0].alpha
     0.9

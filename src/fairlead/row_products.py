@@ -29,9 +29,11 @@ def inner_products(rows: Tensor, chosen: Tensor) -> Tensor:
 
 def wide_sum(coefficients: Tensor, rows: Tensor) -> Tensor:
     """Σ coefficient_i row_i over a few rows, (d,) in their type: summed in float64, rounded once."""
-    factors, total = coefficients.to(rows.device, torch.float64), rows.new_empty(rows.shape[1])
-    for columns in _ranges(rows.shape[1], _block(rows)[1]):
-        total[columns] = (factors @ rows[:, columns].double()).to(total)
+    factors, total = coefficients.to(rows.device, torch.float64), rows.new_zeros(rows.shape[1])
+    height, width = _block(rows)
+    for columns in _ranges(rows.shape[1], width):
+        parts = [factors[few] @ rows[few, columns].double() for few in _ranges(len(rows), height)]
+        total[columns] = sum(parts, factors.new_zeros(())).to(total)
     return total
 
 

@@ -67,16 +67,16 @@ def needs_of(state: ServerState, asked: int, met: float, rounds: int) -> list[Ne
             found.append(
                 Need(f"AWARE's weights from {rows} x {table.dim} products", copies, table.rows.device)
             )
-        per_client += table.row_bytes * _copies(path)
+        per_client += table.row_bytes * _copies(path, whole=table.dim == dim)
     found.append(Need(f"the updates of a round, {asked} x {dim} numbers", asked * per_client, device))
     return sorted(found, key=lambda need: -need.size)
 
 
-def _copies(path: str) -> int:
+def _copies(path: str, *, whole: bool) -> int:
     if path.startswith("memory/"):
         return _CLIENT_COPIES
-    # Moving averages are renewed a few at a time.
-    return 0 if path.endswith("/averages") else _SERVER_COPIES
+    # Moving averages are renewed a few at a time, from the updates themselves where these are remembered whole.
+    return 0 if path.endswith("/averages") and whole else _SERVER_COPIES
 
 
 def _room(table: ClientTable, met: float, rounds: int) -> tuple[int, int]:

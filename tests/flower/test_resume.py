@@ -155,18 +155,11 @@ def test_rounds_before_a_damaged_checkpoint_are_done_again_too() -> None:
     assert first.repeated_from(0, last=10) == ()
 
 
-@pytest.mark.parametrize("content", ["", "[1]", '{"run": "0123456789abcdef", "attempt": 2, "clients": []}'])
+@pytest.mark.parametrize("content", ["", "[1]", '{"run": "0123456789abcdef", "attempt": 1, "clients": []}'])
 def test_a_folder_that_does_not_tell_of_its_starts_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "flower.json").write_text(content)
     with pytest.raises(RunFolderError, match=r"flower\.json is damaged or of another version of fairlead \("):
         EarlierStarts.of(tmp_path)
-
-
-def test_a_folder_of_before_repetitions_were_counted_goes_on_if_there_can_be_none(tmp_path: Path) -> None:
-    """Whoever is the first to be started for a run has done no round again."""
-    (tmp_path / "flower.json").write_text('{"run": "0123456789abcdef", "attempt": 1, "clients": []}')
-    earlier = EarlierStarts.of(tmp_path)
-    assert (earlier.next_start, earlier.repeated) == (RunIdentity("0123456789abcdef", 2), ())
 
 
 def test_a_server_that_comes_back_waits_for_its_clients(tmp_path: Path) -> None:

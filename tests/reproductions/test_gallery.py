@@ -59,11 +59,11 @@ def test_claims_hold_for_the_published_figures(entry: Trained) -> None:
 def test_fedaware_is_judged_as_printed_and_as_released(entry: Trained) -> None:
     """Every run with AWARE has a twin that differs by the rows and the start of the released code alone."""
     twins = {cell: Cell(f"{cell.row} with unit rows", cell.column) for cell in entry.entrants}
-    printed = [cell for cell in entry.entrants if _aware_of(entry, cell) == ("raw", "seen")]
+    printed = [cell for cell in entry.entrants if _aware_of(entry, cell) == ("raw", "seen", "update")]
     assert bool(printed) == bool(entry.released)
     assert len(entry.released) == (len(entry.claims) if printed else 0)
     for cell in printed:
-        assert _aware_of(entry, twins[cell]) == ("unit", "all_seen")
+        assert _aware_of(entry, twins[cell]) == ("unit", "all_seen", "scaled")
         one, other = entry.entrants[cell], entry.entrants[twins[cell]]
         assert one.preset == other.preset
         assert one.arguments.items() <= other.arguments.items()
@@ -74,12 +74,12 @@ def test_fedaware_is_judged_as_printed_and_as_released(entry: Trained) -> None:
             )
 
 
-def _aware_of(entry: Trained, cell: Cell) -> tuple[str, str] | None:
-    """Rows and start of the AWARE in a run, as aggregator or as projection."""
+def _aware_of(entry: Trained, cell: Cell) -> tuple[str, str, str] | None:
+    """Rows, start and first visit of the AWARE in a run, as aggregator or as projection."""
     algorithm = entry.entrants[cell].algorithm(entry.scenes[cell.column].setting)
     for part in (algorithm.aggregator, *algorithm.transforms):
         if isinstance(part, fl.FedAWARE | fl.AwareProjection):
-            return part.rows, part.start
+            return part.rows, part.start, part.first_visit
     return None
 
 

@@ -112,7 +112,9 @@ def test_the_released_method_is_judged_by_itself(tmp_path: Path) -> None:
     """The verdict is on the claims alone, whatever becomes of the same claims about the authors' code."""
     fails = (Less(Cell("FedAvg", "slow: accuracy"), 0.0),)
     lacks = (Less(Cell("FedAvg", "fast: accuracy"), 101.0),)
-    both = replace(ENTRY, released=fails).reproduce(Request(tmp_path, only=("slow",)))
+    short = replace(ENTRY, released=fails).reproduce(Request(tmp_path, only=("slow",)))
+    assert short.released is None
+    both = replace(ENTRY, released=fails, released_at=("small",)).reproduce(Request(tmp_path, only=("slow",)))
     assert (both.verdict, both.reason) == ("holds", "")
     assert [check.statement for check in both.checks] == [claim.statement for claim in ENTRY.claims]
     assert both.released is not None
@@ -120,7 +122,9 @@ def test_the_released_method_is_judged_by_itself(tmp_path: Path) -> None:
     assert [check.statement for check in both.released.checks] == ["FedAvg (slow: accuracy) is below 0"]
     save_outcome(tmp_path / "kept", both)
     assert load_outcomes(tmp_path / "kept") == [both]
-    part = replace(ENTRY, claims=fails, released=lacks).reproduce(Request(tmp_path, collect=()))
+    part = replace(ENTRY, claims=fails, released=lacks, released_at=("small",)).reproduce(
+        Request(tmp_path, collect=())
+    )
     assert part.verdict == "does not hold"
     assert part.released is not None
     assert part.released.verdict == "not run"

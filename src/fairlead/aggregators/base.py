@@ -56,7 +56,7 @@ def refuse_claimed_weights(aggregator: Aggregator) -> None:
     """Raise if one client could outweigh all others under an aggregator that is to withstand a minority."""
     if aggregator.robust:
         raise ClashError(
-            f"{type(aggregator).__name__} withstands clients with a minority of the weight, and on Flower each says "
+            f"{type(aggregator).__name__} withstands clients with a minority of the weight, and here each client says "
             "itself how many examples it has, so that one could claim most of it: write weights = 'uniform'."
         )
 

@@ -49,12 +49,12 @@ def compare(
         typer.Option(
             help="Presets or spec files in the place of the spec's algorithm, such as "
             "fedavg,fedprox:mu=0.1,own.toml. The first is the one that the others are compared with. By default "
-            "those of the spec's [compare] table."
+            "those of the spec's \\[compare] table."
         ),
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(help="Seeds, such as 0,1,2; by default those of [compare], or else 0..4."),
+        typer.Option(help="Seeds, such as 0,1,2; by default those of \\[compare], or else 0..4."),
     ] = None,
     overrides: OverridesOption = None,
     rounds: RoundsOption = None,

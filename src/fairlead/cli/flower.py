@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 import tomllib
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
@@ -125,7 +127,14 @@ def _experiment_of(app: Path) -> tuple[Experiment, Path]:
     specs = sorted(app.glob("*/spec.toml"))
     if len(specs) != 1:
         raise FieldError(f"{app} must be the folder of an app with one package and its spec.toml in it.")
-    return read_spec(specs[0], [], None), specs[0].parent
+    package = specs[0].parent
+    # An app imports the modules whose parts its spec names.
+    sys.path.insert(0, str(app.resolve()))
+    try:
+        import_module(package.name)
+    except ImportError as error:
+        raise FieldError(f"{package / '__init__.py'} cannot be imported: {error}.") from error
+    return read_spec(specs[0], [], None), package
 
 
 def _require_settings(app: Path) -> None:

@@ -89,12 +89,14 @@ def figure_cells(result: Result) -> list[str]:
         for figure in ("objective", "misplaced_weight", "misplaced_by_chance", "chi_square")
     )
     seconds = result.mean("seconds")
+    # One round does not tell how much rounds differ.
+    alone = any(each.rounds < 2 for each in result.summaries.values())
     by_design = bool(result.summaries) and all(each.by_design for each in result.summaries.values())
     count, total = len(result.summaries), len(result.summaries) + len(result.failures)
     return [
         "" if objective is None else f"{objective:.4g}",
         "none by design" if by_design else "" if misplaced is None else f"{misplaced:.1%}",
-        "" if by_design or misplaced is None or chance is None else f"{chance:.1%}",
+        "" if by_design or misplaced is None or chance is None or alone else f"{chance:.1%}",
         "" if by_design or chi_square is None else divergence(chi_square, digits=3),
         "" if seconds is None else duration(seconds),
         str(count) if count == total else f"{count} of {total}",

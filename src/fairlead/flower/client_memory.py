@@ -64,8 +64,8 @@ class ClientMemory:
     def forget_old_runs(self, keep: int, *, remembers: bool) -> None:
         """Remove this client's memory of all but the `keep` runs that it last worked for and that have some.
 
-        This run is one of them if it `remembers` anything. Of runs without memory as many marks stay, which
-        therefore never take the place of a memory. If a run goes on whose memory is gone, `read` says so.
+        This run is one of them if it `remembers` anything. Of runs without memory as many marks stay beside
+        this one's, and never take the place of a memory. If a run goes on whose memory is gone, `read` says so.
         """
         last_work: dict[Path, int] = {}
         for mark in self.folder.parents[1].glob(f"*/{self.folder.name}/latest.json"):

@@ -37,7 +37,7 @@ def write_project(experiment: Experiment, folder: Path) -> list[Path]:
     if folder.exists() and any(folder.iterdir()):
         raise FieldError(f"{folder} is not empty: choose another folder.")
     modules = own_modules(experiment)
-    if name in modules:
+    if name in {module.split(".")[0] for module in modules}:
         raise FieldError(f"{folder} must have another name than the module {name}, which the app imports.")
     # Flower takes no name of an app with underscores.
     words = {"PACKAGE": name, "NAME": name.replace("_", "-"), **_task_words(experiment)}

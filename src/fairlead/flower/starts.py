@@ -37,9 +37,7 @@ class EarlierStarts:
         try:
             kept = json.loads(file.read_bytes())
             members = [Member(**each) for each in kept["clients"]]
-            identity = RunIdentity(kept["run"], kept["attempt"] + 1)
-            # A first server has done nothing again, whether or not its file says so.
-            repeated = tuple(kept["repeated"]) if kept["attempt"] > 1 else ()
+            identity, repeated = RunIdentity(kept["run"], kept["attempt"] + 1), tuple(kept["repeated"])
         except (ValueError, KeyError, TypeError) as error:
             raise RunFolderError(
                 f"{file} is damaged or of another version of fairlead ({type(error).__name__}: {error}): start a new "

@@ -8,11 +8,12 @@ from fairlead.reproductions.trained import Entrant
 
 PRINTED = {"alpha": 0.5}
 """Arguments of `fedaware` and `with_aware`."""
-_RELEASED = {"start": "all_seen", "rows": "unit"}
+_RELEASED = {"start": "all_seen", "rows": "unit", "first_visit": "scaled"}
 DIFFERENCE = (
-    "The released FedAWARE scales every row to unit length, and takes FedAvg's step until all clients were heard: so "
-    'do methods "with unit rows". It also hears all of them in the first ten rounds, and credits most updates to '
-    "another client of the same round; here clients are drawn at random, and updates are their own."
+    "The released FedAWARE scales every row to unit length, takes FedAvg's step until all clients were heard, and α "
+    'of their first updates: so do methods "with unit rows". It also hears all of them in the first ten rounds, and '
+    "credits most updates, and the weights of FedAvg's steps, to another client of the same round; here clients are "
+    "drawn at random, and updates are their own."
 )
 
 

@@ -102,6 +102,8 @@ class Trained(Reproduction):
     sizes: Mapping[Scale, Size]
     adjust: Adjust | None = None
     judged_at: tuple[Scale, ...] = ("small", "full")
+    released_at: tuple[Scale, ...] = ("full",)
+    """Where runs are long enough to tell a released method from what it starts as."""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -114,6 +116,9 @@ class Trained(Reproduction):
 
     def judges(self, scale: Scale) -> bool:
         return scale in self.judged_at
+
+    def judges_released(self, scale: Scale) -> bool:
+        return scale in self.released_at
 
     def describe(self, scale: Scale) -> str:
         size = self.sizes[scale]

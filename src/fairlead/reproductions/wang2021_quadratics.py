@@ -165,7 +165,7 @@ FIGURE_2 = Computed(
     ),
     differences=(
         "The paper does not say dimension, start, spread of the random steps and number of rounds: 10, 1, 16 and "
-        "1,200 here.",
+        "1,200 here, fewer rounds at small scale.",
         "What is left of FedAvg under random steps is noise around the optimum with a floor of order η, not a bias.",
         "Speed is compared after ten rounds; in the end all are at the last digits of the optimum.",
         "VRLSGD may grow without bound or freeze far from the optimum, by the steps that are drawn.",

@@ -22,6 +22,7 @@ _WIDER = 128
 _KEPT = 4
 """How many sizes of lanes are kept captured: batches whose size is drawn anew have many."""
 _WARM_UP = 2
+_COMPILED = 100_000
 _FEWEST_TICKS = 256
 
 
@@ -92,7 +93,7 @@ class _CapturedLanes:
         )
         # Branches are compiled one by one, since a compiler cannot follow them to their streams.
         whole = engine.compiled and engine.backend == "stacked"
-        self._advance = torch.compile(self._step) if whole else self._step
+        self._compiled_step = torch.compile(self._step, dynamic=False, fullgraph=True) if whole else None
         per_lane = bytes_per_lane(kind.objective, self._gradient_of, jobs, kind.batch_size)
         self.most_lanes = lanes_that_fit(engine.lanes, per_lane, jobs)
         self._allocate(jobs, ticks=0, lanes=0)
@@ -143,6 +144,14 @@ class _CapturedLanes:
         with torch.cuda.graph(graph, pool=self._pool):
             self._advance(width)
         return graph
+
+    def _advance(self, width: int) -> None:
+        if self._compiled_step is None:
+            self._step(width)
+            return
+        # A step is compiled for every width, and torch counts those of all runs of a process together.
+        with torch._dynamo.config.patch(recompile_limit=_COMPILED, accumulated_recompile_limit=_COMPILED):
+            self._compiled_step(width)
 
     def _step(self, width: int) -> None:
         loss = self.block.step(self.block.schedule.at_counter(self._counter, width))
