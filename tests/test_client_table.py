@@ -148,11 +148,15 @@ def test_room_is_made_once_for_rows_that_come_one_by_one() -> None:
 
 
 def test_what_torch_keeps_unused_is_left_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """2,000 bytes are free, and 400 more once torch gives back what it does not use."""
-    free = [2000]
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: free.append(2400))
+    """2,000 bytes are free and 2,500 reserved; torch is asked for what it does not use where that is more."""
+    free, used, device = [2000], [1000], torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 2500)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: used[-1])
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: free.append(4400))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[-1], 9000))
-    assert available_bytes(torch.device("cuda")) == 2400
+    assert available_bytes(device) == 2000
+    used.append(100)
+    assert available_bytes(device) == 4400
 
 
 def test_states_know_their_kinds() -> None:

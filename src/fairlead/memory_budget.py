@@ -25,9 +25,13 @@ _GROUPS = (
 def available_bytes(device: torch.device = _CPU) -> int:
     """Bytes that a process could still have on a device; as good as infinitely many where nobody says."""
     if device.type == "cuda":
-        # What torch keeps of memory that it no longer uses would count as taken.
-        torch.cuda.empty_cache()
-        return torch.cuda.mem_get_info(device)[0]
+        free, _ = torch.cuda.mem_get_info(device)
+        # What torch keeps of memory that it no longer uses counts as taken: given back only where it is much, since
+        # it would have to be asked for again.
+        if torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) > free:
+            torch.cuda.empty_cache()
+            free, _ = torch.cuda.mem_get_info(device)
+        return free
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         pages = int(Path("/proc/self/statm").read_text().split()[0])

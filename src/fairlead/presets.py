@@ -316,8 +316,7 @@ def fedaware(
     papers print it, a step is no longer than the shortest remembered row: clients with few examples hold everyone
     back. `rows="unit"`, `start="all_seen"` and `first_visit="scaled"` are what the released code does.
     """
-    sampler = FullFirstRound(_sampler(clients)) if start == "full_first_round" else _sampler(clients)
-    opening = "seen" if start == "full_first_round" else start
+    sampler, opening = _opened(_sampler(clients), start)
     aggregator = FedAWARE(alpha, retention, opening, first_visit, rows, memory or UpdateMemory())
     return Algorithm(_solver(clients), sampler, aggregator, server=SGD(server_lr))
 
@@ -383,10 +382,16 @@ def with_aware(
     >>> with_aware(fedavg(lr=0.1), alpha=0.9).transforms[0].alpha
     0.9
     """
-    sampler = FullFirstRound(algorithm.sampler) if start == "full_first_round" else algorithm.sampler
-    opening = "seen" if start == "full_first_round" else start
+    sampler, opening = _opened(algorithm.sampler, start)
     projection = AwareProjection(alpha, retention, opening, first_visit, rows, memory or UpdateMemory())
     return replace(algorithm, sampler=sampler, transforms=(*algorithm.transforms, projection))
+
+
+def _opened(
+    sampler: Sampler, start: Literal["seen", "all_seen", "zero", "full_first_round"]
+) -> tuple[Sampler, Literal["seen", "all_seen", "zero"]]:
+    """The sampler and AWARE's own `start`: a full first round is the sampler's business."""
+    return (FullFirstRound(sampler), "seen") if start == "full_first_round" else (sampler, start)
 
 
 def _solver(clients: ClientSide, *corrections: Correction) -> LocalSolver:

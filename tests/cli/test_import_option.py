@@ -204,6 +204,15 @@ def test_an_app_that_does_not_import_the_module_is_told_to(folder: Path) -> None
     assert "mine/mine/__init__.py must have the line `import my_parts`" in refused.stderr
 
 
+def test_an_app_that_brings_the_module_goes_up_without_naming_it(folder: Path) -> None:
+    """As far as the number of nodes, of which a spec with four clients has no use for five."""
+    (folder / "spec.toml").write_text(SPEC.replace("Quadratics", "Digits"))
+    assert fairlead(folder, "--import", "my_parts", "flower", "init", "spec.toml", "mine").returncode == 0
+    refused = fairlead(folder, "flower", "up", "mine", "--nodes", "5")
+    assert refused.returncode == 2
+    assert "--nodes" in refused.stderr
+
+
 def test_an_app_is_not_called_as_the_module(folder: Path) -> None:
     refused = fairlead(folder, "--import", "my_parts", "flower", "init", "spec.toml", "my_parts")
     assert refused.returncode == 2
