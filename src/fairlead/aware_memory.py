@@ -19,6 +19,10 @@ Start = Literal["seen", "all_seen", "zero"]
 Rows = Literal["raw", "unit"]
 
 
+_SOLVED_ON_HOST = 2000
+"""Rows up to which λ is sought on the host: a device takes as long for a small step as for a large one."""
+
+
 class Recalled(NamedTuple):
     """What the memory proposes after a round."""
 
@@ -66,10 +70,11 @@ class AwareMemory:
 
     def init(self, population: Population) -> PartState:
         averages = self.averages.init(population)
-        size = table_in(averages, "averages").num_clients
+        table = table_in(averages, "averages")
+        size, device = table.num_clients, table.rows.device
         return {
             **averages,
-            "products": ClientTable.create(size, size, dtype=torch.float64),
+            "products": ClientTable.create(size, size, dtype=torch.float64, device=device),
             "lambda": torch.zeros(size, dtype=torch.float64),
         }
 
@@ -82,14 +87,18 @@ class AwareMemory:
         none = torch.zeros(len(table.clients), dtype=torch.float64)
         if self.start != "seen" and not self.averages.all_seen(state, weights):
             return Recalled(state, self.start == "zero", none, None)
-        scale = torch.ones_like(none)
+        if len(gram) <= _SOLVED_ON_HOST:
+            gram = gram.cpu()
+        scale = gram.new_ones(len(gram))
         if self.rows == "unit":
             lengths = gram.diagonal().clamp(min=0).sqrt()
             scale = torch.where(lengths > 0, 1 / lengths, 0.0)
-        point = shortest_in_hull(gram * scale[:, None] * scale, tensor_in(state, "lambda")[table.clients])
-        shares = torch.zeros_like(tensor_in(state, "lambda"))
-        shares[table.clients] = point.weights
-        return Recalled({**state, "lambda": shares}, True, point.weights * scale, point)
+            gram = gram * scale[:, None] * scale
+        last = tensor_in(state, "lambda")
+        point = shortest_in_hull(gram, last[table.clients].to(gram.device))
+        shares = torch.zeros_like(last)
+        shares[table.clients] = point.weights.cpu()
+        return Recalled({**state, "lambda": shares}, True, (point.weights * scale).cpu(), point)
 
 
 class Aware(Remembers, Protocol):
@@ -120,7 +129,7 @@ def _with_new_products(
     """All inner products of the rows seen, after those of the rows that changed were computed anew."""
     seen = averages.clients
     fresh = inner_products(averages.rows, averages.positions(changed))
-    full = torch.zeros((len(seen), products.dim), dtype=torch.float64)
+    full = fresh.new_zeros((len(seen), products.dim))
     full[: len(products.clients)] = products.rows
     full[:, changed] = fresh.mT
     full[averages.positions(changed)[:, None], seen] = fresh

@@ -140,7 +140,7 @@ class _Corral:
         self.gram = gram
         self.shift = positive.min() if len(positive) else squares.new_tensor(1.0)
         self.scale = (squares + self.shift).rsqrt()
-        self.members = torch.empty(0, dtype=torch.int64)
+        self.members = torch.empty(0, dtype=torch.int64, device=gram.device)
         self.factor = gram.new_empty((0, 0))
 
     def assign(self, members: Tensor) -> bool:
@@ -165,7 +165,7 @@ class _Corral:
         factor[:size, :size] = self.factor
         factor[size, :size] = row
         factor[size, size] = math.sqrt(pivot)
-        self.members, self.factor = torch.cat([self.members, torch.tensor([index])]), factor
+        self.members, self.factor = torch.cat([self.members, self.members.new_tensor([index])]), factor
         return True
 
     def solve(self, right: Tensor) -> Tensor:
@@ -291,12 +291,12 @@ def _joined(
     if len(corral.members) == 0:
         # The sum of the weights is fixed: with none free, one can rise only if another falls.
         partner = torch.where(weights > lower, gradient, -math.inf).argmax()
-        corral.assign(torch.tensor([int(partner), entrant]))
+        corral.assign(corral.members.new_tensor([int(partner), entrant]))
         return weights
     if corral.admit(entrant):
         return weights
     rises = bool(weights[entrant] < upper[entrant])
-    moving = torch.cat([corral.members, torch.tensor([entrant])])
+    moving = torch.cat([corral.members, corral.members.new_tensor([entrant])])
     change = torch.cat([corral.combination(entrant), weights.new_tensor([-1.0])]) * (-1.0 if rises else 1.0)
     share, bound = _room(weights, change, moving, lower, upper)
     step = share.min()

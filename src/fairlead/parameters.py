@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -102,10 +102,22 @@ class FlatModule:
         channels_last: bool = False,
     ) -> Any:
         """The module's outputs; `noise` is the int64 key of augmentation and dropout, None for neither."""
-        inputs = self.pipeline.apply(inputs, noise, params.dtype)
+        return self.call_named(self.unflatten(params), buffers, inputs, noise, channels_last=channels_last)
+
+    def call_named(
+        self,
+        params: Mapping[str, Tensor],
+        buffers: Tensor | None,
+        inputs: Tensor,
+        noise: Tensor | None,
+        *,
+        channels_last: bool = False,
+    ) -> Any:
+        """The same with parameters by name."""
+        named = dict(params)
+        inputs = self.pipeline.apply(inputs, noise, named[self.names[0]].dtype)
         if channels_last:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        named = self.unflatten(params)
         # Counters are copied: what a module counts in one call must not reach another client's.
         if self._has_counters:
             own = self.module.named_buffers()

@@ -15,7 +15,8 @@ from operator import index
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.random.bit_generator import ISeedSequence
+from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -49,7 +50,7 @@ class Key:
 
     def generator(self) -> np.random.Generator:
         """A NumPy generator at the start of this stream."""
-        return np.random.Generator(np.random.Philox(key=int.from_bytes(self.name, "little")))
+        return np.random.Generator(np.random.Philox(_PhiloxKey(self.name)))
 
     def torch_seed(self) -> int:
         return int.from_bytes(self.name[:8], "little") >> 1
@@ -79,6 +80,16 @@ class Key:
         """One whole number in [low, high] per id, both ends included."""
         span = torch.as_tensor(high - low + 1)
         return torch.as_tensor(low) + (self.uniform(ids) * span).floor().to(torch.int64)
+
+
+class _PhiloxKey(ISeedSequence):
+    """The key of a Philox stream, given where NumPy asks for a seed: `Philox(key=...)` first asks the system for one."""
+
+    def __init__(self, name: bytes) -> None:
+        self._key = np.frombuffer(name, dtype="<u8")
+
+    def generate_state(self, n_words: int, dtype: DTypeLike = np.uint32) -> NDArray[np.uint64]:
+        return self._key
 
 
 def keyed_uniform(key: Tensor, shape: torch.Size, device: torch.device) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def inner_products(rows: Tensor, chosen: Tensor) -> Tensor:
-    """⟨row_i, row_j⟩ of the chosen rows i with all rows j: (chosen, rows) float64 on the CPU."""
+    """⟨row_i, row_j⟩ of the chosen rows i with all rows j: (chosen, rows) float64, where the rows are."""
     at = chosen.to(rows.device)
     total = torch.zeros((len(at), len(rows)), dtype=torch.float64, device=rows.device)
     height, width = _block(rows)
@@ -24,7 +24,7 @@ def inner_products(rows: Tensor, chosen: Tensor) -> Tensor:
     own = total[:, at]
     # Both orders of a pair are computed; their last bits may differ.
     total[:, at] = (own + own.mT) / 2
-    return total.cpu()
+    return total
 
 
 def wide_sum(coefficients: Tensor, rows: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ class FedMGDA(Aggregator):
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):
             return Aggregate(updates.delta.sum(0), state, updates.importance)
-        gram = inner_products(updates.delta, torch.arange(len(updates)))
+        gram = inner_products(updates.delta, torch.arange(len(updates))).cpu()
         lengths = gram.diagonal().clamp(min=0).sqrt()
         scale = torch.where(lengths > 0, 1 / lengths, 0.0)
         share = normalised(updates.importance)

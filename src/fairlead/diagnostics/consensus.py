@@ -234,7 +234,7 @@ def _pseudo_gradients(
 def _drift(
     steps: int, averages: Tensor, gradients: Tensor, weights: Tensor, counts: Tensor, confidence: float
 ) -> Drift:
-    gram = inner_products(averages - gradients, torch.arange(len(averages)))
+    gram = inner_products(averages - gradients, torch.arange(len(averages))).cpu()
     gap = math.sqrt(max(float(weights @ gram @ weights), 0.0))
     bound = math.sqrt(float(weights @ gram.diagonal()))
     wide = averages.new_empty(0, dtype=torch.float64)

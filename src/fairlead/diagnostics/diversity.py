@@ -75,7 +75,7 @@ def running_elud(records: Sequence[RoundRecord]) -> list[float]:
 
 def cosine_matrix(rows: Tensor) -> Tensor:
     """C_ij = ⟨g_i, g_j⟩/(‖g_i‖‖g_j‖) of all pairs, (m, m) float64; 0 where a row is zero."""
-    gram = inner_products(rows, torch.arange(len(rows)))
+    gram = inner_products(rows, torch.arange(len(rows))).cpu()
     norms = gram.diagonal().sqrt()
     lengths = torch.outer(norms, norms)
     cosines = torch.where(lengths > 0, gram / lengths, 0.0).clamp(-1.0, 1.0)

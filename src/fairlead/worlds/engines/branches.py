@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import grad_and_value
 
 from fairlead.worlds.engines.base import LaneBatch, LaneGradient, Objective
 
-LaneLoss = Callable[[Tensor, Tensor, Tensor, Tensor, "Tensor | None"], Tensor]
+Branch = Callable[[Tensor, Tensor, Tensor, Tensor, "Tensor | None", Tensor], Tensor]
+"""(params (d,), inputs, targets, weight (B,), noise, out (d,)) -> loss, with its gradient written into `out`."""
 
 
 class BranchGradient(LaneGradient):
@@ -24,7 +26,7 @@ class BranchGradient(LaneGradient):
 
     def __init__(self, objective: Objective, buffers: Tensor, *, compiled: bool = False) -> None:
         self._objective = objective
-        self._loss_of = _lane_loss(objective, buffers, compiled=compiled)
+        self._branch_of = _compiled(objective, buffers) if compiled else _by_autograd(objective, buffers)
         self._streams: list[Any] = []
 
     def __call__(self, params: Tensor, batch: LaneBatch, out: Tensor) -> Tensor:
@@ -49,18 +51,58 @@ class BranchGradient(LaneGradient):
         return torch.stack(losses)
 
     def _branch(self, params: Tensor, batch: LaneBatch, out: Tensor, lane: int) -> Tensor:
-        leaf = params[lane].detach().requires_grad_()
         noise = None if batch.noise is None else batch.noise[lane]
-        loss = self._loss_of(leaf, batch.inputs[lane], batch.targets[lane], batch.weight[lane], noise)
-        out[lane].copy_(torch.autograd.grad(loss, leaf)[0])
+        return self._branch_of(
+            params[lane], batch.inputs[lane], batch.targets[lane], batch.weight[lane], noise, out[lane]
+        )
+
+
+def _by_autograd(objective: Objective, buffers: Tensor) -> Branch:
+    def branch(
+        params: Tensor, inputs: Tensor, targets: Tensor, weight: Tensor, noise: Tensor | None, out: Tensor
+    ) -> Tensor:
+        leaf = params.detach().requires_grad_()
+        outputs = objective.outputs(leaf, buffers, inputs, noise)
+        loss = (objective.loss(outputs, targets) * weight).sum()
+        out.copy_(torch.autograd.grad(loss, leaf)[0])
         return loss.detach()
 
+    return branch
 
-def _lane_loss(objective: Objective, buffers: Tensor, *, compiled: bool) -> LaneLoss:
+
+def _compiled(objective: Objective, buffers: Tensor) -> Branch:
+    """Forward and backward pass as one function of each parameter by itself.
+
+    So the kernel that ends a parameter's gradient writes it where it belongs; a gradient by the flat vector would
+    first be put together and then copied, which for a large model costs as much as a layer.
+    """
+    model = objective.model
+
     def loss_of(
-        params: Tensor, inputs: Tensor, targets: Tensor, weight: Tensor, noise: Tensor | None
+        named: Mapping[str, Tensor], inputs: Tensor, targets: Tensor, weight: Tensor, noise: Tensor | None
     ) -> Tensor:
-        outputs = objective.outputs(params, buffers, inputs, noise)
+        outputs = model.call_named(named, buffers, inputs, noise, channels_last=objective.channels_last)
         return (objective.loss(outputs, targets) * weight).sum()
 
-    return torch.compile(loss_of, dynamic=False) if compiled else loss_of
+    def write_gradient(
+        named: Mapping[str, Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+        weight: Tensor,
+        noise: Tensor | None,
+        out: Mapping[str, Tensor],
+    ) -> Tensor:
+        gradients, loss = grad_and_value(loss_of)(named, inputs, targets, weight, noise)
+        for name, gradient in gradients.items():
+            out[name].copy_(gradient)
+        return loss
+
+    compiled = torch.compile(write_gradient, dynamic=False)
+
+    def branch(
+        params: Tensor, inputs: Tensor, targets: Tensor, weight: Tensor, noise: Tensor | None, out: Tensor
+    ) -> Tensor:
+        named, places = model.unflatten(params.detach()), model.unflatten(out)
+        return compiled(named, inputs, targets, weight, noise, places)
+
+    return branch

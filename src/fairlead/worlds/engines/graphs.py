@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -91,10 +93,14 @@ class _CapturedLanes:
         self._gradient_of = lane_gradient(
             engine.backend, kind.objective, self._buffers, compiled=engine.compiled
         )
-        # Branches are compiled one by one, since a compiler cannot follow them to their streams.
-        whole = engine.compiled and engine.backend == "stacked"
-        self._compiled_step = torch.compile(self._step, dynamic=False, fullgraph=True) if whole else None
-        per_lane = bytes_per_lane(kind.objective, self._gradient_of, jobs, kind.batch_size)
+        # Branches are compiled one by one, since a compiler cannot follow them to their streams, and what solvers
+        # make of all their gradients as a whole.
+        self._compiled, self._branches = engine.compiled, engine.backend == "branches"
+        self._whole_step: Callable[[int], None] = self._step
+        if self._compiled and not self._branches:
+            self._whole_step = torch.compile(self._step, dynamic=False, fullgraph=True)
+        with _compiling_without_limit(self._compiled):
+            per_lane = bytes_per_lane(kind.objective, self._gradient_of, jobs, kind.batch_size)
         self.most_lanes = lanes_that_fit(engine.lanes, per_lane, jobs)
         self._allocate(jobs, ticks=0, lanes=0)
 
@@ -126,7 +132,14 @@ class _CapturedLanes:
         # One for all widths, since no two run at once and nothing they leave there is read again.
         self._pool = torch.cuda.graph_pool_handle()
         schedule = Schedule.empty(ticks, lanes, self._kind.batch_size, like=jobs.anchor)
-        self.block = LaneBlock(self._kind.objective, self._gradient_of, jobs, schedule, lanes)
+        self.block = LaneBlock(
+            self._kind.objective,
+            self._gradient_of,
+            jobs,
+            schedule,
+            lanes,
+            compiled=self._compiled and self._branches,
+        )
 
     def _roomy(self, width: int) -> int:
         return _next_width(width, self.block.losses.shape[1])
@@ -146,17 +159,24 @@ class _CapturedLanes:
         return graph
 
     def _advance(self, width: int) -> None:
-        if self._compiled_step is None:
-            self._step(width)
-            return
-        # A step is compiled for every width, and torch counts those of all runs of a process together.
-        with torch._dynamo.config.patch(recompile_limit=_COMPILED, accumulated_recompile_limit=_COMPILED):
-            self._compiled_step(width)
+        with _compiling_without_limit(self._compiled):
+            self._whole_step(width)
 
     def _step(self, width: int) -> None:
         loss = self.block.step(self.block.schedule.at_counter(self._counter, width))
         self.block.losses[:, :width].index_copy_(0, self._counter, loss[None])
         self._counter += 1
+
+
+@contextmanager
+def _compiling_without_limit(compiled: bool) -> Iterator[None]:
+    """Steps are compiled for every width, and torch counts those of all runs of a process together."""
+    if not compiled:
+        # Its compiler alone takes torch two seconds to load.
+        yield
+        return
+    with torch._dynamo.config.patch(recompile_limit=_COMPILED, accumulated_recompile_limit=_COMPILED):
+        yield
 
 
 def _next_width(width: int, most: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -28,17 +28,24 @@ class LaneBlock:
         jobs: LocalJobs,
         schedule: Schedule,
         num_lanes: int,
+        *,
+        compiled: bool = False,
     ) -> None:
         self._objective, self._gradient_of = objective, gradient_of
         self.solver: LocalSolver = jobs.solver
+        # Compiled, all that a solver does to a vector is one pass over it.
+        self._take_step = torch.compile(self.solver.step_) if compiled else self.solver.step_
         self.anchor = jobs.anchor.clone()
         self.shared = {name: vector.clone() for name, vector in jobs.shared.items()}
         self.schedule = schedule
-        memory = {name: rows.new_zeros((num_lanes, rows.shape[1])) for name, rows in jobs.memory.items()}
+        memory = {
+            name: _aligned(rows.new_zeros((num_lanes, rows.shape[1]))) for name, rows in jobs.memory.items()
+        }
         fresh = self.solver.start(self.anchor.repeat(num_lanes, 1), memory, self.shared)
         # Copies, since a correction may start from what it remembers.
-        self.state = LocalState(fresh.local.clone(), _copies(fresh.optimizer), memory)
-        self.gradient = torch.zeros_like(self.state.local)
+        optimizer = {name: _aligned(rows) for name, rows in fresh.optimizer.items()}
+        self.state = LocalState(_aligned(fresh.local), optimizer, memory)
+        self.gradient = _aligned(torch.zeros_like(fresh.local))
         self.losses = self.anchor.new_zeros((len(schedule.rows), num_lanes))
 
     def run(self, plan: LanePlan, jobs: LocalJobs, advance: Callable[[int, int, int], None]) -> LocalResults:
@@ -92,12 +99,19 @@ class LaneBlock:
             {name: rows[:width] for name, rows in self.state.memory.items()},
         )
         loss = self._gradient_of(busy.local, batch, gradient)
-        self.solver.step_(busy, gradient, self.anchor, self.shared, tick.lr)
+        self._take_step(busy, gradient, self.anchor, self.shared, tick.lr)
         return loss
 
 
-def _copies(rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: values.clone() for name, values in rows.items()}
+_ALIGNED = 16
+"""Bytes that a device reads at once, if they begin at a multiple of so many."""
+
+
+def _aligned(rows: Tensor) -> Tensor:
+    """A copy of (L, d) whose rows all begin at such a multiple."""
+    numbers = _ALIGNED // rows.element_size()
+    room = rows.new_empty((len(rows), -(-rows.shape[1] // numbers) * numbers))
+    return room[:, : rows.shape[1]].copy_(rows)
 
 
 class _LossRuns(NamedTuple):
