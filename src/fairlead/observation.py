@@ -28,6 +28,9 @@ def describe_round(
     returned = [updates.delta, updates.buffers, *updates.messages.values()]
     work, remembered, late = updates.effective_steps, aggregate.remembered, updates.age > 0
     live = observe_updates(updates.delta, updates.importance) if len(updates) else NOTHING_ARRIVED
+    lengths = [torch.linalg.vector_norm(vector, dtype=torch.float64) for vector in (direction, step)]
+    # Once for both: each number by itself would wait for the device.
+    direction_norm, step_norm = torch.stack(lengths).tolist()
     return RoundRecord(
         round=order.round,
         asked=tuple(cohort.clients.tolist()),
@@ -40,8 +43,8 @@ def describe_round(
         if remembered is None
         else dict(zip(remembered.clients.tolist(), remembered.weights.tolist(), strict=True)),
         train_loss=_weighted_loss(updates),
-        direction_norm=float(torch.linalg.vector_norm(direction, dtype=torch.float64)),
-        step_norm=float(torch.linalg.vector_norm(step, dtype=torch.float64)),
+        direction_norm=direction_norm,
+        step_norm=step_norm,
         elud=live.elud,
         bytes_down=len(cohort.clients) * sent * item,
         bytes_up=sum(values.numel() for values in returned) * item,

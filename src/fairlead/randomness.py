@@ -83,7 +83,7 @@ class Key:
 
 
 class _PhiloxKey(ISeedSequence):
-    """The key of a Philox stream, given where NumPy asks for a seed: `Philox(key=...)` first asks the system for one."""
+    """The key of a Philox stream in the place of a seed: `Philox(key=...)` would ask the system for one first."""
 
     def __init__(self, name: bytes) -> None:
         self._key = np.frombuffer(name, dtype="<u8")

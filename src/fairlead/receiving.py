@@ -152,7 +152,9 @@ def examine(
 
 def finite_rows(updates: ClientUpdates) -> Tensor:
     """Which rows of a block hold neither NaN nor infinity, (m,) on the CPU: one pass over each upload."""
-    uploads = (updates.delta, updates.buffers, *updates.messages.values(), *updates.memory.values())
+    uploads = [updates.delta, *updates.messages.values(), *updates.memory.values()]
+    if updates.buffers.numel():
+        uploads.append(updates.buffers)
     return torch.stack([are_finite(rows) for rows in uploads]).all(0).cpu()
 
 

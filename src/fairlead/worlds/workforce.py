@@ -127,7 +127,8 @@ class LocalWorkforce(Workforce):
 
 def _jobs(order: WorkOrder, block: ClientBlock, first_rows: Tensor, *, draws_noise: bool) -> LocalJobs:
     shuffle, dropout = order.key.fold("batches", order.round), order.key.fold("noise", order.round)
-    batches, noise = [], []
+    batches, noise, longest = [], [], max(block.num_steps.tolist(), default=0)
+    silence = torch.zeros(longest + 1, dtype=torch.int64)
     for client, first_row, size, steps, batch_size in zip(
         block.clients.tolist(),
         first_rows.tolist(),
@@ -137,10 +138,11 @@ def _jobs(order: WorkOrder, block: ClientBlock, first_rows: Tensor, *, draws_noi
         strict=True,
     ):
         batches.append(draw_batches(first_row, size, steps, batch_size, shuffle.fold(client)))
-        words = np.zeros(steps + 1, dtype=np.uint64)
         if draws_noise:
             words = dropout.fold(client).words(np.arange(steps + 1))
-        noise.append(torch.from_numpy(words.view(np.int64)))
+            noise.append(torch.from_numpy(words.view(np.int64)))
+        else:
+            noise.append(silence[: steps + 1])
     return LocalJobs(
         clients=block.clients.tolist(),
         solver=order.solver,
@@ -150,7 +152,7 @@ def _jobs(order: WorkOrder, block: ClientBlock, first_rows: Tensor, *, draws_noi
         memory=block.memory,
         batches=batches,
         noise=noise,
-        step_lrs=order.solver.step_lrs(order.round, max(block.num_steps.tolist(), default=0)),
+        step_lrs=order.solver.step_lrs(order.round, longest),
     )
 
 

@@ -16,6 +16,7 @@ from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.records import Vectors
 from fairlead.task import PerExample, refuse_unknown_classes
+from fairlead.worlds.engines.lane_order import LaneOrder
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +168,9 @@ class LaneBatch(NamedTuple):
 
 class LaneGradient(ABC):
     """Computes the gradients of several clients, each with parameters of its own."""
+
+    order: LaneOrder | None = None
+    """In which it takes parameters and gives gradients; None for that of the model."""
 
     @abstractmethod
     def __call__(self, params: Tensor, batch: LaneBatch, out: Tensor) -> Tensor:

@@ -38,7 +38,10 @@ class BatchedEngine(Engine):
         plan = pack(jobs.num_steps, self.lanes)
         lanes = len(plan.loads)
         widest = max((batches.shape[1] for batches in jobs.batches), default=1)
-        schedule = Schedule.build(plan, jobs, lanes, widest).to(jobs.anchor.device)
+        schedule = Schedule.empty(
+            plan.ticks, lanes, widest, like=jobs.anchor, draws_noise=objective.draws_noise
+        )
+        schedule.fill(plan, jobs)
         gradient_of = lane_gradient(self.backend, objective, jobs.buffers)
         block = LaneBlock(objective, gradient_of, jobs, schedule, lanes)
 

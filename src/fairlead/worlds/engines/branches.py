@@ -10,7 +10,10 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from fairlead.worlds.engines.base import LaneBatch, LaneGradient, Objective
+from fairlead.worlds.engines.lane_order import LaneOrder
 
+Named = Callable[[Tensor], Mapping[str, Tensor]]
+"""Parameters by name that share memory with a vector (d,)."""
 Branch = Callable[[Tensor, Tensor, Tensor, Tensor, "Tensor | None", Tensor], Tensor]
 """(params (d,), inputs, targets, weight (B,), noise, out (d,)) -> loss, with its gradient written into `out`."""
 
@@ -26,7 +29,9 @@ class BranchGradient(LaneGradient):
 
     def __init__(self, objective: Objective, buffers: Tensor, *, compiled: bool = False) -> None:
         self._objective = objective
-        self._branch_of = _compiled(objective, buffers) if compiled else _by_autograd(objective, buffers)
+        self.order = LaneOrder(objective.model, objective.device) if objective.channels_last else None
+        named = objective.model.unflatten if self.order is None else self.order.named
+        self._branch_of = (_compiled if compiled else _by_autograd)(objective, buffers, named)
         self._streams: list[Any] = []
 
     def __call__(self, params: Tensor, batch: LaneBatch, out: Tensor) -> Tensor:
@@ -57,42 +62,49 @@ class BranchGradient(LaneGradient):
         )
 
 
-def _by_autograd(objective: Objective, buffers: Tensor) -> Branch:
+def _loss_of(objective: Objective, buffers: Tensor) -> Callable[..., Tensor]:
+    def loss_of(
+        named: Mapping[str, Tensor], inputs: Tensor, targets: Tensor, weight: Tensor, noise: Tensor | None
+    ) -> Tensor:
+        outputs = objective.model.call_named(
+            named, buffers, inputs, noise, channels_last=objective.channels_last
+        )
+        return (objective.loss(outputs, targets) * weight).sum()
+
+    return loss_of
+
+
+def _by_autograd(objective: Objective, buffers: Tensor, named: Named) -> Branch:
+    loss_of = _loss_of(objective, buffers)
+
     def branch(
         params: Tensor, inputs: Tensor, targets: Tensor, weight: Tensor, noise: Tensor | None, out: Tensor
     ) -> Tensor:
         leaf = params.detach().requires_grad_()
-        outputs = objective.outputs(leaf, buffers, inputs, noise)
-        loss = (objective.loss(outputs, targets) * weight).sum()
+        loss = loss_of(named(leaf), inputs, targets, weight, noise)
         out.copy_(torch.autograd.grad(loss, leaf)[0])
         return loss.detach()
 
     return branch
 
 
-def _compiled(objective: Objective, buffers: Tensor) -> Branch:
+def _compiled(objective: Objective, buffers: Tensor, named: Named) -> Branch:
     """Forward and backward pass as one function of each parameter by itself.
 
     So the kernel that ends a parameter's gradient writes it where it belongs; a gradient by the flat vector would
     first be put together and then copied, which for a large model costs as much as a layer.
     """
-    model = objective.model
-
-    def loss_of(
-        named: Mapping[str, Tensor], inputs: Tensor, targets: Tensor, weight: Tensor, noise: Tensor | None
-    ) -> Tensor:
-        outputs = model.call_named(named, buffers, inputs, noise, channels_last=objective.channels_last)
-        return (objective.loss(outputs, targets) * weight).sum()
+    gradient_of = grad_and_value(_loss_of(objective, buffers))
 
     def write_gradient(
-        named: Mapping[str, Tensor],
+        params: Mapping[str, Tensor],
         inputs: Tensor,
         targets: Tensor,
         weight: Tensor,
         noise: Tensor | None,
         out: Mapping[str, Tensor],
     ) -> Tensor:
-        gradients, loss = grad_and_value(loss_of)(named, inputs, targets, weight, noise)
+        gradients, loss = gradient_of(params, inputs, targets, weight, noise)
         for name, gradient in gradients.items():
             out[name].copy_(gradient)
         return loss
@@ -102,7 +114,6 @@ def _compiled(objective: Objective, buffers: Tensor) -> Branch:
     def branch(
         params: Tensor, inputs: Tensor, targets: Tensor, weight: Tensor, noise: Tensor | None, out: Tensor
     ) -> Tensor:
-        named, places = model.unflatten(params.detach()), model.unflatten(out)
-        return compiled(named, inputs, targets, weight, noise, places)
+        return compiled(named(params), inputs, targets, weight, noise, named(out))
 
     return branch

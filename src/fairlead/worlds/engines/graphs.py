@@ -117,9 +117,9 @@ class _CapturedLanes:
             self._graphs[width] = self._capture(width)
 
     def load(self, jobs: LocalJobs, plan: LanePlan) -> None:
-        """Take over the vectors and the schedule of a round."""
+        """Take over the vectors of a round, and its plan."""
         self._buffers.copy_(jobs.buffers)
-        self.block.load(jobs, Schedule.build(plan, jobs, self.block.losses.shape[1], self._kind.batch_size))
+        self.block.load(jobs, plan)
         self._counter.zero_()
 
     def graph(self, width: int) -> torch.cuda.CUDAGraph:
@@ -131,9 +131,12 @@ class _CapturedLanes:
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         # One for all widths, since no two run at once and nothing they leave there is read again.
         self._pool = torch.cuda.graph_pool_handle()
-        schedule = Schedule.empty(ticks, lanes, self._kind.batch_size, like=jobs.anchor)
+        objective, batch_size = self._kind.objective, self._kind.batch_size
+        schedule = Schedule.empty(
+            ticks, lanes, batch_size, like=jobs.anchor, draws_noise=objective.draws_noise
+        )
         self.block = LaneBlock(
-            self._kind.objective,
+            objective,
             self._gradient_of,
             jobs,
             schedule,

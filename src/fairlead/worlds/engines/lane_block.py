@@ -35,8 +35,8 @@ class LaneBlock:
         self.solver: LocalSolver = jobs.solver
         # Compiled, all that a solver does to a vector is one pass over it.
         self._take_step = torch.compile(self.solver.step_) if compiled else self.solver.step_
-        self.anchor = jobs.anchor.clone()
-        self.shared = {name: vector.clone() for name, vector in jobs.shared.items()}
+        self.anchor = self._arranged(jobs.anchor).clone()
+        self.shared = {name: self._arranged(vector).clone() for name, vector in jobs.shared.items()}
         self.schedule = schedule
         memory = {
             name: _aligned(rows.new_zeros((num_lanes, rows.shape[1]))) for name, rows in jobs.memory.items()
@@ -60,20 +60,30 @@ class LaneBlock:
             advance(start, end, width)
             for slot in ending[end]:
                 torch.sub(self.state.local[slot.lane], self.anchor, out=delta[slot.job])
+        order = self._gradient_of.order
+        delta = delta if order is None else order.restored(delta)
         loss = loss_runs.means(self.losses[: plan.ticks, : len(plan.loads)])
         return LocalResults(delta, loss, jobs.buffers.expand(len(jobs.batches), -1))
 
-    def load(self, jobs: LocalJobs, schedule: Schedule) -> None:
-        """Take over the vectors and the schedule of a round."""
-        self.anchor.copy_(jobs.anchor)
+    def load(self, jobs: LocalJobs, plan: LanePlan) -> None:
+        """Take over the vectors of a round, and its plan."""
+        self.anchor.copy_(self._arranged(jobs.anchor))
         for name, vector in jobs.shared.items():
-            self.shared[name].copy_(vector)
-        self.schedule.fill(schedule)
+            self.shared[name].copy_(self._arranged(vector))
+        self.schedule.fill(plan, jobs)
+
+    def _arranged(self, vectors: Tensor) -> Tensor:
+        """Vectors of the model in the order of the lanes; what a client remembers may also be a single number."""
+        order, whole = self._gradient_of.order, vectors.shape[-1] == sum(self._objective.model.sizes)
+        return vectors if order is None or not whole else order.arranged(vectors)
 
     def _place(self, slots: Sequence[Slot], jobs: LocalJobs) -> None:
         """Put clients at their start into their lanes."""
         # Stacked rather than indexed by a list, which would be sent from the host and wait for the device.
-        memory = {name: torch.stack([rows[slot.job] for slot in slots]) for name, rows in jobs.memory.items()}
+        memory = {
+            name: self._arranged(torch.stack([rows[slot.job] for slot in slots]))
+            for name, rows in jobs.memory.items()
+        }
         fresh = self.solver.start(self.anchor.expand(len(slots), -1), memory, self.shared)
         for place, slot in enumerate(slots):
             self.state.local[slot.lane] = fresh.local[place]
@@ -90,7 +100,7 @@ class LaneBlock:
             data.inputs.index_select(0, rows).view(*tick.rows.shape, *data.inputs.shape[1:]),
             data.targets.index_select(0, rows).view(*tick.rows.shape, *data.targets.shape[1:]),
             tick.weight,
-            tick.noise if self._objective.draws_noise else None,
+            tick.noise,
         )
         gradient = self.gradient[:width]
         busy = LocalState(

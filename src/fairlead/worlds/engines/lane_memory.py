@@ -19,7 +19,7 @@ def bytes_per_lane(objective: Objective, gradient_of: LaneGradient, jobs: LocalJ
     """Peak memory of one client's step: its state, its gradient and all that lies between them."""
     device = jobs.anchor.device
     before = torch.cuda.memory_allocated(device)
-    schedule = Schedule.empty(1, 1, batch_size, like=jobs.anchor)
+    schedule = Schedule.empty(1, 1, batch_size, like=jobs.anchor, draws_noise=objective.draws_noise)
     block = LaneBlock(objective, gradient_of, jobs, schedule, num_lanes=1)
     # Twice, since convolutions try several algorithms the first time, with more memory than the best needs.
     for _ in range(2):
