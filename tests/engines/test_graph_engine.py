@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -174,6 +175,49 @@ def test_graphs_do_not_keep_room_that_was_outgrown() -> None:
     assert rooms[-1]() is not None
     gc.collect()
     assert rooms[0]() is None
+
+
+@pytest.mark.usefixtures("_captured_on_cpu")
+@pytest.mark.parametrize("backend", ["stacked", "branches"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_lanes_that_are_not_kept_give_their_memory_back_at_once(
+    backend: Backend, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the automatic collection, which knows nothing of a device that is full."""
+    compiler = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda step, **options: compiler(step, backend="aot_eager", **options)
+    )
+    made: list[weakref.ref[Any]] = []
+    create: Any = graphs._CapturedLanes.__init__
+
+    def noting(lanes: Any, *arguments: Any) -> None:
+        made.append(weakref.ref(lanes))
+        create(lanes, *arguments)
+
+    # A graph on a device does not hold the lanes that it was recorded from, as its stand-in here would.
+    monkeypatch.setattr(
+        graphs._CapturedLanes,
+        "_capture",
+        lambda lanes, width: Replayed(partial(_replay, weakref.ref(lanes), width)),
+    )
+    monkeypatch.setattr(graphs._CapturedLanes, "__init__", noting)
+    monkeypatch.setattr(graphs, "_KEPT", 1)
+    work = fl.RandomEpochsAndBatches(1, 2, min_batch_size=1)
+    run = federation(fl.LocalSolver(fl.SGD(0.1)), GraphEngine(5, backend, compiled), work)
+    gc.disable()
+    try:
+        list(run.train(len(COHORTS)))
+    finally:
+        gc.enable()
+    assert len(made) > 1
+    assert [lanes() is not None for lanes in made] == [False] * (len(made) - 1) + [True]
+
+
+def _replay(lanes: weakref.ref[Any], width: int) -> None:
+    here = lanes()
+    assert here is not None
+    here._advance(width)
 
 
 @given(st.integers(1, 600), st.integers(0, 600), st.integers(0, 600))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -72,6 +73,9 @@ class GraphEngine(Engine):
             del self._captured[other]
         while len(self._captured) >= _KEPT:
             del self._captured[next(iter(self._captured))]
+        if self.compiled:
+            # What was compiled for lanes holds on to them until it is collected, for which no full device asks.
+            gc.collect()
         return _CapturedLanes(kind, jobs, self)
 
 
@@ -96,9 +100,10 @@ class _CapturedLanes:
         # Branches are compiled one by one, since a compiler cannot follow them to their streams, and what solvers
         # make of all their gradients as a whole.
         self._compiled, self._branches = engine.compiled, engine.backend == "branches"
-        self._whole_step: Callable[[int], None] = self._step
+        # A function, not a method of these lanes, in which they would hold on to themselves.
+        self._whole_step: Callable[[_CapturedLanes, int], None] = _CapturedLanes._step
         if self._compiled and not self._branches:
-            self._whole_step = torch.compile(self._step, dynamic=False, fullgraph=True)
+            self._whole_step = torch.compile(_CapturedLanes._step, dynamic=False, fullgraph=True)
         with _compiling_without_limit(self._compiled):
             per_lane = bytes_per_lane(kind.objective, self._gradient_of, jobs, kind.batch_size)
         self.most_lanes = lanes_that_fit(engine.lanes, per_lane, jobs)
@@ -163,7 +168,7 @@ class _CapturedLanes:
 
     def _advance(self, width: int) -> None:
         with _compiling_without_limit(self._compiled):
-            self._whole_step(width)
+            self._whole_step(self, width)
 
     def _step(self, width: int) -> None:
         loss = self.block.step(self.block.schedule.at_counter(self._counter, width))
