@@ -50,7 +50,8 @@ class Key:
 
     def generator(self) -> np.random.Generator:
         """A NumPy generator at the start of this stream."""
-        return np.random.Generator(np.random.Philox(_PhiloxKey(self.name)))
+        # NumPy takes every ISeedSequence; its annotations know only its own.
+        return np.random.Generator(np.random.Philox(_PhiloxKey(self.name)))  # type: ignore[arg-type]
 
     def torch_seed(self) -> int:
         return int.from_bytes(self.name[:8], "little") >> 1

@@ -321,12 +321,16 @@ def test_nothing_is_compiled_on_a_cpu(engine: Any) -> None:
         fl.SimulatedWorld(fl.Task(nn.Linear(4, 3)), data(), engine=engine, compile=True)
 
 
-@pytest.mark.parametrize("device", ["meta", "cuda:99"])
-def test_devices_that_engines_cannot_use_are_refused(device: str) -> None:
-    with pytest.raises(
-        FieldError, match=f"device must be 'cpu' or a CUDA device of this machine, got '{device}'"
-    ):
+@pytest.mark.parametrize(
+    "device", ["meta", "cuda:99", "cuda:99999", "cuda:x", "cdua", "", None, torch.device("meta")]
+)
+def test_devices_that_engines_cannot_use_are_refused(device: Any) -> None:
+    """Those that torch knows, and names that it does not."""
+    with pytest.raises(FieldError) as caught:
         fl.SimulatedWorld(fl.Task(nn.Linear(4, 3)), data(), device=device)
+    assert str(caught.value) == (
+        f"SimulatedWorld.device must be 'cpu' or a CUDA device of this machine, got {device!r}."
+    )
 
 
 @pytest.mark.parametrize("engine", ["loop", "batched"])

@@ -178,6 +178,20 @@ def test_graphs_do_not_keep_room_that_was_outgrown() -> None:
 
 
 @pytest.mark.usefixtures("_captured_on_cpu")
+@pytest.mark.parametrize("roomy", [True, False])
+def test_lanes_are_kept_while_there_is_room(roomy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For every size of batches, or for the last alone."""
+    monkeypatch.setattr(graphs, "_roomy_device", lambda _: roomy)
+    engine = GraphEngine(5, "stacked")
+    run = federation(fl.LocalSolver(fl.SGD(0.1)), engine, fl.RandomEpochsAndBatches(1, 2, min_batch_size=1))
+    sizes = set[int]()
+    for _ in run.train(len(COHORTS)):
+        sizes |= {kind.batch_size for kind in engine._captured}
+    assert len(sizes) > 1
+    assert len(engine._captured) == (len(sizes) if roomy else 1)
+
+
+@pytest.mark.usefixtures("_captured_on_cpu")
 @pytest.mark.parametrize("backend", ["stacked", "branches"])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_lanes_that_are_not_kept_give_their_memory_back_at_once(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 
-from fairlead.reproductions.claims import Best, Check, Falling, Less, Near
+import pytest
+
+from fairlead.reproductions.claims import Best, Check, Claim, Falling, Less, Near
+from fairlead.reproductions.judgement import judge
 from fairlead.reproductions.table import Cell, Published, column, deviation, mean
 
 A, B, C = (Cell(row, "accuracy") for row in "abc")
+HOLDS, FAILS, OPEN = Less(A, B), Less(B, A), Less(A, Cell("d", "accuracy"))
 RESULTS = {A: {0: 1.0, 1: 2.0, 2: 3.0}, B: {0: 2.0, 1: 3.1, 2: 3.9}, C: {0: 9.0}}
 
 
@@ -69,16 +73,18 @@ def test_falling_is_strict() -> None:
 def test_missing_figures_leave_a_claim_open() -> None:
     found = Less(A, Cell("d", "accuracy")).judge(RESULTS)
     assert found.holds is None
-    assert found.numbers == "missing: d (accuracy)"
+    assert (found.numbers, found.missing) == ("missing: d (accuracy)", ("d (accuracy)",))
     assert Falling(("b", "a", "d"), "accuracy").judge(RESULTS).holds is None
 
 
 def test_the_best_of_some_may_lose_but_not_win() -> None:
     found = Best("b", "accuracy", ("a", "d")).judge(RESULTS)
     assert (found.holds, found.numbers) == (None, "3 against 2 of a; missing: d (accuracy)")
+    assert found.missing == ("d (accuracy)",)
     assert Best("a", "accuracy", ("b", "d")).judge(RESULTS).holds is False
     alone = Best("a", "accuracy", ("d", "e")).judge(RESULTS)
     assert (alone.holds, alone.numbers) == (None, "missing: d (accuracy), e (accuracy)")
+    assert alone.missing == ("d (accuracy)", "e (accuracy)")
     assert Best("d", "accuracy", ("a", "b")).judge(RESULTS).holds is None
 
 
@@ -88,6 +94,25 @@ def test_figures_are_compared_over_the_seeds_that_they_share() -> None:
     assert (found.holds, found.numbers, found.seeds) == (True, "2 against 3.1", 1)
     apart = Less(A, B).judge({A: {0: 1.0}, B: {1: 2.0}})
     assert (apart.holds, apart.numbers) == (None, "missing: a seed that all figures have")
+    assert apart.missing == ("a seed that all figures have",)
+
+
+@pytest.mark.parametrize(
+    ("claims", "verdict", "reason"),
+    [
+        ([HOLDS, HOLDS], "holds", ""),
+        ([FAILS, HOLDS], "does not hold", "1 of 2 comparisons fails, 1 holds."),
+        ([FAILS, FAILS, OPEN], "does not hold", "2 of 3 comparisons fail, 1 lacks runs."),
+        ([HOLDS, OPEN, OPEN, HOLDS], "not run", "2 of 4 comparisons lack runs, 2 hold."),
+        ([OPEN, OPEN], "not run", "2 of 2 comparisons lack runs."),
+    ],
+)
+def test_one_that_fails_is_enough_and_one_that_lacks_runs_leaves_the_rest_open(
+    claims: list[Claim], verdict: str, reason: str
+) -> None:
+    found = judge(claims, RESULTS)
+    assert (found.verdict, found.reason) == (verdict, reason)
+    assert [check.statement for check in found.checks] == [claim.statement for claim in claims]
 
 
 def test_means_and_deviations_over_seeds() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from fairlead.cli import app
 from fairlead.reproductions import REPRODUCTIONS
+from fairlead.reproductions.kept_runs import KeptRun, load_runs, runs_file, save_runs
 from fairlead.reproductions.outcome_files import load_outcome
 
 KEPT = Path(__file__).parents[2] / "reproductions"
@@ -80,16 +82,58 @@ def test_kept_runs_are_collected_and_judged_without_running() -> None:
     assert "computed at once: there are no runs to collect." in at_once.stdout
 
 
-def test_the_released_method_has_a_line_of_its_own() -> None:
-    """From the runs that are kept: what is printed and what was released are compared one after the other."""
-    words = ("--scale", "full", "--collect", str(KEPT), "--out", "here")
-    lines = fairlead("reproduce", "zeng2023_table_1", *words).stdout.splitlines()
-    compared = [line for line in lines if " is the largest in " in line]
-    assert [line[7:].split(" is the")[0] for line in compared] == 3 * ["FedAWARE"] + 3 * [
-        "FedAWARE with unit rows"
+def judged_by(table: str, keep: Callable[[KeptRun], bool], *words: str) -> str:
+    """What is said of a table by some of its kept runs at seed 0."""
+    runs = [run for run in load_runs(runs_file(KEPT, table)) if run.seed == 0 and keep(run)]
+    save_runs(runs_file(Path("part"), table), runs)
+    name, scale = table.rsplit("-", 1)
+    done = fairlead("reproduce", name, "--scale", scale, "--collect", "part", "--out", "part", *words)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def compared(output: str) -> list[str]:
+    """The lines about comparisons, with the numbers of those that were judged left out."""
+    lines = [line for line in output.splitlines() if line[2:6] in ("yes ", "no  ", "open")]
+    return [line[2:].rpartition(": ")[0] if " against " in line else line[2:] for line in lines]
+
+
+def test_the_released_method_is_judged_under_that_name() -> None:
+    """What is printed and what was released are compared one after the other."""
+    lost = ("FedAWARE with unit rows", "Hybrid+")
+    said = judged_by("zeng2023_figure_8-small", lambda run: (run.method, run.setting) != lost)
+    assert compared(said) == [
+        "no   FedAvg (Statistical) is below FedAWARE (Statistical)",
+        "no   FedAvg (Hybrid) is below FedAWARE (Hybrid)",
+        "no   FedAvg (Hybrid+) is below FedAWARE (Hybrid+)",
+        "yes  as released: FedAvg (Statistical) is below FedAWARE with unit rows (Statistical)",
+        "yes  as released: FedAvg (Hybrid) is below FedAWARE with unit rows (Hybrid)",
+        "open as released: 1 comparison lacks runs of FedAWARE with unit rows (Hybrid+)",
     ]
-    assert lines[-2].startswith("Verdict: does not hold")
-    assert lines[-1].startswith("As the authors' code has it: ")
+    *_, printed, released = said.splitlines()
+    assert printed.startswith("Verdict: does not hold (")
+    assert printed.endswith("). 3 of 3 comparisons fail.")
+    assert released == "As released: not run. 1 of 3 comparisons lacks runs, 2 hold."
+
+
+def test_comparisons_that_lack_runs_share_a_line() -> None:
+    """Of ten figures that are missing four are named; the verdict has the counts alone, and JSON everything."""
+    chosen = (("FedAvg", "E = 2"), ("FedNova", "E = 2"))
+
+    def judge(*words: str) -> str:
+        return judged_by("wang2021_table_1-full", lambda run: (run.method, run.setting) in chosen, *words)
+
+    said = judge()
+    assert compared(said) == [
+        "yes  FedAvg (E = 2) is below FedNova (E = 2)",
+        "open 5 comparisons lack runs of FedAvg, momentum (E = 2); FedNova, momentum (E = 2); "
+        "FedAvg, proximal (E = 2); FedNova, proximal (E = 2) and 6 more",
+    ]
+    assert said.splitlines()[-1].endswith("). 5 of 6 comparisons lack runs, 1 holds.")
+    checks = json.loads(judge("--json"))["checks"]
+    assert [check["holds"] for check in checks] == [True] + 5 * [None]
+    assert checks[-1]["statement"].startswith("FedAvg, proximal (E ~ U(2, 5)) is below")
+    assert checks[-1]["missing"] == ["FedAvg, proximal (E ~ U(2, 5))", "FedNova, proximal (E ~ U(2, 5))"]
 
 
 def test_missing_data_are_said_plainly() -> None:

@@ -75,7 +75,8 @@ def test_pieces_add_up_to_the_table(tmp_path: Path) -> None:
     part = ENTRY.reproduce(replace(request, only=("FedAvg", "slow")))
     assert counter.asked == [["slow/FedAvg/seed-0"]]
     assert part.verdict == "not run"
-    assert part.reason == "1 of 1 comparisons lack runs; the first has missing: AWARE (slow: accuracy)."
+    assert part.reason == "1 of 1 comparisons lacks runs."
+    assert [check.missing for check in part.checks] == [("AWARE (slow: accuracy)",)]
     whole = ENTRY.reproduce(request)
     assert whole.verdict == "holds"
     assert {(figure.row, figure.column) for figure in whole.figures} == {
@@ -109,7 +110,7 @@ def test_means_and_deviations_are_over_seeds(tmp_path: Path) -> None:
 
 
 def test_the_released_method_is_judged_by_itself(tmp_path: Path) -> None:
-    """The verdict is on the claims alone, whatever becomes of the same claims about the authors' code."""
+    """The verdict is on the claims alone, whatever becomes of the same claims about the method as released."""
     fails = (Less(Cell("FedAvg", "slow: accuracy"), 0.0),)
     lacks = (Less(Cell("FedAvg", "fast: accuracy"), 101.0),)
     short = replace(ENTRY, released=fails).reproduce(Request(tmp_path, only=("slow",)))
@@ -118,7 +119,7 @@ def test_the_released_method_is_judged_by_itself(tmp_path: Path) -> None:
     assert (both.verdict, both.reason) == ("holds", "")
     assert [check.statement for check in both.checks] == [claim.statement for claim in ENTRY.claims]
     assert both.released is not None
-    assert (both.released.verdict, both.released.reason) == ("does not hold", "1 of 1 comparisons fail.")
+    assert (both.released.verdict, both.released.reason) == ("does not hold", "1 of 1 comparisons fails.")
     assert [check.statement for check in both.released.checks] == ["FedAvg (slow: accuracy) is below 0"]
     save_outcome(tmp_path / "kept", both)
     assert load_outcomes(tmp_path / "kept") == [both]

@@ -18,11 +18,14 @@ from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
     from fairlead.reproductions import Outcome, Reproduction
+    from fairlead.reproductions.claims import Check
     from fairlead.reproductions.reproduction import Figure, Runner, Scale
     from fairlead.studies.study import PlannedRun, StudyFolder
 
 _WIDE = 4
 """Columns from which on a table gets a line for each figure."""
+_NAMED = 4
+"""How many of the figures that comparisons lack are named."""
 
 
 def reproduce(
@@ -168,16 +171,29 @@ def _report(entry: Reproduction, outcome: Outcome, scale: Scale) -> None:
         say()
         _print_figures(outcome.figures)
         say()
-        released = () if outcome.released is None else outcome.released.checks
-        for check in (*outcome.checks, *released):
-            mark = {True: "yes", False: "no", None: "open"}[check.holds]
-            say(f"  {mark:4} {check.statement}: {check.numbers}")
+        _say_checks(outcome.checks)
+        if outcome.released is not None:
+            _say_checks(outcome.released.checks, "as released: ")
         for difference in entry.differences:
             say(f"  note {difference}")
     taken = f" ({duration(outcome.seconds)})" if outcome.figures else ""
     say(f"Verdict: {outcome.verdict}{taken}. {outcome.reason}".rstrip())
     if outcome.released is not None:
-        say(f"As the authors' code has it: {outcome.released.verdict}. {outcome.released.reason}".rstrip())
+        say(f"As released: {outcome.released.verdict}. {outcome.released.reason}".rstrip())
+
+
+def _say_checks(checks: Sequence[Check], of_what: str = "") -> None:
+    """A line for every comparison that could be judged, and one for all that lack runs."""
+    for check in checks:
+        if check.holds is not None:
+            say(f"  {'yes' if check.holds else 'no':4} {of_what}{check.statement}: {check.numbers}")
+    lacking = [check for check in checks if check.holds is None]
+    if lacking:
+        names = list(dict.fromkeys(name for check in lacking for name in check.missing))
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        lack = "comparison lacks" if len(lacking) == 1 else "comparisons lack"
+        # Names have commas of their own.
+        say(f"  open {of_what}{len(lacking)} {lack} runs of {'; '.join(names[:_NAMED])}{more}")
 
 
 def _print_figures(figures: Sequence[Figure]) -> None:

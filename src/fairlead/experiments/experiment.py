@@ -93,7 +93,7 @@ class Experiment(Component):
         require_choice(self, "data_on", get_args(DataPlace))
         if isinstance(self.weights, str):
             require_choice(self, "weights", ("examples", "uniform"))
-        if not _DEVICE.fullmatch(self.device):
+        if not (isinstance(self.device, str) and _DEVICE.fullmatch(self.device)):
             raise field_error(self, "device", "'cpu', 'cuda' or 'cuda:<number>'", self.device)
 
     def load(self) -> FederatedData:

@@ -24,6 +24,8 @@ class Check:
     """How many seeds all of its figures share, over which they are means."""
     on: int = 0
     """On how many of them alone it holds."""
+    missing: tuple[str, ...] = ()
+    """The figures that an open one lacks, by name."""
 
 
 class Claim(ABC):
@@ -54,16 +56,18 @@ class Claim(ABC):
         With some of its figures it may fail, but not hold.
         """
         there = [cell for cell in self.cells if results.get(cell)]
-        missing = ", ".join(str(cell) for cell in self.cells if cell not in there)
+        missing = tuple(str(cell) for cell in self.cells if cell not in there)
+        lacking = f"missing: {', '.join(missing)}"
         if not set(self.cells[: self.required]) <= set(there) or (missing and len(there) < 2):
-            return Check(self.statement, None, f"missing: {missing}")
+            return Check(self.statement, None, lacking, missing=missing)
         shared = sorted(set.intersection(*(set(results[cell]) for cell in there)))
         if not shared:
-            return Check(self.statement, None, "missing: a seed that all figures have")
+            seed = "a seed that all figures have"
+            return Check(self.statement, None, f"missing: {seed}", missing=(seed,))
         holds, numbers = self.compare(_over(shared, there, results))
         on = sum(self.compare(_over([seed], there, results))[0] for seed in shared)
         if missing and holds:
-            return Check(self.statement, None, f"{numbers}; missing: {missing}", len(shared), on)
+            return Check(self.statement, None, f"{numbers}; {lacking}", len(shared), on, missing)
         return Check(self.statement, holds, numbers, len(shared), on)
 
 

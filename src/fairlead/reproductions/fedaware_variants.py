@@ -1,4 +1,4 @@
-"""FedAWARE as Zeng 2023 and Zeng 2025 print it, and as their code was released."""
+"""FedAWARE as Zeng 2023 and Zeng 2025 print it, and as released."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PRINTED = {"alpha": 0.5}
 _RELEASED = {"start": "all_seen", "rows": "unit", "first_visit": "scaled"}
 DIFFERENCE = (
     "The released FedAWARE scales every row to unit length, takes FedAvg's step until all clients were heard, and α "
-    'of their first updates: so do methods "with unit rows". It also hears all of them in the first ten rounds, and '
-    "credits most updates, and the weights of FedAvg's steps, to another client of the same round; here clients are "
-    "drawn at random, and updates are their own."
+    'of their first updates: so do methods "with unit rows", which are judged as released. It also hears all of them '
+    "in the first ten rounds, and credits most updates, and the weights of FedAvg's steps, to another client of the "
+    "same round; here clients are drawn at random, and updates are their own."
 )
 
 

@@ -25,22 +25,31 @@ class Judgement:
 def judge(claims: Sequence[Claim], results: Results) -> Judgement:
     """All claims against our figures: one that fails is enough, and one that lacks runs leaves the rest open."""
     checks = judged(claims, results)
-    count, failing = len(checks), sum(check.holds is False for check in checks)
-    missing = [check for check in checks if check.holds is None]
-    facts = [f"{failing} of {count} comparisons fail"] if failing else []
-    if missing:
-        held = count - failing - len(missing)
-        lacking = f"{len(missing)} of {count} comparisons lack runs"
-        facts.append(f"{lacking} and {held} hold" if held else lacking)
-        facts.append(f"the first has {missing[0].numbers}")
+    held = {check.holds for check in checks}
+    verdict: Verdict = "does not hold" if False in held else "not run" if None in held else "holds"
+    facts = [] if verdict == "holds" else [_tally(checks)]
     seeds = len(seeds_of(results))
     fewest = min((check.seeds for check in checks if check.holds is not None), default=seeds)
     if fewest < seeds:
         facts.append(f"some comparisons rest on {fewest} of {seeds} seeds")
     told = "; ".join(facts)
     reason = f"{told[0].upper()}{told[1:]}." if told else ""
-    verdict: Verdict = "does not hold" if failing else "not run" if missing else "holds"
     return Judgement(verdict, reason, checks)
+
+
+def _tally(checks: Sequence[Check]) -> str:
+    """How many comparisons fail, lack runs and hold."""
+    told: list[str] = []
+    for holds, one, many in (
+        (False, "fails", "fail"),
+        (None, "lacks runs", "lack runs"),
+        (True, "holds", "hold"),
+    ):
+        number = sum(check.holds is holds for check in checks)
+        if number:
+            of_all = "" if told else f" of {len(checks)} comparisons"
+            told.append(f"{number}{of_all} {one if number == 1 else many}")
+    return ", ".join(told)
 
 
 def seeds_of(results: Results) -> tuple[int, ...]:

@@ -111,7 +111,7 @@ class Outcome:
     precision: str = "full"
     """In which products were computed."""
     released: Judgement | None = None
-    """The same claims about the method as its authors' code has it; None where that is not judged."""
+    """The same claims about the method as released by its authors; None where that is not judged."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Reproduction(ABC):
     claims: tuple[Claim, ...]
     """The same as comparisons of figures; the verdict is that all of them hold."""
     released: tuple[Claim, ...] = ()
-    """The same of the method as its authors' code has it, where that is another than the paper prints."""
+    """The same of the method as released by its authors, where that is another than the paper prints."""
     published: Mapping[Cell, Published] = field(default_factory=dict)
     """Empty where the paper has curves only."""
     differences: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ class Reproduction(ABC):
         """Whether what is run at a scale can test the claim at all."""
 
     def judges_released(self, scale: Scale) -> bool:
-        """The same of the method as its authors' code has it."""
+        """The same of the method as released."""
         return self.judges(scale)
 
     @abstractmethod

@@ -94,6 +94,7 @@ def _compiled(objective: Objective, buffers: Tensor, named: Named) -> Branch:
     So the kernel that ends a parameter's gradient writes it where it belongs; a gradient by the flat vector would
     first be put together and then copied, which for a large model costs as much as a layer.
     """
+    gradient_of: Callable[..., tuple[dict[str, Tensor], Tensor]]
     gradient_of = grad_and_value(_loss_of(objective, buffers))
 
     def write_gradient(
@@ -114,6 +115,7 @@ def _compiled(objective: Objective, buffers: Tensor, named: Named) -> Branch:
     def branch(
         params: Tensor, inputs: Tensor, targets: Tensor, weight: Tensor, noise: Tensor | None, out: Tensor
     ) -> Tensor:
-        return compiled(named(params), inputs, targets, weight, noise, named(out))
+        loss: Tensor = compiled(named(params), inputs, targets, weight, noise, named(out))
+        return loss
 
     return branch

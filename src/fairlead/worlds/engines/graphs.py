@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 
 from fairlead.local_solver import LocalSolver
+from fairlead.memory_budget import available_bytes
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Objective
 from fairlead.worlds.engines.lane_block import LaneBlock
 from fairlead.worlds.engines.lane_gradients import Backend, lane_gradient
@@ -22,8 +23,10 @@ from fairlead.worlds.engines.schedule import Schedule
 _WIDTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 _WIDER = 128
 """Beyond these, widths are multiples of this."""
-_KEPT = 4
-"""How many sizes of lanes are kept captured: batches whose size is drawn anew have many."""
+_KEPT = 8
+"""How many sizes of lanes are kept captured where there is room: batches whose size is drawn anew have many."""
+_LEFT = 0.5
+"""Share of a device's memory that those kept leave free for others."""
 _WARM_UP = 2
 _COMPILED = 100_000
 _FEWEST_TICKS = 256
@@ -71,7 +74,7 @@ class GraphEngine(Engine):
         # Room for examples that was outgrown does not come back, nor do graphs that read it.
         for other in [other for other in self._captured if other.objective is not kind.objective]:
             del self._captured[other]
-        while len(self._captured) >= _KEPT:
+        while self._captured and (len(self._captured) >= _KEPT or not _roomy_device(jobs.anchor.device)):
             del self._captured[next(iter(self._captured))]
         if self.compiled:
             # What was compiled for lanes holds on to them until it is collected, for which no full device asks.
@@ -185,6 +188,13 @@ def _compiling_without_limit(compiled: bool) -> Iterator[None]:
         return
     with torch._dynamo.config.patch(recompile_limit=_COMPILED, accumulated_recompile_limit=_COMPILED):
         yield
+
+
+def _roomy_device(device: torch.device) -> bool:
+    """Whether enough of a device's memory is free."""
+    if device.type != "cuda":
+        return True
+    return available_bytes(device) > _LEFT * torch.cuda.get_device_properties(device).total_memory
 
 
 def _next_width(width: int, most: int) -> int:
