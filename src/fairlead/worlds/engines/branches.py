@@ -94,7 +94,6 @@ def _compiled(objective: Objective, buffers: Tensor, named: Named) -> Branch:
     So the kernel that ends a parameter's gradient writes it where it belongs; a gradient by the flat vector would
     first be put together and then copied, which for a large model costs as much as a layer.
     """
-    gradient_of: Callable[..., tuple[dict[str, Tensor], Tensor]]
     gradient_of = grad_and_value(_loss_of(objective, buffers))
 
     def write_gradient(
@@ -105,6 +104,7 @@ def _compiled(objective: Objective, buffers: Tensor, named: Named) -> Branch:
         noise: Tensor | None,
         out: Mapping[str, Tensor],
     ) -> Tensor:
+        loss: Tensor
         gradients, loss = gradient_of(params, inputs, targets, weight, noise)
         for name, gradient in gradients.items():
             out[name].copy_(gradient)
