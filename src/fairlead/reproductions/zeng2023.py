@@ -57,6 +57,9 @@ _SIZES: dict[Scale, Size] = {
     "full": Size(_FULL),
 }
 
+_JUDGED_AT: tuple[Scale, ...] = ("full",)
+"""On CIFAR-10: fifty rounds on a fifth of the data leave FedAvg at 10 to 13 %, where no claim can show."""
+
 TABLE_1 = Trained(
     name="zeng2023_table_1",
     reference="zeng2023gradient",
@@ -110,6 +113,7 @@ TABLE_1 = Trained(
     entrants=grid(_METHODS, _SETTINGS),
     statistics={"": top_accuracy},
     sizes=_SIZES,
+    judged_at=_JUDGED_AT,
 )
 
 _ALPHAS = (0.1, 0.3, 0.5, 0.7)
@@ -129,6 +133,7 @@ FIGURE_2 = Trained(
     entrants=grid({"FedAvg": Entrant("fedavg")}, [f"Dir({alpha})" for alpha in _ALPHAS]),
     statistics={"": top_accuracy},
     sizes=_SIZES,
+    judged_at=_JUDGED_AT,
 )
 
 
@@ -152,6 +157,7 @@ FIGURE_5 = Trained(
     entrants=grid({name: _METHODS[name] for name in ("FedAvg", "FedYogi", *_VARIANTS)}, ("Hybrid",)),
     statistics={"e-LUDD": mean_elud},
     sizes=_SIZES,
+    judged_at=_JUDGED_AT,
 )
 
 FIGURE_6 = Trained(
@@ -166,6 +172,7 @@ FIGURE_6 = Trained(
     entrants=grid({"FedMGDA+": Entrant("fedmgda_plus"), **_VARIANTS}, ("Hybrid",)),
     statistics={"": top_accuracy},
     sizes=_SIZES,
+    judged_at=_JUDGED_AT,
 )
 
 _SENSITIVITY = {
@@ -185,6 +192,7 @@ FIGURE_7 = Trained(
     entrants=grid({"FedAvg": _METHODS["FedAvg"], **_SENSITIVITY, **_RELEASED_SENSITIVITY}, ("Hybrid+",)),
     statistics={"": top_accuracy},
     sizes=_SIZES,
+    judged_at=_JUDGED_AT,
 )
 
 

@@ -51,6 +51,9 @@ _SIZES: dict[Scale, Size] = {
     "full": Size(500),
 }
 
+_JUDGED_AT: tuple[Scale, ...] = ("full",)
+"""On CIFAR-10: fifty rounds on a fifth of the data leave FedAvg at 10 to 13 %, where no claim can show."""
+
 Rows = Mapping[str, tuple[float, float | None, float | None, float | None]]
 """Accuracy and e-LUDD of a method as it is, then with AWARE."""
 
@@ -122,6 +125,7 @@ def _table_2(
         entrants=grid(_METHODS, (title,)),
         statistics=_STATISTICS,
         sizes={**_SIZES, "smoke": smoke, "full": Size(rounds)},
+        judged_at=_JUDGED_AT,
     )
 
 
@@ -216,6 +220,7 @@ FIGURE_1 = Trained(
     entrants=grid({"FedAvg": Entrant("fedavg")}, [f"Dir({alpha:g})" for alpha in _SKEWS]),
     statistics=_STATISTICS,
     sizes=_SIZES,
+    judged_at=_JUDGED_AT,
 )
 
 _ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -251,6 +256,7 @@ FIGURE_4 = Trained(
     ),
     statistics=_STATISTICS,
     sizes=_SIZES,
+    judged_at=_JUDGED_AT,
 )
 
 FIGURE_6 = Trained(
@@ -264,4 +270,5 @@ FIGURE_6 = Trained(
     entrants=grid({"FedAvg": Entrant("fedavg")}, ("label blocks",)),
     statistics={"first rounds": early_coherence, "last rounds": late_coherence},
     sizes={**_SIZES, "full": Size(150)},
+    judged_at=_JUDGED_AT,
 )
