@@ -6,6 +6,8 @@ import os
 import signal
 from collections.abc import Callable
 from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -65,3 +67,26 @@ def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
 def device() -> torch.device:
     """Where engines run: `FAIRLEAD_TEST_DEVICE=cuda` repeats their tests on a GPU."""
     return torch.device(os.environ.get("FAIRLEAD_TEST_DEVICE", "cpu"))
+
+
+@pytest.fixture
+def captured_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay of a graph does the step that was captured, where no GPU can capture it."""
+    from fairlead.worlds.engines import graphs
+
+    def capture(lanes: Any, width: int) -> SimpleNamespace:
+        return SimpleNamespace(replay=lambda: lanes._advance(width))
+
+    monkeypatch.setattr(graphs._CapturedLanes, "_capture", capture)
+    monkeypatch.setattr(graphs, "bytes_per_lane", lambda *_: 1)
+    monkeypatch.setattr(graphs, "lanes_that_fit", lambda wanted, *_: wanted)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+
+
+@pytest.fixture
+def traced_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling traces forward and backward pass and runs what it found: a back end would need a compiler for C++."""
+    compiler = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda step, **options: compiler(step, backend="aot_eager", **options)
+    )

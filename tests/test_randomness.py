@@ -48,6 +48,10 @@ def test_the_numbers_are_fixed_for_ever() -> None:
     """Recorded once: runs of old versions must repeat. SplitMix64 and Philox are specified bit by bit."""
     assert KEY.fold("x").name.hex() == Key(KEY.name).fold("x").name.hex()
     assert Key(bytes(16)).words(np.arange(2)).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
+    ascending = Key(bytes(range(16)))
+    own, stock = ascending.generator(), np.random.Philox(key=int.from_bytes(range(16), "little"))
+    assert own.integers(2**63, size=3).tolist() == np.random.Generator(stock).integers(2**63, size=3).tolist()
+    assert ascending.generator().integers(1000, size=5).tolist() == [267, 776, 896, 961, 327]
 
 
 def test_uniform_numbers_are_uniform() -> None:

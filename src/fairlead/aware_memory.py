@@ -95,7 +95,7 @@ class AwareMemory:
             scale = torch.where(lengths > 0, 1 / lengths, 0.0)
             gram = gram * scale[:, None] * scale
         last = tensor_in(state, "lambda")
-        point = shortest_in_hull(gram, last[table.clients].to(gram.device))
+        point = shortest_in_hull(gram, last[table.clients])
         shares = torch.zeros_like(last)
         shares[table.clients] = point.weights.cpu()
         return Recalled({**state, "lambda": shares}, True, (point.weights * scale).cpu(), point)

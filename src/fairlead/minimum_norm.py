@@ -65,6 +65,7 @@ def shortest_in_hull(gram: Tensor, start: Tensor | None = None) -> ShortestPoint
     ([0.2, 0.8], 0.8)
     """
     gram, unit = _rescaled(gram)
+    start = None if start is None else start.to(gram)
     lengths = _lengths(gram)
     zero = lengths <= lengths.max() * _VANISHING
     if bool(zero.any()):

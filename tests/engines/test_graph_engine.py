@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -25,23 +25,6 @@ from fairlead.worlds.staging import Staging
 
 SIZES = (40, 3, 17, 9, 1, 25, 60, 12)
 COHORTS = ((4,), (0, 1, 2), (3,), tuple(range(8)), (5, 6), (0, 7), tuple(range(8)), (1,))
-
-
-class Replayed(NamedTuple):
-    """Stands for a captured graph: a replay does the step."""
-
-    replay: Callable[[], None]
-
-
-@pytest.fixture
-def _captured_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    def capture(lanes: Any, width: int) -> Replayed:
-        return Replayed(lambda: lanes._advance(width))
-
-    monkeypatch.setattr(graphs._CapturedLanes, "_capture", capture)
-    monkeypatch.setattr(graphs, "bytes_per_lane", lambda *_: 1)
-    monkeypatch.setattr(graphs, "lanes_that_fit", lambda wanted, *_: wanted)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
 
 
 def federation(
@@ -70,7 +53,7 @@ def assert_same(one: fl.Federation, other: fl.Federation) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-11)
 
 
-@pytest.mark.usefixtures("_captured_on_cpu")
+@pytest.mark.usefixtures("captured_on_cpu")
 @pytest.mark.parametrize("backend", ["stacked", "branches"])
 @pytest.mark.parametrize(
     "solver",
@@ -92,7 +75,7 @@ def test_rounds_that_differ_in_all_their_sizes(backend: Backend, solver: fl.Loca
     assert len(engine._captured) <= graphs._KEPT
 
 
-@pytest.mark.usefixtures("_captured_on_cpu")
+@pytest.mark.usefixtures("captured_on_cpu")
 def test_compiled_steps_are_traced_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """For more solvers and widths than torch compiles by itself; without a back end, which would need C++ here."""
     compiler, compiled = torch.compile, list[Any]()
@@ -118,7 +101,7 @@ def test_compiled_steps_are_traced_as_a_whole(monkeypatch: pytest.MonkeyPatch) -
     assert len(compiled) == len(solvers)
 
 
-@pytest.mark.usefixtures("_captured_on_cpu")
+@pytest.mark.usefixtures("captured_on_cpu")
 def test_a_long_round_after_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """One lane: the round of client 4 needs 3 ticks and makes room for 6, that of clients 0 to 2 needs 180."""
     monkeypatch.setattr(graphs, "_FEWEST_TICKS", 4)
@@ -129,18 +112,17 @@ def test_a_long_round_after_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None
     assert_same(loop, lanes)
 
 
-@pytest.mark.usefixtures("_captured_on_cpu")
+@pytest.mark.usefixtures("captured_on_cpu")
 def test_a_round_that_failed_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second width cannot be captured at the first attempt: nothing of it is left when the user goes on."""
     capture: Any = graphs._CapturedLanes._capture
     widths: list[int] = []
 
-    def failing_once(lanes: Any, width: int) -> Replayed:
+    def failing_once(lanes: Any, width: int) -> Any:
         widths.append(width)
         if len(widths) == 2:
             raise RuntimeError("out of memory")
-        replayed: Replayed = capture(lanes, width)
-        return replayed
+        return capture(lanes, width)
 
     solver = fl.LocalSolver(fl.SGD(0.1), epochs=2, batch_size=4, corrections=(fl.ControlVariates(),))
     loop, lanes = federation(solver, None), federation(solver, GraphEngine(5, "stacked"))
@@ -153,7 +135,7 @@ def test_a_round_that_failed_is_done_again(monkeypatch: pytest.MonkeyPatch) -> N
     assert_same(loop, lanes)
 
 
-@pytest.mark.usefixtures("_captured_on_cpu")
+@pytest.mark.usefixtures("captured_on_cpu")
 def test_graphs_do_not_keep_room_that_was_outgrown() -> None:
     """Data on the host: client 4 has 1 example, clients 0, 1 and 2 have 60 and need more room."""
     solver = fl.LocalSolver(fl.SGD(0.1), batch_size=4)
@@ -177,7 +159,7 @@ def test_graphs_do_not_keep_room_that_was_outgrown() -> None:
     assert rooms[0]() is None
 
 
-@pytest.mark.usefixtures("_captured_on_cpu")
+@pytest.mark.usefixtures("captured_on_cpu")
 @pytest.mark.parametrize("roomy", [True, False])
 def test_lanes_are_kept_while_there_is_room(roomy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """For every size of batches, or for the last alone."""
@@ -191,17 +173,13 @@ def test_lanes_are_kept_while_there_is_room(roomy: bool, monkeypatch: pytest.Mon
     assert len(engine._captured) == (len(sizes) if roomy else 1)
 
 
-@pytest.mark.usefixtures("_captured_on_cpu")
+@pytest.mark.usefixtures("captured_on_cpu", "traced_only")
 @pytest.mark.parametrize("backend", ["stacked", "branches"])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_lanes_that_are_not_kept_give_their_memory_back_at_once(
     backend: Backend, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the automatic collection, which knows nothing of a device that is full."""
-    compiler = torch.compile
-    monkeypatch.setattr(
-        torch, "compile", lambda step, **options: compiler(step, backend="aot_eager", **options)
-    )
     made: list[weakref.ref[Any]] = []
     create: Any = graphs._CapturedLanes.__init__
 
@@ -213,7 +191,7 @@ def test_lanes_that_are_not_kept_give_their_memory_back_at_once(
     monkeypatch.setattr(
         graphs._CapturedLanes,
         "_capture",
-        lambda lanes, width: Replayed(partial(_replay, weakref.ref(lanes), width)),
+        lambda lanes, width: SimpleNamespace(replay=partial(_replay, weakref.ref(lanes), width)),
     )
     monkeypatch.setattr(graphs._CapturedLanes, "__init__", noting)
     monkeypatch.setattr(graphs, "_KEPT", 1)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import fairlead as fl
+from fairlead.errors import EngineError
 from fairlead.parameters import FlatModule
-from fairlead.worlds.engines.branches import BranchGradient
+from fairlead.worlds.engines import graphs
+from fairlead.worlds.engines.base import Engine, LocalJobs
+from fairlead.worlds.engines.batched import BatchedEngine
+from fairlead.worlds.engines.graphs import GraphEngine
+from fairlead.worlds.engines.lane_block import LaneBlock
 from fairlead.worlds.engines.lane_gradients import lane_gradient
 from fairlead.worlds.engines.lane_order import LaneOrder
+from fairlead.worlds.engines.schedule import Schedule
 
 
 class Standardised(nn.Conv2d):
@@ -29,7 +40,7 @@ def network() -> nn.Module:
 
 def test_vectors_go_there_and_back() -> None:
     model = FlatModule(network())
-    order = LaneOrder(model, torch.device("cpu"))
+    order = LaneOrder(model)
     vectors = torch.randn(2, sum(model.sizes))
     assert torch.equal(order.restored(order.arranged(vectors)), vectors)
     assert not torch.equal(order.arranged(vectors), vectors)
@@ -38,7 +49,7 @@ def test_vectors_go_there_and_back() -> None:
 def test_parameters_by_name_are_those_of_the_model() -> None:
     """Of plain convolutions channels last, and all in the memory of the vector."""
     model = FlatModule(network())
-    order, params = LaneOrder(model, torch.device("cpu")), model.initial_params()
+    order, params = LaneOrder(model), model.initial_params()
     vector = order.arranged(params)
     named = order.named(vector)
     for name, values in model.unflatten(params).items():
@@ -50,26 +61,122 @@ def test_parameters_by_name_are_those_of_the_model() -> None:
     assert not vector.any()
 
 
-def test_branches_train_as_the_loop_does() -> None:
-    """With memory, broadcast vectors and momentum, which lanes must keep in the same order as the parameters."""
-    draw = torch.Generator().manual_seed(2)
-    sizes = (7, 3, 12, 5)
-    data = fl.ClientData.from_lists(
+class Weighed(nn.Module):
+    """Looks at a kernel as a matrix, which a turned one is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.head = nn.Conv2d(3, 4, 3), nn.Linear(144, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.convolution(inputs).tanh().flatten(1))
+        return scores * self.convolution.weight.view(4, -1).square().mean()
+
+
+class Counting(Weighed):
+    """Writes into a buffer."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.seen.add_(1.0)
+        scores: Tensor = self.head(self.convolution(inputs).tanh().flatten(1))
+        return scores
+
+
+def dropping() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Dropout(0.3), nn.Conv2d(4, 5, 3), nn.Flatten(), nn.Linear(80, 3)
+    )
+
+
+def data() -> fl.ClientData:
+    draw, sizes = torch.Generator().manual_seed(2), (7, 3, 12, 5)
+    return fl.ClientData.from_lists(
         [torch.randn((n, 3, 8, 8), generator=draw, dtype=torch.float64) for n in sizes],
         [torch.randint(0, 3, (n,), generator=draw) for n in sizes],
     )
+
+
+def federation(module: nn.Module, engine: Engine | None) -> fl.Federation:
+    """With memory, broadcast vectors and momentum, which lanes must keep in the order of the parameters."""
     solver = fl.LocalSolver(
         fl.SGD(0.05, momentum=0.9, weight_decay=0.01),
         epochs=2,
         batch_size=4,
         corrections=(fl.ControlVariates(), fl.Proximal(0.1)),
     )
-    runs, module = list[fl.Federation](), network()
-    for engine in ("loop", "branches"):
-        world = fl.SimulatedWorld(fl.Task(module), data, engine=engine, lanes=2, dtype=torch.float64)
-        runs.append(fl.Federation(fl.Algorithm(solver, sampler=fl.UniformWithoutReplacement(3)), world))
-        list(runs[-1].train(4))
-    gradient = lane_gradient("branches", world.objective, torch.zeros(0))
-    assert isinstance(gradient, BranchGradient)
-    assert gradient.order is not None
-    assert torch.allclose(runs[0].params, runs[1].params, rtol=1e-11, atol=1e-12)
+    world = fl.SimulatedWorld(fl.Task(module), data(), engine="loop", dtype=torch.float64)
+    world.workforce.engine = world.engine if engine is None else engine
+    return fl.Federation(fl.Algorithm(solver, sampler=fl.UniformWithoutReplacement(3)), world)
+
+
+@pytest.mark.usefixtures("captured_on_cpu", "traced_only")
+@pytest.mark.parametrize("make", [network, dropping, Weighed, Counting])
+@pytest.mark.parametrize(
+    "engine",
+    [BatchedEngine(2, "branches"), GraphEngine(2, "branches"), GraphEngine(2, "branches", compiled=True)],
+    ids=["batched", "captured", "compiled"],
+)
+def test_branches_train_as_the_loop_does(make: Callable[[], nn.Module], engine: Engine) -> None:
+    module = make()
+    loop, lanes = federation(module, None), federation(module, engine)
+    for run in (loop, lanes):
+        list(run.train(4))
+    assert torch.allclose(loop.params, lanes.params, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize(("make", "turned"), [(network, True), (dropping, True), (Weighed, False)])
+def test_kernels_are_turned_where_the_model_can_take_it(make: Callable[[], nn.Module], turned: bool) -> None:
+    world = fl.SimulatedWorld(fl.Task(make()), data(), dtype=torch.float64)
+    assert (lane_gradient("branches", world.objective, torch.zeros(0)).order is not None) == turned
+
+
+@pytest.mark.usefixtures("captured_on_cpu", "traced_only")
+def test_a_model_that_cannot_be_compiled_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Checkpointed(Weighed):
+        def forward(self, inputs: Tensor) -> Tensor:
+            kept = checkpoint(lambda x: self.convolution(x).tanh(), inputs, use_reentrant=False)
+            scores: Tensor = self.head(kept.flatten(1))
+            return scores
+
+    def first_step(objective: Any, gradient_of: Any, jobs: Any, batch_size: int) -> int:
+        schedule = Schedule.empty(1, 1, batch_size, like=jobs.anchor, draws_noise=objective.draws_noise)
+        LaneBlock(objective, gradient_of, jobs, schedule, 1).step(schedule.at(0, 1))
+        return 1
+
+    monkeypatch.setattr(graphs, "bytes_per_lane", first_step)
+    run = federation(Checkpointed(), GraphEngine(2, "branches", compiled=True))
+    with pytest.raises(
+        EngineError, match=r"Checkpointed cannot be compiled: .*Leave SimulatedWorld.compile out"
+    ):
+        list(run.train(1))
+
+
+def test_all_lanes_begin_alike() -> None:
+    """Where devices read 16 bytes at once, whatever the number of parameters."""
+    world = fl.SimulatedWorld(fl.Task(Weighed()), data())
+    params = world.objective.model.initial_params()
+    assert len(params) % 4
+    solver = fl.LocalSolver(fl.SGD(0.1, momentum=0.9), corrections=(fl.ControlVariates(),))
+    jobs = LocalJobs(
+        clients=[0],
+        solver=solver,
+        anchor=params,
+        buffers=torch.zeros(0),
+        shared={"control_mean": torch.zeros_like(params)},
+        memory={"control": torch.zeros((1, len(params)))},
+        batches=[torch.zeros((1, 1), dtype=torch.int64)],
+        noise=[torch.zeros(2, dtype=torch.int64)],
+        step_lrs=torch.ones(1, dtype=torch.float64),
+    )
+    schedule = Schedule.empty(1, 3, 1, like=params, draws_noise=False)
+    gradient_of = lane_gradient("branches", world.objective, torch.zeros(0))
+    block = LaneBlock(world.objective, gradient_of, jobs, schedule, 3)
+    held = [block.gradient, block.state.local, *block.state.optimizer.values(), *block.state.memory.values()]
+    assert len(held) == 4
+    assert [row.data_ptr() % 16 for rows in held for row in rows] == [0] * 12

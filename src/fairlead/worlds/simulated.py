@@ -55,8 +55,8 @@ class SimulatedWorld(RunWorld):
     - `precision` of products: "full" in the type of the parameters, "tf32" or "bfloat16" with factors rounded
       to 10 or 7 bits, faster where a device has them.
     - `reproducible`: the same bits on every repetition on a CUDA device too, at some cost in speed.
-    - `compile` what a CUDA device captures of a step, which takes up to a minute and pays off after a
-      thousand rounds or more.
+    - `compile` what a CUDA device captures of a step, which takes up to a minute and pays off after a few rounds
+      of a large convolutional model, after a thousand or more of a small one.
     - `data_on` the "device", or on the "host", from where the examples of a round's clients are sent each
       round; "auto" leaves them on the host where they would take more than half of the device's free memory.
     - `tables_in` a folder: what clients and server remember with a row per client lies in files there, mapped

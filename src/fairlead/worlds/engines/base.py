@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -28,8 +29,8 @@ class Objective:
     data: ClientData
     draws_noise: bool
     channels_last: bool
-    """Whether images are laid out channel by channel in memory: faster for convolutions on a CPU, and on an
-    accelerator in reduced precision."""
+    """Whether images are laid out in memory with all channels of a pixel together: faster for convolutions on a CPU,
+    and on an accelerator in reduced precision."""
     marks_missing: bool
     """Whether some examples are marked by a negative target to have none."""
 
@@ -75,6 +76,27 @@ class Objective:
                 f'{tuple(losses.shape)}: use reduction="none" and average over all axes but the first.'
             )
         return objective
+
+    @cached_property
+    def lane_order(self) -> LaneOrder | None:
+        """How lanes with a pass of their own keep parameters; None for the order of the model.
+
+        The model is tried so, since one that asks for a view of a kernel as a matrix needs it in one piece.
+        """
+        if not self.channels_last:
+            return None
+        model, order = self.model, LaneOrder(self.model)
+        trial = torch.zeros(
+            (2, *self.data.inputs.shape[1:]), dtype=self.data.inputs.dtype, device=self.device
+        )
+        noise = torch.zeros((), dtype=torch.int64, device=self.device) if self.draws_noise else None
+        named = order.named(order.arranged(model.initial_params()))
+        try:
+            with torch.no_grad():
+                model.call_named(named, model.initial_buffers(), trial, noise, channels_last=True)
+        except RuntimeError:
+            return None
+        return order
 
     def losses(self, params: Tensor, buffers: Tensor, rows: Tensor, noise: Tensor | None) -> Tensor:
         """Loss of each of the given examples at `(d,)` parameters."""

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from fairlead.worlds.engines.base import LaneBatch, LaneGradient, Objective
-from fairlead.worlds.engines.lane_order import LaneOrder
 
 Named = Callable[[Tensor], Mapping[str, Tensor]]
 """Parameters by name that share memory with a vector (d,)."""
@@ -29,7 +28,7 @@ class BranchGradient(LaneGradient):
 
     def __init__(self, objective: Objective, buffers: Tensor, *, compiled: bool = False) -> None:
         self._objective = objective
-        self.order = LaneOrder(objective.model, objective.device) if objective.channels_last else None
+        self.order = objective.lane_order
         named = objective.model.unflatten if self.order is None else self.order.named
         self._branch_of = (_compiled if compiled else _by_autograd)(objective, buffers, named)
         self._streams: list[Any] = []
@@ -66,8 +65,9 @@ def _loss_of(objective: Objective, buffers: Tensor) -> Callable[..., Tensor]:
     def loss_of(
         named: Mapping[str, Tensor], inputs: Tensor, targets: Tensor, weight: Tensor, noise: Tensor | None
     ) -> Tensor:
+        # What a module writes into its buffers counts for nobody here, and must not meet what its neighbours write.
         outputs = objective.model.call_named(
-            named, buffers, inputs, noise, channels_last=objective.channels_last
+            named, buffers.clone(), inputs, noise, channels_last=objective.channels_last
         )
         return (objective.loss(outputs, targets) * weight).sum()
 

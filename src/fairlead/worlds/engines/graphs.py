@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 
+from fairlead.errors import EngineError
 from fairlead.local_solver import LocalSolver
 from fairlead.memory_budget import available_bytes
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Objective
@@ -107,10 +108,24 @@ class _CapturedLanes:
         self._whole_step: Callable[[_CapturedLanes, int], None] = _CapturedLanes._step
         if self._compiled and not self._branches:
             self._whole_step = torch.compile(_CapturedLanes._step, dynamic=False, fullgraph=True)
-        with _compiling_without_limit(self._compiled):
-            per_lane = bytes_per_lane(kind.objective, self._gradient_of, jobs, kind.batch_size)
+        per_lane = self._bytes_per_lane(jobs)
         self.most_lanes = lanes_that_fit(engine.lanes, per_lane, jobs)
         self._allocate(jobs, ticks=0, lanes=0)
+
+    def _bytes_per_lane(self, jobs: LocalJobs) -> int:
+        """Of the first step that is taken, in which a model that cannot be compiled shows."""
+        objective, batch_size = self._kind.objective, self._kind.batch_size
+        if not self._compiled:
+            return bytes_per_lane(objective, self._gradient_of, jobs, batch_size)
+        try:
+            with _compiling_without_limit(True):
+                return bytes_per_lane(objective, self._gradient_of, jobs, batch_size)
+        except torch._dynamo.exc.TorchDynamoException as error:
+            reason = str(error).strip().splitlines()[0].rstrip(".:")
+            raise EngineError(
+                f"{type(objective.model.module).__name__} cannot be compiled: {reason}. Leave SimulatedWorld.compile "
+                "out."
+            ) from error
 
     def make_room(self, plan: LanePlan, jobs: LocalJobs) -> None:
         """Room for a plan, and the graphs of its widths."""
@@ -186,7 +201,8 @@ def _compiling_without_limit(compiled: bool) -> Iterator[None]:
         # Its compiler alone takes torch two seconds to load.
         yield
         return
-    with torch._dynamo.config.patch(recompile_limit=_COMPILED, accumulated_recompile_limit=_COMPILED):
+    # By their first names, which all versions of torch know.
+    with torch._dynamo.config.patch(cache_size_limit=_COMPILED, accumulated_cache_size_limit=_COMPILED):
         yield
 
 

@@ -33,19 +33,25 @@ class LaneBlock:
     ) -> None:
         self._objective, self._gradient_of = objective, gradient_of
         self.solver: LocalSolver = jobs.solver
-        # Compiled, all that a solver does to a vector is one pass over it.
-        self._take_step = torch.compile(self.solver.step_) if compiled else self.solver.step_
+        # Compiled, all that a solver does to a vector is one pass over it; for every width by itself, so that no bit
+        # depends on what was compiled before.
+        self._take_step = self.solver.step_
+        if compiled:
+            self._take_step = torch.compile(self.solver.step_, dynamic=False)
         self.anchor = self._arranged(jobs.anchor).clone()
         self.shared = {name: self._arranged(vector).clone() for name, vector in jobs.shared.items()}
         self.schedule = schedule
         memory = {
-            name: _aligned(rows.new_zeros((num_lanes, rows.shape[1]))) for name, rows in jobs.memory.items()
+            name: _aligned_zeros((num_lanes, rows.shape[1]), rows) for name, rows in jobs.memory.items()
         }
         fresh = self.solver.start(self.anchor.repeat(num_lanes, 1), memory, self.shared)
         # Copies, since a correction may start from what it remembers.
-        optimizer = {name: _aligned(rows) for name, rows in fresh.optimizer.items()}
-        self.state = LocalState(_aligned(fresh.local), optimizer, memory)
-        self.gradient = _aligned(torch.zeros_like(fresh.local))
+        optimizer = {
+            name: _aligned_zeros(rows.shape, rows).copy_(rows) for name, rows in fresh.optimizer.items()
+        }
+        local = _aligned_zeros(fresh.local.shape, fresh.local).copy_(fresh.local)
+        self.state = LocalState(local, optimizer, memory)
+        self.gradient = _aligned_zeros(local.shape, local)
         self.losses = self.anchor.new_zeros((len(schedule.rows), num_lanes))
 
     def run(self, plan: LanePlan, jobs: LocalJobs, advance: Callable[[int, int, int], None]) -> LocalResults:
@@ -74,8 +80,8 @@ class LaneBlock:
 
     def _arranged(self, vectors: Tensor) -> Tensor:
         """Vectors of the model in the order of the lanes; what a client remembers may also be a single number."""
-        order, whole = self._gradient_of.order, vectors.shape[-1] == sum(self._objective.model.sizes)
-        return vectors if order is None or not whole else order.arranged(vectors)
+        order = self._gradient_of.order
+        return vectors if order is None or vectors.shape[-1] == 1 else order.arranged(vectors)
 
     def _place(self, slots: Sequence[Slot], jobs: LocalJobs) -> None:
         """Put clients at their start into their lanes."""
@@ -114,14 +120,16 @@ class LaneBlock:
 
 
 _ALIGNED = 16
-"""Bytes that a device reads at once, if they begin at a multiple of so many."""
+"""Bytes that a device reads at once, if they begin at a multiple of so many. What is compiled for the first lane also
+takes copies of all others that do not begin as it does."""
 
 
-def _aligned(rows: Tensor) -> Tensor:
-    """A copy of (L, d) whose rows all begin at such a multiple."""
-    numbers = _ALIGNED // rows.element_size()
-    room = rows.new_empty((len(rows), -(-rows.shape[1] // numbers) * numbers))
-    return room[:, : rows.shape[1]].copy_(rows)
+def _aligned_zeros(shape: Sequence[int], like: Tensor) -> Tensor:
+    """Zeros (..., d) whose rows all begin at such a multiple."""
+    if len(shape) < 2:
+        return like.new_zeros(shape)
+    numbers = _ALIGNED // like.element_size()
+    return like.new_zeros((*shape[:-1], -(-shape[-1] // numbers) * numbers))[..., : shape[-1]]
 
 
 class _LossRuns(NamedTuple):

@@ -15,41 +15,41 @@ class LaneOrder:
     its gradient on its way out, which for large kernels costs a third as much as the convolutions.
     """
 
-    def __init__(self, model: FlatModule, device: torch.device) -> None:
+    def __init__(self, model: FlatModule) -> None:
         self._model, self._turned = model, _kernels(model.module)
-        places = torch.arange(sum(model.sizes), device=device)
-        pieces = model.unflatten(places)
-        self._order = torch.cat(
-            [
-                (piece.permute(0, 2, 3, 1) if name in self._turned else piece).flatten()
-                for name, piece in pieces.items()
-            ]
-        )
-        self._places = torch.empty_like(self._order).index_copy_(0, self._order, places)
 
     def arranged(self, vectors: Tensor) -> Tensor:
         """Vectors (..., d) of the model as lanes keep them."""
-        return vectors[..., self._order]
+        pieces = []
+        for name, shape, piece in self._pieces(vectors):
+            if name in self._turned:
+                piece = piece.view(*piece.shape[:-1], *shape).movedim(-3, -1).flatten(-4)
+            pieces.append(piece)
+        return torch.cat(pieces, -1)
 
     def restored(self, vectors: Tensor) -> Tensor:
         """Vectors (..., d) of lanes as the model has them."""
-        return vectors[..., self._places]
+        return torch.cat([values.flatten(vectors.ndim - 1) for values in self.named(vectors).values()], -1)
 
-    def named(self, vector: Tensor) -> dict[str, Tensor]:
-        """Parameters by name that share memory with the vector (d,) of a lane."""
-        pieces = torch.split(vector, self._model.sizes)
+    def named(self, vectors: Tensor) -> dict[str, Tensor]:
+        """Parameters by name that share memory with vectors (..., d) of lanes."""
         named: dict[str, Tensor] = {}
-        for name, shape, piece in zip(self._model.names, self._model.shapes, pieces, strict=True):
+        for name, shape, piece in self._pieces(vectors):
             if name in self._turned:
                 outputs, inputs, height, width = shape
-                named[name] = piece.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
+                turned = piece.view(*piece.shape[:-1], outputs, height, width, inputs)
+                named[name] = turned.movedim(-1, -3)
             else:
-                named[name] = piece.view(shape)
+                named[name] = piece.view(*piece.shape[:-1], *shape)
         return named
+
+    def _pieces(self, vectors: Tensor) -> zip[tuple[str, torch.Size, Tensor]]:
+        model = self._model
+        return zip(model.names, model.shapes, torch.split(vectors, model.sizes, -1), strict=True)
 
 
 def _kernels(module: nn.Module) -> frozenset[str]:
-    """Names of the weights of plain convolutions of images: other modules may ask for a kernel in one piece."""
+    """Names of the weights of plain convolutions of images."""
     return frozenset(
         f"{name}.weight".lstrip(".")
         for name, part in module.named_modules()

@@ -64,20 +64,22 @@ class Schedule:
         return Tick(now(self.rows), now(self.weight), noise, now(self.lr))
 
     def fill(self, plan: LanePlan, jobs: LocalJobs) -> None:
-        """Take over the ticks of a plan, of which there may be fewer."""
+        """Take over the ticks of a plan, of which there may be fewer than room is for."""
         lanes, batch_size = self.rows.shape[1:]
         # NumPy, whose assignments cost a fraction of torch's: there are some for every client.
         drawn = np.full((plan.ticks, lanes, batch_size), -1, dtype=np.int64)
-        noise = np.zeros((plan.ticks, lanes), dtype=np.int64)
         lr, step_lrs = np.zeros((plan.ticks, lanes, 1)), jobs.step_lrs.numpy()
         for slot in plan.slots:
             batches, span = jobs.batches[slot.job].numpy(), slice(slot.start, slot.end)
             steps, width = batches.shape
             drawn[span, slot.lane, :width] = batches
-            noise[span, slot.lane] = jobs.noise[slot.job].numpy()[:steps]
             lr[span, slot.lane, 0] = step_lrs[:steps]
         ticks, device = slice(plan.ticks), self.rows.device
         if self.noise is not None:
+            noise = np.zeros((plan.ticks, lanes), dtype=np.int64)
+            for slot in plan.slots:
+                keys = jobs.noise[slot.job].numpy()
+                noise[slot.start : slot.end, slot.lane] = keys[: slot.end - slot.start]
             self.noise[ticks] = torch.from_numpy(noise).to(device)
         self.lr[ticks] = torch.from_numpy(lr).to(device)
         rows = torch.from_numpy(drawn).to(device)
