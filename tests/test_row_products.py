@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
+from fairlead import row_products
 from fairlead.aggregators.base import weighted_sum
-from fairlead.row_products import wide_sum
+from fairlead.row_products import inner_products, wide_sum
 
 
 def test_sums_are_wide_and_rounded_once() -> None:
@@ -26,3 +28,21 @@ def test_nothing_sums_to_zero() -> None:
     none = torch.empty(0, dtype=torch.float64)
     assert torch.equal(wide_sum(none, torch.empty(0, 3)), torch.zeros(3))
     assert wide_sum(torch.ones(2, dtype=torch.float64), torch.empty(2, 0)).shape == (0,)
+
+
+def test_large_rows_are_shared_out_between_cores_without_a_change_of_bits() -> None:
+    """By NumPy's products in float64, for one core and for three; the shares of 70,001 columns are of unequal width."""
+    rows = torch.randn((64, 70_001), generator=torch.Generator().manual_seed(3))
+    assert rows.numel() > row_products._LARGE
+    chosen, factors = torch.tensor([5, 0, 63]), torch.linspace(-1, 2, 64, dtype=torch.float64)
+    before, found = torch.get_num_threads(), []
+    try:
+        for cores in (1, 3):
+            torch.set_num_threads(cores)
+            found.append((inner_products(rows, chosen), wide_sum(factors, rows)))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    wide = rows.double().numpy()
+    assert np.allclose(found[0][0].numpy(), wide[chosen] @ wide.T, rtol=1e-12, atol=1e-9)
+    assert np.allclose(found[0][1].numpy(), factors.numpy() @ wide, rtol=1e-6, atol=1e-5)

@@ -6,7 +6,8 @@ time is widened. A single long sum in single precision loses three digits at ten
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -15,12 +16,17 @@ from torch import Tensor
 def inner_products(rows: Tensor, chosen: Tensor) -> Tensor:
     """⟨row_i, row_j⟩ of the chosen rows i with all rows j: (chosen, rows) float64, where the rows are."""
     at = chosen.to(rows.device)
-    total = torch.zeros((len(at), len(rows)), dtype=torch.float64, device=rows.device)
-    height, width = _block(rows)
-    for columns in _ranges(rows.shape[1], width):
-        left = rows[at, columns].double()
-        for others in _ranges(len(rows), height):
-            total[:, others].addmm_(left, rows[others, columns].double().mT)
+
+    def products_over(share: Tensor) -> Tensor:
+        total = torch.zeros((len(at), len(rows)), dtype=torch.float64, device=rows.device)
+        height, width = _block(rows)
+        for columns in _ranges(share.shape[1], width):
+            left = share[at, columns].double()
+            for others in _ranges(len(rows), height):
+                total[:, others].addmm_(left, share[others, columns].double().mT)
+        return total
+
+    total = torch.stack(_shared_out(products_over, rows)).sum(0)
     own = total[:, at]
     # Both orders of a pair are computed; their last bits may differ.
     total[:, at] = (own + own.mT) / 2
@@ -29,12 +35,17 @@ def inner_products(rows: Tensor, chosen: Tensor) -> Tensor:
 
 def wide_sum(coefficients: Tensor, rows: Tensor) -> Tensor:
     """Σ coefficient_i row_i over a few rows, (d,) in their type: summed in float64, rounded once."""
-    factors, total = coefficients.to(rows.device, torch.float64), rows.new_zeros(rows.shape[1])
-    height, width = _block(rows)
-    for columns in _ranges(rows.shape[1], width):
-        parts = [factors[few] @ rows[few, columns].double() for few in _ranges(len(rows), height)]
-        total[columns] = sum(parts, factors.new_zeros(())).to(total)
-    return total
+    factors = coefficients.to(rows.device, torch.float64)
+
+    def sum_over(share: Tensor) -> Tensor:
+        total = share.new_zeros(share.shape[1])
+        height, width = _block(rows)
+        for columns in _ranges(share.shape[1], width):
+            parts = [factors[few] @ share[few, columns].double() for few in _ranges(len(rows), height)]
+            total[columns] = sum(parts, factors.new_zeros(())).to(total)
+        return total
+
+    return torch.cat(_shared_out(sum_over, rows))
 
 
 def combination(coefficients: Tensor, rows: Tensor, *, like: Tensor) -> Tensor:
@@ -50,6 +61,26 @@ def combination(coefficients: Tensor, rows: Tensor, *, like: Tensor) -> Tensor:
     for columns in _ranges(rows.shape[1], _block(rows)[1]):
         total[columns] = (factors[used] @ rows[used, columns].double()).to(total)
     return total
+
+
+def _shared_out(work: Callable[[Tensor], Tensor], rows: Tensor) -> list[Tensor]:
+    """What `work` gives for shares of the columns, in their order; on a CPU every core takes some of them.
+
+    Operations on single blocks are short, and cores that share them wait for each other at every one: beside other
+    work a step took up to 25 times as long. The shares do not depend on the number of cores, and so nor does any bit.
+    """
+    if rows.is_cuda or rows.numel() < _LARGE:
+        return [work(rows)]
+    shares = torch.tensor_split(rows, _SHARES, dim=1)
+    with ThreadPoolExecutor(
+        min(torch.get_num_threads(), _SHARES), initializer=torch.set_num_threads, initargs=(1,)
+    ) as cores:
+        return list(cores.map(work, shares))
+
+
+_LARGE = 2**22
+"""Numbers from which a thread of one's own costs little."""
+_SHARES = 16
 
 
 def _block(rows: Tensor) -> tuple[int, int]:
