@@ -76,6 +76,17 @@ def test_run_keeps_the_run_and_says_what_it_did() -> None:
     assert "\r" not in result.output
 
 
+def test_run_says_how_much_weight_chance_misplaces() -> None:
+    """With lossy links and few rounds; without them nothing is left to chance."""
+    lossy = ("--set", "link.type=BernoulliLink", "--set", "link.drop=0.5", "--rounds", "20")
+    told = " ".join(call("run", "spec.toml", *lossy, "-o", "runs/x").stdout.split())
+    summary = fl.RunFolder(Path("runs/x")).summary()
+    assert summary is not None
+    assert summary.misplaced_by_chance > 0.01
+    assert f"Chance alone would misplace some {summary.misplaced_by_chance:.1%} in so few rounds." in told
+    assert "Chance" not in call("run", "spec.toml", "-o", "runs/y").stdout
+
+
 def test_one_round_of_one_run_is_told_in_the_singular() -> None:
     assert "1 round is in runs/x\n" in call("run", "spec.toml", "--rounds", "1", "-o", "runs/x").stdout
     assert call("report", "runs/x").stdout == "1 run of 1 method is in runs/x/report.html\n"

@@ -41,6 +41,13 @@ def test_packed_files(tmp_path: Path) -> None:
         assert fl.NpzArrays(str(tmp_path / name)).pool().targets.tolist() == [0, 1, 2]
 
 
+def test_classes_may_be_whole_numbers_of_any_type(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.npz", x=IMAGES, y=np.array([0.0, 2.0, 1.0]))
+    targets = fl.NpzArrays(path).pool().targets
+    assert targets.dtype == torch.int64
+    assert targets.tolist() == [0, 2, 1]
+
+
 def test_a_test_set_by_client(tmp_path: Path) -> None:
     arrays = {"a": IMAGES, "b": [0, 1, 1], "who": ["q", "p", "q"]}
     tests = {"c": IMAGES[:2], "d": [1, 0], "them": ["q", "q"], "others": ["q", "r"]}
@@ -88,7 +95,7 @@ def test_pickled_objects_are_refused(tmp_path: Path) -> None:
         ({"x": IMAGES, "labels": [0, 1, 2]}, {}, "has no array 'y'"),
         ({"x": IMAGES, "y": [0, 1]}, {}, "one target per input, got 3 inputs and 2 targets"),
         ({"x": IMAGES, "y": [0, -1, 2]}, {}, "array 'y', row 1: -1 is not a class"),
-        ({"x": IMAGES, "y": [0.5, 1, 2]}, {}, "array 'y' holds real numbers.*regression=True"),
+        ({"x": IMAGES, "y": [0.5, 1, 2]}, {}, "array 'y' holds numbers that are not whole.*regression=True"),
         ({"x": IMAGES, "y": ["a", "b", "c"]}, {}, "array 'y' must be numbers, got text"),
         ({"x": np.array([[np.nan]]), "y": [0]}, {}, "must have finite inputs, got NaN or infinity in row 0"),
         ({"x": IMAGES, "y": [0, 1, 2]}, {"client": "who"}, "has no array 'who'"),

@@ -25,10 +25,20 @@ def test_a_run_is_a_frame_with_a_row_per_round(tmp_path: Path) -> None:
     assert list(frame["local_steps"]) == [sum(record.num_steps) for record in records]
     assert list(frame["train_loss"]) == [record.train_loss for record in records]
     assert set(frame["seed"]) == {0}
+    assert frame["finished"].all()
     assert set(frame["run"]) == {str(tmp_path / "run")}
     assert frame["accuracy"].isna().tolist() == [True, False, True, False]
     assert records[-1].evaluation is not None
     assert frame["accuracy"].iloc[-1] == records[-1].evaluation.metrics["accuracy"]
+
+
+def test_runs_that_were_cut_off_are_marked(tmp_path: Path) -> None:
+    for name in ("whole", "cut"):
+        fl.run_experiment(replace(EXPERIMENT, rounds=2), tmp_path / name)
+    (tmp_path / "cut" / "summary.json").unlink()
+    frame = fl.load_frame(tmp_path)
+    assert frame["finished"].tolist() == [False, False, True, True]
+    assert frame["run"].tolist() == [str(tmp_path / name) for name in ("cut", "cut", "whole", "whole")]
 
 
 def test_polars_has_the_same_numbers(tmp_path: Path) -> None:
@@ -68,6 +78,8 @@ def test_many_runs_are_told_apart_by_their_labels(tmp_path: Path) -> None:
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunFolderError, match="is not the folder of a run, and there is none below it"):
         fl.load_frame(tmp_path)
+    with pytest.raises(FieldError, match=r"load_frame takes folders, as in .*, got \['a', 'b'\]"):
+        fl.load_frame(["a", "b"])  # type: ignore[arg-type]
     with pytest.raises(FieldError, match="library must be 'pandas' or 'polars', got 'arrow'"):
         fl.load_frame(tmp_path, library="arrow")  # type: ignore[arg-type]
     real = builtins.__import__

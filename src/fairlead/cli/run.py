@@ -27,8 +27,12 @@ if TYPE_CHECKING:
     from fairlead.experiments import Experiment, Run, RunFolder
     from fairlead.experiments.live_figures import LiveFigures
     from fairlead.experiments.round_logs import OpenLog, RoundLog
+    from fairlead.experiments.summary import RunSummary
     from fairlead.federation import Federation
     from fairlead.records import RoundRecord
+
+_TOLD = 0.005
+"""Share of the weight from which chance is worth a word."""
 
 
 def run(
@@ -194,7 +198,15 @@ def _report(ended: Run) -> None:
         say(f"Final model: {describe_evaluation(summary.evaluation)}")
     if summary.privacy is not None:
         say(str(summary.privacy))
-    say(str(ended.federation.consistency()))
+    say(f"{ended.federation.consistency()}{_by_chance(summary)}")
+
+
+def _by_chance(summary: RunSummary) -> str:
+    """How much of the weight so few rounds misplace anyway."""
+    chance = summary.misplaced_by_chance
+    if summary.by_design or not summary.misplaced_weight or chance < _TOLD:
+        return ""
+    return f" Chance alone would misplace some {chance:.1%} in so few rounds."
 
 
 def _curve(records: Sequence[RoundRecord]) -> tuple[str, list[tuple[float, float]]]:

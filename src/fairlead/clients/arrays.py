@@ -102,10 +102,10 @@ class NpzArrays(PooledSource):
         values = arrays.tensor(name)
         if self.regression:
             return values.to(torch.float32)
-        if values.is_floating_point():
+        if values.is_floating_point() and not bool((values == values.round()).all()):
             raise DataError(
-                f"{arrays.label(name)} holds real numbers, which are no classes; targets that are quantities "
-                "need regression=True."
+                f"{arrays.label(name)} holds numbers that are not whole, which are no classes; targets that are "
+                "quantities need regression=True."
             )
         values = values.to(torch.int64)
         if bool((values < 0).any()) and values.ndim == 1:

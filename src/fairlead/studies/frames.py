@@ -16,10 +16,13 @@ from fairlead.studies.study import Label, StudyFolder
 def load_frame(*folders: str | PathLike[str], library: Literal["pandas", "polars"] = "pandas") -> Any:
     """All rounds of the runs in and below some folders, as a pandas or Polars data frame.
 
-    Columns: `run`, the folder of the run; `method`, swept fields and whatever else tells the runs of a study
-    apart; `seed`; then the numbers of the round (`record_rows.row_of`). Values per client are left to
-    `load_records`.
+    Columns: `run`, the folder of the run; `finished`, whether it came to its end; `method`, swept fields and whatever
+    else tells the runs of a study apart; `seed`; then the numbers of the round (`record_rows.row_of`), which is counted
+    from 0. Values per client are left to `load_records`.
     """
+    for folder in folders:
+        if not isinstance(folder, str | PathLike):
+            raise FieldError(f"load_frame takes folders, as in load_frame('a', 'b'), got {folder!r}.")
     if library not in ("pandas", "polars"):
         raise FieldError(f"load_frame.library must be 'pandas' or 'polars', got {library!r}.")
     try:
@@ -28,8 +31,9 @@ def load_frame(*folders: str | PathLike[str], library: Literal["pandas", "polars
         raise FieldError(f"load_frame needs {library}: install it with pip install {library}.") from error
     found = [run for folder in folders for run in _runs_below(Path(folder))]
     rows = [
-        {"run": str(store.path), **labels, **row_of(record)}
+        {"run": str(store.path), "finished": finished, **labels, **row_of(record)}
         for store, labels in found
+        for finished in [store.summary() is not None]
         for record in store.records()
     ]
     # Rounds differ in what they measured: every column that any of them has, in the order of appearance.
