@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fairlead.reproductions import OMITTED, REPRODUCTIONS, Outcome
 from fairlead.reproductions.claims import Check
+from fairlead.reproductions.judgement import worded
 from fairlead.reproductions.outcome_files import load_outcomes
 from fairlead.reproductions.reproduction import SCALES
 
@@ -78,9 +79,9 @@ def _verdict(outcome: Outcome | None) -> str:
 
 
 def _how_far(verdict: str, checks: Sequence[Check]) -> str:
-    """A verdict with how far it has come, where runs are missing."""
-    if verdict != "not run" or not checks:
-        return verdict
+    """A verdict with how far it has come where runs are missing, and what noise leaves of it."""
+    if verdict != "open":
+        return worded(verdict, checks)
     held, count = sum(check.holds is True for check in checks), len(checks)
     if not held:
         return f"open: all {count} comparisons lack runs"

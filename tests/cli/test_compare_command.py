@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import fairlead as fl
 from fairlead.checkpoint import checkpointed_rounds
 from fairlead.cli import app
-from fairlead.cli.compare import verdict
+from fairlead.cli.study import verdict
 from fairlead.studies.results import Metric
 from fairlead.studies.results import Result as StudyResult
 from fairlead.studies.seed_statistics import Estimate
@@ -178,14 +178,48 @@ def test_a_problem_without_metrics_is_compared_by_its_objective() -> None:
         ("--methods fedavgg", "fairlead: 'fedavgg' is not a preset. Did you mean 'fedavg'?"),
         (
             "--methods fedavg --seeds a",
-            "fairlead: Seeds must be whole numbers such as 0..4 or 0,1,2, got 'a'.",
+            "fairlead: --seeds must be different whole numbers such as 0..4 or 0,1,2, got 'a'.",
+        ),
+        (
+            "--methods fedavg --seeds=",
+            "fairlead: --seeds must be different whole numbers such as 0..4 or 0,1,2, got ''.",
+        ),
+        (
+            "--methods fedavg --seeds 0,0",
+            "fairlead: --seeds must be different whole numbers such as 0..4 or 0,1,2, got '0,0'.",
+        ),
+        (
+            "--methods fedavg --seeds 5..2",
+            "fairlead: --seeds must have spans that go upwards, of at most 100000 numbers, got '5..2'.",
         ),
         (
             "--methods fedavg --seeds 0 --metric acuracy",
             "fairlead: 'acuracy' is not a figure of these runs. Did you mean 'accuracy'?",
         ),
         ("--methods fedavg --set sed=1", "fairlead: sed is not a field of Experiment. Did you mean 'seed'?"),
-        ("--methods fedavg --jobs 0", "fairlead: run_study.jobs must be at least 1, got 0."),
+        ("--methods fedavg --jobs 0", "fairlead: --jobs must be at least 1, got 0."),
+        (
+            "--methods fedavg --checkpoint-every 0",
+            "fairlead: --checkpoint-every must be at least 1, got 0.",
+        ),
+        (
+            "--methods fedavg --target 95",
+            "fairlead: --target must be from 0 to 1 for accuracy, got 95: say 0.95 for 95 %.",
+        ),
+        (
+            "--methods fedavg --target -0.1",
+            "fairlead: --target must be from 0 to 1 for accuracy, got -0.1.",
+        ),
+        (
+            "--methods fedavg --metric objective --target 0.5",
+            "fairlead: --target must be left out where runs are compared by objective, which is known at their end "
+            "alone, got 0.5.",
+        ),
+        (
+            "--methods fedavg --set evaluate_every=0 --target 0.5",
+            "fairlead: --target must be left out where runs are compared by objective, which is known at their end "
+            "alone, got 0.5.",
+        ),
     ],
 )
 def test_refusals_are_one_sentence(arguments: str, message: str) -> None:
@@ -296,6 +330,40 @@ def test_the_compare_table_stands_for_options_which_override_it() -> None:
     assert re.search(r"to 0\.01", shown)
     assert "fairlead report runs/x --target 0.01" in shown
     assert [each["method"] for each in data("--methods", "fedavg", "-o", "runs/x")["methods"]] == ["fedavg"]
+
+
+def test_the_curve_beside_an_objective_is_called_what_it_is() -> None:
+    """Rounds do not measure the objective: their training loss is of the clients and models of the round."""
+    arguments = ("--methods", "fedavg", "--seeds", "0", "-o", "runs/x")
+    shown = call(*arguments, "--metric", "objective").stdout
+    assert "training loss over the rounds, mean over seeds:" in shown
+    assert "objective over the rounds" not in shown
+    assert "\nloss over the rounds, mean over seeds:" in call(*arguments, "--metric", "loss").stdout
+
+
+def test_a_report_is_advised_with_targets_of_the_accuracy_only() -> None:
+    """`fairlead report` takes targets as accuracies where runs have one."""
+    arguments = ("--methods", "fedavg", "--seeds", "0", "-o", "runs/x", "--target", "0.9")
+    by_loss = call(*arguments, "--metric", "loss").stdout
+    assert "to 0.9" in by_loss
+    assert by_loss.endswith("fairlead report runs/x\n")
+    assert call(*arguments).stdout.endswith("fairlead report runs/x --target 0.9\n")
+
+
+def test_the_target_of_the_compare_table_is_one_of_its_metric() -> None:
+    table = '[compare]\nmethods = ["fedavg"]\nseeds = [0]\ntarget = 0.3\n'
+    Path("spec.toml").write_text(SPEC + table)
+    assert data("--metric", "accuracy", "-o", "runs/x")["target"] == 0.3
+    assert data("--metric", "objective", "-o", "runs/x")["target"] is None
+    assert data("--metric", "loss", "-o", "runs/x")["target"] is None
+    assert data("--metric", "loss", "--target", "2", "-o", "runs/x")["target"] == 2
+    refused = call("--set", "evaluate_every=0", exit_code=2).stderr
+    assert refused.startswith(
+        "fairlead: compare.target must be left out where runs are compared by objective"
+    )
+    Path("spec.toml").write_text(SPEC + table.replace("[0]", '"0,0"').replace("0.3", "30"))
+    assert "compare.seeds must be different whole numbers" in call(exit_code=2).stderr
+    assert "compare.target must be from 0 to 1" in call("--seeds", "0", exit_code=2).stderr
 
 
 def test_without_methods_the_cure_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 import fairlead as fl
 from fairlead.cli import app
+from fairlead.studies import runner
 
 SPEC = """
 rounds = 3
@@ -100,12 +102,58 @@ def test_failures_are_told() -> None:
     assert "Best accuracy (larger is better): algorithm.lr=0.1" in result.stdout
 
 
+def call_with_outcomes(changed: Mapping[str, str], *arguments: str, exit_code: int) -> str:
+    """What a sweep of two learning rates says whose runs in these folders ended in another way."""
+    run_study = runner.run_study
+
+    def changing(*positional: Any, **named: Any) -> dict[str, str]:
+        return {**run_study(*positional, **named), **changed}
+
+    grid = ("--grid", "algorithm.lr=0.0001,0.3", "--grid", "seed=0..2", "-o", "runs/x")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runner, "run_study", changing)
+        return call(*grid, *arguments, exit_code=exit_code).stdout
+
+
+FAILED = {"algorithm.lr=0.3,seed=1": "failed: In round 0 it diverged."}
+WAITING = {"algorithm.lr=0.3,seed=2": "waiting"}
+
+
+def test_a_setting_that_lacks_runs_is_never_the_best() -> None:
+    """0.3 leads by far, with all seeds; with one of three it comes last."""
+    assert "Best accuracy (larger is better): algorithm.lr=0.3" in call_with_outcomes({}, exit_code=0)
+    shown = call_with_outcomes(FAILED | WAITING, exit_code=130)
+    assert "Best accuracy (larger is better): algorithm.lr=0.0001 with 0." in shown
+    assert "Settings that lack runs come last: 1 failed and 1 missing of 3 runs." in shown
+    found = json.loads(call_with_outcomes(FAILED, "--json", exit_code=1))
+    assert [each["algorithm.lr"] for each in found["settings"]] == [0.0001, 0.3]
+    assert found["settings"][0]["final"]["mean"] < found["settings"][1]["final"]["mean"]
+
+
+def test_no_setting_is_the_best_if_all_lack_runs() -> None:
+    shown = call_with_outcomes(FAILED | {"algorithm.lr=0.0001,seed=0": "failed: It diverged."}, exit_code=1)
+    assert "No setting is complete: 2 failed of 6 runs." in shown
+    assert "Best" not in shown
+    assert "Run it with" not in shown
+
+
+def test_a_lead_that_may_be_noise_is_called_so() -> None:
+    clear = call_with_outcomes({}, exit_code=0)
+    assert "noise" not in clear
+    close = call("--grid", "algorithm.lr=0.3,0.3001", "--grid", "seed=0..2", "-o", "runs/close").stdout
+    assert "cannot be told from algorithm.lr=0.3" in close
+    assert "in accuracy over 3 seeds is within the noise" in close
+    alone = call("--grid", "algorithm.lr=0.0001,0.3", "-o", "runs/alone").stdout
+    assert "better than algorithm.lr=0.0001 at one seed, which says nothing about noise." in alone
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("", "A sweep needs a grid or ranges, such as seed=0..4 or algorithm.lr=log:1e-3..1."),
         ("--grid sed=1", "sed is not a field of Experiment. Did you mean 'seed'?"),
         ("--random 3", "A random search needs both the number of draws and ranges to draw from."),
+        ("--grid seed=0 --jobs 0", "--jobs must be at least 1, got 0."),
     ],
 )
 def test_refusals_are_one_sentence(arguments: str, message: str) -> None:

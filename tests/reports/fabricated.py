@@ -34,6 +34,10 @@ class Made:
     metric: str = "accuracy"
     lr: float = 0.1
     objective: float = 0.125
+    optimum: float = 1.0
+    """Of the second client: other values are other data."""
+    wall: Sequence[float] = ()
+    """Seconds that each round took on the wall; half a second if empty."""
 
 
 USUAL = Made()
@@ -47,7 +51,7 @@ def experiment_of(made: Made) -> fl.Experiment:
         "scaffold": fl.presets.scaffold(lr=made.lr, steps=1),
     }[made.method]
     return fl.Experiment(
-        fl.Quadratics(linear=((0.0,), (1.0,))),
+        fl.Quadratics(linear=((0.0,), (made.optimum,))),
         algorithm,
         made.planned or len(made.accuracy),
         weights=WEIGHTS,
@@ -78,7 +82,7 @@ def records_of(made: Made) -> list[RoundRecord]:
             evaluation=None if value is None else _evaluation(made, value),
             virtual_seconds=None if made.seconds is None else made.seconds / 2,
             device_seconds=made.seconds,
-            seconds=0.5,
+            seconds=made.wall[place] if made.wall else 0.5,
         )
         for place, value in enumerate(made.accuracy)
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fabricated import Made, experiment_of, fabricate
 
+import fairlead as fl
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.reports.methods import Study, baseline_of, group_runs
 from fairlead.reports.runs import find_runs, read_run
@@ -149,6 +150,35 @@ def test_a_study_names_its_methods_and_knows_runs_that_never_began(tmp_path: Pat
     assert [method.label for method in found.methods] == ["my method", "fedavg"]
     assert [(run.state, run.reason) for run in found.unusable] == [("failed", "Failed: no memory.")]
     assert baseline_of(found, None).label == "my method"
+    assert [(each.complete, each.num_runs, each.shortfall) for each in found.methods] == [
+        (True, 2, ""),
+        (False, 2, "1 of 2 runs failed"),
+    ]
+
+
+def test_a_method_says_how_many_runs_failed_and_how_many_did_not_finish(tmp_path: Path) -> None:
+    for seed, outcome in enumerate(("finished", "failed: NaN.", "interrupted", "running")):
+        fabricate(tmp_path / f"fedavg-{seed}", Made(seed=seed, outcome=outcome))
+    found = study_of(tmp_path)
+    assert found.methods[0].shortfall == "1 of 4 runs failed and 2 did not finish"
+    assert found.shortfalls == ("Not every run finished: fedavg (1 of 4 runs failed and 2 did not finish).")
+
+
+def test_only_runs_of_the_same_clients_task_and_length_are_comparable(tmp_path: Path) -> None:
+    """Another algorithm, learning rate or work is what reports compare."""
+    (method,) = study_of(fabricate(tmp_path / "fedavg-0")).methods
+    asked = method.experiment
+    others = {
+        "algorithm": replace(asked, algorithm=fl.presets.fednova(lr=0.5)),
+        "work": replace(asked, work=fl.FixedSteps((2, 2))),
+        "clients": replace(asked, clients=fl.Quadratics(linear=((0.0,), (2.0,)))),
+        "rounds": replace(asked, rounds=9),
+        "task": replace(asked, task=fl.Task(fl.MLP(hidden=(2,)))),
+    }
+    comparable = {
+        name for name, other in others.items() if replace(method, experiment=other).comparable_with(method)
+    }
+    assert comparable == {"algorithm", "work"}
 
 
 def test_the_baseline_of_loose_runs_is_fedavg(tmp_path: Path) -> None:

@@ -82,6 +82,34 @@ def test_what_is_written_and_said() -> None:
     assert {path.suffix for path in Path("figures").iterdir()} == {".svg"}
 
 
+def test_files_in_one_folder_are_counted_by_what_they_are() -> None:
+    fabricate(Path("runs/fedavg-0"))
+    result = call("runs", "--tables", "out", "--figures", "out", "--format", "svg")
+    numbers = [
+        sum(path.suffix in kind for path in Path("out").iterdir()) for kind in ({".tex", ".csv"}, {".svg"})
+    ]
+    assert result.stdout.splitlines()[1:] == [
+        f"{numbers[0]} files of tables are in out",
+        f"{numbers[1]} files of figures are in out",
+    ]
+
+
+def test_losses_to_reach_may_be_above_one() -> None:
+    fabricate(Path("runs/fedavg-0"), Made(metric="margin"))
+    assert json.loads(call("runs", "--target", "70", "--json").stdout)["targets"] == [70.0]
+
+
+def test_programs_are_told_of_lost_runs_and_no_clear_difference() -> None:
+    for seed in range(3):
+        fabricate(Path(f"runs/fedavg-{seed}"), Made(seed=seed))
+        outcome = "failed: NaN." if seed == 2 else "finished"
+        fabricate(Path(f"runs/fednova-{seed}"), Made("fednova", seed, (0.5, 0.9), outcome))
+    fedavg, fednova = json.loads(call("runs", "--json").stdout)["methods"]
+    assert (fedavg["all_finished"], fednova["all_finished"]) == (True, False)
+    assert fednova["difference"]["mean"] == pytest.approx(0.3)
+    assert fednova["clear"] is None
+
+
 def test_several_folders_make_one_page_here() -> None:
     fabricate(Path("a/fedavg-0"))
     fabricate(Path("b/fednova-0"), Made("fednova"))
@@ -116,6 +144,11 @@ def test_targets_and_baseline_are_chosen() -> None:
         ("absent", "absent does not exist."),
         ("runs --baseline fedavgg", "'fedavgg' is not a method of these runs. Did you mean 'fedavg'?"),
         ("runs -o runs", "runs cannot be written: Is a directory."),
+        (
+            "runs --target 0.5 --target 70",
+            "--target must be an accuracy between 0 and 1 (say 0.7 for 70 %), got 70.",
+        ),
+        ("runs --target -0.1", "--target must be an accuracy between 0 and 1 (say 0.7 for 70 %), got -0.1."),
         ("runs --figures f --format gif", "--format must be some of pdf, svg, png, got 'gif'."),
     ],
 )

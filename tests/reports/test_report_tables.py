@@ -10,7 +10,7 @@ import pytest
 from fabricated import Made, fabricate
 
 from fairlead.errors import FieldError
-from fairlead.reports.summary import Summary, summarise_runs
+from fairlead.reports.summary import Summary, summarise_runs, summarise_study
 from fairlead.reports.table_files import csv_table, latex_table, write_tables
 from fairlead.reports.tables import Table, report_tables
 
@@ -49,6 +49,63 @@ def test_results_and_differences(summary: Summary) -> None:
     best = [[cell.best for cell in row] for row in table(summary, "results").rows]
     place = [each.title for each in table(summary, "results").columns].index("Final")
     assert [row[place] for row in best] == [False, True, False]
+
+
+@pytest.fixture
+def survivors(tmp_path: Path) -> Summary:
+    """Of three methods that get better in this order, the last lost one of its two runs."""
+    for place, method in enumerate(("fedavg", "fednova", "scaffold")):
+        for seed in (0, 1):
+            outcome = "failed: NaN." if method == "scaffold" and seed else "finished"
+            made = Made(method, seed, (0.5, 0.6 + 0.1 * place), outcome, objective=0.5 - 0.1 * place)
+            fabricate(tmp_path / f"{method}-{seed}", made)
+    return summarise_runs([tmp_path], targets=[0.5])
+
+
+def bold(summary: Summary) -> set[str]:
+    """Methods with an entry in bold in any table."""
+    return {
+        summary.methods[place].label
+        for each in report_tables(summary)
+        for place, row in zip(each.methods, each.rows, strict=True)
+        if any(cell.best for cell in row)
+    }
+
+
+def test_a_method_that_lost_runs_is_not_bold_and_the_caption_says_so(survivors: Summary) -> None:
+    assert bold(survivors) == {"fednova"}
+    assert column(survivors, "results", "Seeds") == ["2", "2", "1 of 2"]
+    labels = [method.label for method in survivors.methods]
+    for each in report_tables(survivors):
+        caption = latex_table(each, labels).splitlines()[2]
+        assert "Not every run finished: scaffold (1 of 2 runs failed)." in caption
+
+
+def test_a_run_that_failed_did_not_get_to_the_target(survivors: Summary) -> None:
+    """All runs have 0.5 after the first round, but one of SCAFFOLD failed later."""
+    assert column(survivors, "targets", "Rounds to 50 %") == ["1 (1.00×)", "1 (1.00×)", "1 in 1 of 2 runs"]
+
+
+def test_a_baseline_that_lost_runs_makes_no_ratio(survivors: Summary) -> None:
+    found = summarise_study(survivors.study, baseline="scaffold", targets=[0.5])
+    assert column(found, "targets", "Rounds to 50 %") == ["1", "1", "1 in 1 of 2 runs"]
+
+
+def test_runs_that_go_on_have_no_ratio(tmp_path: Path) -> None:
+    for method in ("fedavg", "fednova"):
+        fabricate(tmp_path / f"{method}-0", Made(method, outcome="running", planned=9))
+    found = summarise_runs([tmp_path], targets=[0.5])
+    assert column(found, "targets", "Rounds to 50 %") == ["1 so far, in 1 of 1 runs"] * 2
+    assert bold(found) == set()
+
+
+def test_methods_on_different_data_have_no_best_no_difference_and_no_ratio(tmp_path: Path) -> None:
+    fabricate(tmp_path / "fedavg-0", Made("fedavg", accuracy=(0.5, 0.6)))
+    fabricate(tmp_path / "fednova-0", Made("fednova", accuracy=(0.5, 0.9), optimum=2.0))
+    found = summarise_runs([tmp_path], targets=[0.5])
+    assert bold(found) == set()
+    assert column(found, "results", "Difference") == ["–", "–"]
+    assert column(found, "targets", "Rounds to 50 %") == ["1 (1.00×)", "1"]
 
 
 def test_the_objective_has_a_difference_of_its_own(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from fabricated import Made, fabricate
 
 from fairlead.reports.summary import Summary, summarise_runs
+from fairlead.reports.tables import report_tables
 
 RISING = tuple(place / 20 for place in range(20))
 """Accuracy 0 to 0.95 over 20 rounds."""
@@ -48,6 +49,15 @@ def test_totals_and_clients(tmp_path: Path) -> None:
     assert figures.client_spread == pytest.approx(np.std([0.5, 1.0]))
     assert figures.eludd == pytest.approx((2 + 3) / 2)
     assert figures.objective == 0.125
+
+
+def test_wall_time_leaves_the_start_of_the_process_out(tmp_path: Path) -> None:
+    """Four rounds of which the middle one takes 0.25 s, whatever the first one waited for."""
+    made = Made(accuracy=(0.1, 0.2, 0.3, 0.4), wall=(60.0, 0.25, 0.25, 0.25))
+    summary = one(tmp_path, made)
+    assert summary.methods[0].runs[0].seconds == 1.0
+    cost = next(table for table in report_tables(summary) if table.key == "cost")
+    assert "Wall time is the median round of a run times their number" in cost.note
 
 
 def test_consistency_is_measured_from_the_records(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from fairlead.reproductions.claims import Best, Check, Claim, Falling, Less, Near
-from fairlead.reproductions.judgement import judge
+from fairlead.reproductions.judgement import judge, worded
 from fairlead.reproductions.table import Cell, Published, column, deviation, mean
 
 A, B, C = (Cell(row, "accuracy") for row in "abc")
@@ -19,7 +19,12 @@ def test_less_compares_means_and_tells_noise() -> None:
     """Differences a − b are −1, −1.1, −0.9: mean −1, s = 0.1, t(2) = 4.303, half-width 0.1·4.303/√3 = 0.248."""
     found = Less(A, B).judge(RESULTS)
     assert found == Check(
-        "a (accuracy) is below b (accuracy)", True, "2 against 3, -1 ± 0.25: beyond the noise", seeds=3, on=3
+        "a (accuracy) is below b (accuracy)",
+        True,
+        "2 against 3, -1 ± 0.25: beyond the noise",
+        seeds=3,
+        on=3,
+        noise="beyond",
     )
     assert Less(B, A).judge(RESULTS).holds is False
 
@@ -39,12 +44,14 @@ def test_a_difference_within_the_noise_is_called_so() -> None:
     found = Less(A, B).judge(noisy)
     assert found.holds is True
     assert found.numbers.endswith("within the noise")
+    assert found.noise == "within"
     assert (found.seeds, found.on) == (2, 1)
 
 
 def test_targets_never_met_are_infinite() -> None:
     never = {A: {0: 10.0, 1: 12.0}, B: {0: 20.0, 1: math.inf}}
     assert Less(A, B).judge(never).holds is True
+    assert Less(A, B).judge(never).noise is None
     assert Less(B, B).judge(never).holds is False
 
 
@@ -57,11 +64,17 @@ def test_near() -> None:
 def test_best_names_the_rival() -> None:
     """Only seed 0 is shared by all three, where they are 1, 2 and 9."""
     assert Best("c", "accuracy", ("a", "b")).judge(RESULTS) == Check(
-        "c is the largest in accuracy", True, "9 against 2 of b", seeds=1, on=1
+        "c is the largest in accuracy", True, "9 against 2 of b", seeds=1, on=1, noise="one seed"
     )
     assert Best("b", "accuracy", ("a", "c")).judge(RESULTS).numbers == "2 against 9 of c"
     assert Best("a", "accuracy", ("b", "c"), smallest=True).judge(RESULTS).holds is True
     assert Best("b", "accuracy", ("a", "c"), smallest=True).judge(RESULTS).holds is False
+
+
+def test_the_best_is_told_from_noise_against_its_rival() -> None:
+    """Differences b − a are 1, 1.1, 0.9, with the half-width 0.248 of the paired difference."""
+    found = Best("b", "accuracy", ("a",)).judge(RESULTS)
+    assert (found.numbers, found.noise) == ("3 against 2 of a, +1 ± 0.25: beyond the noise", "beyond")
 
 
 def test_falling_is_strict() -> None:
@@ -79,7 +92,8 @@ def test_missing_figures_leave_a_claim_open() -> None:
 
 def test_the_best_of_some_may_lose_but_not_win() -> None:
     found = Best("b", "accuracy", ("a", "d")).judge(RESULTS)
-    assert (found.holds, found.numbers) == (None, "3 against 2 of a; missing: d (accuracy)")
+    assert found.holds is None
+    assert found.numbers == "3 against 2 of a, +1 ± 0.25: beyond the noise; missing: d (accuracy)"
     assert found.missing == ("d (accuracy)",)
     assert Best("a", "accuracy", ("b", "d")).judge(RESULTS).holds is False
     alone = Best("a", "accuracy", ("d", "e")).judge(RESULTS)
@@ -103,8 +117,8 @@ def test_figures_are_compared_over_the_seeds_that_they_share() -> None:
         ([HOLDS, HOLDS], "holds", ""),
         ([FAILS, HOLDS], "does not hold", "1 of 2 comparisons fails, 1 holds."),
         ([FAILS, FAILS, OPEN], "does not hold", "2 of 3 comparisons fail, 1 lacks runs."),
-        ([HOLDS, OPEN, OPEN, HOLDS], "not run", "2 of 4 comparisons lack runs, 2 hold."),
-        ([OPEN, OPEN], "not run", "2 of 2 comparisons lack runs."),
+        ([HOLDS, OPEN, OPEN, HOLDS], "open", "2 of 4 comparisons lack runs, 2 hold."),
+        ([OPEN, OPEN], "open", "2 of 2 comparisons lack runs."),
     ],
 )
 def test_one_that_fails_is_enough_and_one_that_lacks_runs_leaves_the_rest_open(
@@ -113,6 +127,25 @@ def test_one_that_fails_is_enough_and_one_that_lacks_runs_leaves_the_rest_open(
     found = judge(claims, RESULTS)
     assert (found.verdict, found.reason) == (verdict, reason)
     assert [check.statement for check in found.checks] == [claim.statement for claim in claims]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "noises", "said"),
+    [
+        ("holds", ("within", "within"), "holds, within the noise over seeds"),
+        ("holds", ("within", "beyond"), "holds, 1 of 2 comparisons within the noise over seeds"),
+        ("holds", ("within", None), "holds, 1 of 2 comparisons within the noise over seeds"),
+        ("holds", ("beyond", None), "holds"),
+        ("holds", (None, None), "holds"),
+        ("holds", ("one seed", None), "holds, but one seed cannot tell it from noise"),
+        ("does not hold", ("within", "within"), "does not hold"),
+        ("open", ("within", None), "open"),
+    ],
+)
+def test_a_claim_that_holds_is_set_against_the_noise(
+    verdict: str, noises: tuple[str | None, ...], said: str
+) -> None:
+    assert worded(verdict, [Check("a claim", True, "", noise=noise) for noise in noises]) == said
 
 
 def test_means_and_deviations_over_seeds() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -37,13 +38,32 @@ def test_kept_outcomes_belong_to_the_gallery() -> None:
         assert outcome_file(KEPT, outcome).exists()
         assert outcome.name in REPRODUCTIONS
         statements = [check.statement for check in outcome.checks]
-        if outcome.verdict != "not run":
+        if statements:
             assert statements == [claim.statement for claim in REPRODUCTIONS[outcome.name].claims]
             assert (outcome.verdict == "holds") == all(check.holds for check in outcome.checks)
             released = () if outcome.released is None else outcome.released.checks
             assert [check.statement for check in released] == [
                 claim.statement for claim in REPRODUCTIONS[outcome.name].released
             ]
+
+
+def test_verdicts_of_the_page_tell_noise_and_what_is_open(script: ModuleType) -> None:
+    kept = {(outcome.name, outcome.scale): outcome for outcome in load_outcomes(KEPT)}
+    noisy, part = kept["wang2021_figure_5", "full"], kept["wang2021_table_1", "full"]
+    assert script._verdict(noisy) == "holds, within the noise over seeds"
+    assert part.verdict == "open"
+    assert script._verdict(part) == "open: 2 of 6 comparisons hold, the others lack runs"
+
+
+def test_outcomes_of_before_there_were_open_ones_are_read(tmp_path: Path) -> None:
+    """Files that call it not run, and whose comparisons do not tell noise."""
+    text = (KEPT / "wang2021_table_1-full.json").read_text(encoding="utf-8")
+    facts = json.loads(text) | {"verdict": "not run"}
+    for check in facts["checks"]:
+        check.pop("noise", None)
+    (tmp_path / "old.json").write_text(json.dumps(facts), encoding="utf-8")
+    (old,) = load_outcomes(tmp_path)
+    assert (old.verdict, {check.noise for check in old.checks}) == ("not run", {None})
 
 
 def test_the_page_says_what_came_of_the_released_method(script: ModuleType) -> None:

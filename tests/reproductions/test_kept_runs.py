@@ -66,7 +66,7 @@ def test_pieces_of_different_machines_are_put_together(tmp_path: Path) -> None:
     """Two folders with a method each: neither can be judged alone, and no data or run is needed to join them."""
     for method in ("FedAvg", "AWARE"):
         alone = ENTRY.reproduce(Request(tmp_path / method, only=(method, "slow"), seeds=(0, 1)))
-        assert alone.verdict == "not run"
+        assert alone.verdict == "open"
     here = Request(tmp_path / "here", collect=(tmp_path / "FedAvg", tmp_path / "AWARE"))
     whole = ENTRY.reproduce(here)
     assert (whole.verdict, whole.seeds) == ("holds", (0, 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 from click.testing import Result
@@ -113,7 +114,7 @@ def test_the_released_method_is_judged_under_that_name() -> None:
     *_, printed, released = said.splitlines()
     assert printed.startswith("Verdict: does not hold (")
     assert printed.endswith("). 3 of 3 comparisons fail.")
-    assert released == "As released: not run. 1 of 3 comparisons lacks runs, 2 hold."
+    assert released == "As released: open. 1 of 3 comparisons lacks runs, 2 hold."
 
 
 def test_comparisons_that_lack_runs_share_a_line() -> None:
@@ -129,11 +130,55 @@ def test_comparisons_that_lack_runs_share_a_line() -> None:
         "open 5 comparisons lack runs of FedAvg, momentum (E = 2); FedNova, momentum (E = 2); "
         "FedAvg, proximal (E = 2); FedNova, proximal (E = 2) and 6 more",
     ]
+    assert said.splitlines()[-1].startswith("Verdict: open (")
     assert said.splitlines()[-1].endswith("). 5 of 6 comparisons lack runs, 1 holds.")
     checks = json.loads(judge("--json"))["checks"]
     assert [check["holds"] for check in checks] == [True] + 5 * [None]
     assert checks[-1]["statement"].startswith("FedAvg, proximal (E ~ U(2, 5)) is below")
     assert checks[-1]["missing"] == ["FedAvg, proximal (E ~ U(2, 5))", "FedNova, proximal (E ~ U(2, 5))"]
+
+
+def test_a_folder_to_collect_from_that_is_not_there_is_refused() -> None:
+    refused = fairlead("reproduce", "wang2021_table_1", "--collect", "nope")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--collect must name a folder, got nope." in refused.stderr
+
+
+def test_runs_at_another_scale_are_pointed_to() -> None:
+    done = fairlead("reproduce", "wang2021_table_1", "--collect", str(KEPT))
+    assert done.stdout.splitlines()[-1] == (
+        "Verdict: not run. No run at scale small has finished; there are runs at scale full: add --scale full."
+    )
+    Path("empty").mkdir()
+    none = fairlead("reproduce", "wang2021_table_1", "--collect", "empty")
+    assert none.stdout.splitlines()[-1] == "Verdict: not run. No run of it has finished yet."
+
+
+def test_the_table_says_what_its_figures_are_and_the_verdict_what_noise_leaves_of_it() -> None:
+    """Three seeds of a loss whose differences are all within their intervals; ± of the mean is the interval's."""
+    said = fairlead("reproduce", "wang2021_figure_5", "--scale", "full", "--collect", str(KEPT)).stdout
+    assert (
+        "Ours: mean over 3 seeds ± half the 95 % interval. Figures: mean loss of the second half of the rounds."
+        in said.splitlines()
+    )
+    losses = [
+        run.figures[""]
+        for run in load_runs(runs_file(KEPT, "wang2021_figure_5-full"))
+        if (run.method, run.setting) == ("FedAvg", "all asked")
+    ]
+    assert f"{mean(losses):.4g} ± {4.30265 * stdev(losses) / 3**0.5:.2g} " in said
+    assert said.splitlines()[-1].startswith("Verdict: holds, within the noise over seeds (")
+
+
+def test_one_seed_cannot_tell_noise_and_published_figures_keep_their_own() -> None:
+    one = judged_by("wang2021_figure_5-full", lambda run: True)
+    assert one.splitlines()[-1].startswith("Verdict: holds, but one seed cannot tell it from noise (")
+    assert "Ours: 1 seed. Figures: " in one
+    printed = judged_by("wang2021_table_1-full", lambda run: True)
+    assert (
+        "Ours: 1 seed; published in brackets: as the authors print it, with their own ±. "
+        "Figures: accuracy after the last round, in percent (Wang 2021)." in printed.splitlines()
+    )
 
 
 def test_missing_data_are_said_plainly() -> None:

@@ -74,7 +74,7 @@ def test_pieces_add_up_to_the_table(tmp_path: Path) -> None:
     request = Request(tmp_path, run=counter)
     part = ENTRY.reproduce(replace(request, only=("FedAvg", "slow")))
     assert counter.asked == [["slow/FedAvg/seed-0"]]
-    assert part.verdict == "not run"
+    assert part.verdict == "open"
     assert part.reason == "1 of 1 comparisons lacks runs."
     assert [check.missing for check in part.checks] == [("AWARE (slow: accuracy)",)]
     whole = ENTRY.reproduce(request)
@@ -100,12 +100,15 @@ def test_pieces_add_up_to_the_table(tmp_path: Path) -> None:
 
 
 def test_means_and_deviations_are_over_seeds(tmp_path: Path) -> None:
+    """The half width of two values is t(1)·s/√2 with t(1) = tan(0.475π) = 12.706, of the Cauchy distribution."""
     entry = replace(ENTRY, entrants=grid({"FedAvg": Entrant("fedavg")}, ("slow",)), claims=())
     both = entry.reproduce(Request(tmp_path, seeds=(0, 1)))
     alone = [entry.reproduce(Request(tmp_path / str(seed), seeds=(seed,))) for seed in (0, 1)]
     single = [outcome.figures[0].ours for outcome in alone]
     assert both.figures[0].ours == pytest.approx(sum(single) / 2)
     assert both.figures[0].spread == pytest.approx(abs(single[0] - single[1]) / 2**0.5)
+    assert both.figures[0].half_width == pytest.approx(12.7062 * abs(single[0] - single[1]) / 2, rel=1e-5)
+    assert alone[0].figures[0].half_width is None
     assert both.figures[0].seeds == 2
 
 
@@ -128,7 +131,7 @@ def test_the_released_method_is_judged_by_itself(tmp_path: Path) -> None:
     )
     assert part.verdict == "does not hold"
     assert part.released is not None
-    assert part.released.verdict == "not run"
+    assert part.released.verdict == "open"
     assert ENTRY.reproduce(Request(tmp_path, collect=())).released is None
 
 

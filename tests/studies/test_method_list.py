@@ -131,23 +131,30 @@ def test_the_plan_has_every_method_at_every_seed(tmp_path: Path) -> None:
 
 
 def test_lists_of_values() -> None:
-    assert split_values("0..3,7") == ["0", "1", "2", "3", "7"]
-    assert split_values("[32],[64, 64],'a,b',x") == ["[32]", "[64, 64]", "'a,b'", "x"]
-    assert split_values("0.1, 1e-3") == ["0.1", "1e-3"]
-    assert split_values("-2..1") == ["-2", "-1", "0", "1"]
-    assert read_seeds("4,0..2,1") == [4, 0, 1, 2]
+    assert split_values("0..3,7", "a list") == ["0", "1", "2", "3", "7"]
+    assert split_values("[32],[64, 64],'a,b',x", "a list") == ["[32]", "[64, 64]", "'a,b'", "x"]
+    assert split_values("0.1, 1e-3", "a list") == ["0.1", "1e-3"]
+    assert split_values("-2..1", "a list") == ["-2", "-1", "0", "1"]
+    assert read_seeds("4,0..2, 7") == [4, 0, 1, 2, 7]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0..x", "Seeds must be whole numbers such as 0..4 or 0,1,2, got '0..x'"),
-        ("-1", "Seeds must be whole numbers such as 0..4 or 0,1,2, got '-1'"),
-        ("", "Seeds must be whole numbers such as 0..4 or 0,1,2, got ''"),
-        ("4..0", "A span must go upwards and have at most 100000 numbers, got '4..0'"),
-        ("0..999999999", "A span must go upwards and have at most 100000 numbers, got '0..999999999'"),
+        ("0..x", "be different whole numbers such as 0..4 or 0,1,2, got '0..x'."),
+        ("-1", "be different whole numbers such as 0..4 or 0,1,2, got '-1'."),
+        ("", "be different whole numbers such as 0..4 or 0,1,2, got ''."),
+        ("0,", "be different whole numbers such as 0..4 or 0,1,2, got '0,'."),
+        ("0,0", "be different whole numbers such as 0..4 or 0,1,2, got '0,0'."),
+        ("0..2,01", "be different whole numbers such as 0..4 or 0,1,2, got '0..2,01'."),
+        ("5..2", "have spans that go upwards, of at most 100000 numbers, got '5..2'."),
+        ("0..999999999", "have spans that go upwards, of at most 100000 numbers, got '0..999999999'."),
     ],
 )
 def test_seeds_that_are_none(text: str, message: str) -> None:
-    with pytest.raises(FairleadError, match=message.replace(".", r"\.")):
+    with pytest.raises(FairleadError) as caught:
         read_seeds(text)
+    assert str(caught.value) == f"--seeds must {message}"
+    with pytest.raises(FairleadError) as caught:
+        read_seeds(text, "compare.seeds")
+    assert str(caught.value) == f"compare.seeds must {message}"

@@ -99,6 +99,10 @@ def test_every_draw_is_run_at_every_point_of_the_grid(spec: Path) -> None:
             "The grid of algorithm.lr must be a list of different values, got '0.1,1e-1'.",
         ),
         ({"grid": ["seed=1,"]}, "The grid of seed must be a list of different values, got '1,'."),
+        (
+            {"grid": ["seed=5..2"]},
+            "The grid of seed must have spans that go upwards, of at most 100000 numbers",
+        ),
         ({"grid": ["seed=1", "seed=2"]}, "Every field must be swept once, got seed 2 times."),
         ({"grid": ["sed=1"]}, "sed is not a field of Experiment. Did you mean 'seed'?"),
         ({"ranges": ["seed=1..2"]}, "A random search needs both the number of draws and ranges"),

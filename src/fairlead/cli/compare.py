@@ -33,12 +33,12 @@ from fairlead.cli.study import (
     say_failures,
     say_where,
     study_folder,
+    verdict,
     written,
 )
 
 if TYPE_CHECKING:
     from fairlead.studies.results import Metric, Result
-    from fairlead.studies.seed_statistics import Estimate
     from fairlead.studies.study import PlannedRun, StudyFolder
 
 
@@ -91,16 +91,21 @@ def compare(
     # Before anything is asked of its [compare] table: a spec that cannot be read says so itself.
     read_spec(spec, changes, None)
     said = compare_table(spec)
-    methods = methods or said.methods
+    methods = said.methods if methods is None else methods
     if methods is None:
         raise FieldError(
             f"compare needs methods: --methods fedavg,fednova, or methods = [...] under [compare] in {spec}."
         )
-    planned = planned_comparison(
-        listed_methods(spec, methods, changes), read_seeds(seeds or said.seeds or "0..4")
-    )
-    chosen = chosen_metric(planned[0].experiment, metric or said.metric, minimize=minimize)
-    target = said.target if target is None else target
+    of_seeds = read_seeds(said.seeds or "0..4", "compare.seeds") if seeds is None else read_seeds(seeds)
+    planned = planned_comparison(listed_methods(spec, methods, changes), of_seeds)
+    first = planned[0].experiment
+    chosen = chosen_metric(first, metric or said.metric, minimize=minimize)
+    if target is not None:
+        chosen.refuse_target(target, "--target")
+    elif said.target is not None and metric in (None, said.metric or chosen_metric(first, None).name):
+        # Beside another metric than the table's its target would mean nothing.
+        chosen.refuse_target(said.target, "compare.target")
+        target = said.target
     study = study_folder(output, spec, "compare", planned, changes)
     silent = quiet or as_json
     outcomes = run_and_show(study, planned, jobs=jobs, checkpoint_every=checkpoint_every, quiet=silent)
@@ -156,15 +161,17 @@ def _report(
         say(f"\nDifference to {reference} in {metric_title(metric)}, 95 % interval over seeds:")
         say(interval_chart(intervals))
         say(COVERED)
-    curves = _mean_curves(study, planned, metric)
+    shown = metric.over_rounds
+    curves = _mean_curves(study, planned, shown)
     if any(len(curve) > 1 for curve in curves.values()):
-        say(f"\n{metric.name} over the rounds, mean over seeds:")
+        title = "training loss" if shown.name == "train_loss" else shown.name
+        say(f"\n{title} over the rounds, mean over seeds:")
         say(sparklines(curves))
     say()
     for result in results[1:]:
         say(verdict(result, reference, metric))
     say_failures(results)
-    say_where(study.path, target)
+    say_where(study.path, target if metric.name == "accuracy" else None)
 
 
 def _reached(result: Result) -> str:
@@ -180,37 +187,6 @@ def _beyond_noise(result: Result, metric: Metric) -> str:
     if result.difference is None or result.difference.excludes_zero is None:
         return ""
     return result.judged(metric) or "no"
-
-
-def verdict(result: Result, reference: str, metric: Metric) -> str:
-    """A sentence on a method, which mentions the objective where that tells another story."""
-    if result.difference is None:
-        return f"{result.name} cannot be compared with {reference}: they have no finished seed in common."
-    told, objective = _told(result, result.difference, reference, metric), result.objective_difference
-    otherwise = result.judged_otherwise(metric)
-    if otherwise is None or objective is None:
-        return f"{told}."
-    amount = f"{abs(objective.mean):.3g} ± {objective.half_width:.2g}"
-    return f"{told}; on the objective that was asked for it is {otherwise} by {amount}."
-
-
-def _told(result: Result, difference: Estimate, reference: str, metric: Metric) -> str:
-    amount = f"{abs(difference.mean):.3g}"
-    if difference.half_width is None:
-        better = "better" if (difference.mean < 0) == metric.smaller_is_better else "worse"
-        compared = "equals" if difference.mean == 0 else f"is {amount} {better} than"
-        return f"{result.name} {compared} {reference} at one seed, which says nothing about noise"
-    over = f"over {difference.count} seeds"
-    judgement = result.judged(metric)
-    if judgement is not None:
-        return (
-            f"{result.name} is {judgement} than {reference} by {amount} ± {difference.half_width:.2g} in "
-            f"{metric.name} {over}: more than the noise"
-        )
-    return (
-        f"{result.name} cannot be told from {reference}: the difference of {written(difference, sign=True)} in "
-        f"{metric.name} {over} is within the noise"
-    )
 
 
 def _mean_curves(

@@ -12,6 +12,7 @@ from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
     from fairlead.reports import Summary
+    from fairlead.reports.summary import MethodFigures
 
 
 def report(
@@ -48,12 +49,14 @@ def report(
     summary = summarise_runs(folders, baseline=baseline, targets=targets or ())
     page = output or _default_page(folders)
     write_page(summary, page, title or _default_title(folders))
-    written = [page]
+    made: dict[str, tuple[Path, list[Path]]] = {}
     if tables is not None:
-        written += write_tables(summary, tables)
+        made["tables"] = tables, write_tables(summary, tables)
     if figures is not None:
-        written += write_figures(summary, figures, [each.strip() for each in formats.split(",")])
+        endings = [each.strip() for each in formats.split(",")]
+        made["figures"] = figures, write_figures(summary, figures, endings)
     if as_json:
+        written = [page, *(path for _, paths in made.values() for path in paths)]
         print_json({**_facts(summary), "written": [str(path) for path in written]})
         return
     unfinished = sum(not run.finished for run in summary.study.runs)
@@ -62,12 +65,8 @@ def report(
     say(f"{counted(number, 'run')} of {methods} {'is' if number == 1 else 'are'} in {page}")
     if unfinished:
         say(f"{unfinished} of them did not finish; the page says why.")
-    for kind, folder, count in (
-        ("tables", tables, sum(path.parent == tables for path in written)),
-        ("figures", figures, sum(path.parent == figures for path in written)),
-    ):
-        if folder is not None:
-            say(f"{count} files of {kind} are in {folder}")
+    for kind, (folder, paths) in made.items():
+        say(f"{len(paths)} files of {kind} are in {folder}")
 
 
 def _default_page(folders: list[Path]) -> Path:
@@ -81,6 +80,13 @@ def _default_page(folders: list[Path]) -> Path:
 
 def _default_title(folders: list[Path]) -> str:
     return " and ".join(folder.resolve().name for folder in folders[:3]) + (" …" if len(folders) > 3 else "")
+
+
+def _clear(method: MethodFigures) -> bool | None:
+    """Whether it differs from the baseline by more than noise; None where that cannot be told."""
+    if method.difference is None or not method.both_complete:
+        return None
+    return method.difference.excludes_zero
 
 
 def _facts(summary: Summary) -> dict[str, Any]:
@@ -101,7 +107,8 @@ def _facts(summary: Summary) -> dict[str, Any]:
                 "runs": [run.run.name for run in method.runs],
                 "last_tenth": plain(method.over_seeds(lambda run: run.last_tenth)),
                 "difference": plain(method.difference),
-                "clear": None if method.difference is None else method.difference.excludes_zero,
+                "all_finished": method.method.complete,
+                "clear": _clear(method),
                 "objective": plain(method.over_seeds(lambda run: run.objective)),
                 "objective_difference": plain(method.objective_difference),
                 "misplaced_weight": plain(method.over_seeds(lambda run: run.misplaced)),

@@ -71,12 +71,16 @@ def reproduce(
     The same command again goes on with what was interrupted; pieces run with --only add up.
     """
     from fairlead.reproductions import REPRODUCTIONS, Request, reproduction_named
+    from fairlead.reproductions.judgement import worded
     from fairlead.reproductions.outcome_files import save_outcome
     from fairlead.reproductions.reproduction import listed_parts
     from fairlead.studies.ranges import read_seeds
 
     if name is None and only is not None:
         raise FieldError("--only names parts of one reproduction: say which.")
+    for folder in collect or []:
+        if not folder.is_dir():
+            raise FieldError(f"--collect must name a folder, got {folder}.")
     entries = list(REPRODUCTIONS.values()) if name is None else [reproduction_named(name)]
     silent = quiet or as_json
     outcomes = []
@@ -107,7 +111,10 @@ def reproduce(
         print_json(facts if name is None else facts[0])
     elif len(outcomes) > 1 and not quiet:
         say()
-        rows = [[each.name, each.verdict, duration(each.seconds), each.reason] for each in outcomes]
+        rows = [
+            [each.name, worded(each.verdict, each.checks), duration(each.seconds), each.reason]
+            for each in outcomes
+        ]
         print_table(["reproduction", "verdict", "time", "reason"], rows, numbers=["time"])
     leave(ends, quiet=silent)
 
@@ -164,12 +171,15 @@ def _runner(ends: dict[str, str], jobs: int | None, checkpoint_every: int, *, qu
 
 
 def _report(entry: Reproduction, outcome: Outcome, scale: Scale) -> None:
+    from fairlead.reproductions.judgement import worded
+
     say(f"\n{entry.name}: {entry.paper}, {entry.where}")
     say(f"Claim: {entry.claim}")
     say(f"Run at scale {scale}: {entry.describe(scale)}.")
     if outcome.figures:
         say()
         _print_figures(outcome.figures)
+        say(_key(outcome.figures, entry.measured))
         say()
         _say_checks(outcome.checks)
         if outcome.released is not None:
@@ -177,9 +187,10 @@ def _report(entry: Reproduction, outcome: Outcome, scale: Scale) -> None:
         for difference in entry.differences:
             say(f"  note {difference}")
     taken = f" ({duration(outcome.seconds)})" if outcome.figures else ""
-    say(f"Verdict: {outcome.verdict}{taken}. {outcome.reason}".rstrip())
+    say(f"Verdict: {worded(outcome.verdict, outcome.checks)}{taken}. {outcome.reason}".rstrip())
     if outcome.released is not None:
-        say(f"As released: {outcome.released.verdict}. {outcome.released.reason}".rstrip())
+        released = worded(outcome.released.verdict, outcome.released.checks)
+        say(f"As released: {released}. {outcome.released.reason}".rstrip())
 
 
 def _say_checks(checks: Sequence[Check], of_what: str = "") -> None:
@@ -213,12 +224,27 @@ def _print_figures(figures: Sequence[Figure]) -> None:
         [[row, *(cells.get((row, column), "") for column in columns)] for row in names],
         numbers=columns,
     )
-    if printed:
-        say("Ours, then the published figure in brackets.")
+
+
+def _key(figures: Sequence[Figure], measured: str) -> str:
+    """What the figures of a table are, and what stands after ± in ours and in the published ones."""
+    from fairlead.diagnostics.wording import counted
+
+    fewest, most = min(figure.seeds for figure in figures), max(figure.seeds for figure in figures)
+    seeds = f"{fewest} to {most} seeds" if fewest < most else counted(most, "seed")
+    if any(figure.half_width is not None for figure in figures):
+        key = f"Ours: mean over {seeds} ± half the 95 % interval"
+    else:
+        key = f"Ours: {seeds}"
+    if any(figure.published is not None for figure in figures):
+        in_brackets = "" if len({figure.column for figure in figures}) > _WIDE else " in brackets"
+        theirs = any(figure.published_spread is not None for figure in figures)
+        key += f"; published{in_brackets}: as the authors print it{', with their own ±' if theirs else ''}"
+    return f"{key}." + (f" Figures: {measured}." if measured else "")
 
 
 def _ours(figure: Figure) -> str:
-    return _number(figure.ours, figure.spread)
+    return _number(figure.ours, figure.half_width)
 
 
 def _published(figure: Figure) -> str:

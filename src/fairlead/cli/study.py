@@ -49,8 +49,12 @@ def run_and_show(
     quiet: bool,
 ) -> dict[str, str]:
     """Run a study with live progress; returns the outcomes by folder."""
+    from fairlead.errors import FieldError
     from fairlead.studies.runner import run_study
 
+    for option, value in (("--jobs", jobs), ("--checkpoint-every", checkpoint_every)):
+        if value is not None and value < 1:
+            raise FieldError(f"{option} must be at least 1, got {value}.")
     with StudyProgress(len(planned), quiet=quiet) as progress:
         try:
             return run_study(
@@ -92,7 +96,7 @@ def figure_cells(result: Result) -> list[str]:
     # One round does not tell how much rounds differ.
     alone = any(each.rounds < 2 for each in result.summaries.values())
     by_design = bool(result.summaries) and all(each.by_design for each in result.summaries.values())
-    count, total = len(result.summaries), len(result.summaries) + len(result.failures)
+    count, total = len(result.summaries), result.num_runs
     return [
         "" if objective is None else f"{objective:.4g}",
         "none by design" if by_design else "" if misplaced is None else f"{misplaced:.1%}",
@@ -133,10 +137,41 @@ def say_failures(results: Sequence[Result]) -> None:
 
 
 def say_where(folder: Path, target: float | None = None) -> None:
-    """Where the runs are, and what to do with them."""
+    """Where the runs are, and what to do with them, with a target of the accuracy if there is one."""
     goal = [] if target is None else ["--target", f"{target:g}"]
     command = shlex.join(["fairlead", "report", str(folder), *goal])
     say(f"The runs are in {folder}; for a page with curves and tables: {command}")
+
+
+def verdict(result: Result, reference: str, metric: Metric) -> str:
+    """A sentence on a method, which mentions the objective where that tells another story."""
+    if result.difference is None:
+        return f"{result.name} cannot be compared with {reference}: they have no finished seed in common."
+    told, objective = _told(result, result.difference, reference, metric), result.objective_difference
+    otherwise = result.judged_otherwise(metric)
+    if otherwise is None or objective is None:
+        return f"{told}."
+    amount = f"{abs(objective.mean):.3g} ± {objective.half_width:.2g}"
+    return f"{told}; on the objective that was asked for it is {otherwise} by {amount}."
+
+
+def _told(result: Result, difference: Estimate, reference: str, metric: Metric) -> str:
+    amount = f"{abs(difference.mean):.3g}"
+    if difference.half_width is None:
+        better = "better" if (difference.mean < 0) == metric.smaller_is_better else "worse"
+        compared = "equals" if difference.mean == 0 else f"is {amount} {better} than"
+        return f"{result.name} {compared} {reference} at one seed, which says nothing about noise"
+    over = f"over {difference.count} seeds"
+    judgement = result.judged(metric)
+    if judgement is not None:
+        return (
+            f"{result.name} is {judgement} than {reference} by {amount} ± {difference.half_width:.2g} in "
+            f"{metric.name} {over}: more than the noise"
+        )
+    return (
+        f"{result.name} cannot be told from {reference}: the difference of {written(difference, sign=True)} in "
+        f"{metric.name} {over} is within the noise"
+    )
 
 
 def written(value: Estimate | None, *, sign: bool = False) -> str:

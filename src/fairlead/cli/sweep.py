@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,6 +33,7 @@ from fairlead.cli.study import (
     say_failures,
     say_where,
     study_folder,
+    verdict,
     written,
 )
 
@@ -110,12 +112,31 @@ def _report(folder: Path, spec: Path, changes: list[str], results: list[Result],
     print_table(columns, rows, numbers=columns)
     if len(results) > _SHOWN:
         say(f"and {len(results) - _SHOWN} more settings, in {folder}")
-    best = results[0]
     say()
     say_failures(results)
-    if best.final is not None:
+    complete = [result for result in results if result.is_complete]
+    if len(complete) < len(results):
+        say(_what_lacks(results))
+    if complete:
+        best = complete[0]
         values = [*changes, *(f"{path}={value}" for path, value in best.labels.items())]
         command = ["fairlead", "run", str(spec), *(word for value in values for word in ("--set", value))]
         say(f"Best {metric_title(metric)}: {best.name} with {written(best.final)}.")
+        lead = best.against(complete[1], metric) if len(complete) > 1 else None
+        if lead is not None and lead.judged(metric) is None:
+            say(verdict(lead, complete[1].name, metric))
         say(f"Run it with: {shlex.join(command)}")
     say_where(folder)
+
+
+def _what_lacks(results: Sequence[Result]) -> str:
+    """A sentence on the settings that are not complete."""
+    lacking = [result for result in results if not result.is_complete]
+    total = sum(result.num_runs for result in lacking)
+    failed = sum(reason.startswith("failed") for result in lacking for reason in result.failures.values())
+    missing = total - failed - sum(result.final.count for result in lacking if result.final is not None)
+    counts = " and ".join(
+        f"{number} {state}" for number, state in ((failed, "failed"), (missing, "missing")) if number
+    )
+    found = "No setting is complete" if len(lacking) == len(results) else "Settings that lack runs come last"
+    return f"{found}: {counts} of {total} runs."

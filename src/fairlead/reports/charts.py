@@ -207,13 +207,17 @@ def interval_scale(values: Iterable[float]) -> Scale:
 def interval_row(
     look: Look, scale: Scale, value: float | None, low: float | None, high: float | None
 ) -> Markup:
-    """A dot with its interval on one line, against a mark at 0."""
+    """A dot with its interval on one line, against a mark at 0; an arrow head where the interval leaves the row."""
     middle, parts = _ROW_HEIGHT / 2, []
     parts.append(tag("path", class_="zero", d=f"M{scale.at(0):.1f} 0V{_ROW_HEIGHT:g}"))
     if value is not None:
         if low is not None and high is not None:
-            ends = [min(max(scale.at(edge), -9.0), _ROW_WIDTH + 9) for edge in (low, high)]
-            parts.append(tag("path", class_="interval", d=f"M{ends[0]:.1f} {middle:g}H{ends[1]:.1f}"))
+            left, right = (min(max(scale.at(edge), 0.0), _ROW_WIDTH) for edge in (low, high))
+            parts.append(tag("path", class_="interval", d=f"M{left:.1f} {middle:g}H{right:.1f}"))
+            if scale.at(low) < 0:
+                parts.append(tag("path", class_="beyond", d=f"M0 {middle:g}l9-6v12z"))
+            if scale.at(high) > _ROW_WIDTH:
+                parts.append(tag("path", class_="beyond", d=f"M{_ROW_WIDTH:g} {middle:g}l-9-6v12z"))
         parts.append(tag("path", class_="marker", d=f"M{scale.at(value):.1f} {middle:g}{look.marker}"))
     return _row(parts, f"row colour-{look.colour}")
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fairlead.diagnostics.wording import counted
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
 from fairlead.optimizers import SGD
@@ -24,12 +25,39 @@ class Method:
     """With the seed of the first run."""
     runs: tuple[ReportedRun, ...]
     """One per seed, ascending."""
+    unusable: tuple[ReportedRun, ...] = ()
+    """Runs that its study gives this name and that never began or cannot be read."""
 
     @property
     def counted(self) -> tuple[ReportedRun, ...]:
         """The runs that figures are made of: those that finished, or all that there are if none did."""
         done = tuple(run for run in self.runs if run.finished)
         return done or tuple(run for run in self.runs if run.records)
+
+    @property
+    def num_runs(self) -> int:
+        """How many runs it should have, whatever became of them."""
+        return len(self.runs) + len(self.unusable)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run finished: a mean over the survivors of others may flatter."""
+        return not self.unusable and all(run.finished for run in self.runs)
+
+    @property
+    def shortfall(self) -> str:
+        """How many runs failed and how many did not finish, in words; empty if all finished."""
+        states = [run.state for run in (*self.runs, *self.unusable) if not run.finished]
+        failed = states.count("failed")
+        total, others = f"of {counted(self.num_runs, 'run')}", len(states) - failed
+        if failed and others:
+            return f"{failed} {total} failed and {others} did not finish"
+        return f"{len(states)} {total} {'failed' if failed else 'did not finish'}" if states else ""
+
+    def comparable_with(self, other: Method) -> bool:
+        """Whether their figures are of the same clients and task after as many rounds."""
+        ours, theirs = self.experiment, other.experiment
+        return (ours.clients, ours.task, ours.rounds) == (theirs.clients, theirs.task, theirs.rounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +82,20 @@ class Study:
                 return method
         labels = [method.label for method in self.methods]
         raise FieldError(f"{label!r} is not a method of these runs." + did_you_mean(label, labels))
+
+    @property
+    def comparable(self) -> bool:
+        """Whether all methods can be ranked by one figure."""
+        return all(method.comparable_with(self.methods[0]) for method in self.methods)
+
+    @property
+    def shortfalls(self) -> str:
+        """A sentence or two on the methods of which not every run finished; empty if there are none."""
+        said = [f"{method.label} ({method.shortfall})" for method in self.methods if not method.complete]
+        if not said:
+            return ""
+        unranked = " Methods with such runs are not ranked." if len(self.methods) > 1 else ""
+        return f"Not every run finished: {', '.join(said)}.{unranked}"
 
     def differing_conditions(self) -> tuple[str, ...]:
         """Fields other than the algorithm in which methods differ: their figures compare more than methods."""
@@ -82,11 +124,13 @@ def group_runs(runs: Sequence[ReportedRun]) -> Study:
             else:
                 by_seed[experiment.seed] = run
         chosen.append((members[0][0], tuple(by_seed[seed] for seed in sorted(by_seed))))
-    labels = _labels(chosen)
-    methods = [
-        Method(label, experiment, kept) for label, (experiment, kept) in zip(labels, chosen, strict=True)
-    ]
-    return Study(tuple(methods), tuple(repeated), tuple(run for run in runs if run.experiment is None))
+    unusable = tuple(run for run in runs if run.experiment is None)
+    methods = []
+    for label, (experiment, kept) in zip(_labels(chosen), chosen, strict=True):
+        name = kept[0].label
+        lost = tuple(run for run in unusable if name is not None and run.label == name)
+        methods.append(Method(label, experiment, kept, lost))
+    return Study(tuple(methods), tuple(repeated), unusable)
 
 
 def baseline_of(study: Study, label: str | None) -> Method:

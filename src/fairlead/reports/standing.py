@@ -9,6 +9,7 @@ from fairlead.reports.charts import Look, interval_row, interval_scale, row_axis
 from fairlead.reports.elements import count_of, cut, label_of, section
 from fairlead.reports.formats import Kind, show_difference, show_estimate
 from fairlead.reports.markup import Markup, join, tag
+from fairlead.reports.methods import Method
 from fairlead.reports.scales import Scale
 from fairlead.reports.statistics import interval
 from fairlead.reports.summary import Measure, MethodFigures, Summary
@@ -22,7 +23,8 @@ def standing_section(summary: Summary) -> Markup:
         (place, method, method.over_seeds(lambda run: run.last_tenth))
         for place, method in enumerate(summary.methods)
     ]
-    judged.sort(key=lambda entry: _rank(entry[2], measure))
+    if summary.ranked:
+        judged.sort(key=lambda entry: (not entry[1].method.complete, _rank(entry[2], measure)))
     differences = [method.difference for method in summary.methods if method.difference is not None]
     scale = _difference_scale(differences)
     for place, method, found in judged:
@@ -33,10 +35,11 @@ def standing_section(summary: Summary) -> Markup:
         unit = " in percentage points" if measure.kind == "share" else ""
         title = f"difference to {cut(summary.baseline.label, 24)}{unit}"
         axis = tag("li", row_axis(scale, kind, title), class_="axis-row", aria_hidden="true")
+    sentences = (_lead(summary, judged), _disagreement(summary), summary.study.shortfalls)
     return section(
         "standing",
         "At a glance",
-        tag("p", _lead(summary, judged), _disagreement(summary), class_="lead"),
+        tag("p", " ".join(filter(None, sentences)), class_="lead"),
         tag("ol", rows, axis or "", class_="standing" if differences else "standing alone"),
         tag("p", _standing_note(summary), class_="note") if summary.compared else "",
     )
@@ -68,12 +71,11 @@ def _verdict(summary: Summary, method: MethodFigures) -> Markup:
     baseline = summary.baseline
     if not method.runs:
         return join("no round was finished")
-    unfinished = "" if any(run.run.finished for run in method.runs) else " (so far: no run has finished)"
+    unfinished = f" ({method.method.shortfall})" if method.method.shortfall else ""
     if method.method is baseline or baseline is None:
         return join("baseline" if summary.compared else count_of(len(method.runs), "seed"), unfinished)
-    if method.method.experiment.rounds != baseline.experiment.rounds:
-        rounds = count_of(method.method.experiment.rounds, "round")
-        return join(f"{rounds}, not to be compared with {baseline.experiment.rounds}", unfinished)
+    if not method.method.comparable_with(baseline):
+        return join(_otherness(method.method, baseline), unfinished)
     if difference is None:
         return join(f"shares no seed with {baseline.label}", unfinished)
     unit = " points" if measure.kind == "share" else ""
@@ -81,6 +83,8 @@ def _verdict(summary: Summary, method: MethodFigures) -> Markup:
     if difference.half_width is None:
         return join(f"{size}{unit}; one seed, so the noise is not known", unfinished)
     figures = f"{size} {_shown(difference, measure)[1]}{unit}"
+    if not method.both_complete:
+        return join(f"{figures} on the seeds that both finished", unfinished)
     judgement, otherwise = method.judged(measure), method.judged_otherwise(measure)
     objective = "" if otherwise is None else f"; objective {otherwise} by {_by_objective(method)}"
     if judgement is None:
@@ -88,6 +92,15 @@ def _verdict(summary: Summary, method: MethodFigures) -> Markup:
     else:
         word = tag("strong", judgement, class_=judgement)
     return join(word, f" {figures}{objective}", unfinished)
+
+
+def _otherness(method: Method, baseline: Method) -> str:
+    """Why a method cannot be compared with the baseline."""
+    ours, theirs = method.experiment, baseline.experiment
+    if ours.rounds != theirs.rounds:
+        return f"{count_of(ours.rounds, 'round')}, not to be compared with {theirs.rounds}"
+    which = "other data" if ours.clients != theirs.clients else "another task"
+    return f"{which}, not to be compared with {baseline.label}"
 
 
 def _by_objective(method: MethodFigures) -> str:
@@ -107,22 +120,24 @@ def _lead(summary: Summary, judged: Sequence[tuple[int, MethodFigures, Estimate 
     over = f"{measure.name} over the last 10 % of rounds, {count_of(found.count, 'seed')}"
     if not summary.compared:
         return f"{best.label} reaches {figure} {over}."
-    lengths = sorted({method.experiment.rounds for method in summary.study.methods})
-    if len(lengths) > 1:
-        written = f"{', '.join(map(str, lengths[:-1]))} and {lengths[-1]}"
-        return f"These runs are of {written} rounds, which cannot be compared: none is said to come first."
+    if not summary.ranked:
+        return (
+            f"These runs are of {_differing(summary)}, which cannot be compared: none is said to come first."
+        )
+    complete = [method.label for method, _ in known if method.method.complete]
+    if len(complete) < 2:
+        who = f"{complete[0]} alone" if complete else "No method"
+        return f"{who} has finished all its runs: none is said to come first."
     if best.method is baseline:
-        worse = [
-            each.label
-            for each in summary.methods
-            if each.difference and each.difference.excludes_zero and not measure.better(each.difference.mean)
-        ]
+        worse = [each.label for each in summary.methods if each.judged(measure) == "worse"]
         behind = {0: "None of the others is", 1: f"Only {''.join(worse)} is"}.get(
             len(worse), f"{len(worse)} of the others are"
         )
         return f"{best.label}, the baseline, comes first with {figure} {over}. {behind} worse by more than the noise."
     difference = best.difference
     lead = f"{best.label} comes first with {figure} {over}"
+    if not baseline.complete:
+        return f"{lead}."
     if difference is None:
         return f"{lead}; it shares no seed with {baseline.label}, so the noise is not known."
     if not measure.better(difference.mean):
@@ -137,6 +152,14 @@ def _lead(summary: Summary, judged: Sequence[tuple[int, MethodFigures, Estimate 
     return f"{lead}, {ahead}, which is within the noise over seeds."
 
 
+def _differing(summary: Summary) -> str:
+    """What keeps these runs from being ranked, in words."""
+    lengths = sorted({method.experiment.rounds for method in summary.study.methods})
+    if len(lengths) > 1:
+        return f"{', '.join(map(str, lengths[:-1]))} and {lengths[-1]} rounds"
+    return "different data" if "clients" in summary.study.differing_conditions() else "different tasks"
+
+
 def _disagreement(summary: Summary) -> str:
     """A sentence on methods that the objective judges otherwise than the measure; empty if there are none."""
     found = [
@@ -144,23 +167,25 @@ def _disagreement(summary: Summary) -> str:
         for method in summary.methods
         if (otherwise := method.judged_otherwise(summary.measure)) is not None
     ]
-    if not found or summary.baseline is None or "rounds" in summary.study.differing_conditions():
+    if not found or summary.baseline is None:
         return ""
     if len(found) > 1:
         names = f"{', '.join(method.label for method, _ in found[:-1])} and {found[-1][0].label}"
-        return f" On the objective that was asked for, {names} stand otherwise: see below."
+        return f"On the objective that was asked for, {names} stand otherwise: see below."
     ((method, judgement),) = found
     return (
-        f" On the objective that was asked for, {method.label} is {judgement} than {summary.baseline.label} by "
+        f"On the objective that was asked for, {method.label} is {judgement} than {summary.baseline.label} by "
         f"{_by_objective(method)}."
     )
 
 
 def _standing_note(summary: Summary) -> str:
+    order = f"Sorted by mean {summary.measure.name} over the last 10 % of rounds. " if summary.ranked else ""
     return (
-        f"Sorted by mean {summary.measure.name} over the last 10 % of rounds. A difference is taken between runs of "
+        f"{order}A difference is taken between runs of "
         "equal seed and is called better or worse if its 95 % interval (Student, over seeds) excludes 0; "
-        f"intervals are not corrected for the number of methods. {COVERED}"
+        "intervals are not corrected for the number of methods, and an arrow head is where one goes on beyond "
+        f"the row. {COVERED}"
     )
 
 

@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from statistics import median
 
 from fairlead.diagnostics.consistency import ConsistencyReport, measured_consistency
 from fairlead.diagnostics.diversity import running_elud
 from fairlead.diagnostics.surrogate import foregone
+from fairlead.errors import FieldError
 from fairlead.experiments.comparison import chance_level
 from fairlead.records import Evaluation
 from fairlead.reports.curves import (
@@ -93,6 +95,7 @@ class RunFigures:
     compute_seconds: float | None
     virtual_seconds: float | None
     seconds: float
+    """Median round times their number: the first one also waits for the process to warm up."""
     reached: tuple[Reached | None, ...]
     """Per target."""
 
@@ -107,6 +110,8 @@ class MethodFigures:
     """To the baseline over the last 10 % of rounds, by pairs of equal seeds; None for the baseline itself."""
     objective_difference: Estimate | None
     """The same of the objective that was asked for, at the end of the runs."""
+    both_complete: bool
+    """Whether every run of it and of the baseline finished, without which no difference is judged."""
 
     @property
     def label(self) -> str:
@@ -118,10 +123,12 @@ class MethodFigures:
 
     def judged(self, measure: Measure) -> Judgement | None:
         """How it compares with the baseline; None where that may be noise."""
-        return judged(self.difference, smaller_is_better=not measure.higher)
+        return judged(self.difference, smaller_is_better=not measure.higher) if self.both_complete else None
 
     def judged_otherwise(self, measure: Measure) -> Judgement | None:
         """How it compares by the objective, if that is clear and not what the measure says."""
+        if not self.both_complete:
+            return None
         by_objective = judged(self.objective_difference, smaller_is_better=True)
         return None if by_objective == self.judged(measure) else by_objective
 
@@ -164,6 +171,11 @@ class Summary:
         return len(self.methods) > 1
 
     @property
+    def ranked(self) -> bool:
+        """Whether one method may be called the best."""
+        return self.compared and self.study.comparable
+
+    @property
     def client_data(self) -> str:
         """What figures per client were measured on."""
         held_out = {run.run.held_out for method in self.methods for run in method.runs if run.clients}
@@ -189,6 +201,7 @@ def summarise_runs(
 def summarise_study(study: Study, *, baseline: str | None = None, targets: Sequence[float] = ()) -> Summary:
     """Figures of all methods; without targets, one that every run of the baseline meets is taken."""
     measure = _measure(study)
+    _check_targets(targets, measure)
     if not study.methods:
         return Summary(study, measure, None, tuple(targets), ())
     reference = baseline_of(study, baseline)
@@ -201,7 +214,7 @@ def summarise_study(study: Study, *, baseline: str | None = None, targets: Seque
     theirs = figures[reference.label]
 
     def difference(method: Method, read: Callable[[RunFigures], float | None]) -> Estimate | None:
-        if method is reference:
+        if method is reference or not method.comparable_with(reference):
             return None
         return paired_difference(_by_seed(figures[method.label], read), _by_seed(theirs, read))
 
@@ -211,6 +224,7 @@ def summarise_study(study: Study, *, baseline: str | None = None, targets: Seque
             figures[method.label],
             difference(method, lambda run: run.last_tenth),
             difference(method, lambda run: run.objective),
+            both_complete=method.complete and reference.complete,
         )
         for method in study.methods
     )
@@ -256,7 +270,7 @@ def run_figures(run: ReportedRun, measure: Measure, targets: Sequence[float] = (
         steps=float(sum(sum(record.num_steps) for record in records)),
         compute_seconds=compute[-1] if compute else None,
         virtual_seconds=virtual[-1] if virtual else None,
-        seconds=math.fsum(record.seconds for record in records),
+        seconds=median(record.seconds for record in records) * total if records else 0.0,
         reached=tuple(_reached(run, measure, target) for target in targets),
     )
 
@@ -266,6 +280,14 @@ def _measure(study: Study) -> Measure:
     if any("accuracy" in evaluation.metrics for evaluation in evaluations):
         return Measure(metric_quantity("accuracy"), higher=True)
     return Measure(LOSS, higher=False)
+
+
+def _check_targets(targets: Sequence[float], measure: Measure) -> None:
+    for target in targets:
+        if measure.kind == "share" and not 0 <= target <= 1:
+            raise FieldError(
+                f"--target must be an accuracy between 0 and 1 (say 0.7 for 70 %), got {target:g}."
+            )
 
 
 def _own_target(baseline: Method, measure: Measure) -> tuple[float, ...]:

@@ -96,7 +96,7 @@ def results_table(summary: Summary) -> Table:
             _Figure("e-LUDD", "number", lambda run: run.eludd, "mean of e-LUD over rounds"),
         ],
     )
-    seeds = Column("Seeds", "finished of those started")
+    seeds = Column("Seeds", "finished of all")
     columns, rows = [seeds, *table.columns], [list(row) for row in table.rows]
     for row, figures in zip(rows, summary.methods, strict=True):
         row.insert(0, _seeds(figures))
@@ -240,9 +240,11 @@ def cost_table(summary: Summary) -> Table | None:
         _Figure("Virtual time", "seconds", lambda run: run.virtual_seconds, "by the simulated clock"),
         _Figure("Wall time", "seconds", lambda run: run.seconds, "of this simulation, without evaluations"),
     ]
-    table = _figures_table(
-        summary, "cost", "Cost of a run", "Totals, mean over seeds.", figures, intervals=False
+    note = (
+        "Totals, mean over seeds. Wall time is the median round of a run times their number, which leaves "
+        "out what the start of a process takes."
     )
+    table = _figures_table(summary, "cost", "Cost of a run", note, figures, intervals=False)
     return table if table.columns else None
 
 
@@ -257,9 +259,12 @@ def _figures_table(
         if not any(found):
             continue
         columns.append(Column(figure.title, figure.note))
-        best = _best([each.mean for each in found if each], figure.higher) if summary.compared else None
-        for row, each in zip(rows, found, strict=True):
-            row.append(_cell(each, figure.kind, best, intervals=intervals and figure.interval))
+        entrants = [summary.ranked and method.method.complete for method in summary.methods]
+        ranked = [each.mean for each, enters in zip(found, entrants, strict=True) if each and enters]
+        best = _best(ranked, figure.higher)
+        for row, each, enters in zip(rows, found, entrants, strict=True):
+            mark = best if enters else None
+            row.append(_cell(each, figure.kind, mark, intervals=intervals and figure.interval))
     return _table(summary, key, title, note, columns, rows)
 
 
@@ -272,6 +277,7 @@ def _table(
     rows: Sequence[Sequence[Cell]],
 ) -> Table:
     places = tuple(range(len(summary.methods)))
+    note = f"{note} {summary.study.shortfalls}".rstrip()
     return Table(key, title, note, tuple(columns), places, tuple(map(tuple, rows)))
 
 
@@ -290,9 +296,9 @@ def _best(means: Sequence[float], higher: bool | None) -> float | None:
 
 
 def _seeds(figures: MethodFigures) -> Cell:
-    runs = figures.method.runs
-    done = sum(run.finished for run in runs)
-    text = str(done) if done == len(runs) else f"{done} of {len(runs)}"
+    total = figures.method.num_runs
+    done = sum(run.finished for run in figures.method.runs)
+    text = str(done) if done == total else f"{done} of {total}"
     return Cell(text, "" if done else "so far", float(done))
 
 
@@ -327,7 +333,7 @@ def _target_cells(
 ) -> list[Cell]:
     baseline = next(each for each in summary.methods if each.method is summary.baseline)
     theirs = _spent(baseline, place, read)
-    reference = estimate(theirs) if theirs and len(theirs) == len(baseline.runs) else None
+    reference = estimate(theirs) if _all_arrived(baseline, theirs) else None
     cells = []
     for method in summary.methods:
         spent = _spent(method, place, read)
@@ -335,15 +341,22 @@ def _target_cells(
         if found is None:
             cells.append(Cell("–"))
             continue
-        complete = len(spent) == len(method.runs)
+        complete = _all_arrived(method, spent)
+        alike = summary.baseline is not None and method.method.comparable_with(summary.baseline)
         if not complete:
-            detail = f"in {len(spent)} of {len(method.runs)} runs"
-        elif summary.compared and reference is not None and reference.mean > 0:
+            so_far = "" if any(run.run.finished for run in method.runs) else "so far, "
+            detail = f"{so_far}in {len(spent)} of {method.method.num_runs} runs"
+        elif summary.compared and alike and reference is not None and reference.mean > 0:
             detail = f"({show(found.mean / reference.mean, 'factor')})"
         else:
             detail = ""
         cells.append(Cell(show(found.mean, kind), detail, found.mean if complete else None, found))
     return cells
+
+
+def _all_arrived(method: MethodFigures, spent: Sequence[float]) -> bool:
+    """Whether every run got there; one that did not finish did not."""
+    return method.method.complete and len(spent) == method.method.num_runs
 
 
 def _spent(method: MethodFigures, place: int, read: Callable[[Reached], float | None]) -> list[float]:

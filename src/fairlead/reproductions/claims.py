@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal, NamedTuple
 
-from fairlead.reproductions.table import Cell, Results, mean
+from fairlead.reproductions.table import BySeed, Cell, Results, mean
 from fairlead.studies.seed_statistics import paired_difference
+
+Noise = Literal["beyond", "within", "one seed"]
+"""Where the difference of two figures stands to the noise over seeds; one seed cannot tell."""
+
+
+class Comparison(NamedTuple):
+    """What a claim finds in figures."""
+
+    holds: bool
+    numbers: str
+    noise: Noise | None = None
+    """None where a claim is about a number or has a margin of its own, or a figure is infinite."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +40,8 @@ class Check:
     """On how many of them alone it holds."""
     missing: tuple[str, ...] = ()
     """The figures that an open one lacks, by name."""
+    noise: str | None = None
+    """That of its `Comparison`."""
 
 
 class Claim(ABC):
@@ -47,7 +63,7 @@ class Claim(ABC):
         """How many of `cells`, from the first, must be there: the claim may fail by a part of them."""
 
     @abstractmethod
-    def compare(self, results: Results) -> tuple[bool, str]:
+    def compare(self, results: Results) -> Comparison:
         """Whether it holds of the figures that are there, and the numbers behind that."""
 
     def judge(self, results: Results) -> Check:
@@ -64,11 +80,11 @@ class Claim(ABC):
         if not shared:
             seed = "a seed that all figures have"
             return Check(self.statement, None, f"missing: {seed}", missing=(seed,))
-        holds, numbers = self.compare(_over(shared, there, results))
-        on = sum(self.compare(_over([seed], there, results))[0] for seed in shared)
+        holds, numbers, noise = self.compare(_over(shared, there, results))
+        on = sum(self.compare(_over([seed], there, results)).holds for seed in shared)
         if missing and holds:
             return Check(self.statement, None, f"{numbers}; {lacking}", len(shared), on, missing)
-        return Check(self.statement, holds, numbers, len(shared), on)
+        return Check(self.statement, holds, numbers, len(shared), on, noise=noise)
 
 
 Operand = Cell | float
@@ -100,15 +116,13 @@ class Less(Claim):
         times = "" if self.factor == 1 else f"{self.factor:g} times "
         return f"{_named(self.left)} is below {times}{_named(self.right)}"
 
-    def compare(self, results: Results) -> tuple[bool, str]:
+    def compare(self, results: Results) -> Comparison:
         left, right = _value(self.left, results), _value(self.right, results)
-        numbers = f"{left:.4g} against {right:.4g}"
+        holds, numbers = left < self.factor * right, f"{left:.4g} against {right:.4g}"
         if isinstance(self.left, Cell) and isinstance(self.right, Cell) and self.factor == 1:
-            difference = paired_difference(results[self.left], results[self.right])
-            if difference is not None and difference.half_width is not None:
-                beyond = "beyond" if difference.excludes_zero else "within"
-                numbers += f", {difference.mean:+.3g} ± {difference.half_width:.2g}: {beyond} the noise"
-        return left < self.factor * right, numbers
+            told, noise = _against_noise(results[self.left], results[self.right])
+            return Comparison(holds, numbers + told, noise)
+        return Comparison(holds, numbers)
 
 
 @dataclass(frozen=True)
@@ -131,14 +145,17 @@ class Near(Claim):
     def statement(self) -> str:
         return f"{_named(self.left)} is {_named(self.right)} within {self.within:g}"
 
-    def compare(self, results: Results) -> tuple[bool, str]:
+    def compare(self, results: Results) -> Comparison:
         left, right = _value(self.left, results), _value(self.right, results)
-        return abs(left - right) <= self.within, f"{left:.4g} against {right:.4g}"
+        return Comparison(abs(left - right) <= self.within, f"{left:.4g} against {right:.4g}")
 
 
 @dataclass(frozen=True)
 class Best(Claim):
-    """`row` has the largest figure of a column, or the smallest, among itself and `others`."""
+    """`row` has the largest figure of a column, or the smallest, among itself and `others`.
+
+    The check says whether its difference to the best of the others exceeds the noise over seeds.
+    """
 
     row: str
     column: str
@@ -159,13 +176,15 @@ class Best(Claim):
         among = f" in {self.column}" if self.column else ""
         return f"{self.row} is the {kind}{among}"
 
-    def compare(self, results: Results) -> tuple[bool, str]:
-        own = mean(results[Cell(self.row, self.column)])
+    def compare(self, results: Results) -> Comparison:
+        ours = results[Cell(self.row, self.column)]
+        own = mean(ours)
         cells = {row: Cell(row, self.column) for row in self.others}
         figures = {row: mean(results[cell]) for row, cell in cells.items() if cell in results}
         rival = (min if self.smallest else max)(figures, key=lambda row: figures[row])
         ahead = own < figures[rival] if self.smallest else own > figures[rival]
-        return ahead, f"{own:.4g} against {figures[rival]:.4g} of {rival}"
+        told, noise = _against_noise(ours, results[cells[rival]])
+        return Comparison(ahead, f"{own:.4g} against {figures[rival]:.4g} of {rival}{told}", noise)
 
 
 @dataclass(frozen=True)
@@ -187,10 +206,21 @@ class Falling(Claim):
     def statement(self) -> str:
         return f"{self.column} falls from {self.rows[0]} to {self.rows[-1]}"
 
-    def compare(self, results: Results) -> tuple[bool, str]:
+    def compare(self, results: Results) -> Comparison:
         figures = [mean(results[cell]) for cell in self.cells]
         falls = all(later < earlier for earlier, later in pairwise(figures))
-        return falls, ", ".join(f"{figure:.3g}" for figure in figures)
+        return Comparison(falls, ", ".join(f"{figure:.3g}" for figure in figures))
+
+
+def _against_noise(left: BySeed, right: BySeed) -> tuple[str, Noise | None]:
+    """A difference as numbers go on, and where it stands to the noise over seeds."""
+    difference = paired_difference(left, right)
+    if difference is None or not math.isfinite(difference.mean):
+        return "", None
+    if difference.half_width is None:
+        return "", "one seed"
+    noise: Noise = "beyond" if difference.excludes_zero else "within"
+    return f", {difference.mean:+.3g} ± {difference.half_width:.2g}: {noise} the noise", noise
 
 
 def _over(seeds: Sequence[int], cells: Sequence[Cell], results: Results) -> Results:

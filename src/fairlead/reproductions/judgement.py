@@ -9,7 +9,8 @@ from typing import Literal
 from fairlead.reproductions.claims import Check, Claim, judged
 from fairlead.reproductions.table import Results
 
-Verdict = Literal["holds", "does not hold", "not run"]
+Verdict = Literal["holds", "does not hold", "open", "not run"]
+"""Open: runs that a comparison needs are missing; not run: there is nothing to be judged."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ def judge(claims: Sequence[Claim], results: Results) -> Judgement:
     """All claims against our figures: one that fails is enough, and one that lacks runs leaves the rest open."""
     checks = judged(claims, results)
     held = {check.holds for check in checks}
-    verdict: Verdict = "does not hold" if False in held else "not run" if None in held else "holds"
+    verdict: Verdict = "does not hold" if False in held else "open" if None in held else "holds"
     facts = [] if verdict == "holds" else [_tally(checks)]
     seeds = len(seeds_of(results))
     fewest = min((check.seeds for check in checks if check.holds is not None), default=seeds)
@@ -35,6 +36,19 @@ def judge(claims: Sequence[Claim], results: Results) -> Judgement:
     told = "; ".join(facts)
     reason = f"{told[0].upper()}{told[1:]}." if told else ""
     return Judgement(verdict, reason, checks)
+
+
+def worded(verdict: str, checks: Sequence[Check]) -> str:
+    """A verdict, and where a claim that holds stands to the noise over seeds."""
+    noises = [check.noise for check in checks if check.noise is not None]
+    within = noises.count("within")
+    if verdict != "holds" or not noises:
+        return verdict
+    if within == len(noises) == len(checks):
+        return "holds, within the noise over seeds"
+    if within:
+        return f"holds, {within} of {len(checks)} comparisons within the noise over seeds"
+    return "holds, but one seed cannot tell it from noise" if set(noises) == {"one seed"} else verdict
 
 
 def _tally(checks: Sequence[Check]) -> str:

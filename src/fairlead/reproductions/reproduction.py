@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from abc import ABC, abstractmethod
@@ -19,6 +20,7 @@ from fairlead.reproductions.claims import Check, Claim
 from fairlead.reproductions.judgement import Judgement, judge, seeds_of
 from fairlead.reproductions.table import Cell, Published, Results, deviation, mean
 from fairlead.studies.runner import run_study
+from fairlead.studies.seed_statistics import student_quantile
 from fairlead.studies.study import PlannedRun, StudyFolder
 
 Scale = Literal["smoke", "small", "full"]
@@ -88,6 +90,13 @@ class Figure:
     published: float | None
     published_spread: float | None
 
+    @property
+    def half_width(self) -> float | None:
+        """Of the 95 % interval of `ours` over seeds, t·s/√n with Student's t; None as `spread`."""
+        if self.spread is None:
+            return None
+        return student_quantile(self.seeds - 1) * self.spread / math.sqrt(self.seeds)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -152,6 +161,11 @@ class Reproduction(ABC):
     @abstractmethod
     def judges(self, scale: Scale) -> bool:
         """Whether what is run at a scale can test the claim at all."""
+
+    @property
+    def measured(self) -> str:
+        """What the figures are, where columns do not say it themselves; empty otherwise."""
+        return ""
 
     def judges_released(self, scale: Scale) -> bool:
         """The same of the method as released."""

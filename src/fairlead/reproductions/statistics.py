@@ -33,7 +33,7 @@ def final_accuracy(records: Sequence[RoundRecord], target: float | None) -> floa
 
 
 def rounds_to_target(records: Sequence[RoundRecord], target: float | None) -> float | None:
-    """Rounds until the accuracy is first met; infinite if it never is (Weng 2025 Tables 1, 4 and 5)."""
+    """Rounds until the accuracy is first met, infinite if it never is (Weng 2025 Tables 1, 4 and 5)."""
     curve = _accuracy(records)
     if target is None or not len(curve):
         return None

@@ -12,6 +12,7 @@ from typing import Any
 from fairlead.algorithm import Algorithm
 from fairlead.augmentation import Augmentation
 from fairlead.clients import ClientSource, Excerpt
+from fairlead.component import summary
 from fairlead.diagnostics.wording import counted
 from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
@@ -120,6 +121,11 @@ class Trained(Reproduction):
     def judges_released(self, scale: Scale) -> bool:
         return scale in self.released_at
 
+    @property
+    def measured(self) -> str:
+        figures = {name: _phrase(statistic) for name, statistic in self.statistics.items()}
+        return "; ".join(f"{name}: {phrase}" if name else phrase for name, phrase in figures.items())
+
     def describe(self, scale: Scale) -> str:
         size = self.sizes[scale]
         examples = "" if size.examples is None else f" on {size.examples:,} examples"
@@ -145,11 +151,11 @@ class Trained(Reproduction):
         if request.collect is None:
             require_data(self.needs, request.data)
             request.run(StudyFolder(request.out / table), self.planned(request))
-        runs = self._finished(
-            table, (request.out, *(request.collect or ())), self.sizes[request.scale].rounds
-        )
+        folders = (request.out, *(request.collect or ()))
+        runs = self._finished(request.scale, folders)
         if not runs:
-            raise NotRunError("No run of it has finished yet.")
+            others = [scale for scale in self.sizes if request.collect and self._finished(scale, folders)]
+            raise NotRunError(_nothing_finished(request.scale, others))
         save_runs(runs_file(request.out, table), runs)
         results: dict[Cell, dict[int, float]] = {}
         for run in runs:
@@ -163,8 +169,9 @@ class Trained(Reproduction):
             ", ".join(dict.fromkeys(run.precision for run in runs)),
         )
 
-    def _finished(self, table: str, folders: Sequence[Path], rounds: int) -> list[KeptRun]:
-        """Every run of the table that folders hold, kept or in a folder of its own, in the table's order."""
+    def _finished(self, scale: Scale, folders: Sequence[Path]) -> list[KeptRun]:
+        """Every run at a scale that folders hold, kept or in a folder of its own, in the table's order."""
+        table, rounds = f"{self.name}-{scale}", self.sizes[scale].rounds
         found: dict[tuple[str, str, int], KeptRun] = {}
         for folder in folders:
             kept = [*load_runs(runs_file(folder, table)), *self._read(StudyFolder(folder / table))]
@@ -245,6 +252,22 @@ def _clients(scene: Scene, size: Size, request: Request) -> ClientSource:
     if size.examples is not None:
         source = Excerpt(source, size.examples)
     return setting.deal(source)
+
+
+def _phrase(statistic: Statistic) -> str:
+    """What a statistic is, to be put into a sentence."""
+    told = summary(statistic).rstrip(".")
+    return told[:1].lower() + told[1:]
+
+
+def _nothing_finished(scale: Scale, others: Sequence[Scale]) -> str:
+    """Why there is nothing to judge at a scale, and at which others there is."""
+    if not others:
+        return "No run of it has finished yet."
+    either = " or ".join(f"--scale {other}" for other in others)
+    return (
+        f"No run at scale {scale} has finished; there are runs at scale {' and '.join(others)}: add {either}."
+    )
 
 
 def _spent(start: Provenance) -> float:

@@ -44,7 +44,7 @@ def listed_methods(
     """The experiment of a spec with each of the methods of a list such as "fedavg,fedprox:mu=0.1"."""
     own = load_experiment(spec, overrides)
     table = tomllib.loads(Path(spec).read_text(encoding="utf-8"))
-    found = [_listed(text, own, table, Path(spec), overrides) for text in split_values(methods)]
+    found = [_listed(text, own, table, Path(spec), overrides) for text in split_values(methods, "methods")]
     names = [method.name for method in found]
     for name in names:
         if names.count(name) > 1:

@@ -4,34 +4,39 @@ from __future__ import annotations
 
 import re
 
-from fairlead.errors import FieldError
+from fairlead.errors import FieldError, short
 
 _SPAN = re.compile(r"\s*(-?\d{1,18})\.\.(-?\d{1,18})\s*")
 _MOST = 100_000
 _OPENING, _CLOSING = "([{", ")]}"
 
 
-def split_values(text: str) -> list[str]:
-    """The values of a list: parted by commas outside of brackets and quotes, with whole spans written out."""
+def split_values(text: str, named: str) -> list[str]:
+    """The values of a list: parted by commas outside of brackets and quotes, with whole spans written out.
+
+    A span that is refused is said to stand in what the user knows as `named`.
+    """
     values: list[str] = []
     for value in _split(text):
         span = _SPAN.fullmatch(value)
-        values += _written_out(int(span[1]), int(span[2]), value) if span else [value.strip()]
+        values += _written_out(int(span[1]), int(span[2]), value, named) if span else [value.strip()]
     return values
 
 
-def read_seeds(text: str) -> list[int]:
+def read_seeds(text: str, named: str = "--seeds") -> list[int]:
     """Seeds such as "0..4" or "0,1,2"."""
-    found = split_values(text)
-    wrong = [value for value in found if not re.fullmatch(r"\d{1,18}", value)]
-    if wrong:
-        raise FieldError(f"Seeds must be whole numbers such as 0..4 or 0,1,2, got {wrong[0]!r}.")
-    return list(dict.fromkeys(map(int, found)))
+    found = split_values(text, named)
+    numbers = [int(value) for value in found if re.fullmatch(r"\d{1,18}", value)]
+    if len(set(numbers)) < len(found):
+        raise FieldError(f"{named} must be different whole numbers such as 0..4 or 0,1,2, got {short(text)}.")
+    return numbers
 
 
-def _written_out(first: int, last: int, text: str) -> list[str]:
+def _written_out(first: int, last: int, text: str, named: str) -> list[str]:
     if not first <= last < first + _MOST:
-        raise FieldError(f"A span must go upwards and have at most {_MOST} numbers, got {text.strip()!r}.")
+        raise FieldError(
+            f"{named} must have spans that go upwards, of at most {_MOST} numbers, got {text.strip()!r}."
+        )
     return list(map(str, range(first, last + 1)))
 
 

@@ -13,7 +13,8 @@ from fairlead.records import RoundRecord
 from fairlead.studies.seed_statistics import Estimate, Judgement, estimate, judged, paired_difference
 from fairlead.studies.study import Label, PlannedRun, StudyFolder, describe_labels
 
-_OF_EVERY_RUN = ("objective", "train_loss", "misplaced_weight", "chi_square")
+_AT_THE_END = ("objective", "misplaced_weight", "chi_square")
+_OF_EVERY_RUN = (*_AT_THE_END, "train_loss")
 _SMALLER_IS_BETTER = (*_OF_EVERY_RUN, "loss", "mean_squared_error")
 
 
@@ -34,12 +35,31 @@ class Metric:
         return {"loss": summary.evaluation.loss, **summary.evaluation.metrics}.get(self.name)
 
     def in_round(self, record: RoundRecord) -> float | None:
-        """Its value in a round, where it was measured; of an objective, the training loss."""
-        if self.name in ("objective", "train_loss"):
+        """Its value in a round, where it was measured."""
+        if self.name == "train_loss":
             return record.train_loss
         if record.evaluation is None:
             return None
         return {"loss": record.evaluation.loss, **record.evaluation.metrics}.get(self.name)
+
+    @property
+    def over_rounds(self) -> Metric:
+        """What curves show: the metric, or the training loss for the objective, which rounds do not measure."""
+        return Metric("train_loss", smaller_is_better=True) if self.name == "objective" else self
+
+    def refuse_target(self, target: float, named: str) -> None:
+        """Raise if rounds cannot be counted up to a target, which the user knows as `named`."""
+        if self.name in _AT_THE_END:
+            raise FieldError(
+                f"{named} must be left out where runs are compared by {self.name}, which is known at their end "
+                f"alone, got {target:g}."
+            )
+        if self.name == "accuracy" and not 0 <= target <= 1:
+            meant = f": say {target / 100:g} for {target:g} %" if 1 < target <= 100 else ""
+            raise FieldError(f"{named} must be from 0 to 1 for accuracy, got {target:g}{meant}.")
+
+
+_OBJECTIVE = Metric("objective", smaller_is_better=True)
 
 
 @dataclass(frozen=True)
@@ -65,6 +85,28 @@ class Result:
     def name(self) -> str:
         """Its labels in one line."""
         return describe_labels(self.labels) or "as in the spec"
+
+    @property
+    def num_runs(self) -> int:
+        """Of all that were planned."""
+        return len(self.summaries) + len(self.failures)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all runs finished and measured the metric."""
+        return self.final is not None and self.final.count == self.num_runs
+
+    def against(self, other: Result, metric: Metric) -> Result:
+        """The same with its differences to another result."""
+        return replace(
+            self,
+            difference=paired_difference(
+                _measured(self.summaries, metric), _measured(other.summaries, metric)
+            ),
+            objective_difference=paired_difference(
+                _measured(self.summaries, _OBJECTIVE), _measured(other.summaries, _OBJECTIVE)
+            ),
+        )
 
     def judged(self, metric: Metric) -> Judgement | None:
         """How it compares with the first result by the metric; None where that may be noise."""
@@ -93,7 +135,6 @@ def results_of(
     for run in planned:
         groups.setdefault(_common(run), []).append(run)
     results: list[Result] = []
-    first: tuple[dict[int, float], dict[int, float]] | None = None
     for common, runs in groups.items():
         summaries, failures, reached = {}, {}, {}
         for run in runs:
@@ -104,22 +145,15 @@ def results_of(
                 summaries[run.experiment.seed] = summary
                 if target is not None:
                     reached[run.experiment.seed] = _rounds_to(target, metric, study.store(run).records())
-        values = {
-            seed: value for seed, summary in summaries.items() if (value := metric.of(summary)) is not None
-        }
-        objectives = {seed: summary.objective for seed, summary in summaries.items()}
-        final = estimate(list(values.values()))
+        final = estimate(list(_measured(summaries, metric).values()))
         result = Result(dict(common), summaries, failures, final, None, reached=reached)
-        if first is None:
-            first = values, objectives
-        else:
-            result = replace(
-                result,
-                difference=paired_difference(values, first[0]),
-                objective_difference=paired_difference(objectives, first[1]),
-            )
-        results.append(result)
+        results.append(result.against(results[0], metric) if results else result)
     return results
+
+
+def _measured(summaries: Mapping[int, RunSummary], metric: Metric) -> dict[int, float]:
+    """The metric by seed, of the runs that have it."""
+    return {seed: value for seed, summary in summaries.items() if (value := metric.of(summary)) is not None}
 
 
 def _rounds_to(target: float, metric: Metric, records: Sequence[RoundRecord]) -> int | None:
@@ -132,12 +166,16 @@ def _rounds_to(target: float, metric: Metric, records: Sequence[RoundRecord]) ->
 
 
 def best_first(results: Sequence[Result], metric: Metric) -> list[Result]:
-    """Results from the best to the worst by the mean of the metric; those without one come last."""
+    """Results from the best to the worst by the mean of the metric, those that are not complete after the others.
 
-    def rank(result: Result) -> float:
+    A mean over the seeds that got through says little of a setting under which others diverge.
+    """
+
+    def rank(result: Result) -> tuple[bool, float]:
         if result.final is None or math.isnan(result.final.mean):
-            return math.inf
-        return result.final.mean if metric.smaller_is_better else -result.final.mean
+            return not result.is_complete, math.inf
+        mean = result.final.mean
+        return not result.is_complete, mean if metric.smaller_is_better else -mean
 
     return sorted(results, key=rank)
 

@@ -86,7 +86,7 @@ def _planned(
 
 def _axis(text: str) -> _Axis:
     path, values = _assignment(text, "seed=0..4 or algorithm.lr=0.01,0.1")
-    split = split_values(values)
+    split = split_values(values, f"The grid of {path}")
     if not all(split) or len(set(map(_number, split))) < len(split):
         raise FieldError(f"The grid of {path} must be a list of different values, got {values!r}.")
     return _Axis(path, split)
