@@ -206,6 +206,24 @@ def test_lanes_that_are_not_kept_give_their_memory_back_at_once(
     assert [lanes() is not None for lanes in made] == [False] * (len(made) - 1) + [True]
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_nothing_is_collected_during_a_capture(enabled: bool) -> None:
+    """And what the user had said of it holds again after it, whatever happened."""
+
+    def fail() -> None:
+        assert not gc.isenabled()
+        raise ValueError("capture")
+
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with pytest.raises(ValueError, match="capture"), graphs._uncollected():
+            fail()
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
 def _replay(lanes: weakref.ref[Any], width: int) -> None:
     here = lanes()
     assert here is not None

@@ -26,8 +26,6 @@ _WIDER = 128
 """Beyond these, widths are multiples of this."""
 _KEPT = 8
 """How many sizes of lanes are kept captured where there is room: batches whose size is drawn anew have many."""
-_LEFT = 0.5
-"""Share of a device's memory that those kept leave free for others."""
 _WARM_UP = 2
 _COMPILED = 100_000
 _FEWEST_TICKS = 256
@@ -180,7 +178,7 @@ class _CapturedLanes:
                 self._advance(width)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with _uncollected(), torch.cuda.graph(graph, pool=self._pool):
             self._advance(width)
         return graph
 
@@ -206,11 +204,21 @@ def _compiling_without_limit(compiled: bool) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Collect no garbage within the block: graphs of others that were in it cannot be given back during a capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def _roomy_device(device: torch.device) -> bool:
-    """Whether enough of a device's memory is free."""
-    if device.type != "cuda":
-        return True
-    return available_bytes(device) > _LEFT * torch.cuda.get_device_properties(device).total_memory
+    """Whether as much of a device's memory is free as this process holds."""
+    return device.type != "cuda" or available_bytes(device) > torch.cuda.memory_reserved(device)
 
 
 def _next_width(width: int, most: int) -> int:
