@@ -113,10 +113,8 @@ class _CapturedLanes:
     def _bytes_per_lane(self, jobs: LocalJobs) -> int:
         """Of the first step that is taken, in which a model that cannot be compiled shows."""
         objective, batch_size = self._kind.objective, self._kind.batch_size
-        if not self._compiled:
-            return bytes_per_lane(objective, self._gradient_of, jobs, batch_size)
         try:
-            with _compiling_without_limit(True):
+            with _compiling_without_limit(self._compiled):
                 return bytes_per_lane(objective, self._gradient_of, jobs, batch_size)
         except torch._dynamo.exc.TorchDynamoException as error:
             reason = str(error).strip().splitlines()[0].rstrip(".:")
