@@ -24,7 +24,11 @@ settings.register_profile("fairlead", deadline=None, derandomize=True, max_examp
 settings.load_profile("fairlead")
 
 # Triton comes with torch for CUDA alone, and its kernels cannot be imported without it.
-_TRITON = ["src/fairlead/keyed_triton.py", "src/fairlead/worlds/engines/linear/kernel_triton.py"]
+_TRITON = [
+    "src/fairlead/keyed_triton.py",
+    "src/fairlead/worlds/engines/linear/kernel_triton.py",
+    "src/fairlead/worlds/engines/two_layers_triton.py",
+]
 collect_ignore = [] if find_spec("triton") else _TRITON
 
 _NEEDED = {

@@ -32,6 +32,7 @@ from fairlead.worlds.evaluation import evaluate
 from fairlead.worlds.example_shape import example_shape
 from fairlead.worlds.objective_weights import Weights, objective_weights
 from fairlead.worlds.staging import Staging, on_host, stays_on_host
+from fairlead.worlds.usable_device import usable_device
 from fairlead.worlds.workforce import ClientBlock, LocalWorkforce, Workforce
 
 DataPlace = Literal["auto", "device", "host"]
@@ -102,7 +103,7 @@ class SimulatedWorld(RunWorld):
         if devices is not None:
             require_instance(self, "devices", devices, DeviceModel)
         self.task = task
-        self.device, self.dtype = _usable_device(device), dtype
+        self.device, self.dtype = usable_device(self, device), dtype
         self.arithmetic = Arithmetic(precision, reproducible)
         self.arithmetic.require_device(self.device, dtype)
         if data_on not in get_args(DataPlace):
@@ -315,21 +316,6 @@ class _Plan(NamedTuple):
     computing: Tensor | None
     durations: Tensor | None
     """From question to answer."""
-
-
-def _usable_device(device: torch.device | str) -> torch.device:
-    """The device of that name, if engines can compute on it here."""
-    refused = field_error("SimulatedWorld", "device", "'cpu' or a CUDA device of this machine", device)
-    try:
-        found = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise refused from error
-    # Torch keeps eight bits of an index, so that a large one may come back below zero.
-    if found.type != "cpu" and not (
-        found.type == "cuda" and 0 <= (found.index or 0) < torch.cuda.device_count()
-    ):
-        raise refused
-    return found
 
 
 def _data_digest(data: ClientData) -> str:

@@ -106,10 +106,9 @@ class Activation(NamedTuple):
     """(gradient by the output, output) -> gradient by the input."""
 
 
+RELU = Activation(torch.relu, lambda error, output: torch.ops.aten.threshold_backward(error, output, 0))
 _ACTIVATIONS: dict[type[nn.Module], Activation] = {
-    nn.ReLU: Activation(
-        torch.relu, lambda error, output: torch.ops.aten.threshold_backward(error, output, 0)
-    ),
+    nn.ReLU: RELU,
     nn.Tanh: Activation(torch.tanh, torch.ops.aten.tanh_backward),
     nn.Sigmoid: Activation(torch.sigmoid, torch.ops.aten.sigmoid_backward),
 }

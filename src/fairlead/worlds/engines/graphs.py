@@ -20,6 +20,7 @@ from fairlead.worlds.engines.lane_memory import bytes_per_lane, lanes_that_fit
 from fairlead.worlds.engines.lanes import LanePlan, pack
 from fairlead.worlds.engines.linear import linear_runs
 from fairlead.worlds.engines.schedule import Schedule
+from fairlead.worlds.engines.two_layers import two_layer_descent
 
 _WIDTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 _WIDER = 128
@@ -99,12 +100,15 @@ class _CapturedLanes:
         self._gradient_of = lane_gradient(
             engine.backend, kind.objective, self._buffers, compiled=engine.compiled
         )
+        self._descent = (
+            two_layer_descent(kind.objective, kind.solver) if engine.backend == "stacked" else None
+        )
         # Branches are compiled one by one, since a compiler cannot follow them to their streams, and what solvers
         # make of all their gradients as a whole.
         self._compiled, self._branches = engine.compiled, engine.backend == "branches"
         # A function, not a method of these lanes, in which they would hold on to themselves.
         self._whole_step: Callable[[_CapturedLanes, int], None] = _CapturedLanes._step
-        if self._compiled and not self._branches:
+        if self._compiled and not self._branches and self._descent is None:
             self._whole_step = torch.compile(_CapturedLanes._step, dynamic=False, fullgraph=True)
         per_lane = self._bytes_per_lane(jobs)
         self.most_lanes = lanes_that_fit(engine.lanes, per_lane, jobs)
@@ -185,9 +189,15 @@ class _CapturedLanes:
             self._whole_step(self, width)
 
     def _step(self, width: int) -> None:
-        loss = self.block.step(self.block.schedule.at_counter(self._counter, width))
-        self.block.losses[:, :width].index_copy_(0, self._counter, loss[None])
-        self._counter += 1
+        block, counter = self.block, self._counter
+        if self._descent is not None:
+            self._descent.step_(
+                block.state.local[:width], block.anchor, block.schedule, counter, block.losses
+            )
+        else:
+            loss = block.step(block.schedule.at_counter(counter, width))
+            block.losses[:, :width].index_copy_(0, counter, loss[None])
+        counter += 1
 
 
 @contextmanager

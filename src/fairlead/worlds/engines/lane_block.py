@@ -119,9 +119,9 @@ class LaneBlock:
         return loss
 
 
-_ALIGNED = 16
-"""Bytes that a device reads at once, if they begin at a multiple of so many. What is compiled for the first lane also
-takes copies of all others that do not begin as it does."""
+_ALIGNED = 64
+"""Bytes to a multiple of which lanes begin: a device reads 16 at once if they are aligned, which Triton knows of places
+at multiples of 16. What is compiled for the first lane also takes copies of all others that do not begin as it does."""
 
 
 def _aligned_zeros(shape: Sequence[int], like: Tensor) -> Tensor:
