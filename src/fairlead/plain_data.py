@@ -25,6 +25,9 @@ Plain = Any
 NONE = "none"
 """How plain data without a null say None."""
 
+LARGEST_INTEGER = 2**63 - 1
+"""Of either sign: TOML promises 64 bits."""
+
 _PLAIN_KEY = re.compile(r"[\w-]{1,60}")
 
 _SCALARS: dict[Any, str] = {
@@ -132,7 +135,7 @@ def _read(declared: Any, data: Plain, where: str) -> Any:
         return None
     fitting = [option for option in options if _fits(option, data)]
     if not fitting:
-        raise _mismatch(where, _describe(options), data)
+        raise _mismatch(where, _describe(options, data), data)
     for option in fitting[:-1]:
         try:
             return _read_one(option, data, where)
@@ -184,15 +187,15 @@ def _fits(option: Any, data: Plain) -> bool:
         return isinstance(data, list | tuple)
     if _is_role(option):
         return isinstance(data, dict)
-    if type(data) is int and data.bit_length() > 63:
+    if type(data) is int and abs(data) > LARGEST_INTEGER:
         return False
     if option is float:
         return isinstance(data, int | float) and not isinstance(data, bool)
     return option in _SCALARS and type(data) is option
 
 
-def _describe(options: Sequence[Any]) -> str:
-    """What a field with these alternatives takes, in words."""
+def _describe(options: Sequence[Any], data: Plain) -> str:
+    """What a field with these alternatives takes instead of the data, in words."""
     words: list[str] = []
     for option in options:
         if get_origin(option) is Literal:
@@ -201,6 +204,9 @@ def _describe(options: Sequence[Any]) -> str:
             words.append("a list")
         elif _is_role(option):
             words.append(f"a table that describes {a_or_an(option.__name__)}")
+        elif option is int and type(data) is int:
+            bound = f"at most {LARGEST_INTEGER}" if data > 0 else f"at least {-LARGEST_INTEGER}"
+            words.append(f"{_SCALARS[int]} of {bound}")
         elif option in _SCALARS:
             words.append(_SCALARS[option])
         elif option is type(None):

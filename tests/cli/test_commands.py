@@ -147,6 +147,10 @@ def test_resuming_nothing_is_said() -> None:
             "--resume needs the folder of the run: give it with -o, or instead of the spec.",
         ),
         ("run spec.toml --rounds 0", "Experiment.rounds must be a whole number of at least 1, got 0."),
+        (
+            "run spec.toml --seed 99999999999999999999",
+            "seed must be a whole number of at most 9223372036854775807, got 99999999999999999999.",
+        ),
         ("run spec.toml --seed -1", "Experiment.seed must be a whole number of at least 0, got -1."),
         ("run spec.toml --checkpoint-every 0", "run_experiment.checkpoint_every must be at least 1, got 0."),
         ("run spec.toml --log tensorbord", "'tensorbord' is not a log. Did you mean 'tensorboard'?"),

@@ -178,15 +178,27 @@ def test_a_problem_without_metrics_is_compared_by_its_objective() -> None:
         ("--methods fedavgg", "fairlead: 'fedavgg' is not a preset. Did you mean 'fedavg'?"),
         (
             "--methods fedavg --seeds a",
-            "fairlead: --seeds must be different whole numbers such as 0..4 or 0,1,2, got 'a'.",
+            "fairlead: --seeds must be different whole numbers from 0 to 9223372036854775807, such as 0..4 or 0,1,2, "
+            "got 'a'.",
         ),
         (
             "--methods fedavg --seeds=",
-            "fairlead: --seeds must be different whole numbers such as 0..4 or 0,1,2, got ''.",
+            "fairlead: --seeds must be different whole numbers from 0 to 9223372036854775807, such as 0..4 or 0,1,2, "
+            "got ''.",
         ),
         (
             "--methods fedavg --seeds 0,0",
-            "fairlead: --seeds must be different whole numbers such as 0..4 or 0,1,2, got '0,0'.",
+            "fairlead: --seeds must be different whole numbers from 0 to 9223372036854775807, such as 0..4 or 0,1,2, "
+            "got '0,0'.",
+        ),
+        (
+            "--methods fedavg --seeds 99999999999999999999",
+            "fairlead: --seeds must be different whole numbers from 0 to 9223372036854775807, such as 0..4 or 0,1,2, "
+            "got '99999999999999999999'.",
+        ),
+        (
+            "--methods fedavg --set seed=99999999999999999999",
+            "fairlead: seed must be a whole number of at most 9223372036854775807, got 99999999999999999999.",
         ),
         (
             "--methods fedavg --seeds 5..2",
@@ -362,7 +374,7 @@ def test_the_target_of_the_compare_table_is_one_of_its_metric() -> None:
         "fairlead: compare.target must be left out where runs are compared by objective"
     )
     Path("spec.toml").write_text(SPEC + table.replace("[0]", '"0,0"').replace("0.3", "30"))
-    assert "compare.seeds must be different whole numbers" in call(exit_code=2).stderr
+    assert "compare.seeds must be different whole numbers from 0 to" in call(exit_code=2).stderr
     assert "compare.target must be from 0 to 1" in call("--seeds", "0", exit_code=2).stderr
 
 

@@ -5,6 +5,7 @@ Commands run in processes of their own, as users start them: a part would otherw
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -178,7 +179,10 @@ print(*(record.direction_norm for record in load_records("run")))
 
 
 def test_an_app_for_flower_brings_the_module(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Both ends of the app, elsewhere and without `--import`, give the rounds of the spec in simulation."""
+    """Both ends of the app, elsewhere and without `--import`, give the rounds of the spec in simulation.
+
+    The weights of the run are told where the module is imported.
+    """
     (folder / "spec.toml").write_text(SPEC.replace("Quadratics", "Digits"))
     written = fairlead(folder, "--import", "my_parts", "flower", "init", "spec.toml", "mine")
     assert written.returncode == 0, written.stderr
@@ -192,6 +196,13 @@ def test_an_app_for_flower_brings_the_module(folder: Path, tmp_path_factory: pyt
     assert fairlead(folder, "--import", "my_parts", "run", "spec.toml", "-o", "simulated").returncode == 0
     expected = [record.direction_norm for record in fl.load_records(folder / "simulated")]
     assert [float(norm) for norm in done.stdout.splitlines()[-1].split()] == pytest.approx(expected)
+    run = str(elsewhere / "run")
+    told = fairlead(folder, "--import", "my_parts", "flower", "weights", run, "--json")
+    assert told.returncode == 0, told.stderr
+    assert [row["client"] for row in json.loads(told.stdout)["clients"]] == [0, 1, 2, 3]
+    refused = fairlead(folder, "flower", "weights", run)
+    assert refused.returncode == 2
+    assert "aggregator.type must be the name of an Aggregator, got 'Half'" in refused.stderr
 
 
 def test_an_app_that_does_not_import_the_module_is_told_to(folder: Path) -> None:

@@ -287,6 +287,10 @@ def test_two_groups_of_devices() -> None:
         ),
         (lambda: FixedDevices(latency=math.nan), r"FixedDevices.latency must be finite numbers"),
         (
+            lambda: LogNormalDevices(seed=2**63),
+            r"LogNormalDevices.seed must be a whole number of at most 9223372036854775807, got 9223372036854775808",
+        ),
+        (
             lambda: LogNormalDevices(jitter=-0.1),
             r"LogNormalDevices.jitter must be a finite number at least 0",
         ),

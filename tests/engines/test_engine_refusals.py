@@ -329,7 +329,8 @@ def test_devices_that_engines_cannot_use_are_refused(device: Any) -> None:
     with pytest.raises(FieldError) as caught:
         fl.SimulatedWorld(fl.Task(nn.Linear(4, 3)), data(), device=device)
     assert str(caught.value) == (
-        f"SimulatedWorld.device must be 'cpu' or a CUDA device of this machine, got {device!r}."
+        "SimulatedWorld.device must be 'cpu' or a CUDA device of this machine, which has "
+        f"{torch.cuda.device_count()}, got {device!r}."
     )
 
 

@@ -71,7 +71,8 @@ def test_a_device_that_the_machine_lacks_is_refused() -> None:
     missing = f"cuda:{torch.cuda.device_count()}"
     experiment = fl.Experiment(QUADRATICS, FEDAVG, rounds=1, device=missing)
     with pytest.raises(
-        FieldError, match=r"Experiment.device must be a device of this machine, which has \d+"
+        FieldError,
+        match=r"Experiment.device must be 'cpu' or a CUDA device of this machine, which has \d+, got",
     ):
         experiment.build()
 
@@ -81,6 +82,11 @@ def test_a_device_that_the_machine_lacks_is_refused() -> None:
     [
         ("rounds", 0, "Experiment.rounds must be a whole number of at least 1, got 0."),
         ("seed", -1, "Experiment.seed must be a whole number of at least 0, got -1."),
+        (
+            "seed",
+            10**20 - 1,
+            "Experiment.seed must be a whole number of at most 9223372036854775807, got 99999999999999999999.",
+        ),
         ("evaluate_every", -1, "Experiment.evaluate_every must be a whole number of at least 0, got -1."),
         ("lanes", 0, "Experiment.lanes must be a whole number of at least 1, got 0."),
         ("device", "cuda:x", "Experiment.device must be 'cpu', 'cuda' or 'cuda:<number>', got 'cuda:x'."),

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from small_federation import build_model, get_data
 
 import fairlead as fl
+from fairlead.errors import FieldError
 from fairlead.flower import ClientLimits, make_client_app
 from fairlead.flower.client_memory import ClientMemory
 from fairlead.flower.messages import ModelForm, Question, RequestError, refusal_in, unopened
@@ -55,6 +57,16 @@ def asked(content: RecordDict, folder: Path, limits: ClientLimits | None = None)
     app = make_client_app(build_model, get_data, limits=limits, folder=folder)
     message = Message(content, 7, MessageType.TRAIN)
     return app(message, Context(1, 7, {"client-id": 1}, RecordDict(), {})).content
+
+
+@pytest.mark.parametrize("device", ["meta", "cuda:99", "cdua", "", None])
+def test_a_device_that_the_client_lacks_is_refused(device: Any) -> None:
+    with pytest.raises(FieldError) as caught:
+        make_client_app(build_model, get_data, device=device)
+    assert str(caught.value) == (
+        "make_client_app.device must be 'cpu' or a CUDA device of this machine, which has "
+        f"{torch.cuda.device_count()}, got {device!r}."
+    )
 
 
 def value(name: str, given: object) -> Callable[[RecordDict], None]:

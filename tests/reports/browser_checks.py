@@ -23,9 +23,12 @@ def window() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One run; twenty methods over two seeds; runs that failed, with names that want to run."""
+    """One run; one evaluation; twenty methods over two seeds; runs that failed, with names that want to run."""
     folder = tmp_path_factory.mktemp("pages")
     fabricate(folder / "one" / "run", Made(accuracy=(0.2, 0.5, 0.6)))
+    for seed in (0, 1, 2):
+        once = Made(seed=seed, accuracy=(None, None, 0.5 + 0.01 * seed), seconds=10.0 + seed)
+        fabricate(folder / "once" / str(seed), once)
     for place in range(20):
         for seed in (0, 1):
             accuracy = tuple(0.1 + 0.04 * place * step / 4 + 0.01 * seed for step in range(5))
@@ -36,12 +39,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     failed = Made("fednova", outcome=f"failed: {HOSTILE}", accuracy=(0.1,), planned=4, metric=HOSTILE)
     fabricate(folder / "failed" / "fednova" / "0", failed)
     (fabricate(folder / "failed" / "broken") / "spec.toml").write_text(HOSTILE)
-    for name in ("one", "twenty", "failed"):
+    names = ("one", "once", "twenty", "failed")
+    for name in names:
         write_page(summarise_runs([folder / name], targets=[0.4]), folder / f"{name}.html", name)
-    return {name: folder / f"{name}.html" for name in ("one", "twenty", "failed")}
+    return {name: folder / f"{name}.html" for name in names}
 
 
-@pytest.mark.parametrize("name", ["one", "twenty", "failed"])
+@pytest.mark.parametrize("name", ["one", "once", "twenty", "failed"])
 @pytest.mark.parametrize("width", [400, 1600])
 @pytest.mark.parametrize("dark", [False, True])
 def test_nothing_sticks_out_and_nothing_is_complained_of(
@@ -167,6 +171,28 @@ def test_values_appear_at_the_pointer(window: Browser, pages: dict[str, Path]) -
     ]
     window.point_at(2, 2)
     assert window.run("return document.getElementById('tip').hidden") is True
+
+
+@pytest.mark.parametrize("axis", ["rounds", "virtual"])
+def test_a_single_evaluation_can_be_seen_and_read(window: Browser, pages: dict[str, Path], axis: str) -> None:
+    """Its marker and the bar of its interval, against rounds and by clocks of which every seed has another.
+
+    Where the marker is, above and below it, the topmost thing drawn is the marker or the bar.
+    """
+    window.open(pages["once"], width=1600)
+    window.click(f"label[for='axis-{axis}']")
+    seen = """
+      const chart = document.querySelector(`.by-${arguments[0]} .chart`);
+      chart.scrollIntoView({block: "center"});
+      const box = chart.querySelector(".method .marker").getBoundingClientRect();
+      const [x, y] = [box.left + box.width / 2, box.top + box.height / 2];
+      return [0, -20, 20].map((away) => document.elementFromPoint(x, y + away).getAttribute("class"));
+    """
+    assert window.run(seen, axis) == ["marker", "band whisker", "band whisker"]
+    window.run("document.querySelector(`.by-${arguments[0]} .chart`).focus()", axis)
+    window.press(ARROW_RIGHT)
+    title = {"rounds": "Rounds: 3", "virtual": "Virtual time: 16.5 s"}[axis]
+    assert window.run("return document.getElementById('tip').innerText").split("\n")[0] == title
 
 
 def test_charts_are_read_with_the_keyboard(window: Browser, pages: dict[str, Path]) -> None:

@@ -114,10 +114,24 @@ def test_curves_that_have_no_stretch_in_common_make_no_band() -> None:
     assert band_of([([0.0, 1.0], [0.0, 0.0]), ([2.0, 3.0], [0.0, 0.0])]) is None
 
 
+def test_curves_of_one_point_each_make_a_point_wherever_they_were_measured() -> None:
+    """Means 4 of the positions 2, 3 and 7 and 0.2 of the values, whose s = 0.1 makes ± 4.30·0.1/√3."""
+    band = band_of([([2.0], [0.1]), ([3.0], [0.3]), ([7.0], [0.2])])
+    assert band is not None
+    assert band.is_point
+    assert band.positions == (4.0,)
+    assert band.means == pytest.approx((0.2,))
+    assert band.highs == pytest.approx((0.2 + STUDENT[2] * 0.1 / np.sqrt(3),))
+
+
+def test_a_curve_of_one_point_beside_longer_ones_is_not_moved() -> None:
+    assert band_of([([0.5], [0.1]), ([1.0, 2.0], [0.3, 0.4])]) is None
+
+
 def test_one_curve_has_no_interval() -> None:
     band = band_of([([1.0, 2.0], [0.5, 0.6])])
     assert band is not None
-    assert (band.lows, band.highs, band.count) == (None, None, 1)
+    assert (band.lows, band.highs) == (None, None)
 
 
 def test_long_curves_keep_their_ends_and_a_hundred_points() -> None:

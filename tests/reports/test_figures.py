@@ -57,6 +57,15 @@ def test_labels_that_matplotlib_would_read_as_something_else(tmp_path: Path) -> 
     assert "$x_{$</text>" in text
 
 
+def test_a_single_evaluation_is_a_point_with_its_interval(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        fabricate(tmp_path / "runs" / str(seed), Made(seed=seed, accuracy=(None, 0.5 + 0.1 * seed)))
+    write_figures(summarise_runs([tmp_path / "runs"]), tmp_path, ["svg"])
+    text = (tmp_path / "accuracy-rounds.svg").read_text(encoding="utf-8")
+    assert text.count('id="LineCollection_') == 1
+    assert "FillBetween" not in text
+
+
 @pytest.mark.parametrize("formats", [["gif"], ["pdf", "docx"], []])
 def test_other_formats_are_refused(summary: Summary, tmp_path: Path, formats: list[str]) -> None:
     with pytest.raises(FieldError, match=r"--format must be some of pdf, svg, png"):

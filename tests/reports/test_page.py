@@ -364,6 +364,49 @@ def test_curves_go_where_the_numbers_are(tmp_path: Path) -> None:
     assert y2 < y1
 
 
+@pytest.mark.parametrize("num_seeds", [1, 3])
+def test_a_single_evaluation_is_a_point_against_every_axis(tmp_path: Path, num_seeds: int) -> None:
+    """Each seed has a clock of its own, so that no two were evaluated at the same time."""
+    for seed in range(num_seeds):
+        made = Made(seed=seed, accuracy=(None, 0.5 + 0.1 * seed), seconds=10.0 + seed)
+        fabricate(tmp_path / f"fedavg-{seed}", made)
+    _, page = page_of(tmp_path)
+    accuracy = page.all("figure")[0]
+    charts = accuracy.all("svg", class_="chart")
+    assert len(charts) == 5
+    for chart in charts:
+        (curve,) = chart.all("g", class_="method")
+        (marker,) = curve.all("path", class_="marker")
+        assert str(marker.attributes["d"]).count("M") == 1
+        assert len(curve.all("path", class_="whisker")) == (num_seeds > 1)
+    (curves,) = page.all("section", id="curves")
+    said = (
+        "What was measured once is a point, as evaluations are where evaluate_every is not below rounds."
+        + " The upright bar through it is its interval." * (num_seeds > 1)
+    )
+    assert curves.all("p", class_="note")[0].text.endswith(said)
+
+
+def test_curves_of_several_evaluations_have_no_words_on_points(study: Path) -> None:
+    _, page = page_of(study)
+    (curves,) = page.all("section", id="curves")
+    assert "measured once" not in curves.words()
+    assert not curves.all("path", class_="whisker")
+
+
+def test_a_chart_without_a_common_stretch_says_so(tmp_path: Path) -> None:
+    """Evaluated from 15 to 20 s and from 45 to 60 s, in the same rounds; losses from 5 to 20 s and 15 to 60 s."""
+    for seed, seconds in ((0, 10.0), (1, 30.0)):
+        made = Made(seed=seed, accuracy=(None, None, 0.4, 0.5), seconds=seconds)
+        fabricate(tmp_path / f"fedavg-{seed}", made)
+    _, page = page_of(tmp_path)
+    accuracy = page.all("figure")[0]
+    for axis, drawn in (("rounds", True), ("virtual", False), ("bytes", True)):
+        (plot,) = accuracy.all("div", class_=f"by-{axis}")
+        said = "No curve: runs do not know their virtual time, or have no stretch of it in common."
+        assert (len(plot.all("svg")), plot.words() == said) == ((1, False) if drawn else (0, True))
+
+
 def test_runs_that_did_not_finish_have_their_reason(study: Path) -> None:
     _, page = page_of(study)
     (alert,) = page.all("p", class_="alert")

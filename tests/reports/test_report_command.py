@@ -146,9 +146,9 @@ def test_targets_and_baseline_are_chosen() -> None:
         ("runs -o runs", "runs cannot be written: Is a directory."),
         (
             "runs --target 0.5 --target 70",
-            "--target must be an accuracy between 0 and 1 (say 0.7 for 70 %), got 70.",
+            "--target must be from 0 to 1 for accuracy, got 70: say 0.7 for 70 %.",
         ),
-        ("runs --target -0.1", "--target must be an accuracy between 0 and 1 (say 0.7 for 70 %), got -0.1."),
+        ("runs --target -0.1", "--target must be from 0 to 1 for accuracy, got -0.1."),
         ("runs --figures f --format gif", "--format must be some of pdf, svg, png, got 'gif'."),
     ],
 )

@@ -10,9 +10,10 @@ import pytest
 from fabricated import Made, fabricate
 
 from fairlead.errors import FieldError
+from fairlead.reports.cells import Table
 from fairlead.reports.summary import Summary, summarise_runs, summarise_study
 from fairlead.reports.table_files import csv_table, latex_table, write_tables
-from fairlead.reports.tables import Table, report_tables
+from fairlead.reports.tables import report_tables
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def bold(summary: Summary) -> set[str]:
     return {
         summary.methods[place].label
         for each in report_tables(summary)
-        for place, row in zip(each.methods, each.rows, strict=True)
+        for place, row in enumerate(each.rows)
         if any(cell.best for cell in row)
     }
 

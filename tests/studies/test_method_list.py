@@ -136,17 +136,24 @@ def test_lists_of_values() -> None:
     assert split_values("0.1, 1e-3", "a list") == ["0.1", "1e-3"]
     assert split_values("-2..1", "a list") == ["-2", "-1", "0", "1"]
     assert read_seeds("4,0..2, 7") == [4, 0, 1, 2, 7]
+    assert read_seeds("9223372036854775807") == [2**63 - 1]
+
+
+WHOLE = "be different whole numbers from 0 to 9223372036854775807, such as 0..4 or 0,1,2, got"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0..x", "be different whole numbers such as 0..4 or 0,1,2, got '0..x'."),
-        ("-1", "be different whole numbers such as 0..4 or 0,1,2, got '-1'."),
-        ("", "be different whole numbers such as 0..4 or 0,1,2, got ''."),
-        ("0,", "be different whole numbers such as 0..4 or 0,1,2, got '0,'."),
-        ("0,0", "be different whole numbers such as 0..4 or 0,1,2, got '0,0'."),
-        ("0..2,01", "be different whole numbers such as 0..4 or 0,1,2, got '0..2,01'."),
+        ("0..x", f"{WHOLE} '0..x'."),
+        ("-1", f"{WHOLE} '-1'."),
+        ("", f"{WHOLE} ''."),
+        ("0,", f"{WHOLE} '0,'."),
+        ("0,0", f"{WHOLE} '0,0'."),
+        ("0..2,01", f"{WHOLE} '0..2,01'."),
+        ("9223372036854775808", f"{WHOLE} '9223372036854775808'."),
+        ("0,99999999999999999999", f"{WHOLE} '0,99999999999999999999'."),
+        ("0..99999999999999999999", f"{WHOLE} '0..99999999999999999999'."),
         ("5..2", "have spans that go upwards, of at most 100000 numbers, got '5..2'."),
         ("0..999999999", "have spans that go upwards, of at most 100000 numbers, got '0..999999999'."),
     ],

@@ -12,7 +12,7 @@ from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
     from fairlead.reports import Summary
-    from fairlead.reports.summary import MethodFigures
+    from fairlead.reports.method_figures import MethodFigures
 
 
 def report(

@@ -12,6 +12,7 @@ from torch import Tensor
 from fairlead.component import freeze_lists
 from fairlead.conditions.base import Condition, Figures, figures_of, require_figures
 from fairlead.errors import require_instance, require_integer, require_number
+from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
 
 _SLACK = 1e-9
@@ -138,7 +139,7 @@ class LogNormalDevices(DeviceModel):
         _check_speeds(self)
         for field in ("speed_sigma", "rate_sigma", "jitter"):
             require_number(self, field, at_least=0)
-        require_integer(self, "seed", at_least=0)
+        require_integer(self, "seed", at_least=0, at_most=LARGEST_INTEGER)
 
     def profile(self, clients: Tensor, round: int) -> DeviceProfile:
         key = Key.from_seed(self.seed).fold("devices")

@@ -16,6 +16,7 @@ from fairlead.conditions.link import LinkModel, PerfectLink
 from fairlead.conditions.work import EqualWork, WorkModel
 from fairlead.errors import field_error, require_choice, require_integer
 from fairlead.federation import Federation
+from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
 from fairlead.task import Task
 from fairlead.worlds.arithmetic import Precision
@@ -23,6 +24,7 @@ from fairlead.worlds.engines.choice import EngineName
 from fairlead.worlds.ray.cluster import RayCluster
 from fairlead.worlds.ray.world import RayWorld
 from fairlead.worlds.simulated import DataPlace, SimulatedWorld
+from fairlead.worlds.usable_device import usable_device
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
@@ -81,7 +83,7 @@ class Experiment(Component):
     def __post_init__(self) -> None:
         freeze_lists(self)
         require_integer(self, "rounds", at_least=1)
-        require_integer(self, "seed", at_least=0)
+        require_integer(self, "seed", at_least=0, at_most=LARGEST_INTEGER)
         require_integer(self, "evaluate_every", at_least=0)
         require_integer(self, "gradients_every", at_least=0)
         require_integer(self, "lanes", at_least=1)
@@ -105,7 +107,8 @@ class Experiment(Component):
 
         `data` are those of `load`, where they are at hand.
         """
-        self._require_device()
+        # Before data are loaded, which may take long.
+        usable_device(self, self.device)
         data = self.load() if data is None else data
         weights = self.weights
         if weights is None:
@@ -138,13 +141,3 @@ class Experiment(Component):
             per_client=self.per_client,
             gradients_every=self.gradients_every,
         )
-
-    def _require_device(self) -> None:
-        device = torch.device(self.device)
-        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-            raise field_error(
-                self,
-                "device",
-                f"a device of this machine, which has {torch.cuda.device_count()} CUDA devices",
-                self.device,
-            )

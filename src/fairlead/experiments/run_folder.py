@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from os import PathLike
 from pathlib import Path
+from typing import Any, TypeVar
 
 from fairlead.checkpoint import KEPT, has_checkpoint, make_folder, write_durably
 from fairlead.diagnostics.wording import counted
@@ -31,6 +32,8 @@ from fairlead.experiments.spec import load_experiment, to_toml
 from fairlead.experiments.summary import RunSummary
 from fairlead.federation import Federation
 from fairlead.records import RoundRecord
+
+FactsT = TypeVar("FactsT")
 
 
 def load_records(folder: str | PathLike[str]) -> list[RoundRecord]:
@@ -182,14 +185,7 @@ class RunFolder:
 
     def summary(self) -> RunSummary | None:
         """What came of the run, or None if it is not finished."""
-        if not self.summary_file.exists():
-            return None
-        with disk_errors(self.path, "read"):
-            content = self.summary_file.read_bytes()
-        try:
-            return decoded(RunSummary, json.loads(content))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise RunFolderError(f"{self.summary_file} is damaged: {error}.") from error
+        return self._facts(self.summary_file, lambda facts: decoded(RunSummary, facts))
 
     def introduce(self, clients: ClientFacts) -> None:
         """Note who the clients are."""
@@ -199,14 +195,7 @@ class RunFolder:
 
     def clients(self) -> ClientFacts | None:
         """Who the clients are; None in folders that do not note it."""
-        if not self.clients_file.exists():
-            return None
-        with disk_errors(self.path, "read"):
-            content = self.clients_file.read_bytes()
-        try:
-            return decoded(ClientFacts, json.loads(content))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise RunFolderError(f"{self.clients_file} is damaged: {error}.") from error
+        return self._facts(self.clients_file, lambda facts: decoded(ClientFacts, facts))
 
     def note(self, start: Provenance, *, renew: bool = False) -> None:
         """Add a start of the run to its provenance, or renew what is said of the latest."""
@@ -218,14 +207,21 @@ class RunFolder:
 
     def provenance(self) -> list[Provenance]:
         """Every start of the run, oldest first."""
-        if not self.provenance_file.exists():
-            return []
+        found = self._facts(
+            self.provenance_file, lambda starts: [decoded(Provenance, each) for each in starts]
+        )
+        return found or []
+
+    def _facts(self, file: Path, decode: Callable[[Any], FactsT]) -> FactsT | None:
+        """What a file of JSON says; None where there is no such file."""
+        if not file.exists():
+            return None
         with disk_errors(self.path, "read"):
-            content = self.provenance_file.read_bytes()
+            content = file.read_bytes()
         try:
-            return [decoded(Provenance, each) for each in json.loads(content)]
+            return decode(json.loads(content))
         except (ValueError, TypeError, RecursionError) as error:
-            raise RunFolderError(f"{self.provenance_file} is damaged: {error}.") from error
+            raise RunFolderError(f"{file} is damaged: {error}.") from error
 
     def _contents(self) -> str:
         if not self.rounds_file.exists():

@@ -29,6 +29,7 @@ from fairlead.parameters import FlatModule
 from fairlead.task import PerExample, Task
 from fairlead.worlds.engines.base import Objective
 from fairlead.worlds.evaluation import evaluate
+from fairlead.worlds.usable_device import usable_device
 
 Examples = tuple[ArrayLike, ArrayLike]
 """Inputs and targets, one row per example."""
@@ -88,7 +89,7 @@ def make_client_app(
     limits: ClientLimits | None = None,
     folder: str | Path | None = None,
     dtype: torch.dtype = torch.float32,
-    device: str = "cpu",
+    device: torch.device | str = "cpu",
 ) -> ClientApp:
     """A ClientApp that does whatever a fairlead server asks within its `limits`.
 
@@ -97,8 +98,9 @@ def make_client_app(
     its node config, as `client-id` or `partition-id`. `capacity` says how many local steps the client takes at
     most, where it is weaker than others: it then does less than asked, and says so. What methods such as
     SCAFFOLD remember is kept under `folder`, by default `memory-folder` of the node config, else
-    `.fairlead/clients` in the home directory.
+    `.fairlead/clients` in the home directory. `device` is one of the client's machine.
     """
+    checked_device = usable_device("make_client_app", device)
     side = _ClientSide(
         Task(build_model(), loss, metrics),
         get_data,
@@ -107,7 +109,7 @@ def make_client_app(
         limits or ClientLimits(),
         folder,
         dtype,
-        device,
+        checked_device,
     )
     app = ClientApp()
     app.query()(side.answering(side.introduce))
@@ -136,7 +138,7 @@ class _ClientSide:
     limits: ClientLimits
     folder: str | Path | None
     dtype: torch.dtype
-    device: str
+    device: torch.device
 
     def answering(
         self, act: Callable[[RecordDict, Context], RecordDict]
@@ -159,7 +161,7 @@ class _ClientSide:
         return Introduction(client_of(context), size, self._form().digest).to_records()
 
     def train(self, content: RecordDict, context: Context) -> RecordDict:
-        question = Question.from_records(content, self._form()).on(torch.device(self.device))
+        question = Question.from_records(content, self._form()).on(self.device)
         if question.client != client_of(context):
             raise RequestError("wrong client", f"This node is not client {question.client}.")
         solver, dim = question.solver, len(question.anchor)
@@ -183,8 +185,7 @@ class _ClientSide:
         params, buffers, on_training_data = open_examination(content, self._form())
         load = self.get_data if on_training_data or self.get_test_data is None else self.get_test_data
         data = self._examples(load, context)
-        device = torch.device(self.device)
-        params, buffers = params.to(device), buffers.to(device)
+        params, buffers = params.to(self.device), buffers.to(self.device)
         whole = torch.ones(1, dtype=torch.float64)
         found = evaluate(
             self._model(), self.task, params, buffers, train=data, test=None, weights=whole, per_client=False
@@ -193,11 +194,11 @@ class _ClientSide:
 
     def _examples(self, load: GetData, context: Context) -> ClientData:
         inputs, targets = load(context)
-        return ClientData.from_lists([inputs], [targets]).to(torch.device(self.device), self.dtype)
+        return ClientData.from_lists([inputs], [targets]).to(self.device, self.dtype)
 
     def _model(self) -> FlatModule:
         assert isinstance(self.task.model, nn.Module)
-        return FlatModule(self.task.model).to(torch.device(self.device), self.dtype)
+        return FlatModule(self.task.model).to(self.device, self.dtype)
 
     def _form(self) -> ModelForm:
         return ModelForm.of(self._model(), self.dtype)

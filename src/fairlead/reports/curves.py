@@ -60,8 +60,11 @@ class Band:
     lows: tuple[float, ...] | None
     """None where there is one run only."""
     highs: tuple[float, ...] | None
-    count: int
-    """Runs it is made of."""
+
+    @property
+    def is_point(self) -> bool:
+        """Whether there is one position only, and so no line to draw."""
+        return len(self.positions) == 1
 
 
 def quantities(runs: Sequence[ReportedRun]) -> list[Quantity]:
@@ -212,8 +215,9 @@ def bands(method: Method, quantity: Quantity, axes: Sequence[Axis]) -> dict[str,
 def band_of(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Band | None:
     """Mean and interval of curves, each given by ascending positions and values.
 
-    Curves measured at the same positions are averaged there. Others are read between their points, by
-    straight lines, over the stretch that all of them cover; None if there is no such stretch.
+    Curves measured at the same positions are averaged there, and curves of one point each at the mean of their
+    positions. Others are read between their points, by straight lines, over the stretch that all of them cover;
+    None if there is no such stretch.
     """
     positions = _common_positions([own for own, _ in curves])
     if not positions:
@@ -233,7 +237,6 @@ def band_of(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Band |
         tuple(means),
         tuple(lows) if shaded else None,
         tuple(highs) if shaded else None,
-        len(curves),
     )
 
 
@@ -253,6 +256,8 @@ def _common_positions(all_positions: Sequence[Sequence[float]]) -> list[float]:
     first = all_positions[0]
     if all(tuple(own) == tuple(first) for own in all_positions):
         return _spread(first)
+    if all(len(own) == 1 for own in all_positions):
+        return [math.fsum(own[0] for own in all_positions) / len(all_positions)]
     low, high = max(own[0] for own in all_positions), min(own[-1] for own in all_positions)
     if low > high:
         return []

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from fairlead.reports.charts import Look, swatch
+from fairlead.reports.cells import Cell, Column, Table
+from fairlead.reports.looks import Look, swatch
 from fairlead.reports.markup import Markup, join, tag
 from fairlead.reports.summary import Summary
-from fairlead.reports.tables import Cell, Column, Table
 
 
 def section(key: str, title: str, *content: Markup | str | Sequence[Markup]) -> Markup:
@@ -33,7 +33,7 @@ def html_table(summary: Summary, table: Table) -> Markup:
             [_data(cell) for cell in row],
             data_method=place,
         )
-        for place, row in zip(table.methods, table.rows, strict=True)
+        for place, row in enumerate(table.rows)
     ]
     return scrolling(
         table.title,

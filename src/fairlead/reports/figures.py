@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairlead.errors import FieldError
-from fairlead.reports.charts import DASHES, NUM_COLOURS
 from fairlead.reports.curves import AXES, ROUNDS, Axis, Band, Quantity, bands, quantities
 from fairlead.reports.formats import Kind, show_tick
+from fairlead.reports.line_charts import BANDS_AT_ONCE, MARKERS_SHOWN
+from fairlead.reports.looks import DASHES, NUM_COLOURS
 from fairlead.reports.summary import Summary
-from fairlead.reports.tables import client_ratios
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,6 @@ _WIDTH, _HEIGHT = 3.35, 2.0
 """Inches: one column of a two-column paper, less the legend."""
 _LEGEND_WIDTH = 54
 """Characters that fit beside each other, lines and markers included."""
-_INTERVALS_AT_ONCE = 6
 
 
 def write_figures(summary: Summary, folder: Path, formats: Sequence[str]) -> list[Path]:
@@ -76,7 +75,7 @@ def _draw(summary: Summary) -> dict[str, Figure]:
             if any(axis.key in own for own in found):
                 figures[f"{quantity.key}-{axis.key}"] = _curves(summary, quantity, axis, found)
     ratios = [
-        [ratio for run in method.runs for ratio in client_ratios(run) if ratio is not None and ratio > 0]
+        [ratio for run in method.runs for ratio in run.client_ratios() if ratio is not None and ratio > 0]
         for method in summary.methods
     ]
     if any(ratios):
@@ -92,14 +91,18 @@ def _curves(summary: Summary, quantity: Quantity, axis: Axis, found: Sequence[di
     longest = max(len(method.label) for method in summary.methods)
     columns = min(max(_LEGEND_WIDTH // (longest + 6), 1), 3)
     figure, axes = _empty(_HEIGHT + 0.15 * -(-len(summary.methods) // columns))
-    shaded = sum(axis.key in own for own in found) <= _INTERVALS_AT_ONCE
+    shaded = sum(axis.key in own for own in found) <= BANDS_AT_ONCE
     for place, (method, own) in enumerate(zip(summary.methods, found, strict=True)):
         if axis.key not in own:
             continue
         band = own[axis.key]
         (line,) = axes.plot(band.positions, band.means, label=_plain(method.label), **_look(place))
-        line.set_markevery(max(len(band.means) // 6, 1))
-        if shaded and band.lows is not None and band.highs is not None:
+        line.set_markevery(max(len(band.means) // MARKERS_SHOWN, 1))
+        if not shaded or band.lows is None or band.highs is None:
+            continue
+        if band.is_point:
+            axes.vlines(band.positions, band.lows, band.highs, color=line.get_color(), linewidth=0.8)
+        else:
             axes.fill_between(
                 band.positions, band.lows, band.highs, color=line.get_color(), alpha=0.15, linewidth=0
             )

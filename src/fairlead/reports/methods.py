@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fairlead.diagnostics.wording import counted
@@ -14,6 +14,9 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.optimizers import SGD
 from fairlead.plain_data import to_plain
 from fairlead.reports.runs import ReportedRun
+
+_COMPUTING = ("seed", "device", "engine", "lanes", "block", "reproducible", "compile", "data_on", "ray")
+"""Fields that do not tell methods apart: where and how the arithmetic was done, and the seed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,19 +150,8 @@ def baseline_of(study: Study, label: str | None) -> Method:
 
 def _identity(experiment: Experiment) -> str:
     """What runs of one method share: all but the seed, and where and how the arithmetic was done."""
-    shared = replace(
-        experiment,
-        seed=0,
-        device="cpu",
-        engine="auto",
-        lanes=1,
-        block=None,
-        reproducible=False,
-        compile=False,
-        data_on="auto",
-        ray=None,
-    )
-    return repr(to_plain(shared, Experiment))
+    fields = to_plain(experiment, Experiment)
+    return repr({name: value for name, value in fields.items() if name not in _COMPUTING})
 
 
 def _progress(run: ReportedRun) -> int:
@@ -207,10 +199,6 @@ def _parts(experiment: Experiment) -> str:
     if not isinstance(algorithm.server, SGD):
         parts.append(algorithm.server)
     return " + ".join(type(part).__name__ for part in parts)
-
-
-_COMPUTING = ("seed", "device", "engine", "lanes", "block", "reproducible", "compile", "data_on", "ray")
-"""Fields that do not tell methods apart: where and how the arithmetic was done, and the seed."""
 
 
 def _distinctions(experiments: Sequence[Experiment]) -> list[str]:

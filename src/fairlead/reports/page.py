@@ -12,7 +12,7 @@ from fairlead.errors import FieldError
 from fairlead.reports.elements import count_of
 from fairlead.reports.markup import Markup, join, tag
 from fairlead.reports.run_list import runs_section, unfinished_section
-from fairlead.reports.sections import accuracy_rows, curves_section, legend, table_section, weights_rows
+from fairlead.reports.sections import curves_section, legend, measure_rows, table_section, weights_rows
 from fairlead.reports.standing import standing_section
 from fairlead.reports.summary import Summary
 from fairlead.reports.tables import report_tables
@@ -58,7 +58,7 @@ def render_page(summary: Summary, title: str) -> str:
 
 
 def _content(summary: Summary, title: str) -> Markup:
-    beside = {"consistency": weights_rows, "clients": accuracy_rows}
+    beside = {"consistency": weights_rows, "clients": measure_rows}
     sections: dict[str, Markup] = {}
     if summary.methods:
         sections["standing"] = standing_section(summary)

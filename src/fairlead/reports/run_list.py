@@ -6,15 +6,14 @@ import math
 from dataclasses import fields
 
 from fairlead.clients.names import shown
-from fairlead.reports.charts import (
-    Look,
-    swatch,
-)
 from fairlead.reports.elements import count_of, cut, scrolling, section
 from fairlead.reports.formats import show
+from fairlead.reports.looks import Look, swatch
 from fairlead.reports.markup import Markup, join, tag
+from fairlead.reports.measure import Measure
+from fairlead.reports.run_figures import RunFigures
 from fairlead.reports.runs import ReportedRun
-from fairlead.reports.summary import Measure, RunFigures, Summary
+from fairlead.reports.summary import Summary
 
 _CLIENT_ROWS = 30
 """Rows of a run's table of clients."""

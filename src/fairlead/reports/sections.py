@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fairlead.clients.names import label
-from fairlead.reports.charts import Look, dots_row, line_chart, ratio_scale, row_axis, swatch, value_scale
-from fairlead.reports.curves import AXES, Band, bands, quantities
+from fairlead.reports.cells import Table
+from fairlead.reports.curves import AXES, ROUNDS, Axis, Band, Quantity, bands, quantities
 from fairlead.reports.elements import html_table, label_of, section
 from fairlead.reports.formats import Kind, show
+from fairlead.reports.line_charts import BANDS_AT_ONCE, line_chart
+from fairlead.reports.looks import Look, swatch
 from fairlead.reports.markup import Markup, join, tag
+from fairlead.reports.method_figures import MethodFigures
+from fairlead.reports.row_charts import dots_row, ratio_scale, row_axis, value_scale
+from fairlead.reports.run_figures import RunFigures
 from fairlead.reports.scales import Scale
-from fairlead.reports.summary import MethodFigures, RunFigures, Summary
-from fairlead.reports.tables import Table, client_ratios
+from fairlead.reports.summary import Summary
 
-BANDS_AT_ONCE = 6
-"""Methods in view up to which the intervals of all are shaded."""
 _DOTS = 3000
 """Clients of all methods together that are still drawn one by one."""
 
@@ -53,38 +55,36 @@ def legend(summary: Summary) -> Markup:
 
 def curves_section(summary: Summary) -> Markup:
     """Learning curves, each against every axis that is known."""
-    figures: list[Markup] = []
-    used = {AXES[0].key: None}
-    for quantity in quantities(summary.study.runs):
-        found = [bands(method.method, quantity, AXES) for method in summary.methods]
-        charts = []
-        for axis in AXES:
-            curves: list[tuple[int, str, Band]] = [
-                (place, method.label, own[axis.key])
-                for place, (method, own) in enumerate(zip(summary.methods, found, strict=True))
-                if axis.key in own
-            ]
-            if curves:
-                used[axis.key] = None
-                name = f"chart-{len(figures)}-{axis.key}"
-                chart = line_chart(quantity, axis, curves, name=name)
-                charts.append(tag("div", chart, class_=f"plot by-{axis.key}"))
-        if charts:
-            caption = tag("figcaption", tag("h3", quantity.title), tag("p", quantity.note, class_="note"))
-            figures.append(tag("figure", caption, charts))
-    if not figures:
+    found = [
+        (quantity, [bands(method.method, quantity, AXES) for method in summary.methods])
+        for quantity in quantities(summary.study.runs)
+    ]
+    drawn = [(quantity, by_method) for quantity, by_method in found if any(by_method)]
+    if not drawn:
         return Markup("")
+    by_axis = [own for _, by_method in drawn for own in by_method]
+    used = [axis for axis in AXES if axis is ROUNDS or any(axis.key in own for own in by_axis)]
+    figures = [
+        _curves_figure(summary, quantity, by_method, used, f"chart-{number}")
+        for number, (quantity, by_method) in enumerate(drawn)
+    ]
     choices = [
         join(
-            tag("input", type="radio", name="axis", id=f"axis-{axis.key}", checked=axis.key == AXES[0].key),
+            tag("input", type="radio", name="axis", id=f"axis-{axis.key}", checked=axis is ROUNDS),
             tag("label", axis.title, for_=f"axis-{axis.key}"),
         )
-        for axis in AXES
-        if axis.key in used
+        for axis in used
     ]
     note = "Every line is a single run."
     if any(len(method.runs) > 1 for method in summary.methods):
         note = "Lines are means over seeds, shaded areas 95 % intervals."
+    points = [band for own in by_axis for band in own.values() if band.is_point]
+    if points:
+        note += (
+            " What was measured once is a point, as evaluations are where evaluate_every is not below rounds."
+        )
+    if any(band.lows is not None for band in points):
+        note += " The upright bar through it is its interval."
     crowded = len(summary.methods) > BANDS_AT_ONCE
     if crowded:
         note += (
@@ -99,6 +99,27 @@ def curves_section(summary: Summary) -> Markup:
         choices,
         tag("div", figures, class_="charts crowded" if crowded else "charts", data_bands=BANDS_AT_ONCE),
     )
+
+
+def _curves_figure(
+    summary: Summary, quantity: Quantity, found: Sequence[Mapping[str, Band]], axes: Sequence[Axis], name: str
+) -> Markup:
+    """A quantity against each of the axes, of which the page shows one at a time."""
+    plots = []
+    for axis in axes:
+        curves = [
+            (place, method.label, own[axis.key])
+            for place, (method, own) in enumerate(zip(summary.methods, found, strict=True))
+            if axis.key in own
+        ]
+        if curves:
+            plot = line_chart(quantity, axis, curves, name=f"{name}-{axis.key}")
+        else:
+            lacking = f"runs do not know their {axis.title.lower()}, or have no stretch of it in common"
+            plot = tag("p", f"No curve: {lacking}.", class_="note")
+        plots.append(tag("div", plot, class_=f"plot by-{axis.key}"))
+    caption = tag("figcaption", tag("h3", quantity.title), tag("p", quantity.note, class_="note"))
+    return tag("figure", caption, plots)
 
 
 def table_section(summary: Summary, table: Table, beside: Markup | str = "") -> Markup:
@@ -127,7 +148,7 @@ def weights_rows(summary: Summary) -> Markup:
         [
             _Client(run, number, ratio)
             for run in method.runs
-            for number, ratio in enumerate(client_ratios(run))
+            for number, ratio in enumerate(run.client_ratios())
             if ratio is not None
         ]
         for method in summary.methods
@@ -137,7 +158,7 @@ def weights_rows(summary: Summary) -> Markup:
     return _client_rows(summary, found, scale, axis, name="Ω/ω", kind="number", mark=1.0)
 
 
-def accuracy_rows(summary: Summary) -> Markup:
+def measure_rows(summary: Summary) -> Markup:
     """The measure of all clients, a row for each method."""
     measure = summary.measure
     found = [

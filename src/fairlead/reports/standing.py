@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fairlead.reports.charts import Look, interval_row, interval_scale, row_axis, swatch
 from fairlead.reports.elements import count_of, cut, label_of, section
 from fairlead.reports.formats import Kind, show_difference, show_estimate
+from fairlead.reports.looks import Look, swatch
 from fairlead.reports.markup import Markup, join, tag
+from fairlead.reports.measure import Measure
+from fairlead.reports.method_figures import MethodFigures
 from fairlead.reports.methods import Method
+from fairlead.reports.row_charts import interval_row, interval_scale, row_axis
 from fairlead.reports.scales import Scale
 from fairlead.reports.statistics import interval
-from fairlead.reports.summary import Measure, MethodFigures, Summary
+from fairlead.reports.summary import Summary
 from fairlead.studies.seed_statistics import COVERED, Estimate
 
 

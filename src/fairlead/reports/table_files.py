@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairlead.errors import FieldError
+from fairlead.reports.cells import Cell, Table
 from fairlead.reports.statistics import deviation, interval
 from fairlead.reports.summary import Summary
-from fairlead.reports.tables import Cell, Table, report_tables
+from fairlead.reports.tables import report_tables
 
 _ESCAPES = str.maketrans(
     {
@@ -73,8 +74,8 @@ def latex_table(table: Table, labels: Sequence[str]) -> str:
         "    " + " & ".join(["Method", *(_latex(column.title) for column in table.columns)]) + r" \\",
         r"    \midrule",
     ]
-    for place, row in zip(table.methods, table.rows, strict=True):
-        lines.append("    " + " & ".join([_latex(labels[place]), *map(_latex_cell, row)]) + r" \\")
+    for label, row in zip(labels, table.rows, strict=True):
+        lines.append("    " + " & ".join([_latex(label), *map(_latex_cell, row)]) + r" \\")
     lines += [r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 
@@ -91,8 +92,8 @@ def csv_table(table: Table, labels: Sequence[str]) -> str:
         parts = ("mean", "low", "high", "std", "runs") if has_estimate else ("",)
         heads += [f"{column.title} {part}".strip() for part in parts]
     writer.writerow(heads)
-    for place, row in zip(table.methods, table.rows, strict=True):
-        cells: list[object] = [labels[place]]
+    for label, row in zip(labels, table.rows, strict=True):
+        cells: list[object] = [label]
         for cell, has_estimate in zip(row, estimated, strict=True):
             cells += _csv_cells(cell) if has_estimate else [cell.text]
         writer.writerow(cells)

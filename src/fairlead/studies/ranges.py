@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from fairlead.errors import FieldError, short
+from fairlead.plain_data import LARGEST_INTEGER
 
 _SPAN = re.compile(r"\s*(-?\d{1,18})\.\.(-?\d{1,18})\s*")
 _MOST = 100_000
@@ -26,9 +27,13 @@ def split_values(text: str, named: str) -> list[str]:
 def read_seeds(text: str, named: str = "--seeds") -> list[int]:
     """Seeds such as "0..4" or "0,1,2"."""
     found = split_values(text, named)
-    numbers = [int(value) for value in found if re.fullmatch(r"\d{1,18}", value)]
+    written = [int(value) for value in found if re.fullmatch(r"\d{1,19}", value)]
+    numbers = [number for number in written if number <= LARGEST_INTEGER]
     if len(set(numbers)) < len(found):
-        raise FieldError(f"{named} must be different whole numbers such as 0..4 or 0,1,2, got {short(text)}.")
+        raise FieldError(
+            f"{named} must be different whole numbers from 0 to {LARGEST_INTEGER}, such as 0..4 or 0,1,2, got "
+            f"{short(text)}."
+        )
     return numbers
 
 

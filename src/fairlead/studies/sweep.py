@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import NamedTuple
 
-from fairlead.errors import FieldError
+from fairlead.errors import FieldError, short
 from fairlead.experiments.spec import load_experiment
 from fairlead.randomness import Key
 from fairlead.studies.ranges import split_values
@@ -98,8 +98,11 @@ def _range(text: str) -> _Range:
     if found is None:
         raise FieldError(f"The range of {path} must be low..high or log:low..high, got {bounds!r}.")
     low, high = float(found[2]), float(found[3])
-    if not low < high or (found[1] and low <= 0):
-        raise FieldError(f"The range of {path} must go upwards, and from above 0 for log, got {bounds!r}.")
+    if not -math.inf < low < high < math.inf or (found[1] and low <= 0):
+        raise FieldError(
+            f"The range of {path} must go upwards, between finite numbers and from above 0 for log, got "
+            f"{short(bounds)}."
+        )
     whole = all(re.fullmatch(r"[+-]?\d+", bound) for bound in (found[2], found[3]))
 
     def draw(share: float) -> str:

@@ -112,7 +112,7 @@ class TwoLayerDescent:
 
 def _padded(number: int) -> int:
     """The next power of two, and 16 at least, as block products need."""
-    return max(triton.next_power_of_2(number), 16)
+    return max(1 << (number - 1).bit_length(), 16)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -1,0 +1,60 @@
+"""How methods are drawn, so that they can be told apart by colour, dashes and marker.
+
+Colours are classes, so that the page decides them for light, dark and paper; colour-blind readers can tell the
+seven apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead.reports.markup import Markup, tag
+
+NUM_COLOURS = 7
+DASHES = ("", "6 3", "2 2.5")
+_MARKERS = (
+    "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z",
+    "m-2.7-2.7h5.4v5.4h-5.4z",
+    "m0-3.6 3.4 6h-6.8z",
+    "m0-3.8 3.8 3.8-3.8 3.8-3.8-3.8z",
+    "m0 3.6 3.4-6h-6.8z",
+    "m-1-3.4h2v2.4h2.4v2h-2.4v2.4h-2v-2.4h-2.4v-2h2.4z",
+    "m-3.4-1.7h6.8v3.4h-6.8z",
+)
+"""Shapes around a point, as the rest of a path that has moved there."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method is drawn: a colour, a kind of dashes and a marker, by its place in the report."""
+
+    index: int
+
+    @property
+    def colour(self) -> int:
+        return self.index % NUM_COLOURS
+
+    @property
+    def dash(self) -> str:
+        return DASHES[self.index // NUM_COLOURS % len(DASHES)]
+
+    @property
+    def marker(self) -> str:
+        # Shifted in every turn through the colours, so that no two methods share colour and marker.
+        return _MARKERS[(self.index + self.index // NUM_COLOURS) % len(_MARKERS)]
+
+    @property
+    def classes(self) -> str:
+        return f"method colour-{self.colour}"
+
+
+def swatch(look: Look) -> Markup:
+    """A short piece of a method's line with its marker."""
+    return tag(
+        "svg",
+        tag("path", class_="line", d="M1 6H27", stroke_dasharray=look.dash or None),
+        tag("path", class_="marker", d=f"M14 6{look.marker}"),
+        class_=f"swatch colour-{look.colour}",
+        viewBox="0 0 28 12",
+        aria_hidden="true",
+    )
