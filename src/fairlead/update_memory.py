@@ -18,8 +18,9 @@ from fairlead.row_products import combination
 
 FirstVisit = Literal["update", "scaled"]
 
-_AT_ONCE = 2**20
-"""Numbers that are averaged at a time."""
+_AT_ONCE, _AT_ONCE_ON_GPU = 2**20, 2**28
+"""Numbers that are averaged at a time: on a CPU memory for more costs more to come by than the arithmetic, on a GPU
+every operation takes a while however short it is."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +167,8 @@ class MovingAverages:
             changed, member = torch.unique(owner, return_inverse=True)
             fresh = _cluster_shares(member, updates.importance, len(changed)).to(fresh) @ fresh
         table.make_room(changed)
-        # Memory for all rows at once would cost more to come by than the arithmetic.
-        size = max(1, _AT_ONCE // max(table.dim, 1))
+        at_once = _AT_ONCE_ON_GPU if fresh.is_cuda else _AT_ONCE
+        size = max(1, at_once // max(table.dim, 1))
         for first in range(0, len(changed), size):
             table = self._averaged(table, changed[first : first + size], fresh[first : first + size])
         return Renewed({**state, "averages": table}, changed)
@@ -176,8 +177,9 @@ class MovingAverages:
         """The table after some of its rows took in fresh updates."""
         # What the table hands out is a copy, which may be changed in place.
         rows = table.read(changed).to(fresh).mul_(1 - self.alpha).add_(fresh, alpha=self.alpha)
-        new = (table.positions(changed) < 0).to(fresh.device)
+        new = table.positions(changed) < 0
         if self.first_visit == "update" and bool(new.any()):
+            new = new.to(fresh.device)
             rows[new] = fresh[new]
         return table.write(changed, rows)
 

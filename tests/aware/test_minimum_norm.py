@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.minimum_norm import ShortestPoint, shortest_in_box, shortest_in_hull
+from fairlead.minimum_norm import ShortestPoint, block_exchange, shortest_in_box, shortest_in_hull
 
 Array = NDArray[np.float64]
 GAP = 1e-11
@@ -147,9 +147,15 @@ CASES: dict[str, Array] = {
 }
 
 
+@pytest.mark.parametrize("near", [0.0, 0.125, 2.0])
 @pytest.mark.parametrize("vectors", CASES.values(), ids=CASES.keys())
-def test_hard_sets(vectors: Array) -> None:
-    """What servers meet: repeated, dependent, many, cancelling and wildly scaled updates."""
+def test_hard_sets(vectors: Array, near: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What servers meet: repeated, dependent, many, cancelling and wildly scaled updates.
+
+    Supports are factorised always, where an eighth of one has changed, and only where a solution does not hold.
+    """
+    monkeypatch.setattr(block_exchange, "_NEAR", near)
+    monkeypatch.setattr(block_exchange, "_SMALL", 0)
     point, _ = solve(vectors)
     assert_optimal(vectors, point)
     moved = vectors.copy()
