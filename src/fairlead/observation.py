@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -29,8 +29,10 @@ def describe_round(
     work, remembered, late = updates.effective_steps, aggregate.remembered, updates.age > 0
     live = observe_updates(updates.delta, updates.importance) if len(updates) else NOTHING_ARRIVED
     lengths = [torch.linalg.vector_norm(vector, dtype=torch.float64) for vector in (direction, step)]
-    # Once for both: each number by itself would wait for the device.
-    direction_norm, step_norm = torch.stack(lengths).tolist()
+    # Once for all: each number by itself would wait for the device.
+    direction_norm, step_norm, *losses = torch.cat(
+        [torch.stack(lengths), updates.loss.to(lengths[0])]
+    ).tolist()
     return RoundRecord(
         round=order.round,
         asked=tuple(cohort.clients.tolist()),
@@ -42,7 +44,7 @@ def describe_round(
         remembered={}
         if remembered is None
         else dict(zip(remembered.clients.tolist(), remembered.weights.tolist(), strict=True)),
-        train_loss=_weighted_loss(updates),
+        train_loss=_weighted_loss(losses, updates.importance),
         direction_norm=direction_norm,
         step_norm=step_norm,
         elud=live.elud,
@@ -146,9 +148,8 @@ def length_ratio(square: float, other_square: float) -> float:
     return math.sqrt(square / other_square)
 
 
-def _weighted_loss(updates: ClientUpdates) -> float | None:
-    if not len(updates):
+def _weighted_loss(losses: Sequence[float], importance: Tensor) -> float | None:
+    if not losses:
         return None
-    losses = updates.loss.to("cpu", torch.float64)
-    total = updates.importance.sum()
-    return float(updates.importance @ losses / total) if total > 0 else float(losses.mean())
+    values, total = torch.tensor(losses, dtype=torch.float64), importance.sum()
+    return float(importance @ values / total) if total > 0 else float(values.mean())
