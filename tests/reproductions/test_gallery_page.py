@@ -52,7 +52,9 @@ def test_verdicts_of_the_page_tell_noise_and_what_is_open(script: ModuleType) ->
     noisy, part = kept["wang2021_figure_5", "full"], kept["wang2021_table_1", "full"]
     assert script._verdict(noisy) == "holds, within the noise over seeds"
     assert part.verdict == "open"
-    assert script._verdict(part) == "open: 2 of 6 comparisons hold, the others lack runs"
+    held = sum(check.holds is True for check in part.checks)
+    assert 0 < held < len(part.checks)
+    assert script._verdict(part) == f"open: {held} of {len(part.checks)} comparisons hold, the others lack runs"
 
 
 def test_outcomes_of_before_there_were_open_ones_are_read(tmp_path: Path) -> None:
