@@ -164,7 +164,7 @@ def are_finite(rows: Tensor) -> Tensor:
     if rows.numel() == 0:
         return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
     flat = rows.flatten(1)
-    # Both let NaN through, which is neither. On a CPU each takes a thirtieth of torch.aminmax.
+    # NaN comes through both and is neither below nor above. On a CPU each takes a thirtieth of torch.aminmax.
     return (flat.amax(1) < math.inf) & (flat.amin(1) > -math.inf)
 
 

@@ -54,7 +54,7 @@ def backend_of(chosen: EngineChoice) -> Backend:
 @pytest.mark.parametrize(
     ("model", "backend", "reason"),
     [
-        (DENSE, "stacked", "dense layers of several clients are one batched product"),
+        (DENSE, "stacked", "dense layers of several clients are computed as one"),
         (CONVOLUTIONAL, "branches", "convolutions of several clients run side by side, not as one"),
         (OTHER, "stacked", "measured for a step of eight clients: branches 3 us, stacked 2 us"),
     ],

@@ -20,6 +20,7 @@ from fairlead.worlds.engines.two_layers import two_layer_descent
 SIZES, STEPS, WIDTH, CLASSES = (70, 1, 40, 130, 9), (5, 3, 6, 4, 1), 21, 5
 PLAIN = fl.LocalSolver(fl.SGD(0.3))
 BYTES = torch.randint(0, 256, (sum(SIZES), WIDTH), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
+IMAGES = torch.randn(sum(SIZES), 3, 10, 10, generator=torch.Generator().manual_seed(2))
 
 
 def perceptron(*widths: int, bias: bool = True) -> nn.Sequential:
@@ -69,7 +70,7 @@ def jobs_of(objective: Objective, solver: fl.LocalSolver, batch_size: int) -> Lo
     )
 
 
-@pytest.mark.parametrize("batch_size", [7, 64, 100])
+@pytest.mark.parametrize("batch_size", [1, 7, 64, 100])
 @pytest.mark.parametrize(
     ("model", "inputs", "solver"),
     [
@@ -77,12 +78,20 @@ def jobs_of(objective: Objective, solver: fl.LocalSolver, batch_size: int) -> Lo
         (perceptron(70), BYTES, fl.LocalSolver(fl.SGD(0.3, weight_decay=0.1))),
         (perceptron(130), None, fl.LocalSolver(fl.SGD(0.3), corrections=(fl.Proximal(0.5),))),
         (perceptron(3), BYTES, PLAIN),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(300, 33), nn.ReLU(), nn.Linear(33, 40)),
+            IMAGES,
+            fl.LocalSolver(fl.SGD(0.3, weight_decay=0.1), corrections=(fl.Proximal(0.5),)),
+        ),
     ],
 )
 def test_steps_are_those_of_the_loop_engine(
     device: torch.device, model: nn.Module, inputs: Tensor | None, solver: fl.LocalSolver, batch_size: int
 ) -> None:
-    """Within rounding, in units of the longest update; one lane takes several clients, and padding counts nothing."""
+    """Within rounding, in units of the largest entry; one lane takes several clients, and padding counts nothing.
+
+    Inputs, hidden units, classes and batches are fewer than blocks of the kernels hold, and more.
+    """
     objective = problem(device, model, inputs)
     on_gpu = device.type == "cuda"
     assert (two_layer_descent(objective, solver) is not None) == on_gpu
@@ -113,6 +122,12 @@ def test_steps_are_those_of_the_loop_engine(
         (perceptron(8, 8), PLAIN, cross_entropy, torch.float32),
         (perceptron(8, bias=False), PLAIN, cross_entropy, torch.float32),
         (nn.Sequential(nn.Linear(WIDTH, 200)), PLAIN, cross_entropy, torch.float32),
+        (
+            nn.Sequential(nn.Linear(WIDTH, 8), nn.ReLU(), nn.Linear(8, 129)),
+            PLAIN,
+            cross_entropy,
+            torch.float32,
+        ),
     ],
 )
 def test_other_models_losses_and_solvers_are_left_to_others(

@@ -109,7 +109,7 @@ def _choose_graphs(
     elif _convolves(objective):
         backends, reason = ("branches",), "convolutions of several clients run side by side, not as one"
     elif has_own_stack(objective):
-        backends, reason = ("stacked",), "dense layers of several clients are one batched product"
+        backends, reason = ("stacked",), "dense layers of several clients are computed as one"
     elif reproducible:
         backends, reason = ("branches",), "not by a trial, whose times differ between repetitions"
     seconds: dict[Backend, float] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -91,12 +91,12 @@ class LaneBlock:
             for name, rows in jobs.memory.items()
         }
         fresh = self.solver.start(self.anchor.expand(len(slots), -1), memory, self.shared)
-        for place, slot in enumerate(slots):
-            self.state.local[slot.lane] = fresh.local[place]
+        for places, lanes in _neighbours(slots):
+            self.state.local[lanes] = fresh.local[places]
             for name, rows in fresh.optimizer.items():
-                self.state.optimizer[name][slot.lane] = rows[place]
+                self.state.optimizer[name][lanes] = rows[places]
             for name, rows in fresh.memory.items():
-                self.state.memory[name][slot.lane] = rows[place]
+                self.state.memory[name][lanes] = rows[places]
 
     def step(self, tick: Tick) -> Tensor:
         """One local step of as many lanes as the tick has; their losses (width,)."""
@@ -119,9 +119,20 @@ class LaneBlock:
         return loss
 
 
+def _neighbours(slots: Sequence[Slot]) -> Iterator[tuple[slice, slice]]:
+    """Places of slots that follow each other in lanes that do, and these lanes: one copy serves them all."""
+    first = 0
+    for place in range(1, len(slots) + 1):
+        if place == len(slots) or slots[place].lane != slots[place - 1].lane + 1:
+            start = slots[first].lane
+            yield slice(first, place), slice(start, start + place - first)
+            first = place
+
+
 _ALIGNED = 64
-"""Bytes to a multiple of which lanes begin: a device reads 16 at once if they are aligned, which Triton knows of places
-at multiples of 16. What is compiled for the first lane also takes copies of all others that do not begin as it does."""
+"""Bytes at whose multiples lanes begin. A device reads 16 at once where they are aligned, of which Triton is sure where
+lanes lie a multiple of 16 numbers apart. What is compiled for the first lane also takes copies of all others that do not
+begin as it does."""
 
 
 def _aligned_zeros(shape: Sequence[int], like: Tensor) -> Tensor:

@@ -23,16 +23,18 @@ def two_layer_descent(objective: Objective, solver: LocalSolver) -> TwoLayerDesc
     They are for two linear layers with biases and ReLU between them, cross-entropy with classes, and SGD in float32
     without momentum and clipping, with no correction but `Proximal`; for data that lie on the GPU as numbers or bytes.
     """
-    descent, layers, inputs = plain_descent(solver), _two_layers(objective), objective.data.inputs
+    descent, layers = plain_descent(solver), _two_layers(objective)
+    inputs, targets = objective.data.inputs, objective.data.targets
     if descent is None or layers is None or not inputs.is_cuda or find_spec("triton") is None:
         return None
-    if not inputs.is_contiguous() or inputs.dtype not in (torch.float32, torch.uint8):
+    in_order = inputs.is_contiguous() and targets.is_contiguous()
+    if not in_order or inputs.dtype not in (torch.float32, torch.uint8):
         return None
     from fairlead.worlds.engines.two_layers_triton import MOST_CLASSES, TwoLayerDescent
 
     if layers[1].outputs > MOST_CLASSES:
         return None
-    return TwoLayerDescent(*layers, inputs.flatten(1), objective.data.targets, descent)
+    return TwoLayerDescent(*layers, inputs.flatten(1), targets, descent)
 
 
 def _two_layers(objective: Objective) -> tuple[Affine, Affine] | None:

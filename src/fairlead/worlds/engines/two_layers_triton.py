@@ -17,15 +17,15 @@ from fairlead.worlds.engines.schedule import Schedule
 MOST_CLASSES = 128
 """Scores of a block of examples are held at once."""
 _PARTS = 4
-"""Into how many sums that of a hidden unit's inputs is divided: a GPU has more processors than blocks of units."""
+"""Into which the sum over the inputs of a hidden unit is split: a GPU has more processors than blocks of units."""
 
 
 @dataclass(frozen=True, eq=False)
 class TwoLayerDescent:
     """One step of SGD on the cross-entropy of softmax(V max(W x + b, 0) + c), for several clients at once.
 
-    Weights are stepped where their gradient is summed, W ← W − η (E Xᵀ + λ W + μ (W − anchor)) for errors E and
-    inputs X, so that no gradient is ever written. Kernels read a tick of the schedule at a counter that only the
+    Weights are stepped where their gradient is summed, W ← W − η (Eᵀ X + λ W + μ (W − anchor)) for errors E and
+    inputs X with a row for each example, so that no gradient is ever written. Kernels read a tick of the schedule at a counter that only the
     device knows, and examples where they lie. Products have the precision of float32, by three of TF32 each, unless
     torch's may be in TF32.
     """
@@ -88,7 +88,8 @@ class TwoLayerDescent:
         )
         blocks_below = triton.cdiv(units, 32) * triton.cdiv(inputs, 64)
         blocks_above = triton.cdiv(classes, 32) * triton.cdiv(units, 64)
-        _descend[(width, blocks_below + blocks_above)](
+        # Blocks first: the other axes of a grid end at 65,535.
+        _descend[(blocks_below + blocks_above, width)](
             source=self.examples,
             hidden=hidden,
             hidden_error=hidden_error,
@@ -286,7 +287,7 @@ def _descend_block(
     used, filled = output < outputs, column < inputs
     inside, at = used[:, None] & filled[None, :], output[:, None] * inputs + column[None, :]
     bias_at, leads = inputs * outputs + output, used & (block % across == 0)
-    # Before the products, which wait for others.
+    # Asked for before the products, which wait for what they read themselves.
     weights = tl.load(weights_at + at, mask=inside, other=0.0)
     bias = tl.load(weights_at + bias_at, mask=leads, other=0.0)
     total = tl.zeros((OUTPUTS, INPUTS), tl.float32)
@@ -343,7 +344,7 @@ def _descend(
     PRECISION: tl.constexpr,
 ) -> None:
     """A block of the weights of one layer or the other, and the loss of the batch."""
-    lane, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    block, lane = tl.program_id(0), tl.program_id(1).to(tl.int64)
     now = tl.load(counter) * lanes + lane
     own, lr, planned = vectors + lane * stride, tl.load(lrs + now), rows + now * batch
     if block < blocks_below:
