@@ -20,7 +20,7 @@ from fairlead.worlds.engines.two_layers import two_layer_descent
 SIZES, STEPS, WIDTH, CLASSES = (70, 1, 40, 130, 9), (5, 3, 6, 4, 1), 21, 5
 PLAIN = fl.LocalSolver(fl.SGD(0.3))
 BYTES = torch.randint(0, 256, (sum(SIZES), WIDTH), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
-IMAGES = torch.randn(sum(SIZES), 3, 10, 10, generator=torch.Generator().manual_seed(2))
+IMAGES = 0.1 * torch.randn(sum(SIZES), 3, 10, 10, generator=torch.Generator().manual_seed(2))
 
 
 def perceptron(*widths: int, bias: bool = True) -> nn.Sequential:

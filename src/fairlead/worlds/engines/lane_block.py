@@ -131,8 +131,8 @@ def _neighbours(slots: Sequence[Slot]) -> Iterator[tuple[slice, slice]]:
 
 _ALIGNED = 64
 """Bytes at whose multiples lanes begin. A device reads 16 at once where they are aligned, of which Triton is sure where
-lanes lie a multiple of 16 numbers apart. What is compiled for the first lane also takes copies of all others that do not
-begin as it does."""
+lanes lie a multiple of 16 numbers apart. What is compiled for the first lane also takes copies of all others that do
+not begin as it does."""
 
 
 def _aligned_zeros(shape: Sequence[int], like: Tensor) -> Tensor:

@@ -25,9 +25,9 @@ class TwoLayerDescent:
     """One step of SGD on the cross-entropy of softmax(V max(W x + b, 0) + c), for several clients at once.
 
     Weights are stepped where their gradient is summed, W ← W − η (Eᵀ X + λ W + μ (W − anchor)) for errors E and
-    inputs X with a row for each example, so that no gradient is ever written. Kernels read a tick of the schedule at a counter that only the
-    device knows, and examples where they lie. Products have the precision of float32, by three of TF32 each, unless
-    torch's may be in TF32.
+    inputs X with a row for each example, so that no gradient is ever written. Kernels read a tick of the schedule at
+    a counter that only the device knows, and examples where they lie. Products have the precision of float32, by three
+    of TF32 each, unless torch's may be in TF32.
     """
 
     below: Affine
