@@ -114,5 +114,5 @@ def test_smoke_does_not_judge_what_needs_rounds(tmp_path: Path) -> None:
     outcome = replace(FIGURE_7, compute=lambda request, seed: {Cell("a", "b"): 1.0}).reproduce(
         Request(tmp_path, scale="smoke")
     )
-    assert (outcome.verdict, outcome.checks) == ("not run", ())
+    assert (outcome.verdict, outcome.checks) == ("not judged", ())
     assert outcome.reason == "The scale 'smoke' shows that everything runs, and cannot test the claim."

@@ -56,7 +56,7 @@ def test_trained_tables_leave_runs_and_resume() -> None:
     assert [run.parts[-2:] for run in runs] == [("FedAvg", "seed-0")]
     before = (runs[0] / "rounds.jsonl").read_bytes()
     whole = fairlead(*words)
-    assert "Verdict: not run" in whole.stdout
+    assert "Verdict: not judged" in whole.stdout
     assert "cannot test the claim" in whole.stdout
     assert len(list(Path("kept").rglob("summary.json"))) == 6
     assert (runs[0] / "rounds.jsonl").read_bytes() == before

@@ -9,8 +9,9 @@ from typing import Literal
 from fairlead.reproductions.claims import Check, Claim, judged
 from fairlead.reproductions.table import Results
 
-Verdict = Literal["holds", "does not hold", "open", "not run"]
-"""Open: runs that a comparison needs are missing; not run: there is nothing to be judged."""
+Verdict = Literal["holds", "does not hold", "open", "not judged", "not run"]
+"""Open: runs that a comparison needs are missing; not judged: the scale cannot test the claim; not run: there are no
+figures."""
 
 
 @dataclass(frozen=True)

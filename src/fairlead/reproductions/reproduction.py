@@ -194,7 +194,7 @@ class Reproduction(ABC):
             return self._outcome(request, nothing, Judgement("not run", str(error), ()))
         if not self.judges(request.scale):
             reason = f"The scale {request.scale!r} shows that everything runs, and cannot test the claim."
-            return self._outcome(request, measured, Judgement("not run", reason, ()))
+            return self._outcome(request, measured, Judgement("not judged", reason, ()))
         told_apart = self.released and self.judges_released(request.scale)
         released = judge(self.released, measured.results) if told_apart else None
         return self._outcome(request, measured, judge(self.claims, measured.results), released)
