@@ -65,7 +65,7 @@ def test_a_device_that_the_client_lacks_is_refused(device: Any) -> None:
         make_client_app(build_model, get_data, device=device)
     assert str(caught.value) == (
         "make_client_app.device must be 'cpu' or a CUDA device of this machine, which has "
-        f"{torch.cuda.device_count()}, got {device!r}."
+        f"{torch.cuda.device_count() or 'none'}, got {device!r}."
     )
 
 

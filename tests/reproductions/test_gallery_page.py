@@ -54,7 +54,9 @@ def test_verdicts_of_the_page_tell_noise_and_what_is_open(script: ModuleType) ->
     assert part.verdict == "open"
     held = sum(check.holds is True for check in part.checks)
     assert 0 < held < len(part.checks)
-    assert script._verdict(part) == f"open: {held} of {len(part.checks)} comparisons hold, the others lack runs"
+    assert (
+        script._verdict(part) == f"open: {held} of {len(part.checks)} comparisons hold, the others lack runs"
+    )
 
 
 def test_outcomes_of_before_there_were_open_ones_are_read(tmp_path: Path) -> None:

@@ -48,6 +48,11 @@ def test_json_has_the_outcome_alone() -> None:
     assert Path("runs/reproductions/wang2021_figure_4-small.json").exists()
 
 
+def test_a_device_that_is_not_there_is_refused_where_nothing_is_trained_too() -> None:
+    refused = fairlead("reproduce", "wang2021_lemma_1", "--scale", "smoke", "--device", "foo")
+    assert (refused.exit_code, "reproduce.device must be 'cpu'" in refused.stderr) == (2, True)
+
+
 def test_trained_tables_leave_runs_and_resume() -> None:
     words = ("reproduce", "wang2021_figure_5", "--scale", "smoke", "--out", "kept", "--jobs", "1")
     part = fairlead(*words, "--only", "FedAvg,all asked")

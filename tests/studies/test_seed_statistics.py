@@ -6,7 +6,13 @@ import math
 
 import pytest
 
-from fairlead.studies.seed_statistics import Estimate, estimate, paired_difference, student_quantile
+from fairlead.studies.seed_statistics import (
+    Estimate,
+    estimate,
+    paired_difference,
+    student_quantile,
+    too_few,
+)
 
 
 @pytest.mark.parametrize(
@@ -54,3 +60,14 @@ def test_pairs_take_away_the_luck_of_the_seed() -> None:
     assert found.half_width == pytest.approx(4.30265 / math.sqrt(3), abs=1e-5)
     assert not found.excludes_zero
     assert paired_difference({5: 1.0}, first) is None
+
+
+def test_two_differences_that_agree_say_nothing_of_the_noise() -> None:
+    """0.7 − 0.6 and 0.4 − 0.3 differ by a rounding error alone; three that agree are taken for evidence."""
+    first, second = {0: 0.7, 1: 0.4, 2: 0.2}, {0: 0.6, 1: 0.3, 2: 0.1}
+    pair = paired_difference({seed: first[seed] for seed in (0, 1)}, second)
+    triple = paired_difference(first, second)
+    assert pair is not None
+    assert (pair.half_width, pair.excludes_zero, too_few(pair)) == (None, None, "two seeds that agree")
+    assert triple is not None
+    assert triple.excludes_zero

@@ -24,7 +24,7 @@ def report(
         typer.Option("--output", "-o", help="The page; by default report.html in the folder given."),
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="The method to compare with; FedAvg if it is there, else the first.")
+        str | None, typer.Option(help="The method to compare with; the first of a comparison, else FedAvg.")
     ] = None,
     targets: Annotated[
         list[float] | None,

@@ -75,7 +75,10 @@ def reproduce(
     from fairlead.reproductions.outcome_files import save_outcome
     from fairlead.reproductions.reproduction import listed_parts
     from fairlead.studies.ranges import read_seeds
+    from fairlead.worlds.usable_device import usable_device
 
+    # Not only where something is trained: a name that is wrong would go unnoticed elsewhere.
+    usable_device("reproduce", device)
     if name is None and only is not None:
         raise FieldError("--only names parts of one reproduction: say which.")
     for folder in collect or []:

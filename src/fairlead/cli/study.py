@@ -156,11 +156,15 @@ def verdict(result: Result, reference: str, metric: Metric) -> str:
 
 
 def _told(result: Result, difference: Estimate, reference: str, metric: Metric) -> str:
+    from fairlead.studies.seed_statistics import too_few
+
     amount = f"{abs(difference.mean):.3g}"
     if difference.half_width is None:
         better = "better" if (difference.mean < 0) == metric.smaller_is_better else "worse"
         compared = "equals" if difference.mean == 0 else f"is {amount} {better} than"
-        return f"{result.name} {compared} {reference} at one seed, which says nothing about noise"
+        return (
+            f"{result.name} {compared} {reference} at {too_few(difference)}, which says nothing about noise"
+        )
     over = f"over {difference.count} seeds"
     judgement = result.judged(metric)
     if judgement is not None:

@@ -16,7 +16,7 @@ from fairlead.reports.row_charts import interval_row, interval_scale, row_axis
 from fairlead.reports.scales import Scale
 from fairlead.reports.statistics import interval
 from fairlead.reports.summary import Summary
-from fairlead.studies.seed_statistics import COVERED, Estimate
+from fairlead.studies.seed_statistics import COVERED, Estimate, too_few
 
 
 def standing_section(summary: Summary) -> Markup:
@@ -84,7 +84,7 @@ def _verdict(summary: Summary, method: MethodFigures) -> Markup:
     unit = " points" if measure.kind == "share" else ""
     size = show_difference(difference.mean, measure.kind)
     if difference.half_width is None:
-        return join(f"{size}{unit}; one seed, so the noise is not known", unfinished)
+        return join(f"{size}{unit}; {too_few(difference)}, so the noise is not known", unfinished)
     figures = f"{size} {_shown(difference, measure)[1]}{unit}"
     if not method.both_complete:
         return join(f"{figures} on the seeds that both finished", unfinished)
@@ -149,7 +149,7 @@ def _lead(summary: Summary, judged: Sequence[tuple[int, MethodFigures, Estimate 
     size = show_difference(abs(difference.mean), measure.kind).lstrip("+")
     ahead = f"{size}{unit} {'above' if measure.higher else 'below'} {baseline.label}"
     if difference.half_width is None:
-        return f"{lead}, {ahead}. With one seed in common, the noise is not known."
+        return f"{lead}, {ahead}. With {too_few(difference)} in common, the noise is not known."
     if difference.excludes_zero:
         return f"{lead}, {ahead}: more than the noise over seeds."
     return f"{lead}, {ahead}, which is within the noise over seeds."

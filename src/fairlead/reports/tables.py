@@ -172,7 +172,8 @@ def _seeds(figures: MethodFigures) -> Cell:
     total = figures.method.num_runs
     done = sum(run.finished for run in figures.method.runs)
     text = str(done) if done == total else f"{done} of {total}"
-    return Cell(text, "" if done else "so far", float(done))
+    going_on = not done and any(run.state != "failed" for run in figures.method.runs)
+    return Cell(text, "so far" if going_on else "", float(done))
 
 
 def _difference(found: Estimate | None, kind: Kind) -> Cell:

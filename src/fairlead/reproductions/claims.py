@@ -218,7 +218,7 @@ def _against_noise(left: BySeed, right: BySeed) -> tuple[str, Noise | None]:
     if difference is None or not math.isfinite(difference.mean):
         return "", None
     if difference.half_width is None:
-        return "", "one seed"
+        return "", "one seed" if difference.count == 1 else "within"
     noise: Noise = "beyond" if difference.excludes_zero else "within"
     return f", {difference.mean:+.3g} ± {difference.half_width:.2g}: {noise} the noise", noise
 

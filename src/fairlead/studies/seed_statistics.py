@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
 CONFIDENCE = 0.95
+
+_ROUNDING = 1e-9
 
 Judgement = Literal["better", "worse"]
 
@@ -28,7 +30,7 @@ class Estimate:
     std: float | None
     """Sample standard deviation s; None for a single seed, or where a value is not finite."""
     half_width: float | None
-    """Of the interval mean ± t·s/√n with Student's t; None as `std`."""
+    """Of the interval mean ± t·s/√n with Student's t; None as `std`, and for two pairs with the same difference."""
     count: int
 
     @property
@@ -68,9 +70,18 @@ def paired_difference(values: Mapping[int, float], others: Mapping[int, float]) 
     """The mean of `values` − `others` over the seeds that both have; None if there are none.
 
     Methods that meet the same data, batches, work and links at a seed share its luck, which the difference
-    takes away: its interval is as a rule much smaller than those of the two means.
+    takes away: its interval is as a rule much smaller than those of the two means. Two differences that agree, as
+    shares of a small test set easily do, would leave no interval at all and say nothing of the noise.
     """
-    return estimate([values[seed] - others[seed] for seed in values if seed in others])
+    found = estimate([values[seed] - others[seed] for seed in values if seed in others])
+    if found is None or found.std is None or found.count > 2 or found.std > _ROUNDING * abs(found.mean):
+        return found
+    return replace(found, half_width=None)
+
+
+def too_few(difference: Estimate) -> str:
+    """The seeds behind a difference without an interval, in words."""
+    return "one seed" if difference.count == 1 else "two seeds that agree"
 
 
 def judged(difference: Estimate | None, *, smaller_is_better: bool) -> Judgement | None:

@@ -22,5 +22,5 @@ def usable_device(owner: object, device: torch.device | str) -> torch.device:
 
 
 def _refused(owner: object, device: torch.device | str) -> FieldError:
-    allowed = f"'cpu' or a CUDA device of this machine, which has {torch.cuda.device_count()}"
+    allowed = f"'cpu' or a CUDA device of this machine, which has {torch.cuda.device_count() or 'none'}"
     return field_error(owner, "device", allowed, device)
