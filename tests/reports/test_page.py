@@ -389,6 +389,21 @@ def test_a_single_evaluation_is_a_point_against_every_axis(tmp_path: Path, num_s
     assert curves.all("p", class_="note")[0].text.endswith(said)
 
 
+def test_points_stand_side_by_side_with_all_of_their_intervals(tmp_path: Path) -> None:
+    """Accuracies of 0.61 ± 0.13 and 0.50 ± 0.25 after round 2: bars at two places, of which no end leaves the chart."""
+    for seed in (0, 1):
+        fabricate(tmp_path / f"fedavg-{seed}", Made("fedavg", seed, (None, 0.6 + 0.02 * seed)))
+        fabricate(tmp_path / f"fednova-{seed}", Made("fednova", seed, (None, 0.48 + 0.04 * seed)))
+    _, page = page_of(tmp_path)
+    chart = page.all("figure")[0].all("svg", class_="chart")[0]
+    bars = [str(bar.attributes["d"]).strip("Mz").split("L") for bar in chart.all("path", class_="whisker")]
+    (first, *_), (second, *_) = bars
+    assert first.split()[0] != second.split()[0]
+    limits = float(str(chart.attributes["data-top"])), float(str(chart.attributes["data-bottom"]))
+    heights = [float(point.split()[1]) for bar in bars for point in bar]
+    assert limits[0] <= min(heights) < max(heights) <= limits[1]
+
+
 def test_curves_of_several_evaluations_have_no_words_on_points(study: Path) -> None:
     _, page = page_of(study)
     (curves,) = page.all("section", id="curves")

@@ -87,7 +87,13 @@ def _draw(summary: Summary) -> dict[str, Figure]:
     return figures
 
 
+_ASIDE = 0.1
+"""Inches between points of the same place."""
+
+
 def _curves(summary: Summary, quantity: Quantity, axis: Axis, found: Sequence[dict[str, Band]]) -> Figure:
+    from matplotlib.transforms import ScaledTranslation
+
     longest = max(len(method.label) for method in summary.methods)
     columns = min(max(_LEGEND_WIDTH // (longest + 6), 1), 3)
     figure, axes = _empty(_HEIGHT + 0.15 * -(-len(summary.methods) // columns))
@@ -96,12 +102,18 @@ def _curves(summary: Summary, quantity: Quantity, axis: Axis, found: Sequence[di
         if axis.key not in own:
             continue
         band = own[axis.key]
-        (line,) = axes.plot(band.positions, band.means, label=_plain(method.label), **_look(place))
+        # Side by side, since points of one round would cover each other's intervals.
+        aside = place - (len(summary.methods) - 1) / 2 if band.is_point else 0.0
+        shifted = axes.transData + ScaledTranslation(_ASIDE * aside, 0, figure.dpi_scale_trans)
+        (line,) = axes.plot(
+            band.positions, band.means, label=_plain(method.label), transform=shifted, **_look(place)
+        )
         line.set_markevery(max(len(band.means) // MARKERS_SHOWN, 1))
         if not shaded or band.lows is None or band.highs is None:
             continue
         if band.is_point:
-            axes.vlines(band.positions, band.lows, band.highs, color=line.get_color(), linewidth=0.8)
+            ends = band.lows, band.highs
+            axes.vlines(band.positions, *ends, color=line.get_color(), linewidth=0.8, transform=shifted)
         else:
             axes.fill_between(
                 band.positions, band.lows, band.highs, color=line.get_color(), alpha=0.15, linewidth=0
@@ -113,7 +125,15 @@ def _curves(summary: Summary, quantity: Quantity, axis: Axis, found: Sequence[di
 
 
 def _frame(axes: Axes, quantity: Quantity, found: Sequence[dict[str, Band]], axis: Axis) -> None:
-    means = [mean for own in found if axis.key in own for mean in own[axis.key].means]
+    shown = [own[axis.key] for own in found if axis.key in own]
+    means = [mean for band in shown for mean in band.means]
+    if all(band.is_point for band in shown):
+        # Curves need not show all of their intervals, points have nothing else to show.
+        means += [edge for band in shown for edge in (*(band.lows or ()), *(band.highs or ()))]
+        positions = sorted({position for band in shown for position in band.positions})
+        if len(positions) == 1:
+            axes.set_xticks(positions)
+        axes.set_xlim(positions[0] / 2, positions[-1] * 1.5)
     low, high = min(means), max(means)
     logarithmic = quantity.logarithmic and low > 0 and high / low >= 10
     if logarithmic:

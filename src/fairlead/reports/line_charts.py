@@ -18,6 +18,8 @@ MARKERS_SHOWN = 6
 
 _WIDTH, _HEIGHT = 460.0, 290.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54.0, 12.0, 10.0, 42.0
+_ASIDE = 9.0
+"""Between points of the same place."""
 _LABEL = 7
 """Characters of a label beside the axis; a longer one would be cut off, and its line says enough."""
 
@@ -35,7 +37,11 @@ def line_chart(
     )
     up = _vertical(quantity, [band for _, _, band in curves])
     words = f"{quantity.title} against {axis.title.lower()} for {', '.join(label for _, label, _ in curves)}"
-    drawn = [_series(Look(place), label, band, across, up, quantity, axis) for place, label, band in curves]
+    drawn = []
+    for order, (place, label, band) in enumerate(curves):
+        # Side by side, since points of one round would cover each other's intervals.
+        aside = _ASIDE * (order - (len(curves) - 1) / 2) if band.is_point else 0.0
+        drawn.append(_series(Look(place), label, band, across, up, quantity, axis, aside))
     window = tag(
         "clipPath",
         tag("rect", x=_LEFT, y=_TOP - 4, width=_WIDTH - _LEFT - _RIGHT, height=_HEIGHT - _TOP - _BOTTOM + 8),
@@ -59,10 +65,10 @@ def line_chart(
 
 
 def _vertical(quantity: Quantity, bands: Sequence[Band]) -> Scale:
-    """The scale of the means, with room for intervals but not for those of two or three wild seeds."""
+    """The scale of the means, with room for intervals; along curves not for those of two or three wild seeds."""
     means = [mean for band in bands for mean in band.means]
     low, high = min(means), max(means)
-    reach = high - low
+    reach = math.inf if all(band.is_point for band in bands) else high - low
     edges = [
         min(max(edge, low - reach / 2), high + reach / 2)
         for band in bands
@@ -102,17 +108,26 @@ def _frame(across: Scale, up: Scale, kind: Kind, axis: Axis) -> Markup:
 
 
 def _series(
-    look: Look, label: str, band: Band, across: Scale, up: Scale, quantity: Quantity, axis: Axis
+    look: Look,
+    label: str,
+    band: Band,
+    across: Scale,
+    up: Scale,
+    quantity: Quantity,
+    axis: Axis,
+    aside: float,
 ) -> Markup:
-    points = [(across.at(x), up.at(y)) for x, y in zip(band.positions, band.means, strict=True)]
+    """A curve or a point with its interval, drawn so far `aside` of where it belongs."""
+    places = [across.at(x) + aside for x in band.positions]
+    points = [(x, up.at(y)) for x, y in zip(places, band.means, strict=True)]
     texts = []
     for place, mean in enumerate(band.means):
         half = None if band.highs is None else band.highs[place] - mean
         texts.append(" ".join(show_estimate(mean, half, quantity.kind)).strip())
     parts = []
     if band.lows is not None and band.highs is not None:
-        edge = [(across.at(x), _limited(up, y)) for x, y in zip(band.positions, band.highs, strict=True)]
-        back = [(across.at(x), _limited(up, y)) for x, y in zip(band.positions, band.lows, strict=True)]
+        edge = [(x, _limited(up, y)) for x, y in zip(places, band.highs, strict=True)]
+        back = [(x, _limited(up, y)) for x, y in zip(places, band.lows, strict=True)]
         # The area of a single point has no width, and needs a stroke to be seen.
         classes = "band whisker" if band.is_point else "band"
         parts.append(tag("path", class_=classes, d=_path([*edge, *reversed(back)]) + "z"))
