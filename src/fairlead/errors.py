@@ -171,4 +171,5 @@ def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "") -> str
         return f" Did you mean {by_lower[near[0].lower()]!r}?"
     if otherwise:
         return f" {otherwise}"
-    return f" Known: {', '.join(names)}." if names else ""
+    separator = "; " if any("," in known_name for known_name in names) else ", "
+    return f" Known: {separator.join(names)}." if names else ""

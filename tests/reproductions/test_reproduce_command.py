@@ -53,6 +53,18 @@ def test_a_device_that_is_not_there_is_refused_where_nothing_is_trained_too() ->
     assert (refused.exit_code, "reproduce.device must be 'cpu'" in refused.stderr) == (2, True)
 
 
+def test_a_result_of_more_seeds_is_not_replaced() -> None:
+    words = ("reproduce", "wang2021_lemma_1", "--scale", "smoke", "--out", "kept")
+    assert fairlead(*words, "--seeds", "0..2").exit_code == 0
+    (file,) = Path("kept").glob("*.json")
+    before = file.read_bytes()
+    fewer = fairlead(*words, "--seeds", "1")
+    assert (fewer.exit_code, file.read_bytes()) == (0, before)
+    assert "stays as it is, since it also has seeds [0, 2]" in " ".join(fewer.stdout.split())
+    assert fairlead(*words, "--seeds", "0..3").exit_code == 0
+    assert file.read_bytes() != before
+
+
 def test_trained_tables_leave_runs_and_resume() -> None:
     words = ("reproduce", "wang2021_figure_5", "--scale", "smoke", "--out", "kept", "--jobs", "1")
     part = fairlead(*words, "--only", "FedAvg,all asked")

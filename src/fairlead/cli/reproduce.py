@@ -72,7 +72,7 @@ def reproduce(
     """
     from fairlead.reproductions import REPRODUCTIONS, Request, reproduction_named
     from fairlead.reproductions.judgement import worded
-    from fairlead.reproductions.outcome_files import save_outcome
+    from fairlead.reproductions.outcome_files import outcome_file, save_outcome, seeds_to_lose
     from fairlead.reproductions.reproduction import listed_parts
     from fairlead.studies.ranges import read_seeds
     from fairlead.worlds.usable_device import usable_device
@@ -103,10 +103,15 @@ def reproduce(
         )
         outcome = entry.reproduce(request)
         outcomes.append(outcome)
-        if outcome.figures:
+        lost = seeds_to_lose(out, outcome)
+        if outcome.figures and not lost:
             save_outcome(out, outcome)
         if not silent:
             _report(entry, outcome, scale)
+            if lost:
+                say(
+                    f"{outcome_file(out, outcome)} stays as it is, since it also has seeds {lost}: ask for them too."
+                )
         if any(end in ("interrupted", "waiting") for end in ends.values()):
             break
     if as_json:

@@ -25,6 +25,12 @@ def save_outcome(folder: Path, outcome: Outcome) -> Path:
     return file
 
 
+def seeds_to_lose(folder: Path, outcome: Outcome) -> list[int]:
+    """Seeds of the outcome that a folder has, which this one would replace without having them."""
+    file = outcome_file(folder, outcome)
+    return sorted(set(load_outcome(file).seeds) - set(outcome.seeds)) if file.is_file() else []
+
+
 def load_outcome(file: Path) -> Outcome:
     """The outcome in a file."""
     try:
