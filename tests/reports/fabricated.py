@@ -26,6 +26,8 @@ class Made:
     outcome: str = "finished"
     steps: tuple[int, int] = (1, 3)
     """Local steps of the two clients in every round, averaged equally."""
+    heard: tuple[int, ...] = (0, 1)
+    """Which of them arrive."""
     planned: int | None = None
     """Rounds of the spec, if not all were run."""
     client_accuracy: tuple[float, float] | None = (0.5, 1.0)
@@ -68,10 +70,10 @@ def records_of(made: Made) -> list[RoundRecord]:
             round=place,
             asked=(0, 1),
             multiplicity=(1, 1),
-            arrived=(0, 1),
-            num_steps=made.steps,
-            effective_steps=tuple(map(float, made.steps)),
-            coefficients=(0.5, 0.5),
+            arrived=made.heard,
+            num_steps=tuple(made.steps[client] for client in made.heard),
+            effective_steps=tuple(float(made.steps[client]) for client in made.heard),
+            coefficients=(1 / len(made.heard),) * len(made.heard),
             remembered={},
             train_loss=1.0 / (place + 1),
             direction_norm=1.0,

@@ -466,6 +466,16 @@ def test_clients_are_shown_with_asked_and_real_weight(tmp_path: Path) -> None:
     assert titles == ["client 0, seed 0: Ω/ω 3", "client 1, seed 0: Ω/ω 0.333"]
 
 
+@pytest.mark.parametrize(("heard", "hint"), [((0, 1), "left of 1: too little"), ((1,), "left end: never")])
+def test_the_axis_of_weights_says_where_clients_stand_that_never_counted(
+    tmp_path: Path, heard: tuple[int, ...], hint: str
+) -> None:
+    fabricate(tmp_path / "run", Made(heard=heard))
+    _, page = page_of(tmp_path)
+    (section,) = page.all("section", id="consistency")
+    assert section.all("text", class_="axis")[0].text.endswith(f"({hint})")
+
+
 def test_runs_under_other_conditions_are_not_passed_over(tmp_path: Path) -> None:
     fabricate(tmp_path / "a-0", Made("fedavg"))
     fabricate(tmp_path / "b-0", Made("fednova", steps=(2, 2)))

@@ -153,8 +153,9 @@ def weights_rows(summary: Summary) -> Markup:
         ]
         for method in summary.methods
     ]
-    scale = ratio_scale(client.value for clients in found for client in clients)
-    axis = row_axis(scale, "number", "Ω/ω: how often a client counted its weight (left of 1: too little)")
+    ratios = [client.value for clients in found for client in clients]
+    scale, hint = ratio_scale(ratios), "left end: never" if 0.0 in ratios else "left of 1: too little"
+    axis = row_axis(scale, "number", f"Ω/ω: how often a client counted its weight ({hint})")
     return _client_rows(summary, found, scale, axis, name="Ω/ω", kind="number", mark=1.0)
 
 
