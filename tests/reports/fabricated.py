@@ -126,3 +126,20 @@ def _summary(made: Made) -> RunSummary:
         by_design=False,
         notice=None,
     )
+
+
+def fabricate_study(path: Path) -> Path:
+    """Three methods over two seeds, of which one run failed and one cannot be read."""
+    for method, lead in (("fedavg", 0.0), ("fednova", 0.1), ("scaffold", 0.2)):
+        for seed in (0, 1):
+            accuracy = tuple(
+                0.3 + 0.1 * place + lead + 0.01 * seed + 1e-5 * seed * lead for place in range(4)
+            )
+            failed = method == "fednova" and seed == 1
+            fabricate(
+                path / f"{method}-{seed}",
+                Made(method, seed, accuracy, outcome="failed: it <burst>." if failed else "finished"),
+            )
+    broken = fabricate(path / "broken")
+    (broken / "spec.toml").write_text("nonsense")
+    return path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairlead.reports.statistics import Curve, deviation, interval, spread, tenth, worst_tenth
+from fairlead.reports.statistics import Curve, spread, tenth, worst_tenth
 from fairlead.studies.seed_statistics import estimate
 
 VALUES = [0.61, 0.58, 0.67, 0.72]
@@ -16,20 +16,20 @@ def test_an_interval_is_students() -> None:
     found = estimate(VALUES)
     assert found is not None
     reach = 3.182446305 * np.std(VALUES, ddof=1) / 2
-    assert interval(found) == pytest.approx((np.mean(VALUES) - reach, np.mean(VALUES) + reach))
+    assert (found.low, found.high) == pytest.approx((np.mean(VALUES) - reach, np.mean(VALUES) + reach))
 
 
 def test_the_deviation_behind_an_interval() -> None:
     found = estimate(VALUES)
     assert found is not None
-    assert deviation(found) == pytest.approx(np.std(VALUES, ddof=1))
+    assert found.std == pytest.approx(np.std(VALUES, ddof=1))
 
 
 def test_one_value_has_no_interval() -> None:
     found = estimate([0.5])
     assert found is not None
-    assert interval(found) == (None, None)
-    assert deviation(found) is None
+    assert (found.low, found.high) == (None, None)
+    assert found.std is None
 
 
 def test_the_mean_of_the_last_rounds_takes_what_was_measured_in_them() -> None:

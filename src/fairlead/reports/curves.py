@@ -16,7 +16,7 @@ from fairlead.records import RoundRecord
 from fairlead.reports.formats import Kind
 from fairlead.reports.methods import Method
 from fairlead.reports.runs import ReportedRun
-from fairlead.reports.statistics import Curve, interval
+from fairlead.reports.statistics import Curve
 from fairlead.studies.seed_statistics import estimate
 from fairlead.studies.study import folder_name
 
@@ -227,10 +227,9 @@ def band_of(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Band |
         found = estimate([interpolate(own, values, position) for own, values in curves])
         assert found is not None
         means.append(found.mean)
-        low, high = interval(found)
-        if low is not None and high is not None:
-            lows.append(low)
-            highs.append(high)
+        if found.low is not None and found.high is not None:
+            lows.append(found.low)
+            highs.append(found.high)
     shaded = len(lows) == len(means)
     return Band(
         tuple(positions),

@@ -14,7 +14,6 @@ from fairlead.reports.method_figures import MethodFigures
 from fairlead.reports.methods import Method
 from fairlead.reports.row_charts import interval_row, interval_scale, row_axis
 from fairlead.reports.scales import Scale
-from fairlead.reports.statistics import interval
 from fairlead.reports.summary import Summary
 from fairlead.studies.seed_statistics import COVERED, Estimate, too_few
 
@@ -56,8 +55,9 @@ def _standing_row(
     value = join(tag("b", text), " ", tag("small", reach))
     bar: Markup | str = ""
     if scale is not None:
-        low, high = (None, None) if difference is None else interval(difference)
-        at = None if difference is None else difference.mean
+        low, at, high = (
+            (None, None, None) if difference is None else (difference.low, difference.mean, difference.high)
+        )
         bar = interval_row(look, scale, 0.0 if method.method is summary.baseline else at, low, high)
     return tag(
         "li",
@@ -206,7 +206,7 @@ def _difference_scale(differences: Sequence[Estimate]) -> Scale | None:
     if not differences:
         return None
     reach = max(abs(each.mean) for each in differences)
-    ends = [edge for each in differences for edge in interval(each) if edge is not None]
+    ends = [edge for each in differences for edge in (each.low, each.high) if edge is not None]
     # An interval over two seeds may be ten times as wide as any difference: it may leave the row.
     return interval_scale([each.mean for each in differences] + [_within(edge, 2 * reach) for edge in ends])
 

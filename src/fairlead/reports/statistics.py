@@ -6,22 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairlead.studies.seed_statistics import Estimate, student_quantile
-
-
-def interval(found: Estimate) -> tuple[float | None, float | None]:
-    """Both ends of an estimate's interval; None where it has none."""
-    if found.half_width is None:
-        return None, None
-    return found.mean - found.half_width, found.mean + found.half_width
-
-
-def deviation(found: Estimate) -> float | None:
-    """The sample standard deviation behind an estimate, s = √n·(half-width)/t; None without an interval."""
-    if found.half_width is None:
-        return None
-    return found.half_width * math.sqrt(found.count) / student_quantile(found.count - 1)
-
 
 @dataclass(frozen=True)
 class Curve:

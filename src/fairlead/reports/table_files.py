@@ -9,7 +9,6 @@ from pathlib import Path
 
 from fairlead.errors import FieldError
 from fairlead.reports.cells import Cell, Table
-from fairlead.reports.statistics import deviation, interval
 from fairlead.reports.summary import Summary
 from fairlead.reports.tables import report_tables
 
@@ -104,7 +103,7 @@ def _csv_cells(cell: Cell) -> list[object]:
     found = cell.estimate
     if found is None:
         return [""] * 5
-    numbers = [found.mean, *interval(found), deviation(found), found.count]
+    numbers = [found.mean, found.low, found.high, found.std, found.count]
     return ["" if number is None else number for number in numbers]
 
 
