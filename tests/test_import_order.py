@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "randomness", "keyed_triton", "memory_budget"),
     ("component", "client_table", "references"),
     ("records", "models", "augmentation", "plain_data"),
-    ("parameters", "minimum_norm", "row_products", "receiving", "order_statistics"),
+    ("parameters", "minimum_norm", "row_products", "row_products_triton", "receiving", "order_statistics"),
     ("update_memory",),
     ("aware_memory",),
     ("task", "optimizers", "corrections", "aggregators", "samplers", "transforms"),

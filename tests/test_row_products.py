@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from fairlead import row_products
@@ -46,3 +47,19 @@ def test_large_rows_are_shared_out_between_cores_without_a_change_of_bits() -> N
     wide = rows.double().numpy()
     assert np.allclose(found[0][0].numpy(), wide[chosen] @ wide.T, rtol=1e-12, atol=1e-9)
     assert np.allclose(found[0][1].numpy(), factors.numpy() @ wide, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(("count", "chosen"), [(1, 1), (7, 3), (130, 10), (130, 64), (130, 65)])
+def test_products_are_those_of_float64(
+    device: torch.device, dtype: torch.dtype, count: int, chosen: int
+) -> None:
+    """By NumPy, for rows that lie apart from each other in memory; rows and columns fill no block of a kernel."""
+    draw = torch.Generator().manual_seed(4)
+    rows = torch.randn((count, 2_011), generator=draw).to(device, dtype)[:, 5:2_006]
+    at = torch.randperm(count, generator=draw)[:chosen]
+    found, wide = inner_products(rows, at), rows.double().cpu().numpy()
+    assert found.dtype == torch.float64
+    assert np.allclose(found.cpu().numpy(), wide[at] @ wide.T, rtol=0, atol=1e-10)
+    assert torch.equal(found[:, at.to(device)], found[:, at.to(device)].mT)
+    assert torch.equal(found, inner_products(rows, at))

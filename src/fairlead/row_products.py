@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -16,6 +17,33 @@ from torch import Tensor
 def inner_products(rows: Tensor, chosen: Tensor) -> Tensor:
     """⟨row_i, row_j⟩ of the chosen rows i with all rows j: (chosen, rows) float64, where the rows are."""
     at = chosen.to(rows.device)
+    total = _by_tensor_cores(rows, at)
+    if total is None:
+        total = _by_blocks(rows, at)
+    own = total[:, at]
+    # Both orders of a pair are computed; their last bits may differ.
+    total[:, at] = (own + own.mT) / 2
+    return total
+
+
+def _by_tensor_cores(rows: Tensor, at: Tensor) -> Tensor | None:
+    """The products by a kernel of Triton, or None where it does not apply."""
+    if not (rows.is_cuda and rows.dtype == torch.float32 and rows.numel() and rows.stride(1) == 1):
+        return None
+    # Only GPUs of NVIDIA from Ampere on have such cores.
+    if (
+        torch.version.hip
+        or torch.cuda.get_device_capability(rows.device) < (8, 0)
+        or find_spec("triton") is None
+    ):
+        return None
+    from fairlead.row_products_triton import MOST_CHOSEN, products_with_all
+
+    return products_with_all(rows, at) if 0 < len(at) <= MOST_CHOSEN else None
+
+
+def _by_blocks(rows: Tensor, at: Tensor) -> Tensor:
+    """The products by widening blocks of the rows."""
 
     def products_over(share: Tensor) -> Tensor:
         total = torch.zeros((len(at), len(rows)), dtype=torch.float64, device=rows.device)
@@ -26,11 +54,7 @@ def inner_products(rows: Tensor, chosen: Tensor) -> Tensor:
                 total[:, others].addmm_(left, share[others, columns].double().mT)
         return total
 
-    total = torch.stack(_shared_out(products_over, rows)).sum(0)
-    own = total[:, at]
-    # Both orders of a pair are computed; their last bits may differ.
-    total[:, at] = (own + own.mT) / 2
-    return total
+    return torch.stack(_shared_out(products_over, rows)).sum(0)
 
 
 def wide_sum(coefficients: Tensor, rows: Tensor) -> Tensor:

@@ -1,0 +1,75 @@
+"""Inner products of a few long rows with all, by the tensor cores of a GPU that compute in float64.
+
+Rows of float32 are widened on the way into the product, so that each is read once and no copy is written.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+MOST_CHOSEN = 64
+"""Rows whose products with all are summed at once; there is room for no more."""
+_ROWS, _COLUMNS, _WARPS, _STAGES = 32, 64, 4, 3
+_PROGRAMS = 4096
+"""Programs among which the sums are shared out, by rows and by columns."""
+
+
+def products_with_all(rows: Tensor, at: Tensor) -> Tensor:
+    """⟨row_i, row_j⟩ of the rows i at these positions with all rows j: (at, rows) float64.
+
+    Shares of the columns are summed apart and added up in their order, so that bits repeat.
+    """
+    count, dim = rows.shape
+    blocks = triton.cdiv(count, _ROWS)
+    parts = max(1, min(_PROGRAMS // blocks, triton.cdiv(dim, 4 * _COLUMNS)))
+    share = triton.cdiv(triton.cdiv(dim, parts), _COLUMNS) * _COLUMNS
+    sums = torch.empty((parts, len(at), count), dtype=torch.float64, device=rows.device)
+    _sum_share[(blocks, parts)](
+        rows,
+        at,
+        sums,
+        count,
+        dim,
+        rows.stride(0),
+        len(at),
+        share,
+        CHOSEN=max(16, triton.next_power_of_2(len(at))),
+        ROWS=_ROWS,
+        COLUMNS=_COLUMNS,
+        num_warps=_WARPS,
+        num_stages=_STAGES,
+    )
+    return sums.sum(0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _sum_share(
+    rows: tl.tensor,
+    at: tl.tensor,
+    sums: tl.tensor,
+    count: tl.tensor,
+    dim: tl.tensor,
+    stride: tl.tensor,
+    chosen: tl.tensor,
+    share: tl.tensor,
+    CHOSEN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+) -> None:
+    """Products of the chosen rows with a block of all, over one share of the columns."""
+    part = tl.program_id(1)
+    i, j = tl.arange(0, CHOSEN), tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    left = rows + tl.load(at + i, mask=i < chosen, other=0)[:, None] * stride
+    right = rows + j.to(tl.int64)[None, :] * stride
+    total = tl.zeros((CHOSEN, ROWS), tl.float64)
+    for first in range(part * share, min((part + 1) * share, dim), COLUMNS):
+        column = first + tl.arange(0, COLUMNS)
+        inside = column < dim
+        ours = tl.load(left + column[None, :], mask=(i < chosen)[:, None] & inside[None, :], other=0.0)
+        others = tl.load(right + column[:, None], mask=(j < count)[None, :] & inside[:, None], other=0.0)
+        total = tl.dot(ours.to(tl.float64), others.to(tl.float64), total, out_dtype=tl.float64)
+    place = sums + (part * chosen + i[:, None]).to(tl.int64) * count + j[None, :]
+    tl.store(place, total, mask=(i < chosen)[:, None] & (j < count)[None, :])
