@@ -46,7 +46,7 @@ def main() -> None:
         axes.set_yticks(range(len(own)), labels, fontsize=8)
         axes.invert_yaxis()
         axes.set_xscale("log")
-        axes.set_xlim(1, 300)
+        axes.set_xlim(1, 400)
         axes.set_title(device if device != "cpu" else "two CPU cores", fontsize=9)
         axes.set_xlabel("times faster per round", fontsize=8)
         axes.legend(fontsize=8, frameon=False, loc="lower right")
