@@ -124,7 +124,13 @@ class Federation:
         self, last: int, evaluate_every: int, per_client: bool, gradients_every: int
     ) -> Iterator[RoundRecord]:
         while self.state.round < last:
-            self.state, record = run_round(self.algorithm, self.world, self.state, self.key)
+            self.state, record = run_round(
+                self.algorithm,
+                self.world,
+                self.state,
+                self.key,
+                another_follows=self.state.round + 1 < last,
+            )
             done = self.state.round
             if evaluate_every and (done % evaluate_every == 0 or done == last):
                 record = replace(record, evaluation=self.evaluate(per_client=per_client))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Literal, NamedTuple
 
@@ -29,6 +30,7 @@ from fairlead.records import (
     Vectors,
     WorkOrder,
 )
+from fairlead.samplers.base import MemorylessSampler
 from fairlead.worlds.base import World
 
 
@@ -69,19 +71,25 @@ class _Move(NamedTuple):
 
 
 def run_round(
-    algorithm: Algorithm, world: World, state: ServerState, key: Key
+    algorithm: Algorithm, world: World, state: ServerState, key: Key, *, another_follows: bool = False
 ) -> tuple[ServerState, RoundRecord]:
     """Ask a cohort, let it work, follow the direction of what arrives.
 
     A round in which nothing arrives leaves the model and every optimizer and control state as they
     were; only participation counters of sampler and aggregator move on. Under privacy the model moves by noise.
+
+    Where `another_follows` and its cohort is known already, the world may get ready for it meanwhile.
     """
     started = perf_counter()
     solver, round = algorithm.solver, state.round
     conditions = world.conditions(round, solver, key)
     cohort = algorithm.sampler.draw(state.sampler, conditions, key.fold("sampler", round))
     order = WorkOrder(round, solver, state.params, state.buffers, state.shared, cohort, state.memory, key)
-    updates = _let_in(world.work(order), algorithm, round, world.population.names)
+    updates = world.work(order)
+    if another_follows and isinstance(algorithm.sampler, MemorylessSampler):
+        draw = partial(algorithm.sampler.draw, state.sampler, key=key.fold("sampler", round + 1))
+        world.foresee(round + 1, solver, key, draw)
+    updates = _let_in(updates, algorithm, round, world.population.names)
 
     aggregate = _aggregate(algorithm, updates, state.aggregator, conditions, key)
     sampler = algorithm.sampler.observe(state.sampler, conditions, cohort, updates)
@@ -152,7 +160,7 @@ def _move(
 
     direction = bend("aggregate", direction)
     slots = {name: tensor_in(state.server, name) for name in state.server}
-    lr = direction.new_tensor([algorithm.server.lr_at(state.round)])
+    lr = direction.new_full((1,), algorithm.server.lr_at(state.round))
     params, server = algorithm.server.step(state.params, -direction, slots, lr)
     step = bend("step", params - state.params)
     return _Move(direction, step, tuple(states), server, facts, followed[-1] if followed else None)

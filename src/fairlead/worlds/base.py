@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from fairlead.client_table import PartState
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
+from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, Population, WorkOrder
 
 
 class World(ABC):
@@ -42,6 +43,14 @@ class World(ABC):
     @abstractmethod
     def work(self, order: WorkOrder) -> ClientUpdates:
         """Let the cohort work and return what arrived, ascending by client."""
+
+    def foresee(  # noqa: B027  (most worlds have nothing to do)
+        self, round: int, solver: LocalSolver, key: Key, draw: Callable[[Conditions], Cohort]
+    ) -> None:
+        """Get ready for the next round, whose cohort `draw` gives; no number depends on it.
+
+        Called after `work`, before anyone has read what came of it: for worlds that would only wait for it.
+        """
 
     @abstractmethod
     def commit(

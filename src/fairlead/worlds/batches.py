@@ -1,12 +1,60 @@
-"""Which examples a client uses at each local step, drawn before any work starts."""
+"""Which examples a client uses at each local step, and what else is random in it, drawn before any work starts."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fairlead.randomness import Key
+
+
+class Drawn(NamedTuple):
+    """What is random in the local work of some clients."""
+
+    batches: list[Tensor]
+    """(steps, B) rows of each client's examples at every step, -1 for none."""
+    noise: list[Tensor]
+    """(steps + 1,) keys of augmentation and dropout of each; 0 where the model uses neither."""
+
+
+class LocalDraw(NamedTuple):
+    """All that decides what is drawn for the local work of some clients, one number for each of them."""
+
+    key: Key
+    round: int
+    clients: tuple[int, ...]
+    first_rows: tuple[int, ...]
+    sizes: tuple[int, ...]
+    num_steps: tuple[int, ...]
+    batch_sizes: tuple[int, ...]
+    draws_noise: bool
+
+    def made(self) -> Drawn:
+        """The draw itself."""
+        shuffle = self.key.fold("batches", self.round)
+        each = zip(
+            self.first_rows,
+            self.sizes,
+            self.num_steps,
+            self.batch_sizes,
+            map(shuffle.fold, self.clients),
+            strict=True,
+        )
+        return Drawn([draw_batches(*one) for one in each], self._noise())
+
+    def _noise(self) -> list[Tensor]:
+        if not self.draws_noise:
+            silence = torch.zeros(max(self.num_steps, default=0) + 1, dtype=torch.int64)
+            return [silence[: steps + 1] for steps in self.num_steps]
+        noise = self.key.fold("noise", self.round)
+        words = (
+            noise.fold(client).words(np.arange(steps + 1))
+            for client, steps in zip(self.clients, self.num_steps, strict=True)
+        )
+        return [torch.from_numpy(word.view(np.int64)) for word in words]
 
 
 def draw_batches(first_row: int, size: int, num_steps: int, batch_size: int, key: Key) -> Tensor:

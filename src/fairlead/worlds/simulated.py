@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
@@ -22,7 +24,7 @@ from fairlead.corrections.base import LocalOutcome
 from fairlead.errors import FieldError, field_error, is_integer, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
+from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, Population, WorkOrder
 from fairlead.task import Task
 from fairlead.worlds.arithmetic import Arithmetic, Precision
 from fairlead.worlds.base import RunWorld, Workings
@@ -197,22 +199,11 @@ class SimulatedWorld(RunWorld):
 
     def work_by(self, workforce: Workforce, order: WorkOrder) -> ClientUpdates:
         """What arrives of an order if `workforce` does the local work."""
-        cohort, key, solver = order.cohort, order.key, order.solver
-        plan = self._plan(cohort.clients, solver, order.round, key)
-        # Clients with nothing to do are not heard of, and must not count as early ones.
-        able = (plan.work.num_steps > 0).nonzero().flatten()
-        durations = None if plan.durations is None else plan.durations[able]
-        asked = cohort.clients[able]
-        arrived = arrivals(self.link_model, asked, order.round, key.fold("link"), durations)
-        present = able[arrived]
-        clients, num_steps = cohort.clients[present], plan.work.num_steps[present]
-        block = ClientBlock(
-            clients,
-            self.clients.sizes[clients],
-            num_steps,
-            plan.work.batch_sizes[present],
-            {name: table_in(order.memory, name).read(clients) for name in order.memory},
-        )
+        cohort, solver = order.cohort, order.solver
+        answers = self._answers(cohort, solver, order.round, order.key)
+        clients, num_steps = answers.block.clients, answers.block.num_steps
+        memory = {name: table_in(order.memory, name).read(clients) for name in order.memory}
+        block = replace(answers.block, memory=memory)
         results = workforce.train(order, block)
         norms = solver.accumulation(num_steps, order.round)
         lr = solver.optimizer.lr_at(order.round)
@@ -220,8 +211,9 @@ class SimulatedWorld(RunWorld):
             round=order.round,
             anchor=order.anchor,
             delta=results.delta,
-            num_steps=num_steps.to(results.delta)[:, None],
-            effective_steps=None if norms is None else norms.l1.to(results.delta)[:, None],
+            # Sent without waiting for the work, which a device may still have before it.
+            num_steps=num_steps.to(results.delta, non_blocking=True)[:, None],
+            effective_steps=None if norms is None else norms.l1.to(results.delta, non_blocking=True)[:, None],
             lr=lr,
             anchor_gradient=results.anchor_gradient,
         )
@@ -229,7 +221,7 @@ class SimulatedWorld(RunWorld):
         return ClientUpdates(
             cohort=cohort,
             clients=clients,
-            importance=cohort.importance[present],
+            importance=cohort.importance[answers.places],
             delta=aftermath.delta,
             num_steps=num_steps,
             effective_steps=None if norms is None else norms.l1,
@@ -241,9 +233,16 @@ class SimulatedWorld(RunWorld):
             buffers=results.buffers,
             age=torch.zeros_like(clients),
             lr=lr,
-            virtual_seconds=None if durations is None else closing_time(self.link_model, durations, arrived),
-            device_seconds=None if plan.computing is None else float(plan.computing.sum()),
+            virtual_seconds=answers.virtual_seconds,
+            device_seconds=answers.device_seconds,
         )
+
+    def foresee(
+        self, round: int, solver: LocalSolver, key: Key, draw: Callable[[Conditions], Cohort]
+    ) -> None:
+        if self.engine.returns_early:
+            cohort = draw(self.conditions(round, solver, key))
+            self.workforce.draw_ahead(round, key, self._answers(cohort, solver, round, key).block)
 
     def commit(
         self,
@@ -279,6 +278,29 @@ class SimulatedWorld(RunWorld):
                 weights=self.population.weights,
                 per_client=per_client,
             )
+
+    def _answers(self, cohort: Cohort, solver: LocalSolver, round: int, key: Key) -> _Answers:
+        """Who of a cohort will answer, what they do, and how long it takes."""
+        plan = self._plan(cohort.clients, solver, round, key)
+        # Clients with nothing to do are not heard of, and must not count as early ones.
+        able = (plan.work.num_steps > 0).nonzero().flatten()
+        durations = None if plan.durations is None else plan.durations[able]
+        arrived = arrivals(self.link_model, cohort.clients[able], round, key.fold("link"), durations)
+        places = able[arrived]
+        clients = cohort.clients[places]
+        block = ClientBlock(
+            clients,
+            self.clients.sizes[clients],
+            plan.work.num_steps[places],
+            plan.work.batch_sizes[places],
+            {},
+        )
+        return _Answers(
+            places,
+            block,
+            None if durations is None else closing_time(self.link_model, durations, arrived),
+            None if plan.computing is None else float(plan.computing.sum()),
+        )
 
     def _plan(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> _Plan:
         """What the given clients would do in a round, and how long it would take them."""
@@ -316,6 +338,17 @@ class _Plan(NamedTuple):
     computing: Tensor | None
     durations: Tensor | None
     """From question to answer."""
+
+
+class _Answers(NamedTuple):
+    """The clients of a cohort whose update will arrive."""
+
+    places: Tensor
+    """Where they stand in the cohort."""
+    block: ClientBlock
+    """What they do, without what they remember."""
+    virtual_seconds: float | None
+    device_seconds: float | None
 
 
 def _data_digest(data: ClientData) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from fairlead.randomness import Key
 from fairlead.records import Vectors, WorkOrder
 from fairlead.worlds.arithmetic import Arithmetic
-from fairlead.worlds.batches import draw_batches
+from fairlead.worlds.batches import Drawn, LocalDraw
 from fairlead.worlds.engines.base import Engine, LocalJobs, Objective
 from fairlead.worlds.staging import Staging
 
@@ -107,16 +107,41 @@ class LocalWorkforce(Workforce):
     ) -> None:
         self.objective, self.engine, self.arithmetic = objective, engine, arithmetic
         self.staging, self.block = staging, block
+        self._drawn_ahead: dict[LocalDraw, Drawn] = {}
 
     def train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
         return LocalReturns.joined([self._train(order, part) for part in block.cut(self.block)])
+
+    def draw_ahead(self, round: int, key: Key, block: ClientBlock) -> None:
+        """Draw for work that is expected next; what was drawn ahead before and not used is forgotten."""
+        self._drawn_ahead.clear()
+        if self.staging is not None:
+            # Where staged examples will lie shows when they are loaded.
+            return
+        for part in block.cut(self.block):
+            draw = self._draw(round, key, part, self.objective.data.offsets[part.clients])
+            self._drawn_ahead[draw] = draw.made()
+
+    def _draw(self, round: int, key: Key, block: ClientBlock, first_rows: Tensor) -> LocalDraw:
+        return LocalDraw(
+            key,
+            round,
+            clients=tuple(block.clients.tolist()),
+            first_rows=tuple(first_rows.tolist()),
+            sizes=tuple(block.sizes.tolist()),
+            num_steps=tuple(block.num_steps.tolist()),
+            batch_sizes=tuple(block.batch_sizes.tolist()),
+            draws_noise=self.objective.draws_noise,
+        )
 
     def _train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
         if self.staging is None:
             objective, first_rows = self.objective, self.objective.data.offsets[block.clients]
         else:
             objective, first_rows = self.staging.load(block.clients)
-        jobs = _jobs(order, block, first_rows, draws_noise=objective.draws_noise)
+        draw = self._draw(order.round, order.key, block, first_rows)
+        drawn = self._drawn_ahead.pop(draw) if draw in self._drawn_ahead else draw.made()
+        jobs = _jobs(order, block, draw, drawn)
         with self.arithmetic.on(objective.device):
             results = self.engine.run(objective, jobs)
             gradients = None
@@ -125,34 +150,17 @@ class LocalWorkforce(Workforce):
         return LocalReturns(results.delta, results.loss, results.buffers, gradients)
 
 
-def _jobs(order: WorkOrder, block: ClientBlock, first_rows: Tensor, *, draws_noise: bool) -> LocalJobs:
-    shuffle, dropout = order.key.fold("batches", order.round), order.key.fold("noise", order.round)
-    batches, noise, longest = [], [], max(block.num_steps.tolist(), default=0)
-    silence = torch.zeros(longest + 1, dtype=torch.int64)
-    for client, first_row, size, steps, batch_size in zip(
-        block.clients.tolist(),
-        first_rows.tolist(),
-        block.sizes.tolist(),
-        block.num_steps.tolist(),
-        block.batch_sizes.tolist(),
-        strict=True,
-    ):
-        batches.append(draw_batches(first_row, size, steps, batch_size, shuffle.fold(client)))
-        if draws_noise:
-            words = dropout.fold(client).words(np.arange(steps + 1))
-            noise.append(torch.from_numpy(words.view(np.int64)))
-        else:
-            noise.append(silence[: steps + 1])
+def _jobs(order: WorkOrder, block: ClientBlock, draw: LocalDraw, drawn: Drawn) -> LocalJobs:
     return LocalJobs(
-        clients=block.clients.tolist(),
+        clients=list(draw.clients),
         solver=order.solver,
         anchor=order.anchor,
         buffers=order.buffers,
         shared=order.shared,
         memory=block.memory,
-        batches=batches,
-        noise=noise,
-        step_lrs=order.solver.step_lrs(order.round, longest),
+        batches=drawn.batches,
+        noise=drawn.noise,
+        step_lrs=order.solver.step_lrs(order.round, max(draw.num_steps, default=0)),
     )
 
 

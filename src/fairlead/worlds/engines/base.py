@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -201,6 +201,9 @@ class LaneGradient(ABC):
 
 class Engine(ABC):
     """Runs clients' local work. All engines give the same numbers up to rounding."""
+
+    returns_early: ClassVar[bool] = False
+    """Whether `run` only asks a device for the work, so that the host has time until its results are read."""
 
     @abstractmethod
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:

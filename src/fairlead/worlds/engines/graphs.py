@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 
@@ -44,6 +44,7 @@ class GraphEngine(Engine):
     lanes: int = 16
     backend: Backend = "stacked"
     compiled: bool = False
+    returns_early: ClassVar[bool] = True
     _captured: dict[_Kind, _CapturedLanes] = field(default_factory=dict, init=False, repr=False)
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:

@@ -57,8 +57,6 @@ class LaneBlock:
     def run(self, plan: LanePlan, jobs: LocalJobs, advance: Callable[[int, int, int], None]) -> LocalResults:
         """Let lanes work by a plan; `advance(start, end, width)` must step the first lanes tick by tick."""
         delta = self.anchor.new_zeros((len(jobs.batches), len(self.anchor)))
-        # Sent before the work starts, since a copy from the host would wait for its end.
-        loss_runs = _LossRuns.of(plan, delta.device)
         starting, ending = plan.starting(), plan.ending()
         for start, end, width in plan.segments():
             if start in starting:
@@ -68,7 +66,7 @@ class LaneBlock:
                 torch.sub(self.state.local[slot.lane], self.anchor, out=delta[slot.job])
         order = self._gradient_of.order
         delta = delta if order is None else order.restored(delta)
-        loss = loss_runs.means(self.losses[: plan.ticks, : len(plan.loads)])
+        loss = _LossRuns.of(plan, delta.device).means(self.losses[: plan.ticks, : len(plan.loads)])
         return LocalResults(delta, loss, jobs.buffers.expand(len(jobs.batches), -1))
 
     def load(self, jobs: LocalJobs, plan: LanePlan) -> None:
@@ -159,7 +157,8 @@ class _LossRuns(NamedTuple):
         place_of = {job: place for place, (*_, job) in enumerate(runs)}
         lengths = [length for _, _, length, _ in runs]
         places = [place_of[job] for job in range(len(plan.slots))]
-        return _LossRuns(*(torch.tensor(n, dtype=torch.int64, device=device) for n in (lengths, places)))
+        sent = (torch.tensor(n, dtype=torch.int64).to(device, non_blocking=True) for n in (lengths, places))
+        return _LossRuns(*sent)
 
     def means(self, losses: Tensor) -> Tensor:
         """Mean loss of every job over its steps, (m,), from losses (ticks, lanes)."""

@@ -80,9 +80,9 @@ class Schedule:
             for slot in plan.slots:
                 keys = jobs.noise[slot.job].numpy()
                 noise[slot.start : slot.end, slot.lane] = keys[: slot.end - slot.start]
-            self.noise[ticks] = torch.from_numpy(noise).to(device)
-        self.lr[ticks] = torch.from_numpy(lr).to(device)
-        rows = torch.from_numpy(drawn).to(device)
+            self.noise[ticks] = torch.from_numpy(noise).to(device, non_blocking=True)
+        self.lr[ticks] = torch.from_numpy(lr).to(device, non_blocking=True)
+        rows = torch.from_numpy(drawn).to(device, non_blocking=True)
         used = rows >= 0
         self.weight[ticks] = used / used.sum(-1, keepdim=True).clamp(min=1).double()
         # Padding repeats an example of the same batch, whose loss is finite if the batch's is.
