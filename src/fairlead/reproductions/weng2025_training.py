@@ -41,8 +41,8 @@ _ROUNDS, _STEPS, _ACCURACY = "rounds", "thousand local steps", "accuracy"
 _STATISTICS = {_ROUNDS: rounds_to_target, _STEPS: steps_to_target, _ACCURACY: last_five_accuracy}
 _SMALL = {
     "mnist": Size(150, examples=20_000, model=MLP((64,))),
-    "cifar10": Size(60, examples=5_000, model=PooledCNN(channels=(8, 8), hidden=(64,))),
-    "cinic10": Size(60, examples=5_000, model=PooledCNN(channels=(8, 8), hidden=(64,))),
+    "cifar10": Size(40, examples=2_500, model=PooledCNN(channels=(8, 8), hidden=(64,))),
+    "cinic10": Size(40, examples=2_500, model=PooledCNN(channels=(8, 8), hidden=(64,))),
 }
 _MODELS: dict[str, Model] = {
     "mnist": UnpooledCNN(),
