@@ -57,7 +57,8 @@ def test_products_are_those_of_float64(
     """By NumPy, for rows that lie apart from each other in memory; rows and columns fill no block of a kernel."""
     draw = torch.Generator().manual_seed(4)
     rows = torch.randn((count, 2_011), generator=draw).to(device, dtype)[:, 5:2_006]
-    at = torch.randperm(count, generator=draw)[:chosen]
+    # Every second number of a list, which lies apart in memory too.
+    at = torch.randperm(count, generator=draw)[:chosen].repeat_interleave(2)[::2]
     found, wide = inner_products(rows, at), rows.double().cpu().numpy()
     assert found.dtype == torch.float64
     assert np.allclose(found.cpu().numpy(), wide[at] @ wide.T, rtol=0, atol=1e-10)

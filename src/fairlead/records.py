@@ -293,6 +293,7 @@ class RoundRecord:
     late: Mapping[int, int] = field(default_factory=dict)
     """Rounds since an update was asked for, by client, where it counts in a later one."""
     seconds: float = field(default=0.0, compare=False)
+    """Of the whole round; what was made ready in it for the next one is included."""
 
 
 class RoundLog(Sequence[RoundRecord]):

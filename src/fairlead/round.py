@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
 from typing import Literal, NamedTuple
 
@@ -15,7 +15,7 @@ from fairlead.aggregators.base import normalised, refuse_claimed_weights, weight
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState, tensor_in
 from fairlead.clients.names import ClientNames, called
-from fairlead.errors import NonFiniteError
+from fairlead.errors import FairleadError, NonFiniteError
 from fairlead.observation import describe_round
 from fairlead.order_statistics import weighted_median
 from fairlead.randomness import Key
@@ -31,7 +31,7 @@ from fairlead.records import (
     WorkOrder,
 )
 from fairlead.samplers.base import MemorylessSampler
-from fairlead.worlds.base import World
+from fairlead.worlds.base import WorksAhead, World
 
 
 def start(algorithm: Algorithm, world: World, key: Key) -> ServerState:
@@ -86,9 +86,8 @@ def run_round(
     cohort = algorithm.sampler.draw(state.sampler, conditions, key.fold("sampler", round))
     order = WorkOrder(round, solver, state.params, state.buffers, state.shared, cohort, state.memory, key)
     updates = world.work(order)
-    if another_follows and isinstance(algorithm.sampler, MemorylessSampler):
-        draw = partial(algorithm.sampler.draw, state.sampler, key=key.fold("sampler", round + 1))
-        world.foresee(round + 1, solver, key, draw)
+    if another_follows:
+        _foresee(algorithm, world, state, key)
     updates = _let_in(updates, algorithm, round, world.population.names)
 
     aggregate = _aggregate(algorithm, updates, state.aggregator, conditions, key)
@@ -125,6 +124,20 @@ def run_round(
         seconds=perf_counter() - started,
     )
     return after, record
+
+
+def _foresee(algorithm: Algorithm, world: World, state: ServerState, key: Key) -> None:
+    """Let a world get ready for the next round while this one is computed, where its cohort is known already."""
+    if not (isinstance(world, WorksAhead) and world.works_ahead):
+        return
+    sampler, solver, following = algorithm.sampler, algorithm.solver, state.round + 1
+    if not isinstance(sampler, MemorylessSampler) or sampler.needs_arrival or sampler.needs_effective_steps:
+        return
+    # What is refused here is refused again in its own round, which then says so.
+    with suppress(FairleadError):
+        conditions = world.conditions(following, solver, key)
+        cohort = sampler.draw(state.sampler, conditions, key.fold("sampler", following))
+        world.foresee(following, solver, key, cohort)
 
 
 def _aggregate(

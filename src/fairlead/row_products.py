@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -15,9 +16,12 @@ from torch import Tensor
 
 
 def inner_products(rows: Tensor, chosen: Tensor) -> Tensor:
-    """⟨row_i, row_j⟩ of the chosen rows i with all rows j: (chosen, rows) float64, where the rows are."""
+    """⟨row_i, row_j⟩ of the chosen rows i with all rows j: (chosen, rows) float64, where the rows are.
+
+    Rows are chosen by their positions from 0 on.
+    """
     at = chosen.to(rows.device)
-    total = _by_tensor_cores(rows, at)
+    total = _by_tensor_cores(rows, at) if _has_wide_cores(rows.device) else None
     if total is None:
         total = _by_blocks(rows, at)
     own = total[:, at]
@@ -26,20 +30,23 @@ def inner_products(rows: Tensor, chosen: Tensor) -> Tensor:
     return total
 
 
+@cache
+def _has_wide_cores(device: torch.device) -> bool:
+    """Whether Triton multiplies float64 by tensor cores of a device: since 3.5, on the A100 and H100 and their kin."""
+    if device.type != "cuda" or torch.version.hip or find_spec("triton") is None:
+        return False
+    import triton
+
+    release = tuple(int(number) for number in triton.__version__.split(".")[:2])
+    return release >= (3, 5) and torch.cuda.get_device_capability(device) in ((8, 0), (9, 0))
+
+
 def _by_tensor_cores(rows: Tensor, at: Tensor) -> Tensor | None:
     """The products by a kernel of Triton, or None where it does not apply."""
-    if not (rows.is_cuda and rows.dtype == torch.float32 and rows.numel() and rows.stride(1) == 1):
-        return None
-    # Only GPUs of NVIDIA from Ampere on have such cores.
-    if (
-        torch.version.hip
-        or torch.cuda.get_device_capability(rows.device) < (8, 0)
-        or find_spec("triton") is None
-    ):
-        return None
     from fairlead.row_products_triton import MOST_CHOSEN, products_with_all
 
-    return products_with_all(rows, at) if 0 < len(at) <= MOST_CHOSEN else None
+    in_order = rows.dtype == torch.float32 and rows.numel() > 0 and rows.stride(1) == 1
+    return products_with_all(rows, at.contiguous()) if in_order and 0 < len(at) <= MOST_CHOSEN else None
 
 
 def _by_blocks(rows: Tensor, at: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ import triton.language as tl
 from torch import Tensor
 
 MOST_CHOSEN = 64
-"""Rows whose products with all are summed at once; there is room for no more."""
+"""Rows whose products with all are summed at once; for more of them a widened copy of all rows is worth its time."""
 _ROWS, _COLUMNS, _WARPS, _STAGES = 32, 64, 4, 3
+"""A block of the rows, how many warps multiply it, and how many blocks are on their way from memory."""
 _PROGRAMS = 4096
 """Programs among which the sums are shared out, by rows and by columns."""
 
@@ -27,25 +28,21 @@ def products_with_all(rows: Tensor, at: Tensor) -> Tensor:
     parts = max(1, min(_PROGRAMS // blocks, triton.cdiv(dim, 4 * _COLUMNS)))
     share = triton.cdiv(triton.cdiv(dim, parts), _COLUMNS) * _COLUMNS
     sums = torch.empty((parts, len(at), count), dtype=torch.float64, device=rows.device)
-    _sum_share[(blocks, parts)](
-        rows,
-        at,
-        sums,
-        count,
-        dim,
-        rows.stride(0),
-        len(at),
-        share,
-        CHOSEN=max(16, triton.next_power_of_2(len(at))),
-        ROWS=_ROWS,
-        COLUMNS=_COLUMNS,
-        num_warps=_WARPS,
-        num_stages=_STAGES,
-    )
+    # On the device of the rows, which need not be the current one.
+    with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
+        _sum_share[(blocks, parts)](
+            *(rows, at, sums, count, dim, rows.stride(0), len(at), share),
+            CHOSEN=max(16, triton.next_power_of_2(len(at))),
+            ROWS=_ROWS,
+            COLUMNS=_COLUMNS,
+            num_warps=_WARPS,
+            num_stages=_STAGES,
+        )
     return sums.sum(0)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# Arrivals differ from round to round, and compiling for each of their numbers would take longer than it gains.
+@triton.jit(do_not_specialize=["count", "chosen"])  # type: ignore[untyped-decorator]
 def _sum_share(
     rows: tl.tensor,
     at: tl.tensor,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -9,35 +10,62 @@ import torch
 from torch import nn
 
 import fairlead as fl
+from fairlead.errors import FieldError, NonFiniteError
 from fairlead.worlds import batches
+from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Objective
 from fairlead.worlds.engines.loop import LoopEngine
 
 ROUNDS = 5
+SOME = fl.UniformWithoutReplacement(6)
+UNEQUAL = {"work": fl.RandomEpochs(1, 3), "link": fl.BernoulliLink(0.3)}
 
 
-class EarlyEngine(LoopEngine):
+class EarlyEngine(Engine):
     """The loop engine, taken for one that returns before its work is done."""
 
     returns_early = True
 
+    def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
+        return LoopEngine().run(objective, jobs)
 
-def federation(sampler: fl.Sampler, *, early: bool, **more: Any) -> fl.Federation:
-    """Twelve clients with 5 to 60 examples, of which work and arrivals differ from round to round."""
+
+@dataclass(frozen=True)
+class Refusing(fl.MemorylessSampler):
+    """Asks everyone until a round in which it refuses to."""
+
+    until: int
+
+    def check(self, population: fl.Population) -> None:
+        """Every population will do."""
+
+    def draw(self, state: Any, conditions: fl.Conditions, key: fl.Key) -> fl.Cohort:
+        if conditions.round >= self.until:
+            raise FieldError(f"Refusing.until must be above {conditions.round}, got {self.until}.")
+        return fl.FullParticipation().draw(state, conditions, key)
+
+
+def world(*, early: bool, **more: Any) -> fl.SimulatedWorld:
+    """Twelve clients with 5 to 60 examples, and a network with dropout."""
     data = fl.SyntheticLogistic(num_clients=12, max_examples=60).load(fl.Key.from_seed(0)).train
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(60, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 10))
-    world = fl.SimulatedWorld(
-        fl.Task(model),
-        data,
-        work=fl.RandomEpochs(1, 3),
-        link=fl.BernoulliLink(0.3),
-        engine="loop",
-        **more,
-    )
+    here = fl.SimulatedWorld(fl.Task(model), data, engine="loop", **more)
     if early:
-        world.workforce.engine = EarlyEngine()
-    solver = fl.LocalSolver(fl.SGD(0.05), epochs=1, batch_size=8)
-    return fl.Federation(fl.Algorithm(solver=solver, sampler=sampler), world)
+        here.workforce.engine = EarlyEngine()
+    return here
+
+
+def federation(
+    sampler: fl.Sampler, here: fl.SimulatedWorld, *, seed: int = 0, lr: float = 0.05
+) -> fl.Federation:
+    solver = fl.LocalSolver(fl.SGD(lr), epochs=1, batch_size=8)
+    return fl.Federation(fl.Algorithm(solver=solver, sampler=sampler), here, seed=seed)
+
+
+def trained(sampler: fl.Sampler, here: fl.SimulatedWorld, *, seed: int = 0) -> fl.Federation:
+    done = federation(sampler, here, seed=seed)
+    list(done.train(ROUNDS))
+    return done
 
 
 class Draws:
@@ -61,44 +89,68 @@ class Draws:
         return drawn, arrived[1:]
 
 
-@pytest.mark.parametrize("more", [{}, {"block": 2}])
-def test_batches_of_the_next_round_are_drawn_during_this_one(
-    monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
-) -> None:
-    sampler = fl.UniformWithoutReplacement(6)
-    plain = federation(sampler, early=False, **more)
-    list(plain.train(ROUNDS))
-    ahead = federation(sampler, early=True, **more)
+def test_batches_of_the_next_round_are_drawn_during_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = trained(SOME, world(early=False, **UNEQUAL))
+    ahead = federation(SOME, world(early=True, **UNEQUAL))
     drawn, arrived = Draws(monkeypatch).by_round(ahead)
     assert drawn == [*arrived[1:], arrived[-1]]
-    assert torch.equal(ahead.params, plain.params)
+    assert torch.equal(ahead.params, alone.params)
+
+
+def test_no_more_is_drawn_ahead_than_trains_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In blocks of five two of twelve clients are left, and five are drawn before their round."""
+    alone = trained(fl.FullParticipation(), world(early=False, block=5))
+    ahead = federation(fl.FullParticipation(), world(early=True, block=5))
+    drawn, arrived = Draws(monkeypatch).by_round(ahead)
+    assert drawn == [*(so_far + 5 for so_far in arrived[:-1]), arrived[-1]]
+    assert torch.equal(ahead.params, alone.params)
 
 
 @pytest.mark.parametrize(
     ("sampler", "more"),
     [
-        (fl.FullFirstRound(fl.UniformWithoutReplacement(6)), {}),
-        (fl.UniformWithoutReplacement(6), {"data_on": "host"}),
+        (fl.FullFirstRound(SOME), {}),
+        (fl.FedACS(6), {"link": fl.BernoulliLink(0.3)}),
+        (SOME, {"data_on": "host"}),
     ],
 )
 def test_what_is_not_known_yet_is_drawn_when_it_is(
     monkeypatch: pytest.MonkeyPatch, sampler: fl.Sampler, more: dict[str, Any]
 ) -> None:
-    """A sampler that remembers may ask others after this round, and examples on the host have no place yet."""
-    plain = federation(sampler, early=False, **more)
-    list(plain.train(ROUNDS))
-    early = federation(sampler, early=True, **more)
+    """A sampler may remember or look at rates of a million clients, and examples on the host have no place yet."""
+    alone = trained(sampler, world(early=False, **more))
+    early = federation(sampler, world(early=True, **more))
     drawn, arrived = Draws(monkeypatch).by_round(early)
     assert drawn == arrived
-    assert torch.equal(early.params, plain.params)
+    assert torch.equal(early.params, alone.params)
 
 
-def test_batches_drawn_for_another_run_are_not_used() -> None:
-    """Of two federations in one world each has its own."""
-    first = federation(fl.UniformWithoutReplacement(6), early=True)
-    second = fl.Federation(first.algorithm, first.world, seed=1)
-    alone = federation(fl.UniformWithoutReplacement(6), early=False)
-    for _ in zip(first.train(ROUNDS), second.train(ROUNDS), strict=True):
+def test_two_runs_in_one_world_use_no_batches_of_each_other() -> None:
+    """The same clients do the same work in every round, so that only seeds and rounds tell batches apart."""
+    shared, everyone = world(early=True), fl.FullParticipation()
+    runs = [federation(everyone, shared, seed=seed) for seed in (0, 1)]
+    for _ in zip(*(run.train(ROUNDS) for run in runs), strict=True):
         pass
-    list(alone.train(ROUNDS))
-    assert torch.equal(first.params, alone.params)
+    for seed, run in enumerate(runs):
+        assert torch.equal(run.params, trained(everyone, world(early=False), seed=seed).params)
+
+
+def test_batches_left_over_are_used_in_no_other_round() -> None:
+    left, plain = (federation(fl.FullParticipation(), world(early=early)) for early in (True, False))
+    next(left.train(ROUNDS))
+    later = replace(left.state, round=7)
+    after, _ = fl.run_round(left.algorithm, left.world, later, left.key)
+    expected, _ = fl.run_round(plain.algorithm, plain.world, later, plain.key)
+    assert torch.equal(after.params, expected.params)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_errors_come_in_their_own_round(early: bool) -> None:
+    """What the sampler refuses for round 3 costs none of the three before, and hides no error of theirs."""
+    run = federation(Refusing(3), world(early=early))
+    with pytest.raises(FieldError, match="must be above 3"):
+        list(run.train(ROUNDS))
+    assert [record.round for record in run.records] == [0, 1, 2]
+    lost = federation(Refusing(1), world(early=early), lr=1e30)
+    with pytest.raises(NonFiniteError, match="In round 0 the updates"):
+        list(lost.train(ROUNDS))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -44,14 +43,6 @@ class World(ABC):
     def work(self, order: WorkOrder) -> ClientUpdates:
         """Let the cohort work and return what arrived, ascending by client."""
 
-    def foresee(  # noqa: B027  (most worlds have nothing to do)
-        self, round: int, solver: LocalSolver, key: Key, draw: Callable[[Conditions], Cohort]
-    ) -> None:
-        """Get ready for the next round, whose cohort `draw` gives; no number depends on it.
-
-        Called after `work`, before anyone has read what came of it: for worlds that would only wait for it.
-        """
-
     @abstractmethod
     def commit(
         self,
@@ -74,6 +65,18 @@ class World(ABC):
     @abstractmethod
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
         """How good the global model is."""
+
+
+@runtime_checkable
+class WorksAhead(Protocol):
+    """A world whose `work` may return before it is done, so that there is time until its results are read."""
+
+    @property
+    def works_ahead(self) -> bool:
+        """Whether there is such time, and a cohort is quickly drawn."""
+
+    def foresee(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
+        """Get ready for a cohort that will probably be asked in the next round; no number depends on it."""
 
 
 class Workings(NamedTuple):

@@ -32,8 +32,8 @@ class LocalDraw(NamedTuple):
     batch_sizes: tuple[int, ...]
     draws_noise: bool
 
-    def made(self) -> Drawn:
-        """The draw itself."""
+    def drawn(self) -> Drawn:
+        """The batches and the keys of noise."""
         shuffle = self.key.fold("batches", self.round)
         each = zip(
             self.first_rows,

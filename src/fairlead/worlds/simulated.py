@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from os import PathLike
@@ -39,6 +38,9 @@ from fairlead.worlds.workforce import ClientBlock, LocalWorkforce, Workforce
 
 DataPlace = Literal["auto", "device", "host"]
 """Where the clients' examples lie between rounds."""
+
+_FORESEEN = 100_000
+"""Clients up to which a cohort is drawn in a millisecond or two, as long as its batches take."""
 
 
 class SimulatedWorld(RunWorld):
@@ -211,7 +213,7 @@ class SimulatedWorld(RunWorld):
             round=order.round,
             anchor=order.anchor,
             delta=results.delta,
-            # Sent without waiting for the work, which a device may still have before it.
+            # Sent without waiting for work that a device still has before it; pageable, and so read at once.
             num_steps=num_steps.to(results.delta, non_blocking=True)[:, None],
             effective_steps=None if norms is None else norms.l1.to(results.delta, non_blocking=True)[:, None],
             lr=lr,
@@ -237,12 +239,15 @@ class SimulatedWorld(RunWorld):
             device_seconds=answers.device_seconds,
         )
 
-    def foresee(
-        self, round: int, solver: LocalSolver, key: Key, draw: Callable[[Conditions], Cohort]
-    ) -> None:
-        if self.engine.returns_early:
-            cohort = draw(self.conditions(round, solver, key))
-            self.workforce.draw_ahead(round, key, self._answers(cohort, solver, round, key).block)
+    @property
+    def works_ahead(self) -> bool:
+        """Whether a device computes while this process would wait; not where drawing a cohort twice takes long."""
+        few = self.population.num_clients <= _FORESEEN
+        return few and self.engine.returns_early and self.workforce.staging is None
+
+    def foresee(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
+        """Draw the batches of a cohort that will probably be asked in the next round."""
+        self.workforce.draw_ahead(round, key, self._answers(cohort, solver, round, key).block)
 
     def commit(
         self,

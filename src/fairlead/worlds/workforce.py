@@ -113,14 +113,14 @@ class LocalWorkforce(Workforce):
         return LocalReturns.joined([self._train(order, part) for part in block.cut(self.block)])
 
     def draw_ahead(self, round: int, key: Key, block: ClientBlock) -> None:
-        """Draw for work that is expected next; what was drawn ahead before and not used is forgotten."""
-        self._drawn_ahead.clear()
-        if self.staging is not None:
-            # Where staged examples will lie shows when they are loaded.
-            return
-        for part in block.cut(self.block):
-            draw = self._draw(round, key, part, self.objective.data.offsets[part.clients])
-            self._drawn_ahead[draw] = draw.made()
+        """Draw for the first clients of the next round, as many as are handed to the engine together.
+
+        It takes the memory of their batches, until they are used or others are drawn ahead. Only for data that lie on
+        the device: where staged examples will lie shows when they are loaded.
+        """
+        first = next(block.cut(self.block))
+        draw = self._draw(round, key, first, self.objective.data.offsets[first.clients])
+        self._drawn_ahead = {draw: draw.drawn()}
 
     def _draw(self, round: int, key: Key, block: ClientBlock, first_rows: Tensor) -> LocalDraw:
         return LocalDraw(
@@ -140,7 +140,7 @@ class LocalWorkforce(Workforce):
         else:
             objective, first_rows = self.staging.load(block.clients)
         draw = self._draw(order.round, order.key, block, first_rows)
-        drawn = self._drawn_ahead.pop(draw) if draw in self._drawn_ahead else draw.made()
+        drawn = self._drawn_ahead.pop(draw) if draw in self._drawn_ahead else draw.drawn()
         jobs = _jobs(order, block, draw, drawn)
         with self.arithmetic.on(objective.device):
             results = self.engine.run(objective, jobs)

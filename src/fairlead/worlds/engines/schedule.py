@@ -74,6 +74,7 @@ class Schedule:
             steps, width = batches.shape
             drawn[span, slot.lane, :width] = batches
             lr[span, slot.lane, 0] = step_lrs[:steps]
+        # Sent without waiting: memory of this kind has been read when the call returns.
         ticks, device = slice(plan.ticks), self.rows.device
         if self.noise is not None:
             noise = np.zeros((plan.ticks, lanes), dtype=np.int64)
