@@ -83,9 +83,10 @@ def _how_far(verdict: str, checks: Sequence[Check]) -> str:
     if verdict != "open":
         return worded(verdict, checks)
     held, count = sum(check.holds is True for check in checks), len(checks)
+    lack = "lack runs" if any(check.state == "lacks runs" for check in checks) else "need runs that failed"
     if not held:
-        return f"open: all {count} comparisons lack runs"
-    return f"open: {held} of {count} comparisons hold, the others lack runs"
+        return f"open: all {count} comparisons {lack}"
+    return f"open: {held} of {count} comparisons hold, the others {lack}"
 
 
 def replaced(text: str, name: str, content: str) -> str:

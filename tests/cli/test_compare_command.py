@@ -219,6 +219,10 @@ def test_a_problem_without_metrics_is_compared_by_its_objective() -> None:
             "fairlead: --target must be from 0 to 1 for accuracy, got 95: say 0.95 for 95 %.",
         ),
         (
+            "--methods fedavg --target half",
+            "fairlead: --target must be a number or a percentage, such as 0.5 or 50%, got 'half'.",
+        ),
+        (
             "--methods fedavg --target -0.1",
             "fairlead: --target must be from 0 to 1 for accuracy, got -0.1.",
         ),
@@ -360,6 +364,27 @@ def test_a_report_is_advised_with_targets_of_the_accuracy_only() -> None:
     assert "to 0.9" in by_loss
     assert by_loss.endswith("fairlead report runs/x\n")
     assert call(*arguments).stdout.endswith("fairlead report runs/x --target 0.9\n")
+
+
+def test_a_target_may_be_a_percentage() -> None:
+    assert data("--methods", "fedavg", "--seeds", "0", "--target", "30%")["target"] == 0.3
+
+
+def test_a_device_that_is_not_there_is_refused_once_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Runs that are done need none: what they found can be shown anywhere."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    words = ("--methods", "fedavg,fednova", "--seeds", "0..1", "-o", "runs/x")
+    refused = call(*words, "--set", "device=cuda", exit_code=2)
+    assert refused.stderr == (
+        "fairlead: Experiment.device must be 'cpu' or a CUDA device of this machine, which has none, got 'cuda'.\n"
+    )
+    assert not Path("runs").exists()
+    call(*words)
+    for spec in Path("runs/x").rglob("spec.toml"):
+        spec.write_text(f'device = "cuda"\n{spec.read_text()}')
+    assert len(data(*words, "--set", "device=cuda")["methods"]) == 2
 
 
 def test_the_target_of_the_compare_table_is_one_of_its_metric() -> None:

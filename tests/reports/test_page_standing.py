@@ -160,6 +160,29 @@ def test_a_baseline_that_leads(tmp_path: Path) -> None:
     assert lead.endswith("2 seeds. Only fednova is worse by more than the noise.")
 
 
+def test_a_baseline_that_leads_is_not_held_against_methods_that_failed(tmp_path: Path) -> None:
+    """FedNova differs by ± 0.01 over three seeds, and SCAFFOLD lost a run: it is not among those that can be judged."""
+    for seed, more in enumerate((0.01, -0.02, -0.01)):
+        fabricate(tmp_path / f"fedavg-{seed}", Made("fedavg", seed, (0.1, 0.8)))
+        fabricate(tmp_path / f"fednova-{seed}", Made("fednova", seed, (0.1, 0.8 + more)))
+        outcome = "finished" if seed else "failed: NaN."
+        fabricate(tmp_path / f"scaffold-{seed}", Made("scaffold", seed, (0.1, 0.3), outcome))
+    _, page = page_of(tmp_path)
+    assert "3 seeds. fednova is not worse by more than the noise." in page.all("p", class_="lead")[0].text
+    for seed, more in enumerate((0.02, -0.03, -0.01)):
+        fabricate(tmp_path / f"fedaware-{seed}", Made("fedaware", seed, (0.1, 0.8 + more)))
+    _, page = page_of(tmp_path)
+    lead = page.all("p", class_="lead")[0].text
+    assert "3 seeds. None of the 2 others that can be judged is worse by more than the noise." in lead
+
+
+def test_a_baseline_that_leads_at_one_seed_leaves_the_noise_open(tmp_path: Path) -> None:
+    fabricate(tmp_path / "fedavg-0", Made("fedavg", 0, (0.1, 0.8)))
+    fabricate(tmp_path / "fednova-0", Made("fednova", 0, (0.1, 0.7)))
+    _, page = page_of(tmp_path)
+    assert page.all("p", class_="lead")[0].text.endswith("one seed. The noise is not known.")
+
+
 def test_an_objective_that_says_something_else_is_mentioned(tmp_path: Path) -> None:
     """FedNova is 0.1 behind in accuracy and 0.002 ahead in the objective, with each of three seeds."""
     for seed in (0, 1, 2):

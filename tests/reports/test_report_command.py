@@ -38,7 +38,6 @@ def test_a_report_of_real_runs() -> None:
             )  # fmt: skip
             fl.run_experiment(experiment, Path("runs") / name / str(seed))
     facts = json.loads(call("runs", "--json").stdout)
-    assert facts["written"] == ["runs/report.html"]
     assert [method["label"] for method in facts["methods"]] == ["fedavg", "scaffold"]
     ends = []
     for seed in (0, 1):
@@ -48,6 +47,7 @@ def test_a_report_of_real_runs() -> None:
     assert facts["methods"][0]["last_tenth"]["mean"] == pytest.approx(sum(ends) / 2)
     assert facts["methods"][0]["misplaced_weight"]["mean"] > 0.05
     assert facts["methods"][1]["misplaced_weight"]["mean"] == 0
+    call("runs")
     page = Path("runs/report.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
     assert page.count("<details") == 4
@@ -94,6 +94,22 @@ def test_files_in_one_folder_are_counted_by_what_they_are() -> None:
     ]
 
 
+def test_json_writes_what_is_asked_for_alone() -> None:
+    fabricate(Path("runs/fedavg-0"))
+    assert json.loads(call("runs", "--json").stdout)["written"] == []
+    assert not list(Path().rglob("*.html"))
+    asked = json.loads(call("runs", "--json", "-o", "page.html", "--tables", "tables").stdout)["written"]
+    assert asked[0] == "page.html"
+    assert all(Path(each).is_file() for each in asked)
+    assert {Path(each).parent.name for each in asked[1:]} == {"tables"}
+
+
+def test_targets_may_be_percentages() -> None:
+    fabricate(Path("runs/fedavg-0"))
+    facts = json.loads(call("runs", "--target", "55%", "--target", "60 %", "--json").stdout)
+    assert facts["targets"] == pytest.approx([0.55, 0.6])
+
+
 def test_losses_to_reach_may_be_above_one() -> None:
     fabricate(Path("runs/fedavg-0"), Made(metric="margin"))
     assert json.loads(call("runs", "--target", "70", "--json").stdout)["targets"] == [70.0]
@@ -130,7 +146,10 @@ def test_targets_and_baseline_are_chosen() -> None:
     fabricate(Path("runs/fedavg-0"), Made(accuracy=(0.2, 0.6)))
     fabricate(Path("runs/fednova-0"), Made("fednova", accuracy=(0.6, 0.7)))
     facts = json.loads(
-        call("runs", "--baseline", "fednova", "--target", "0.5", "--target", "0.65", "--json").stdout
+        call(
+            *("runs", "--baseline", "fednova", "--target", "0.5", "--target", "0.65"),
+            *("--json", "-o", "runs/report.html"),
+        ).stdout
     )
     assert (facts["baseline"], facts["targets"]) == ("fednova", [0.5, 0.65])
     assert facts["methods"][0]["difference"]["mean"] == pytest.approx(-0.1)
@@ -149,6 +168,10 @@ def test_targets_and_baseline_are_chosen() -> None:
             "--target must be from 0 to 1 for accuracy, got 70: say 0.7 for 70 %.",
         ),
         ("runs --target -0.1", "--target must be from 0 to 1 for accuracy, got -0.1."),
+        (
+            "runs --target half",
+            "--target must be a number or a percentage, such as 0.5 or 50%, got 'half'.",
+        ),
         ("runs --figures f --format gif", "--format must be some of pdf, svg, png, got 'gif'."),
     ],
 )

@@ -47,17 +47,14 @@ def test_results_and_differences(summary: Summary) -> None:
     assert column(summary, "results", "Final") == ["60.0 % ± 127.1", "90.0 % ± 0.0", "40.0 % ± 0.0"]
     assert column(summary, "results", "Difference") == ["–", "+30.0 ± 127.1", "−20.0 ± 127.1"]
     assert column(summary, "results", "Seeds") == ["2", "2", "2"]
-    best = [[cell.best for cell in row] for row in table(summary, "results").rows]
-    place = [each.title for each in table(summary, "results").columns].index("Final")
-    assert [row[place] for row in best] == [False, True, False]
 
 
 @pytest.fixture
 def survivors(tmp_path: Path) -> Summary:
-    """Of three methods that get better in this order, the last lost one of its two runs."""
+    """Of three methods that get better in this order, the last lost one of its three runs."""
     for place, method in enumerate(("fedavg", "fednova", "scaffold")):
-        for seed in (0, 1):
-            outcome = "failed: NaN." if method == "scaffold" and seed else "finished"
+        for seed in (0, 1, 2):
+            outcome = "failed: NaN." if method == "scaffold" and seed == 1 else "finished"
             made = Made(method, seed, (0.5, 0.6 + 0.1 * place), outcome, objective=0.5 - 0.1 * place)
             fabricate(tmp_path / f"{method}-{seed}", made)
     return summarise_runs([tmp_path], targets=[0.5])
@@ -75,21 +72,48 @@ def bold(summary: Summary) -> set[str]:
 
 def test_a_method_that_lost_runs_is_not_bold_and_the_caption_says_so(survivors: Summary) -> None:
     assert bold(survivors) == {"fednova"}
-    assert column(survivors, "results", "Seeds") == ["2", "2", "1 of 2"]
+    assert column(survivors, "results", "Seeds") == ["3", "3", "2 of 3"]
     labels = [method.label for method in survivors.methods]
     for each in report_tables(survivors):
         caption = latex_table(each, labels).splitlines()[2]
-        assert "Not every run finished: scaffold (1 of 2 runs failed)." in caption
+        assert "Not every run finished: scaffold (1 of 3 runs failed)." in caption
+
+
+def test_bold_is_the_best_with_what_cannot_be_told_from_it(tmp_path: Path) -> None:
+    """FedNova ends 0.1 above FedAvg; SCAFFOLD 0.02, −0.02 and 0.03 above FedNova: 0.01 ± 4.303·0.0265/√3 = 0.066."""
+    for seed, above in enumerate((0.02, -0.02, 0.03)):
+        for method, end in (("fedavg", 0.5), ("fednova", 0.6), ("scaffold", 0.6 + above)):
+            fabricate(tmp_path / f"{method}-{seed}", Made(method, seed, (0.1, end + 0.1 * seed)))
+    results = table(summarise_runs([tmp_path]), "results")
+    place = [each.title for each in results.columns].index("Final")
+    assert [row[place].best for row in results.rows] == [False, True, True]
+    written = latex_table(results, ["a", "b", "c"])
+    assert r"\textbf{70.0 \% $\pm$ 24.8}" in written
+    assert "Bold is the best, with what cannot be told from it over equal seeds." in written
+    two = table(
+        summarise_runs(
+            [tmp_path / f"{method}-{seed}" for method in ("fednova", "scaffold") for seed in range(3)]
+        ),
+        "results",
+    )
+    assert not any(cell.best for row in two.rows for cell in row)
+    assert "Bold" not in two.note
+
+
+def test_one_seed_sets_nothing_bold(tmp_path: Path) -> None:
+    for method, end in (("fedavg", 0.5), ("fednova", 0.9)):
+        fabricate(tmp_path / f"{method}-0", Made(method, 0, (0.1, end)))
+    assert bold(summarise_runs([tmp_path])) == set()
 
 
 def test_a_run_that_failed_did_not_get_to_the_target(survivors: Summary) -> None:
     """All runs have 0.5 after the first round, but one of SCAFFOLD failed later."""
-    assert column(survivors, "targets", "Rounds to 50 %") == ["1 (1.00×)", "1 (1.00×)", "1 in 1 of 2 runs"]
+    assert column(survivors, "targets", "Rounds to 50 %") == ["1 (1.00×)", "1 (1.00×)", "1 in 2 of 3 runs"]
 
 
 def test_a_baseline_that_lost_runs_makes_no_ratio(survivors: Summary) -> None:
     found = summarise_study(survivors.study, baseline="scaffold", targets=[0.5])
-    assert column(found, "targets", "Rounds to 50 %") == ["1", "1", "1 in 1 of 2 runs"]
+    assert column(found, "targets", "Rounds to 50 %") == ["1", "1", "1 in 2 of 3 runs"]
 
 
 def test_runs_that_go_on_have_no_ratio(tmp_path: Path) -> None:
@@ -207,7 +231,7 @@ def test_latex_escapes_what_is_special_there(summary: Summary) -> None:
     assert r"a\_b \& 50\% &" in text
     assert r"\textbackslash{}input\{x\} &" in text
     assert r"\$x\textasciicircum{}2\$ &" in text
-    assert r"\textbf{90.0 \% $\pm$ 0.0}" in text
+    assert r" 90.0 \% $\pm$ 0.0 &" in text
     lines = text.splitlines()
     columns = len(table(summary, "results").columns)
     assert f"\\begin{{tabular}}{{l{'r' * columns}}}" in text

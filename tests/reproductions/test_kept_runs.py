@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import math
 from dataclasses import replace
@@ -13,8 +14,10 @@ from test_trained_tables import ENTRY
 import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.reproductions import Request
-from fairlead.reproductions.kept_runs import KeptRun, load_runs, runs_file, save_runs
+from fairlead.reproductions.kept_runs import KeptRun, load_runs, merged, runs_file, save_runs
 from fairlead.reproductions.reproduction import listed_parts
+from fairlead.reproductions.table import Cell
+from fairlead.reproductions.trained import Entrant
 from fairlead.studies.runner import run_study
 from fairlead.studies.study import StudyFolder
 
@@ -46,6 +49,82 @@ def test_what_is_kept_reads_back(tmp_path: Path) -> None:
     file.write_bytes(lzma.compress(b"[]\n"))
     with pytest.raises(FieldError, match=r"does not hold the runs of a reproduction"):
         load_runs(file)
+
+
+def test_files_of_before_failures_were_kept_are_read(tmp_path: Path) -> None:
+    file = runs_file(tmp_path, "a_table-small")
+    save_runs(file, [RUN])
+    facts = json.loads(lzma.decompress(file.read_bytes()))
+    del facts["failure"]
+    file.write_bytes(lzma.compress(json.dumps(facts).encode() + b"\n"))
+    (found,) = load_runs(file)
+    assert (found.place, found.failure) == (RUN.place, None)
+
+
+def test_a_finished_run_stands_before_a_failed_one_and_a_later_one_before_a_former() -> None:
+    failed, other = replace(RUN, failure="It broke."), replace(RUN, seconds=9.0)
+    for runs, stands in (
+        ([RUN, failed], RUN),
+        ([failed, RUN], RUN),
+        ([RUN, other], other),
+        ([failed, replace(failed, rounds=1)], replace(failed, rounds=1)),
+    ):
+        assert merged(merged({}, runs[:1]), runs[1:]) == {RUN.place: stands}
+
+
+def test_a_run_that_failed_is_told_from_one_that_was_never_made(tmp_path: Path) -> None:
+    """Learning rates of 1e30 overflow float32 in the first round; what is known of it travels with what is kept."""
+    wild = replace(
+        ENTRY, entrants={**ENTRY.entrants, Cell("AWARE", "slow"): Entrant("fedprox", {"mu": 0.1, "lr": 1e30})}
+    )
+    found = wild.reproduce(Request(tmp_path / "run", only=("slow",)))
+    (failure,) = found.failures
+    assert (failure.method, failure.setting, failure.seed, failure.rounds) == ("AWARE", "slow", 0, 0)
+    assert failure.columns == ("slow: accuracy", "slow: e-LUDD")
+    assert failure.reason.startswith("In round ")
+    assert "not finite" in failure.reason
+    (check,) = found.checks
+    assert (found.verdict, check.state, check.failed) == (
+        "open",
+        "needs failed runs",
+        ("AWARE (slow: accuracy)",),
+    )
+    assert found.reason == "1 of 1 comparisons needs a run that failed."
+    assert check.numbers == "failed: AWARE (slow: accuracy)"
+    kept = wild.reproduce(Request(tmp_path / "kept", collect=(tmp_path / "run",)))
+    (tmp_path / "run").rename(tmp_path / "away")
+    assert wild.reproduce(Request(tmp_path / "kept", collect=())).failures == kept.failures == found.failures
+    ENTRY.reproduce(Request(tmp_path / "tame", only=("slow", "AWARE")))
+    for folders in (("tame", "away"), ("away", "tame")):
+        whole = ENTRY.reproduce(
+            Request(tmp_path / "-".join(folders), collect=tuple(tmp_path / each for each in folders))
+        )
+        assert (whole.verdict, whole.failures) == ("holds", ())
+
+
+def test_where_all_runs_failed_the_first_is_told(tmp_path: Path) -> None:
+    failed = [replace(RUN, seed=seed, failure="It broke.", figures={}) for seed in (0, 1)]
+    save_runs(runs_file(tmp_path, "a_table-small"), failed)
+    outcome = ENTRY.reproduce(Request(tmp_path / "here", collect=(tmp_path,)))
+    assert (outcome.verdict, outcome.reason) == (
+        "not run",
+        "No run of it has finished: FedAvg (slow), seed 0, failed after 2 rounds: It broke. 1 more failed.",
+    )
+    kept = load_runs(runs_file(tmp_path / "here", "a_table-small"))
+    assert [run.failure for run in kept] == ["It broke.", "It broke."]
+
+
+def test_an_outcome_has_the_versions_and_the_date_of_its_runs(tmp_path: Path) -> None:
+    """Those of the runs, not of what collects them; a run that failed has no part in the figures."""
+    runs = [
+        replace(RUN, seed=seed, rounds=3, git_commit=commit, fairlead="0.0.9", figures={"accuracy": 1.0})
+        for seed, commit in enumerate(("abc", "def-dirty", "abc", None))
+    ]
+    lost = replace(RUN, seed=9, rounds=1, git_commit="xyz", failure="It broke.", figures={})
+    save_runs(runs_file(tmp_path, "a_table-small"), [*runs, lost])
+    outcome = ENTRY.reproduce(Request(tmp_path, collect=()))
+    assert (outcome.git_commit, outcome.fairlead, outcome.date) == ("abc; def-dirty", "0.0.9", "2026-01-01")
+    assert len(outcome.failures) == 1
 
 
 def test_a_run_keeps_its_figures_curves_and_where_it_was_run(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -53,6 +55,41 @@ def test_a_device_that_is_not_there_is_refused_where_nothing_is_trained_too() ->
     assert (refused.exit_code, "reproduce.device must be 'cpu'" in refused.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("name", "words", "refused"),
+    [
+        ("wang2021_lemma_1", "--jobs 2", "--jobs has"),
+        (
+            "wang2021_lemma_1",
+            "--precision tf32 --device cpu --data d",
+            "--data, --device and --precision have",
+        ),
+        ("wang2024_theorem_3", "--set lanes=4 --checkpoint-every 10", "--set and --checkpoint-every have"),
+        ("bias_table", "--only FedAvg", "--only has"),
+        ("wang2024_figure_3", "--device cpu --data d --jobs 1", "--jobs has"),
+        ("wang2021_figure_5", "--device cpu --jobs 1 --data d", "--data has"),
+    ],
+)
+def test_options_without_effect_are_refused(name: str, words: str, refused: str) -> None:
+    leave = "leave it out" if refused.endswith("has") else "leave them out"
+    said = fairlead("reproduce", name, *words.split())
+    assert (said.exit_code, said.stderr) == (
+        2,
+        f"fairlead: {refused} no effect on {name}: {leave}.\n",
+    )
+
+
+def test_options_are_for_those_that_heed_them_where_all_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is computed on the CPU whatever is asked for does not say that it was elsewhere."""
+    monkeypatch.setattr("fairlead.worlds.usable_device.usable_device", lambda owner, device: device)
+    exact = {"wang2021_figure_4": REPRODUCTIONS["wang2021_figure_4"]}
+    monkeypatch.setattr("fairlead.reproductions.REPRODUCTIONS", exact)
+    done = fairlead("reproduce", "--jobs", "2", "--device", "cuda", "--precision", "tf32", "--json")
+    (outcome,) = json.loads(done.stdout)
+    assert (done.stderr, outcome["verdict"]) == ("", "holds")
+    assert outcome["machine"].endswith("CPU cores, " + platform.machine())
+
+
 def test_a_result_of_more_seeds_is_not_replaced() -> None:
     words = ("reproduce", "wang2021_lemma_1", "--scale", "smoke", "--out", "kept")
     assert fairlead(*words, "--seeds", "0..2").exit_code == 0
@@ -98,6 +135,68 @@ def test_kept_runs_are_collected_and_judged_without_running() -> None:
     assert (refused.exit_code, "must change one of engine" in refused.stderr) == (2, True)
     at_once = fairlead("reproduce", "wang2021_figure_4", "--collect", "a")
     assert "computed at once: there are no runs to collect." in at_once.stdout
+
+
+def test_collecting_says_what_is_taken_in_and_takes_nothing_else() -> None:
+    table = "wang2021_figure_5-full"
+    runs = load_runs(runs_file(KEPT, table))
+    for folder, some in (("monday", runs[:4]), ("tuesday", [*runs[3:5], failed(runs[5])])):
+        save_runs(runs_file(Path(folder), table), some)
+    Path("empty").mkdir()
+    words = (
+        "reproduce",
+        "wang2021_figure_5",
+        "--scale",
+        "full",
+        "--collect",
+        "monday",
+        "--collect",
+        "tuesday",
+    )
+    said = fairlead(*words, "--collect", "empty", "--out", "all").stdout.splitlines()
+    assert said[:3] == [
+        "wang2021_figure_5: 4 runs taken in from monday, 4 new.",
+        "wang2021_figure_5: 3 runs taken in from tuesday, 2 new, 1 failed.",
+        "wang2021_figure_5: empty has no run of it at this scale.",
+    ]
+    again = fairlead(*words, "--collect", str(KEPT), "--out", "all").stdout.splitlines()
+    assert again[1] == "wang2021_figure_5: 3 runs taken in from tuesday, none new, 1 failed."
+    assert again[2] == f"wang2021_figure_5: {len(runs)} runs taken in from {KEPT}, {len(runs) - 5} new."
+    refused = fairlead(*words, "--seeds", "0..2", "--only", "FedAvg", "--jobs", "1")
+    assert (refused.exit_code, refused.stderr) == (
+        2,
+        "fairlead: --collect runs nothing and judges all runs that there are: leave out --seeds, --only and "
+        "--jobs.\n",
+    )
+
+
+def test_runs_that_failed_are_in_the_table_and_in_the_verdict() -> None:
+    """FedNova has no figure left; FedAvg has that of seed 0."""
+    table = "wang2021_table_1-full"
+    runs = {
+        run.method: run
+        for run in load_runs(runs_file(KEPT, table))
+        if (run.setting, run.seed) == ("E = 2", 0)
+    }
+    lost = [failed(replace(runs["FedAvg"], seed=1)), failed(runs["FedNova"])]
+    save_runs(
+        runs_file(Path("part"), table), [*(run for method, run in runs.items() if method != "FedNova"), *lost]
+    )
+    words = ("reproduce", "wang2021_table_1", "--scale", "full", "--collect", "part", "--out", "part")
+    said = fairlead(*words).stdout
+    rows = {line.split("  ")[0]: line for line in said.splitlines() if "[" in line}
+    assert "failed [66.31 ± 0.86]" in rows["FedNova"]
+    assert "(1 failed) [60.68 ± 1.1]" in rows["FedAvg"]
+    assert "FedNova (E = 2), seed 0, failed after 7 rounds: It broke.\n" in said
+    assert "  open 1 comparison needs a run that failed: FedNova (E = 2)\n" in said
+    assert "1 needs a run that failed" in said.splitlines()[-1]
+    outcome = load_outcome(Path("part/wang2021_table_1-full.json"))
+    assert [(each.method, each.seed) for each in outcome.failures] == [("FedAvg", 1), ("FedNova", 0)]
+
+
+def failed(run: KeptRun) -> KeptRun:
+    """The same run, had it failed."""
+    return replace(run, rounds=7, figures={}, failure="It broke.")
 
 
 def judged_by(table: str, keep: Callable[[KeptRun], bool], *words: str) -> str:

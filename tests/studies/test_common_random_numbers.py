@@ -9,7 +9,7 @@ import torch
 
 import fairlead as fl
 from fairlead.studies.method_list import listed_methods, planned_comparison
-from fairlead.worlds import workforce
+from fairlead.worlds import batches as batches_of_world
 from fairlead.worlds.batches import draw_batches
 
 SPEC = """
@@ -68,7 +68,7 @@ def met(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], tuple
         return federation
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(workforce, "draw_batches", overheard)
+        patched.setattr(batches_of_world, "draw_batches", overheard)
         patched.setattr(fl.Experiment, "build", built)
         for run in planned:
             heard[0] = Met()

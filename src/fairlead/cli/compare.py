@@ -21,6 +21,7 @@ from fairlead.cli.options import (
     RoundsOption,
     SpecArgument,
     all_overrides,
+    read_target,
 )
 from fairlead.cli.spec import read_spec
 from fairlead.cli.study import (
@@ -67,9 +68,13 @@ def compare(
         ),
     ] = None,
     metric: MetricOption = None,
-    target: Annotated[
-        float | None,
-        typer.Option(help="Value of the metric to reach, such as 0.9: counts rounds until then."),
+    goal: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="VALUE",
+            help="Value of the metric to reach, such as 0.9 or 90%: counts rounds until then.",
+        ),
     ] = None,
     minimize: MinimizeOption = False,
     jobs: JobsOption = None,
@@ -100,6 +105,7 @@ def compare(
     planned = planned_comparison(listed_methods(spec, methods, changes), of_seeds)
     first = planned[0].experiment
     chosen = chosen_metric(first, metric or said.metric, minimize=minimize)
+    target = None if goal is None else read_target(goal)
     if target is not None:
         chosen.refuse_target(target, "--target")
     elif said.target is not None and metric in (None, said.metric or chosen_metric(first, None).name):

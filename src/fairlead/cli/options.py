@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fairlead.errors import FieldError, short
+
 SpecArgument = Annotated[Path, typer.Argument(help="The TOML file of the experiment.", metavar="SPEC")]
 OverridesOption = Annotated[
     list[str] | None,
@@ -25,6 +27,21 @@ MetricOption = Annotated[
 MinimizeOption = Annotated[
     bool, typer.Option("--minimize", help="Smaller is better; known for losses and fairlead's own metrics.")
 ]
+
+
+def read_target(text: str) -> float:
+    """A value of `--target`: a number, or a percentage for a share.
+
+    >>> read_target("50%")
+    0.5
+    """
+    number = text.strip()
+    try:
+        return float(number[:-1]) / 100 if number.endswith("%") else float(number)
+    except ValueError:
+        raise FieldError(
+            f"--target must be a number or a percentage, such as 0.5 or 50%, got {short(text)}."
+        ) from None
 
 
 def all_overrides(overrides: list[str] | None, rounds: int | None) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairlead.cli.console import JsonOption, print_json, say
+from fairlead.cli.options import read_target
 from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
@@ -21,17 +22,21 @@ def report(
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The page; by default report.html in the folder given."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="The page; by default report.html in the folder given, and none with --json.",
+        ),
     ] = None,
     baseline: Annotated[
         str | None, typer.Option(help="The method to compare with; the first of a comparison, else FedAvg.")
     ] = None,
     targets: Annotated[
-        list[float] | None,
+        list[str] | None,
         typer.Option(
             "--target",
             metavar="VALUE",
-            help="Accuracy (as 0.7) or loss to reach; may be given several times.",
+            help="Accuracy (0.7 or 70%) or loss to reach; may be given several times.",
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="The page's title; the folder's name by default.")] = None,
@@ -46,9 +51,12 @@ def report(
     from fairlead.diagnostics.wording import counted
     from fairlead.reports import summarise_runs, write_figures, write_page, write_tables
 
-    summary = summarise_runs(folders, baseline=baseline, targets=targets or ())
-    page = output or _default_page(folders)
-    write_page(summary, page, title or _default_title(folders))
+    summary = summarise_runs(
+        folders, baseline=baseline, targets=[read_target(each) for each in targets or ()]
+    )
+    page = output or (None if as_json else _default_page(folders))
+    if page is not None:
+        write_page(summary, page, title or _default_title(folders))
     made: dict[str, tuple[Path, list[Path]]] = {}
     if tables is not None:
         made["tables"] = tables, write_tables(summary, tables)
@@ -56,7 +64,8 @@ def report(
         endings = [each.strip() for each in formats.split(",")]
         made["figures"] = figures, write_figures(summary, figures, endings)
     if as_json:
-        written = [page, *(path for _, paths in made.values() for path in paths)]
+        pages = [] if page is None else [page]
+        written = [*pages, *(path for _, paths in made.values() for path in paths)]
         print_json({**_facts(summary), "written": [str(path) for path in written]})
         return
     unfinished = sum(not run.finished for run in summary.study.runs)

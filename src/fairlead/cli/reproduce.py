@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,23 +11,30 @@ import typer
 
 from fairlead.cli.console import JsonOption, print_json, print_table, say
 from fairlead.cli.options import CheckpointOption, JobsOption, QuietOption
+from fairlead.cli.outcomes import show_outcome
 from fairlead.cli.progress import duration
 from fairlead.cli.study import leave, run_and_show
 from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
-    from fairlead.reproductions import Outcome, Reproduction
-    from fairlead.reproductions.claims import Check
-    from fairlead.reproductions.reproduction import Figure, Runner, Scale
+    from fairlead.reproductions import Reproduction
+    from fairlead.reproductions.reproduction import Runner
     from fairlead.studies.study import PlannedRun, StudyFolder
 
-_WIDE = 4
-"""Columns from which on a table gets a line for each figure."""
-_NAMED = 4
-"""How many of the figures that comparisons lack are named."""
+_HEEDED = {
+    "data": ("--data", "data"),
+    "device": ("--device", "device"),
+    "only": ("--only", "only"),
+    "precision": ("--precision", "computing"),
+    "computing": ("--set", "computing"),
+    "jobs": ("--jobs", "run"),
+    "checkpoint_every": ("--checkpoint-every", "run"),
+}
+"""Options by parameter, with the field of `Request` that they are about."""
 
 
 def reproduce(
+    context: typer.Context,
     name: Annotated[
         str | None, typer.Argument(help="A published result; all if left out. `list reproductions` has them.")
     ] = None,
@@ -79,12 +85,16 @@ def reproduce(
 
     # Not only where something is trained: a name that is wrong would go unnoticed elsewhere.
     usable_device("reproduce", device)
+    if collect is not None:
+        _refuse_beside_collect(context)
     if name is None and only is not None:
         raise FieldError("--only names parts of one reproduction: say which.")
     for folder in collect or []:
         if not folder.is_dir():
             raise FieldError(f"--collect must name a folder, got {folder}.")
     entries = list(REPRODUCTIONS.values()) if name is None else [reproduction_named(name)]
+    if name is not None:
+        _refuse_unheeded(context, entries[0])
     silent = quiet or as_json
     outcomes = []
     ends: dict[str, str] = {}
@@ -100,6 +110,7 @@ def reproduce(
             computing=tuple(changes),
             collect=None if collect is None else tuple(collect),
             run=_runner(ends, jobs, checkpoint_every, quiet=silent),
+            tell=(lambda sentence: None) if silent else say,
         )
         outcome = entry.reproduce(request)
         outcomes.append(outcome)
@@ -107,7 +118,7 @@ def reproduce(
         if outcome.figures and not lost:
             save_outcome(out, outcome)
         if not silent:
-            _report(entry, outcome, scale)
+            show_outcome(entry, outcome, scale)
             if lost:
                 say(
                     f"{outcome_file(out, outcome)} stays as it is, since it also has seeds {lost}: ask for them too."
@@ -156,6 +167,37 @@ def list_reproductions(as_json: bool) -> None:
         say(f"  {omitted.paper}, {omitted.where}: {omitted.reason}")
 
 
+def _refuse_beside_collect(context: typer.Context) -> None:
+    """Raise if something is asked of runs where none is made, or only some are to be judged."""
+    given = _given(context, ["seeds", *_HEEDED])
+    if given:
+        raise FieldError(
+            f"--collect runs nothing and judges all runs that there are: leave out {_listed(given)}."
+        )
+
+
+def _refuse_unheeded(context: typer.Context, entry: Reproduction) -> None:
+    """Raise if options are given that make no difference to a reproduction."""
+    given = _given(context, [name for name, (_, field) in _HEEDED.items() if field not in entry.heeds])
+    if given:
+        has, them = ("has", "it") if len(given) == 1 else ("have", "them")
+        raise FieldError(f"{_listed(given)} {has} no effect on {entry.name}: leave {them} out.")
+
+
+def _given(context: typer.Context, parameters: Sequence[str]) -> list[str]:
+    """Those of some options that are on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in parameters}
+    return [
+        _HEEDED[name][0] if name in _HEEDED else f"--{name}"
+        for name, source in sources.items()
+        if source is not None and source.name == "COMMANDLINE"
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), names[-1]])
+
+
 def _runner(ends: dict[str, str], jobs: int | None, checkpoint_every: int, *, quiet: bool) -> Runner:
     """Runs what a reproduction plans, with live progress, and enters how each run ended into `ends`."""
 
@@ -176,90 +218,3 @@ def _runner(ends: dict[str, str], jobs: int | None, checkpoint_every: int, *, qu
         return outcomes
 
     return run
-
-
-def _report(entry: Reproduction, outcome: Outcome, scale: Scale) -> None:
-    from fairlead.reproductions.judgement import worded
-
-    say(f"\n{entry.name}: {entry.paper}, {entry.where}")
-    say(f"Claim: {entry.claim}")
-    say(f"Run at scale {scale}: {entry.describe(scale)}.")
-    if outcome.figures:
-        say()
-        _print_figures(outcome.figures)
-        say(_key(outcome.figures, entry.measured))
-        say()
-        _say_checks(outcome.checks)
-        if outcome.released is not None:
-            _say_checks(outcome.released.checks, "as released: ")
-        for difference in entry.differences:
-            say(f"  note {difference}")
-    taken = f" ({duration(outcome.seconds)})" if outcome.figures else ""
-    say(f"Verdict: {worded(outcome.verdict, outcome.checks)}{taken}. {outcome.reason}".rstrip())
-    if outcome.released is not None:
-        released = worded(outcome.released.verdict, outcome.released.checks)
-        say(f"As released: {released}. {outcome.released.reason}".rstrip())
-
-
-def _say_checks(checks: Sequence[Check], of_what: str = "") -> None:
-    """A line for every comparison that could be judged, and one for all that lack runs."""
-    for check in checks:
-        if check.holds is not None:
-            say(f"  {'yes' if check.holds else 'no':4} {of_what}{check.statement}: {check.numbers}")
-    lacking = [check for check in checks if check.holds is None]
-    if lacking:
-        names = list(dict.fromkeys(name for check in lacking for name in check.missing))
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        lack = "comparison lacks" if len(lacking) == 1 else "comparisons lack"
-        # Names have commas of their own.
-        say(f"  open {of_what}{len(lacking)} {lack} runs of {'; '.join(names[:_NAMED])}{more}")
-
-
-def _print_figures(figures: Sequence[Figure]) -> None:
-    columns = list(dict.fromkeys(figure.column for figure in figures))
-    printed = any(figure.published is not None for figure in figures)
-    if len(columns) > _WIDE:
-        rows = [[f.row, f.column, _ours(f), *([_published(f)] if printed else [])] for f in figures]
-        print_table(["", "figure", "ours", *(["published"] if printed else [])], rows, numbers=["ours"])
-        return
-    cells = {
-        (figure.row, figure.column): f"{_ours(figure)} [{_published(figure)}]" if printed else _ours(figure)
-        for figure in figures
-    }
-    names = dict.fromkeys(figure.row for figure in figures)
-    print_table(
-        ["", *columns],
-        [[row, *(cells.get((row, column), "") for column in columns)] for row in names],
-        numbers=columns,
-    )
-
-
-def _key(figures: Sequence[Figure], measured: str) -> str:
-    """What the figures of a table are, and what stands after ± in ours and in the published ones."""
-    from fairlead.diagnostics.wording import counted
-
-    fewest, most = min(figure.seeds for figure in figures), max(figure.seeds for figure in figures)
-    seeds = f"{fewest} to {most} seeds" if fewest < most else counted(most, "seed")
-    if any(figure.half_width is not None for figure in figures):
-        key = f"Ours: mean over {seeds} ± half the 95 % interval"
-    else:
-        key = f"Ours: {seeds}"
-    if any(figure.published is not None for figure in figures):
-        in_brackets = "" if len({figure.column for figure in figures}) > _WIDE else " in brackets"
-        theirs = any(figure.published_spread is not None for figure in figures)
-        key += f"; published{in_brackets}: as the authors print it{', with their own ±' if theirs else ''}"
-    return f"{key}." + (f" Figures: {measured}." if measured else "")
-
-
-def _ours(figure: Figure) -> str:
-    return _number(figure.ours, figure.half_width)
-
-
-def _published(figure: Figure) -> str:
-    return "–" if figure.published is None else _number(figure.published, figure.published_spread)
-
-
-def _number(value: float, spread: float | None) -> str:
-    if math.isinf(value):
-        return "never"
-    return f"{value:.4g}" if spread is None else f"{value:.4g} ± {spread:.2g}"

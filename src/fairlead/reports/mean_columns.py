@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fairlead.reports.cells import Cell, Column, Table, table_of
 from fairlead.reports.formats import Kind, show_estimate
+from fairlead.reports.method_figures import by_seed
 from fairlead.reports.run_figures import RunFigures
 from fairlead.reports.summary import Summary
-from fairlead.studies.seed_statistics import Estimate
+from fairlead.studies.seed_statistics import Estimate, judged, paired_difference
+
+_BOLD = "Bold is the best, with what cannot be told from it over equal seeds."
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,6 @@ def table_of_means(
     intervals: bool = True,
 ) -> Table:
     """A table of means; columns that nothing is known of are left out."""
-    entrants = [summary.ranked and method.method.complete for method in summary.methods]
     known: list[Column] = []
     rows: list[list[Cell]] = [[] for _ in summary.methods]
     for column in columns:
@@ -45,23 +47,36 @@ def table_of_means(
         if not any(found):
             continue
         known.append(Column(column.title, column.note))
-        ranked = [each.mean for each, enters in zip(found, entrants, strict=True) if each and enters]
-        best = _best(ranked, column.higher)
-        for row, each, enters in zip(rows, found, entrants, strict=True):
-            mark = best if enters else None
-            row.append(_cell(each, column.kind, mark, intervals=intervals and column.interval))
+        entrants = {
+            place: by_seed(summary.methods[place].runs, column.read)
+            for place, each in enumerate(found)
+            if each is not None and math.isfinite(each.mean) and summary.methods[place].method.complete
+        }
+        leading = _leading(entrants, column.higher) if summary.ranked else set()
+        for place, (row, each) in enumerate(zip(rows, found, strict=True)):
+            shown = intervals and column.interval
+            row.append(_cell(each, column.kind, best=place in leading, intervals=shown))
+    if any(cell.best for row in rows for cell in row):
+        note = f"{note} {_BOLD}"
     return table_of(summary, key, title, note, known, rows)
 
 
-def _cell(found: Estimate | None, kind: Kind, best: float | None, *, intervals: bool) -> Cell:
+def _cell(found: Estimate | None, kind: Kind, *, best: bool, intervals: bool) -> Cell:
     if found is None:
         return Cell("–")
     text, detail = show_estimate(found.mean, found.half_width if intervals else None, kind)
-    return Cell(text, detail, found.mean, found, best is not None and found.mean == best)
+    return Cell(text, detail, found.mean, found, best)
 
 
-def _best(means: Sequence[float], higher: bool | None) -> float | None:
-    known = [mean for mean in means if math.isfinite(mean)]
-    if higher is None or len(known) < 2 or len(set(known)) == 1:
-        return None
-    return max(known) if higher else min(known)
+def _leading(entrants: Mapping[int, Mapping[int, float]], higher: bool | None) -> set[int]:
+    """Of figures by seed the best and those that cannot be told from it; none where that would be all."""
+    if higher is None or len(entrants) < 2:
+        return set()
+    means = {place: math.fsum(values.values()) / len(values) for place, values in entrants.items()}
+    best = (max if higher else min)(means, key=lambda place: means[place])
+    leading = {
+        place
+        for place, values in entrants.items()
+        if judged(paired_difference(values, entrants[best]), smaller_is_better=not higher) != "worse"
+    }
+    return leading if len(leading) < len(entrants) else set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fairlead.diagnostics.surrogate import foregone
@@ -31,7 +31,7 @@ class MethodFigures:
 
     def over_seeds(self, read: Callable[[RunFigures], float | None]) -> Estimate | None:
         """Mean and interval of a figure over the runs that have it."""
-        return estimate([value for run in self.runs if (value := read(run)) is not None])
+        return estimate(list(by_seed(self.runs, read).values()))
 
     def judged(self, measure: Measure) -> Judgement | None:
         """How it compares with the baseline; None where that may be noise."""
@@ -68,3 +68,8 @@ class MethodFigures:
             else run.run.summary is not None and run.run.summary.by_design
             for run in self.runs
         )
+
+
+def by_seed(runs: Sequence[RunFigures], read: Callable[[RunFigures], float | None]) -> dict[int, float]:
+    """A figure of the runs that have it."""
+    return {run.seed: value for run in runs if (value := read(run)) is not None}

@@ -132,11 +132,7 @@ def _lead(summary: Summary, judged: Sequence[tuple[int, MethodFigures, Estimate 
         who = f"{complete[0]} alone" if complete else "No method"
         return f"{who} has finished all its runs: none is said to come first."
     if best.method is baseline:
-        worse = [each.label for each in summary.methods if each.judged(measure) == "worse"]
-        behind = {0: "None of the others is", 1: f"Only {''.join(worse)} is"}.get(
-            len(worse), f"{len(worse)} of the others are"
-        )
-        return f"{best.label}, the baseline, comes first with {figure} {over}. {behind} worse by more than the noise."
+        return f"{best.label}, the baseline, comes first with {figure} {over}. {_behind(summary)}"
     difference = best.difference
     lead = f"{best.label} comes first with {figure} {over}"
     if not baseline.complete:
@@ -153,6 +149,24 @@ def _lead(summary: Summary, judged: Sequence[tuple[int, MethodFigures, Estimate 
     if difference.excludes_zero:
         return f"{lead}, {ahead}: more than the noise over seeds."
     return f"{lead}, {ahead}, which is within the noise over seeds."
+
+
+def _behind(summary: Summary) -> str:
+    """A sentence on the methods behind a baseline that comes first, those alone of which every run finished."""
+    rivals = [each for each in summary.methods if each.method is not summary.baseline]
+    finished = [each for each in rivals if each.both_complete and each.difference is not None]
+    known = [each for each in finished if each.difference and each.difference.half_width is not None]
+    if not known:
+        return "The noise is not known."
+    worse = [each.label for each in known if each.judged(summary.measure) == "worse"]
+    of_all = f"the {'others' if known == rivals else f'{len(known)} others that can be judged'}"
+    if len(worse) > 1:
+        who = f"{len(worse)} of {of_all} are"
+    elif worse:
+        who = f"Only {worse[0]} is"
+    else:
+        who = f"None of {of_all} is" if len(known) > 1 else f"{known[0].label} is not"
+    return f"{who} worse by more than the noise."
 
 
 def _differing(summary: Summary) -> str:

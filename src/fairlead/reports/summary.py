@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 
 from fairlead.reports.measure import Measure, measure_of, own_target
-from fairlead.reports.method_figures import MethodFigures
+from fairlead.reports.method_figures import MethodFigures, by_seed
 from fairlead.reports.methods import Method, Study, baseline_of, group_runs
 from fairlead.reports.run_figures import RunFigures, run_figures
 from fairlead.reports.runs import find_runs, read_run
@@ -77,7 +77,7 @@ def summarise_study(study: Study, *, baseline: str | None = None, targets: Seque
     def difference(method: Method, read: Callable[[RunFigures], float | None]) -> Estimate | None:
         if method is reference or not method.comparable_with(reference):
             return None
-        return paired_difference(_by_seed(figures[method.label], read), _by_seed(theirs, read))
+        return paired_difference(by_seed(figures[method.label], read), by_seed(theirs, read))
 
     methods = tuple(
         MethodFigures(
@@ -90,7 +90,3 @@ def summarise_study(study: Study, *, baseline: str | None = None, targets: Seque
         for method in study.methods
     )
     return Summary(study, measure, reference, tuple(targets), methods)
-
-
-def _by_seed(runs: Sequence[RunFigures], read: Callable[[RunFigures], float | None]) -> dict[int, float]:
-    return {run.seed: value for run in runs if (value := read(run)) is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -14,6 +14,7 @@ from fairlead.studies.seed_statistics import paired_difference
 
 Noise = Literal["beyond", "within", "one seed"]
 """Where the difference of two figures stands to the noise over seeds; one seed cannot tell."""
+State = Literal["holds", "fails", "lacks runs", "needs failed runs"]
 
 
 class Comparison(NamedTuple):
@@ -42,6 +43,15 @@ class Check:
     """The figures that an open one lacks, by name."""
     noise: str | None = None
     """That of its `Comparison`."""
+    failed: tuple[str, ...] = ()
+    """Those of `missing` whose runs failed, so that they need not be waited for."""
+
+    @property
+    def state(self) -> State:
+        """What became of it."""
+        if self.holds is not None:
+            return "holds" if self.holds else "fails"
+        return "needs failed runs" if self.missing and self.missing == self.failed else "lacks runs"
 
 
 class Claim(ABC):
@@ -66,16 +76,17 @@ class Claim(ABC):
     def compare(self, results: Results) -> Comparison:
         """Whether it holds of the figures that are there, and the numbers behind that."""
 
-    def judge(self, results: Results) -> Check:
-        """The claim against our figures, over the seeds that they share.
+    def judge(self, results: Results, failed: Collection[Cell] = ()) -> Check:
+        """The claim against our figures, over the seeds that they share; runs of `failed` ones are known to fail.
 
         With some of its figures it may fail, but not hold.
         """
         there = [cell for cell in self.cells if results.get(cell)]
         missing = tuple(str(cell) for cell in self.cells if cell not in there)
-        lacking = f"missing: {', '.join(missing)}"
+        lost = tuple(str(cell) for cell in self.cells if cell not in there and cell in failed)
+        lacking = _lacking(missing, lost)
         if not set(self.cells[: self.required]) <= set(there) or (missing and len(there) < 2):
-            return Check(self.statement, None, lacking, missing=missing)
+            return Check(self.statement, None, lacking, missing=missing, failed=lost)
         shared = sorted(set.intersection(*(set(results[cell]) for cell in there)))
         if not shared:
             seed = "a seed that all figures have"
@@ -83,7 +94,7 @@ class Claim(ABC):
         holds, numbers, noise = self.compare(_over(shared, there, results))
         on = sum(self.compare(_over([seed], there, results)).holds for seed in shared)
         if missing and holds:
-            return Check(self.statement, None, f"{numbers}; {lacking}", len(shared), on, missing)
+            return Check(self.statement, None, f"{numbers}; {lacking}", len(shared), on, missing, failed=lost)
         return Check(self.statement, holds, numbers, len(shared), on, noise=noise)
 
 
@@ -228,9 +239,16 @@ def _over(seeds: Sequence[int], cells: Sequence[Cell], results: Results) -> Resu
     return {cell: {seed: results[cell][seed] for seed in seeds} for cell in cells}
 
 
-def judged(claims: Sequence[Claim], results: Results) -> tuple[Check, ...]:
+def judged(claims: Sequence[Claim], results: Results, failed: Collection[Cell] = ()) -> tuple[Check, ...]:
     """Every claim against our figures."""
-    return tuple(claim.judge(results) for claim in claims)
+    return tuple(claim.judge(results, failed) for claim in claims)
+
+
+def _lacking(missing: Sequence[str], failed: Sequence[str]) -> str:
+    """The figures that are missing, and those of runs that failed."""
+    never_run = [name for name in missing if name not in failed]
+    told = (("missing", never_run), ("failed", failed))
+    return "; ".join(f"{what}: {', '.join(names)}" for what, names in told if names)
 
 
 def _named(operand: Operand) -> str:

@@ -6,8 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
+from fairlead import __version__
+from fairlead.experiments.provenance import git_commit
 from fairlead.reproductions.data_sets import require_data
-from fairlead.reproductions.reproduction import Measured, NotRunError, Reproduction, Request, Scale, machine
+from fairlead.reproductions.reproduction import (
+    Measured,
+    NotRunError,
+    Reproduction,
+    Request,
+    Scale,
+    machine,
+    today,
+)
 from fairlead.reproductions.table import Cell
 
 Measurement = Callable[[Request, int], Mapping[Cell, float]]
@@ -26,6 +36,8 @@ class Computed(Reproduction):
     """What is computed, at all scales or by scale, in one line."""
     data: tuple[str, ...] = ()
     judged_at: tuple[Scale, ...] = ("smoke", "small", "full")
+    on_device: bool = False
+    """Whether it is computed where the request says, not on the CPU whatever that says."""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -34,6 +46,10 @@ class Computed(Reproduction):
     @property
     def parts(self) -> tuple[str, ...]:
         return ()
+
+    @property
+    def heeds(self) -> frozenset[str]:
+        return frozenset([*(["data"] if self.data else []), *(["device"] if self.on_device else [])])
 
     def judges(self, scale: Scale) -> bool:
         return scale in self.judged_at
@@ -50,4 +66,5 @@ class Computed(Reproduction):
         for seed in request.seeds:
             for cell, value in self.compute(request, seed).items():
                 results.setdefault(cell, {})[seed] = value
-        return Measured(results, perf_counter() - started, machine(request.device))
+        seconds, device = perf_counter() - started, request.device if self.on_device else "cpu"
+        return Measured(results, seconds, machine(device), __version__, git_commit(), today())

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fairlead.reproductions.claims import Check, Claim, judged
-from fairlead.reproductions.table import Results
+from fairlead.reproductions.claims import Check, Claim, State, judged
+from fairlead.reproductions.table import Cell, Results
 
 Verdict = Literal["holds", "does not hold", "open", "not judged", "not run"]
-"""Open: runs that a comparison needs are missing; not judged: the scale cannot test the claim; not run: there are no
-figures."""
+"""Open: runs that a comparison needs are missing or failed; not judged: the scale cannot test the claim; not run:
+there are no figures."""
+_COUNTED: dict[State, tuple[str, str]] = {
+    "fails": ("fails", "fail"),
+    "lacks runs": ("lacks runs", "lack runs"),
+    "needs failed runs": ("needs a run that failed", "need runs that failed"),
+    "holds": ("holds", "hold"),
+}
+"""What one comparison does, and several."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +31,9 @@ class Judgement:
     checks: tuple[Check, ...]
 
 
-def judge(claims: Sequence[Claim], results: Results) -> Judgement:
+def judge(claims: Sequence[Claim], results: Results, failed: Collection[Cell] = ()) -> Judgement:
     """All claims against our figures: one that fails is enough, and one that lacks runs leaves the rest open."""
-    checks = judged(claims, results)
+    checks = judged(claims, results, failed)
     held = {check.holds for check in checks}
     verdict: Verdict = "does not hold" if False in held else "open" if None in held else "holds"
     facts = [] if verdict == "holds" else [_tally(checks)]
@@ -40,27 +47,26 @@ def judge(claims: Sequence[Claim], results: Results) -> Judgement:
 
 
 def worded(verdict: str, checks: Sequence[Check]) -> str:
-    """A verdict, and where a claim that holds stands to the noise over seeds."""
-    noises = [check.noise for check in checks if check.noise is not None]
-    within = noises.count("within")
-    if verdict != "holds" or not noises:
+    """A verdict, and where the comparisons that decide it stand to the noise over seeds."""
+    if verdict not in ("holds", "does not hold"):
         return verdict
-    if within == len(noises) == len(checks):
-        return "holds, within the noise over seeds"
+    deciding = [check.noise for check in checks if check.holds is (verdict == "holds")]
+    within = deciding.count("within")
+    if within == len(deciding) > 0:
+        return f"{verdict}, within the noise over seeds"
     if within:
-        return f"holds, {within} of {len(checks)} comparisons within the noise over seeds"
-    return "holds, but one seed cannot tell it from noise" if set(noises) == {"one seed"} else verdict
+        what = "comparisons" if verdict == "holds" else "failing comparisons"
+        return f"{verdict}, {within} of {len(deciding)} {what} within the noise over seeds"
+    if verdict == "holds" and set(deciding) - {None} == {"one seed"}:
+        return "holds, but one seed cannot tell it from noise"
+    return verdict
 
 
 def _tally(checks: Sequence[Check]) -> str:
-    """How many comparisons fail, lack runs and hold."""
+    """How many comparisons fail, lack runs or need some that failed, and hold."""
     told: list[str] = []
-    for holds, one, many in (
-        (False, "fails", "fail"),
-        (None, "lacks runs", "lack runs"),
-        (True, "holds", "hold"),
-    ):
-        number = sum(check.holds is holds for check in checks)
+    for state, (one, many) in _COUNTED.items():
+        number = sum(check.state == state for check in checks)
         if number:
             of_all = "" if told else f" of {len(checks)} comparisons"
             told.append(f"{number}{of_all} {one if number == 1 else many}")

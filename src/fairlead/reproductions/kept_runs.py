@@ -1,6 +1,7 @@
 """Runs of a table, small enough to be kept beside the code: a line each, with figures, curves and where it was run.
 
-Files of the same table add up: pieces may be run on different days and machines, and put together later.
+Files of the same table add up: pieces may be run on different days and machines, and put together later. Runs that
+failed are kept too, so that nobody takes them for runs that were never made.
 """
 
 from __future__ import annotations
@@ -20,17 +21,21 @@ from fairlead.records import RoundRecord
 _DIGITS = 5
 """Of what is kept of every round: more than a plot shows."""
 
+Place = tuple[str, str, int]
+"""Setting, method and seed."""
+
 
 @dataclass(frozen=True)
 class KeptRun:
-    """A finished run of a table."""
+    """A run of a table that finished or failed."""
 
     setting: str
     method: str
     seed: int
     rounds: int
+    """That it did."""
     figures: Mapping[str, float]
-    """By the name of the statistic."""
+    """By the name of the statistic; none if it failed."""
     curves: Mapping[str, tuple[float, ...]]
     """A number for every round, NaN where there was none."""
     seconds: float
@@ -42,9 +47,11 @@ class KeptRun:
     fairlead: str
     git_commit: str | None
     date: str
+    failure: str | None = None
+    """Why it failed, in a sentence; None if it finished."""
 
     @property
-    def place(self) -> tuple[str, str, int]:
+    def place(self) -> Place:
         """What tells it apart from the other runs of its table."""
         return self.setting, self.method, self.seed
 
@@ -70,6 +77,16 @@ def load_runs(file: Path) -> list[KeptRun]:
         return [decoded(KeptRun, json.loads(line)) for line in lines]
     except (lzma.LZMAError, ValueError, TypeError) as error:
         raise FieldError(f"{file} does not hold the runs of a reproduction.") from error
+
+
+def merged(former: Mapping[Place, KeptRun], later: Iterable[KeptRun]) -> dict[Place, KeptRun]:
+    """Runs by place: later ones stand before former ones, and those that finished before those that failed."""
+    found = dict(former)
+    for run in later:
+        known = found.get(run.place)
+        if known is None or known.failure is not None or run.failure is None:
+            found[run.place] = run
+    return found
 
 
 def curves_of(records: Sequence[RoundRecord]) -> dict[str, tuple[float, ...]]:

@@ -17,6 +17,7 @@ from fairlead.experiments.overrides import parse_override
 from fairlead.experiments.provenance import git_commit, now
 from fairlead.references import reference
 from fairlead.reproductions.claims import Check, Claim
+from fairlead.reproductions.failures import FailedRun, failed_cells
 from fairlead.reproductions.judgement import Judgement, judge, seeds_of
 from fairlead.reproductions.table import Cell, Published, Results, deviation, mean
 from fairlead.studies.runner import run_study
@@ -54,6 +55,8 @@ class Request:
     collect: tuple[Path, ...] | None = None
     """Folders whose runs are to be taken in, while nothing is run; None: run."""
     run: Runner = _run_quietly
+    tell: Callable[[str], None] = lambda sentence: None
+    """Hears what is taken in, in a sentence each."""
 
     def __post_init__(self) -> None:
         for change in self.computing:
@@ -74,7 +77,11 @@ class Measured(NamedTuple):
     results: Results
     seconds: float
     machine: str
+    fairlead: str
+    git_commit: str | None
+    date: str
     precision: str = "full"
+    failures: tuple[FailedRun, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,11 +123,15 @@ class Outcome:
     machine: str
     fairlead: str
     git_commit: str | None
+    """Of what computed the figures, like `fairlead`: of all runs if they differ."""
     date: str
+    """Of the latest run."""
     precision: str = "full"
     """In which products were computed."""
     released: Judgement | None = None
     """The same claims about the method as released by its authors; None where that is not judged."""
+    failures: tuple[FailedRun, ...] = ()
+    """Runs that failed, of which there are no figures."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +169,11 @@ class Reproduction(ABC):
     def parts(self) -> tuple[str, ...]:
         """What `Request.only` may name: methods and settings that can be run alone."""
 
+    @property
+    @abstractmethod
+    def heeds(self) -> frozenset[str]:
+        """Fields of `Request`, beside where, at which scale and seeds, that make a difference to it."""
+
     @abstractmethod
     def judges(self, scale: Scale) -> bool:
         """Whether what is run at a scale can test the claim at all."""
@@ -190,14 +206,15 @@ class Reproduction(ABC):
         try:
             measured = self.measure(request)
         except (NotRunError, DataError) as error:
-            nothing = Measured({}, 0.0, machine(request.device))
+            nothing = Measured({}, 0.0, machine(request.device), __version__, git_commit(), today())
             return self._outcome(request, nothing, Judgement("not run", str(error), ()))
         if not self.judges(request.scale):
             reason = f"The scale {request.scale!r} shows that everything runs, and cannot test the claim."
             return self._outcome(request, measured, Judgement("not judged", reason, ()))
         told_apart = self.released and self.judges_released(request.scale)
-        released = judge(self.released, measured.results) if told_apart else None
-        return self._outcome(request, measured, judge(self.claims, measured.results), released)
+        failed = failed_cells(measured.failures)
+        released = judge(self.released, measured.results, failed) if told_apart else None
+        return self._outcome(request, measured, judge(self.claims, measured.results, failed), released)
 
     def _outcome(
         self,
@@ -230,11 +247,12 @@ class Reproduction(ABC):
             checks=printed.checks,
             seconds=round(measured.seconds, 1),
             machine=measured.machine,
-            fairlead=__version__,
-            git_commit=git_commit(),
-            date=now()[:10],
+            fairlead=measured.fairlead,
+            git_commit=measured.git_commit,
+            date=measured.date,
             precision=measured.precision,
             released=released,
+            failures=measured.failures,
         )
 
 
@@ -253,6 +271,11 @@ def cited(key: str) -> str:
     """A paper as text cites it, by the first author's name and the year."""
     found = reference(key)
     return f"{found.authors.split(',')[0]} {found.year}"
+
+
+def today() -> str:
+    """The date in UTC, as outcomes have it."""
+    return now()[:10]
 
 
 def machine(device: str) -> str:

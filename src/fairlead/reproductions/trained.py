@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +15,28 @@ from fairlead.component import summary
 from fairlead.diagnostics.wording import counted
 from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.provenance import Provenance
 from fairlead.experiments.spec import from_toml, to_toml
 from fairlead.methods import method_named
 from fairlead.models import Model
 from fairlead.presets import with_aware
 from fairlead.reproductions.data_sets import require_data, source_of
-from fairlead.reproductions.kept_runs import KeptRun, curves_of, load_runs, runs_file, save_runs
+from fairlead.reproductions.failures import FailedRun
+from fairlead.reproductions.kept_runs import (
+    KeptRun,
+    Place,
+    load_runs,
+    merged,
+    runs_file,
+    save_runs,
+)
 from fairlead.reproductions.reproduction import (
     Measured,
     NotRunError,
     Reproduction,
     Request,
     Scale,
-    machine,
 )
+from fairlead.reproductions.runs_of_study import kept_runs_of
 from fairlead.reproductions.statistics import Statistic
 from fairlead.reproductions.table import Cell
 from fairlead.settings import Setting
@@ -115,6 +121,10 @@ class Trained(Reproduction):
         """Methods and columns: runs can be restricted to some of either."""
         return (*dict.fromkeys(cell.row for cell in self.entrants), *self.scenes)
 
+    @property
+    def heeds(self) -> frozenset[str]:
+        return frozenset(["device", "only", "computing", "run", *(["data"] if self.needs else [])])
+
     def judges(self, scale: Scale) -> bool:
         return scale in self.judged_at
 
@@ -151,60 +161,63 @@ class Trained(Reproduction):
         if request.collect is None:
             require_data(self.needs, request.data)
             request.run(StudyFolder(request.out / table), self.planned(request))
-        folders = (request.out, *(request.collect or ()))
-        runs = self._finished(request.scale, folders)
-        if not runs:
-            others = [scale for scale in self.sizes if request.collect and self._finished(scale, folders)]
-            raise NotRunError(_nothing_finished(request.scale, others))
-        save_runs(runs_file(request.out, table), runs)
+        runs = self._gathered(request)
+        if runs:
+            save_runs(runs_file(request.out, table), runs)
+        finished = [run for run in runs if run.failure is None]
+        failures = tuple(self._failed(run, run.failure) for run in runs if run.failure is not None)
+        if not finished:
+            folders = (request.out, *request.collect) if request.collect else ()
+            others = [scale for scale in self.sizes if any(self._held(scale, folder) for folder in folders)]
+            raise NotRunError(_nothing_finished(request.scale, others, failures))
         results: dict[Cell, dict[int, float]] = {}
-        for run in runs:
+        for run in finished:
             for name, value in run.figures.items():
                 place = Cell(run.method, figure_column(run.setting, name))
                 results.setdefault(place, {})[run.seed] = value
         return Measured(
             results,
-            math.fsum(run.seconds for run in runs),
-            "; ".join(dict.fromkeys(run.machine for run in runs)),
-            ", ".join(dict.fromkeys(run.precision for run in runs)),
+            math.fsum(run.seconds for run in finished),
+            "; ".join(dict.fromkeys(run.machine for run in finished)),
+            "; ".join(dict.fromkeys(run.fairlead for run in finished)),
+            "; ".join(dict.fromkeys(run.git_commit for run in finished if run.git_commit)) or None,
+            max(run.date for run in finished),
+            ", ".join(dict.fromkeys(run.precision for run in finished)),
+            failures,
         )
 
-    def _finished(self, scale: Scale, folders: Sequence[Path]) -> list[KeptRun]:
-        """Every run at a scale that folders hold, kept or in a folder of its own, in the table's order."""
-        table, rounds = f"{self.name}-{scale}", self.sizes[scale].rounds
-        found: dict[tuple[str, str, int], KeptRun] = {}
-        for folder in folders:
-            kept = [*load_runs(runs_file(folder, table)), *self._read(StudyFolder(folder / table))]
-            found |= {run.place: run for run in kept if run.rounds == rounds}
+    def _gathered(self, request: Request) -> list[KeptRun]:
+        """The runs of all folders of a request in the table's order; it is told what each brings that is collected."""
+        found = self._held(request.scale, request.out)
+        taken = []
+        for folder in request.collect or ():
+            here = self._held(request.scale, folder)
+            taken.append(f"{self.name}: {_taken_in(here, folder, found)}.")
+            found = merged(found, here.values())
+        for sentence in taken if found else ():
+            request.tell(sentence)
         order = list(self.entrants)
-        known = [run for run in found.values() if Cell(run.method, run.setting) in order]
-        return sorted(known, key=lambda run: (order.index(Cell(run.method, run.setting)), run.seed))
+        return sorted(found.values(), key=lambda run: (order.index(Cell(run.method, run.setting)), run.seed))
 
-    def _read(self, study: StudyFolder) -> Iterator[KeptRun]:
-        """The finished runs of a study."""
-        for run in study.runs() if study.index_file.exists() else ():
-            store, setting = study.store(run), str(run.labels["setting"])
-            if store.summary() is None or setting not in self.scenes:
-                continue
-            records, starts, experiment = store.records(), store.provenance(), store.experiment()
-            target, last = self.scenes[setting].target, starts[-1]
-            measured = {name: statistic(records, target) for name, statistic in self.statistics.items()}
-            yield KeptRun(
-                setting=setting,
-                method=str(run.labels["method"]),
-                seed=experiment.seed,
-                rounds=len(records),
-                figures={name: value for name, value in measured.items() if value is not None},
-                curves=curves_of(records),
-                seconds=math.fsum(map(_spent, starts)),
-                machine="; ".join(dict.fromkeys(machine(start.device) for start in starts)),
-                precision=experiment.precision,
-                engine=last.engine,
-                torch=last.torch,
-                fairlead=last.fairlead,
-                git_commit=last.git_commit,
-                date=last.started[:10],
-            )
+    def _held(self, scale: Scale, folder: Path) -> dict[Place, KeptRun]:
+        """Every run at a scale that a folder holds, kept or in a folder of its own."""
+        table, rounds = f"{self.name}-{scale}", self.sizes[scale].rounds
+        targets = {setting: scene.target for setting, scene in self.scenes.items()}
+        fresh = kept_runs_of(StudyFolder(folder / table), self.statistics, targets)
+        runs = [*load_runs(runs_file(folder, table)), *fresh]
+        return merged(
+            {},
+            [
+                run
+                for run in runs
+                if Cell(run.method, run.setting) in self.entrants
+                and (run.rounds == rounds if run.failure is None else run.rounds < rounds)
+            ],
+        )
+
+    def _failed(self, run: KeptRun, reason: str) -> FailedRun:
+        columns = tuple(figure_column(run.setting, name) for name in self.statistics)
+        return FailedRun(run.method, run.setting, run.seed, run.rounds, reason, columns)
 
     def _is_asked(self, cell: Cell, only: Sequence[str]) -> bool:
         rows = [name for name in only if name not in self.scenes]
@@ -260,19 +273,25 @@ def _phrase(statistic: Statistic) -> str:
     return told[:1].lower() + told[1:]
 
 
-def _nothing_finished(scale: Scale, others: Sequence[Scale]) -> str:
+def _taken_in(runs: Mapping[Place, KeptRun], folder: Path, known: Mapping[Place, KeptRun]) -> str:
+    """How many runs a folder holds, and how many of them are new or failed."""
+    if not runs:
+        return f"{folder} has no run of it at this scale"
+    failed = sum(run.failure is not None for run in runs.values())
+    finished = {place for place, run in known.items() if run.failure is None}
+    new = sum(place not in (known if run.failure else finished) for place, run in runs.items())
+    facts = [f"{new or 'none'} new", *([f"{failed} failed"] if failed else [])]
+    return f"{counted(len(runs), 'run')} taken in from {folder}, {', '.join(facts)}"
+
+
+def _nothing_finished(scale: Scale, others: Sequence[Scale], failures: Sequence[FailedRun]) -> str:
     """Why there is nothing to judge at a scale, and at which others there is."""
+    if failures:
+        more = f" {len(failures) - 1} more failed." if len(failures) > 1 else ""
+        return f"No run of it has finished: {failures[0]}{more}"
     if not others:
         return "No run of it has finished yet."
     either = " or ".join(f"--scale {other}" for other in others)
     return (
         f"No run at scale {scale} has finished; there are runs at scale {' and '.join(others)}: add {either}."
     )
-
-
-def _spent(start: Provenance) -> float:
-    """Seconds that a start of a run lasted; none if it was cut off."""
-    if start.ended is None:
-        return 0.0
-    span = datetime.fromisoformat(start.ended) - datetime.fromisoformat(start.started)
-    return span.total_seconds()

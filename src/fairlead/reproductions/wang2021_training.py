@@ -100,7 +100,8 @@ TABLE_1 = Trained(
     name="wang2021_table_1",
     reference="wang2021fednova",
     where="Table I",
-    claim="On CIFAR-10 with unequal local steps FedNova is more accurate than FedAvg with every local solver.",
+    claim="On CIFAR-10 with unequal local steps FedNova is more accurate than FedAvg with plain, momentum and "
+    "proximal local solvers.",
     claims=tuple(
         Less(Cell(f"FedAvg{solver}", name), Cell(f"FedNova{solver}", name))
         for name in _SCENES

@@ -152,6 +152,7 @@ FIGURE_3 = Computed(
         "full": "FEMNIST, all examples, 150 iterations to the optimum",
     },
     data=("femnist",),
+    on_device=True,
     judged_at=("small", "full"),
 )
 
@@ -173,5 +174,6 @@ FIGURE_4 = Computed(
         "full": "FEMNIST, all examples, after 50 and 100 rounds",
     },
     data=("femnist",),
+    on_device=True,
     judged_at=("small", "full"),
 )

@@ -10,6 +10,7 @@ from fairlead.experiments.interrupts import interrupts
 from fairlead.studies.executor import Checkpoints, Ended, Event, Executor
 from fairlead.studies.study import PlannedRun, StudyFolder
 from fairlead.studies.workers import default_jobs, run_in_workers
+from fairlead.worlds.usable_device import usable_device
 
 
 def run_study(
@@ -36,6 +37,11 @@ def run_study(
     if checkpoint_every < 1:
         raise FieldError(f"run_study.checkpoint_every must be at least 1, got {checkpoint_every}.")
     checkpoints = Checkpoints(checkpoint_every, keep_finished_checkpoints)
+    done = {run.folder for run in planned if study.store(run).is_done(run.experiment)}
+    for run in planned:
+        # Every run would say the same; those that are done need no device.
+        if run.folder not in done:
+            usable_device(run.experiment, run.experiment.device)
     study.plan(planned)
     outcomes = {run.folder: "waiting" for run in planned}
 
@@ -47,7 +53,7 @@ def run_study(
 
     ahead = []
     for run in planned:
-        if study.store(run).is_done(run.experiment):
+        if run.folder in done:
             note(run, Ended("finished", before=True))
         else:
             ahead.append(run)

@@ -1,0 +1,140 @@
+"""How the outcome of a reproduction is shown."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fairlead.cli.console import print_table, say
+from fairlead.cli.progress import duration
+
+if TYPE_CHECKING:
+    from fairlead.reproductions import Outcome, Reproduction
+    from fairlead.reproductions.claims import Check, State
+    from fairlead.reproductions.failures import FailedRun
+    from fairlead.reproductions.reproduction import Figure, Scale
+    from fairlead.reproductions.table import Published
+
+_WIDE = 4
+"""Columns from which on a table gets a line for each figure."""
+_NAMED = 4
+"""How many of the figures that comparisons lack, and of the runs that failed, are named."""
+
+
+def show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale) -> None:
+    """Print what came of a reproduction: its figures, the comparisons and the verdict."""
+    from fairlead.reproductions.judgement import worded
+
+    say(f"\n{entry.name}: {entry.paper}, {entry.where}")
+    say(f"Claim: {entry.claim}")
+    say(f"Run at scale {scale}: {entry.describe(scale)}.")
+    if outcome.figures:
+        say()
+        _print_figures(entry, outcome)
+        say(_key(outcome, entry.measured))
+        _say_failures(outcome.failures)
+        say()
+        _say_checks(outcome.checks)
+        if outcome.released is not None:
+            _say_checks(outcome.released.checks, "as released: ")
+        for difference in entry.differences:
+            say(f"  note {difference}")
+    taken = f" ({duration(outcome.seconds)})" if outcome.figures else ""
+    say(f"Verdict: {worded(outcome.verdict, outcome.checks)}{taken}. {outcome.reason}".rstrip())
+    if outcome.released is not None:
+        released = worded(outcome.released.verdict, outcome.released.checks)
+        say(f"As released: {released}. {outcome.released.reason}".rstrip())
+
+
+def _say_checks(checks: Sequence[Check], of_what: str = "") -> None:
+    """A line for every comparison that could be judged, and one each for all that lack runs or need failed ones."""
+    for check in checks:
+        if check.holds is not None:
+            say(f"  {'yes' if check.holds else 'no':4} {of_what}{check.statement}: {check.numbers}")
+    wordings: dict[State, tuple[str, str]] = {
+        "lacks runs": ("comparison lacks runs of", "comparisons lack runs of"),
+        "needs failed runs": ("comparison needs a run that failed:", "comparisons need runs that failed:"),
+    }
+    for state, (one, many) in wordings.items():
+        lacking = [check for check in checks if check.state == state]
+        if lacking:
+            names = list(dict.fromkeys(name for check in lacking for name in _lacked(check)))
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            # Names have commas of their own.
+            told = f"{one if len(lacking) == 1 else many} {'; '.join(names[:_NAMED])}{more}"
+            say(f"  open {of_what}{len(lacking)} {told}")
+
+
+def _lacked(check: Check) -> list[str]:
+    """The figures that are worth a name: what can still be run, or else what failed."""
+    return [name for name in check.missing if name not in check.failed] or list(check.failed)
+
+
+def _say_failures(failures: Sequence[FailedRun]) -> None:
+    for failure in failures[:_NAMED]:
+        say(str(failure))
+    if len(failures) > _NAMED:
+        say(f"{len(failures) - _NAMED} more runs failed: --json has them.")
+
+
+def _print_figures(entry: Reproduction, outcome: Outcome) -> None:
+    from fairlead.reproductions.table import Cell
+
+    ours = {Cell(figure.row, figure.column): _ours(figure) for figure in outcome.figures}
+    failed = Counter(cell for failure in outcome.failures for cell in failure.cells)
+    for cell, number in failed.items():
+        ours[cell] = f"{ours[cell]} ({number} failed)" if cell in ours else "failed"
+    published = {cell: _published(entry.published.get(cell)) for cell in ours}
+    columns = _columns(outcome)
+    printed = any(cell in entry.published for cell in ours)
+    if len(columns) > _WIDE:
+        rows = [[*cell, text, *([published[cell]] if printed else [])] for cell, text in ours.items()]
+        print_table(["", "figure", "ours", *(["published"] if printed else [])], rows, numbers=["ours"])
+        return
+    texts = {cell: f"{text} [{published[cell]}]" if printed else text for cell, text in ours.items()}
+    names = dict.fromkeys(cell.row for cell in ours)
+    print_table(
+        ["", *columns],
+        [[row, *(texts.get(Cell(row, column), "") for column in columns)] for row in names],
+        numbers=columns,
+    )
+
+
+def _columns(outcome: Outcome) -> list[str]:
+    """Of its figures, and of those that failed runs should have."""
+    failed = (column for failure in outcome.failures for column in failure.columns)
+    return list(dict.fromkeys([*(figure.column for figure in outcome.figures), *failed]))
+
+
+def _key(outcome: Outcome, measured: str) -> str:
+    """What the figures of a table are, and what stands after ± in ours and in the published ones."""
+    from fairlead.diagnostics.wording import counted
+
+    figures = outcome.figures
+    fewest, most = min(figure.seeds for figure in figures), max(figure.seeds for figure in figures)
+    seeds = f"{fewest} to {most} seeds" if fewest < most else counted(most, "seed")
+    if any(figure.half_width is not None for figure in figures):
+        key = f"Ours: mean over {seeds} ± half the 95 % interval"
+    else:
+        key = f"Ours: {seeds}"
+    if any(figure.published is not None for figure in figures):
+        in_brackets = "" if len(_columns(outcome)) > _WIDE else " in brackets"
+        theirs = any(figure.published_spread is not None for figure in figures)
+        key += f"; published{in_brackets}: as the authors print it{', with their own ±' if theirs else ''}"
+    return f"{key}." + (f" Figures: {measured}." if measured else "")
+
+
+def _ours(figure: Figure) -> str:
+    return _number(figure.ours, figure.half_width)
+
+
+def _published(number: Published | None) -> str:
+    return "–" if number is None else _number(number.value, number.spread)
+
+
+def _number(value: float, spread: float | None) -> str:
+    if math.isinf(value):
+        return "never"
+    return f"{value:.4g}" if spread is None else f"{value:.4g} ± {spread:.2g}"
