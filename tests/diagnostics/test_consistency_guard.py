@@ -112,6 +112,25 @@ def test_a_client_that_is_never_heard_is_noticed() -> None:
     assert "chi-square inf" in notice
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "drop"),
+    [
+        (fl.Algorithm(built("fedavg").solver, aggregator=fl.CommunicationAware()), 0.99),
+        (fl.Algorithm(built("fedavg").solver, aggregator=fl.CommunicationAware()), 1.0),
+        (fl.Algorithm(built("fedavg").solver, aggregator=fl.CommunicationAware(fl.FedNova())), 0.99),
+        (built("fedacs", cohort_size=1000), 0.99),
+    ],
+)
+def test_methods_that_divide_by_rates_go_on_where_somebody_was_not_heard_yet(
+    algorithm: fl.Algorithm, drop: float
+) -> None:
+    """Updates of client 5 are lost, at a rate that the server knows: nobody divides by the 0 that was seen."""
+    run = trained(algorithm, 12, EQUAL, BernoulliLink((0, 0, 0, 0, 0, drop)))
+    assert all(5 in record.asked and 5 not in record.arrived for record in run.records[:10])
+    assert run.notice is not None
+    assert run.consistency().surrogate is not None
+
+
 def test_records_that_were_taken_back_are_counted_anew() -> None:
     """After resuming from an earlier checkpoint the list is shorter than what was counted."""
     run = trained(built("fedavg"), 9, SKEWED)

@@ -27,6 +27,8 @@ _WORDS: dict[Cause, str] = {
     "links": "unequal links",
     "sampling": "unequal sampling",
 }
+_NOT_YET = 0.5
+"""Arrivals that a client is credited with of which none was seen."""
 _SCRIPT = 50
 """Rounds of a script that are looked at for its part in the matter."""
 _OUTCOMES = 128
@@ -102,7 +104,8 @@ def main_cause(algorithm: Algorithm, tally: Tally) -> tuple[Cause, float] | None
     if facts is None:
         return None
     asked, heard = tally.asked > 0, tally.arrived > 0
-    arrival = torch.where(asked, tally.arrived / tally.asked.clamp(min=1), 1.0)
+    # Who was not heard yet may be later: at a rate of 0 methods that divide by it would refuse.
+    arrival = torch.where(asked, tally.arrived.clamp(min=_NOT_YET) / tally.asked.clamp(min=1), 1.0)
     arrival = torch.where(asked, arrival, arrival[asked].mean())
     work = torch.where(heard, facts.work, facts.work[heard].mean())
     perfect, equal = torch.ones_like(arrival), torch.full_like(work, float(work.mean()))

@@ -211,7 +211,10 @@ def looks_at_returns(aggregator: Aggregator, conditions: Conditions) -> bool:
         return False
     if conditions.effective_steps is None or conditions.arrival is None:
         return False
-    clients = conditions.weights.nonzero().flatten()[:_TRIED]
+    reachable = (conditions.weights > 0) & (conditions.arrival > 0)
+    clients = reachable.nonzero().flatten()[:_TRIED]
+    if not len(clients):
+        return False
     importance, places = conditions.weights[clients], torch.arange(len(clients), dtype=torch.float64)
     same, unequal = (
         _linear_coefficients(aggregator, clients, importance, conditions, returned)
