@@ -132,6 +132,16 @@ def test_the_sentence_mentions_the_objective_where_it_says_something_else() -> N
     assert compared((-0.02, 0.03), (-0.0018, 0.0003)).endswith("is within the noise" + otherwise)
 
 
+def test_survivors_of_a_method_are_not_judged() -> None:
+    lost = StudyResult({"method": "fednova"}, {}, {2: "failed: why"}, None, Estimate(0.3, 0.1, 0.1, 2))
+    metric = Metric("accuracy", smaller_is_better=False)
+    assert lost.judged(metric) is None
+    assert verdict(lost, "fedavg", metric) == (
+        "fednova is not judged, since 1 of its 1 run did not finish: the difference from fedavg is +0.30 ± 0.10 in "
+        "accuracy over 2 seeds."
+    )
+
+
 def test_one_seed_says_nothing_about_noise() -> None:
     result = call("--methods", "fedavg,fednova", "--seeds", "3")
     verdict = r"^fednova (equals|is [\d.]+ (better|worse) than) fedavg at one seed, which says nothing about noise\.$"
@@ -221,6 +231,10 @@ def test_a_problem_without_metrics_is_compared_by_its_objective() -> None:
         (
             "--methods fedavg --target half",
             "fairlead: --target must be a number or a percentage, such as 0.5 or 50%, got 'half'.",
+        ),
+        (
+            "--methods fedavg --target 150%",
+            "fairlead: --target must be from 0% to 100%, got '150%'.",
         ),
         (
             "--methods fedavg --target -0.1",

@@ -74,6 +74,25 @@ def test_a_repetition_of_a_seed_is_left_out_and_the_finished_one_stays(tmp_path:
     assert [run.path.name for run in study.repeated] == ["fedavg-0"]
 
 
+def test_runs_that_never_began_are_those_of_their_own_study(tmp_path: Path) -> None:
+    """Two studies have a fedavg each, of 2 and 3 rounds: one finished both seeds, the other began one."""
+    for name, rounds, done in (("whole", 2, (0, 1)), ("begun", 3, (0,))):
+        made = [Made(seed=seed, accuracy=(0.1, 0.2, 0.3)[:rounds]) for seed in (0, 1)]
+        StudyFolder(tmp_path / name).plan(
+            [
+                PlannedRun(
+                    f"fedavg/seed-{one.seed}", {"method": "fedavg", "seed": one.seed}, experiment_of(one)
+                )
+                for one in made
+            ]
+        )
+        for seed in done:
+            fabricate(tmp_path / name / f"fedavg/seed-{seed}", made[seed])
+    begun, whole = study_of(tmp_path).methods
+    assert (whole.experiment.rounds, whole.num_runs, whole.complete) == (2, 2, True)
+    assert (begun.experiment.rounds, begun.shortfall) == (3, "1 of 2 runs did not finish")
+
+
 def test_the_same_folder_given_twice_counts_once(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-0")
     assert len(find_runs([tmp_path, tmp_path / "fedavg-0"])) == 1

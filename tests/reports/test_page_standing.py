@@ -149,6 +149,17 @@ def test_who_leads_on_other_seeds_only_is_not_said_to_lead(tmp_path: Path) -> No
     assert lead.endswith("2 seeds, but is not ahead of fedavg on the seeds that both have.")
 
 
+def test_methods_of_the_same_figure_are_level(tmp_path: Path) -> None:
+    """0.3 and 0.1 + 0.2 differ in the last bit alone."""
+    for seed in (0, 1):
+        fabricate(tmp_path / f"fedavg-{seed}", Made("fedavg", seed, (0.1, 0.3)))
+        fabricate(tmp_path / f"fednova-{seed}", Made("fednova", seed, (0.1, 0.1 + 0.2)))
+        fabricate(tmp_path / f"scaffold-{seed}", Made("scaffold", seed, (0.1, 0.2)))
+    _, page = page_of(tmp_path)
+    lead = page.all("p", class_="lead")[0].text
+    assert lead.startswith("fednova and fedavg are level at 30.0 %")
+
+
 def test_a_baseline_that_leads(tmp_path: Path) -> None:
     """FedNova is 0.1 behind with either seed, SCAFFOLD 0.1 and 0.3: only the first interval excludes 0."""
     for seed, behind in enumerate((0.1, 0.3)):

@@ -172,6 +172,7 @@ def test_targets_and_baseline_are_chosen() -> None:
             "runs --target half",
             "--target must be a number or a percentage, such as 0.5 or 50%, got 'half'.",
         ),
+        ("runs --format pdf", "--format has no effect without --figures, the folder for them."),
         ("runs --figures f --format gif", "--format must be some of pdf, svg, png, got 'gif'."),
     ],
 )

@@ -167,7 +167,7 @@ def test_runs_of_another_length_or_table_do_not_count(tmp_path: Path) -> None:
 def test_missing_seeds_are_said(tmp_path: Path) -> None:
     ENTRY.reproduce(Request(tmp_path, only=("slow",)))
     whole = ENTRY.reproduce(Request(tmp_path, only=("slow", "FedAvg"), seeds=(1,)))
-    assert (whole.verdict, whole.reason) == ("holds", "Some comparisons rest on 1 of 2 seeds.")
+    assert (whole.verdict, whole.reason) == ("holds", "Each comparison rests on 1 of 2 seeds.")
 
 
 def test_how_runs_are_computed_may_be_chosen_and_nothing_else(tmp_path: Path) -> None:

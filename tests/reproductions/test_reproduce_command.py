@@ -228,7 +228,7 @@ def test_the_released_method_is_judged_under_that_name() -> None:
         "open as released: 1 comparison lacks runs of FedAWARE with unit rows (Hybrid+)",
     ]
     *_, printed, released = said.splitlines()
-    assert printed.startswith("Verdict: does not hold (")
+    assert printed.startswith("Verdict: does not hold, but one seed cannot tell it from noise (")
     assert printed.endswith("). 3 of 3 comparisons fail.")
     assert released == "As released: open. 1 of 3 comparisons lacks runs, 2 hold."
 
@@ -284,6 +284,23 @@ def test_the_table_says_what_its_figures_are_and_the_verdict_what_noise_leaves_o
     ]
     assert f"{mean(losses):.4g} ± {4.30265 * stdev(losses) / 3**0.5:.2g} " in said
     assert said.splitlines()[-1].startswith("Verdict: holds, within the noise over seeds (")
+
+
+def test_figures_of_fewer_seeds_are_marked() -> None:
+    runs = load_runs(runs_file(KEPT, "wang2021_figure_5-full"))
+    Path("some").mkdir()
+    save_runs(
+        runs_file(Path("some"), "wang2021_figure_5-full"),
+        [run for run in runs if run.method == "FedAvg" or run.seed == 0],
+    )
+    lines = fairlead(
+        "reproduce", "wang2021_figure_5", "--scale", "full", "--collect", "some"
+    ).stdout.splitlines()
+    (fedavg,), (fednova,) = (
+        [line for line in lines if line.startswith(name)] for name in ("FedAvg ", "FedNova ")
+    )
+    assert "seed" not in fedavg
+    assert fednova.count("(1 seed)") == 3
 
 
 def test_one_seed_cannot_tell_noise_and_published_figures_keep_their_own() -> None:

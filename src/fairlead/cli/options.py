@@ -37,11 +37,16 @@ def read_target(text: str) -> float:
     """
     number = text.strip()
     try:
-        return float(number[:-1]) / 100 if number.endswith("%") else float(number)
+        value = float(number.removesuffix("%"))
     except ValueError:
         raise FieldError(
             f"--target must be a number or a percentage, such as 0.5 or 50%, got {short(text)}."
         ) from None
+    if not number.endswith("%"):
+        return value
+    if not 0 <= value <= 100:
+        raise FieldError(f"--target must be from 0% to 100%, got {short(text)}.")
+    return value / 100
 
 
 def all_overrides(overrides: list[str] | None, rounds: int | None) -> list[str]:

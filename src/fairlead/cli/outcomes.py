@@ -82,7 +82,8 @@ def _say_failures(failures: Sequence[FailedRun]) -> None:
 def _print_figures(entry: Reproduction, outcome: Outcome) -> None:
     from fairlead.reproductions.table import Cell
 
-    ours = {Cell(figure.row, figure.column): _ours(figure) for figure in outcome.figures}
+    most = max(figure.seeds for figure in outcome.figures)
+    ours = {Cell(figure.row, figure.column): _ours(figure, most) for figure in outcome.figures}
     failed = Counter(cell for failure in outcome.failures for cell in failure.cells)
     for cell, number in failed.items():
         ours[cell] = f"{ours[cell]} ({number} failed)" if cell in ours else "failed"
@@ -126,8 +127,12 @@ def _key(outcome: Outcome, measured: str) -> str:
     return f"{key}." + (f" Figures: {measured}." if measured else "")
 
 
-def _ours(figure: Figure) -> str:
-    return _number(figure.ours, figure.half_width)
+def _ours(figure: Figure, most: int) -> str:
+    """A figure, and of how many seeds where others have more."""
+    from fairlead.diagnostics.wording import counted
+
+    number = _number(figure.ours, figure.half_width)
+    return number if figure.seeds == most else f"{number} ({counted(figure.seeds, 'seed')})"
 
 
 def _published(number: Published | None) -> str:

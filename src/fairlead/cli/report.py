@@ -43,7 +43,9 @@ def report(
     figures: Annotated[
         Path | None, typer.Option(help="Folder for figures to print (needs matplotlib).")
     ] = None,
-    formats: Annotated[str, typer.Option("--format", help="Formats of the figures.")] = "pdf,svg,png",
+    formats: Annotated[
+        str | None, typer.Option("--format", help="Formats of the figures (default: pdf,svg,png).")
+    ] = None,
     tables: Annotated[Path | None, typer.Option(help="Folder for tables in LaTeX and CSV.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -54,6 +56,8 @@ def report(
     summary = summarise_runs(
         folders, baseline=baseline, targets=[read_target(each) for each in targets or ()]
     )
+    if formats is not None and figures is None:
+        raise FieldError("--format has no effect without --figures, the folder for them.")
     page = output or (None if as_json else _default_page(folders))
     if page is not None:
         write_page(summary, page, title or _default_title(folders))
@@ -61,7 +65,7 @@ def report(
     if tables is not None:
         made["tables"] = tables, write_tables(summary, tables)
     if figures is not None:
-        endings = [each.strip() for each in formats.split(",")]
+        endings = [each.strip() for each in (formats or "pdf,svg,png").split(",")]
         made["figures"] = figures, write_figures(summary, figures, endings)
     if as_json:
         pages = [] if page is None else [page]

@@ -156,6 +156,7 @@ def verdict(result: Result, reference: str, metric: Metric) -> str:
 
 
 def _told(result: Result, difference: Estimate, reference: str, metric: Metric) -> str:
+    from fairlead.diagnostics.wording import counted
     from fairlead.studies.seed_statistics import too_few
 
     amount = f"{abs(difference.mean):.3g}"
@@ -166,6 +167,12 @@ def _told(result: Result, difference: Estimate, reference: str, metric: Metric) 
             f"{result.name} {compared} {reference} at {too_few(difference)}, which says nothing about noise"
         )
     over = f"over {difference.count} seeds"
+    if result.failures:
+        lost = f"{len(result.failures)} of its {counted(result.num_runs, 'run')}"
+        return (
+            f"{result.name} is not judged, since {lost} did not finish: the difference from {reference} is "
+            f"{written(difference, sign=True)} in {metric.name} {over}"
+        )
     judgement = result.judged(metric)
     if judgement is not None:
         return (

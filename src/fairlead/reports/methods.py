@@ -130,8 +130,9 @@ def group_runs(runs: Sequence[ReportedRun]) -> Study:
     unusable = tuple(run for run in runs if run.experiment is None)
     methods = []
     for label, (experiment, kept) in zip(_labels(chosen), chosen, strict=True):
-        name = kept[0].label
-        lost = tuple(run for run in unusable if name is not None and run.label == name)
+        # Another study may give the same name to something else.
+        names = {(run.study, run.label) for run in kept if run.label is not None}
+        lost = tuple(run for run in unusable if (run.study, run.label) in names)
         methods.append(Method(label, experiment, kept, lost))
     return Study(tuple(methods), tuple(repeated), unusable)
 

@@ -57,6 +57,8 @@ class ReportedRun:
     """Whether figures per client are of test data of their own, not of training data; None if nobody knows."""
     summary: RunSummary | None
     """What the run itself noted at its end."""
+    study: Path | None = None
+    """The folder of the study that it belongs to; None for a run on its own."""
 
     @property
     def finished(self) -> bool:
@@ -70,6 +72,7 @@ class FoundRun:
     folder: RunFolder
     label: str | None = None
     outcome: str = ""
+    study: Path | None = None
 
 
 def find_runs(paths: Iterable[str | PathLike[str]]) -> list[FoundRun]:
@@ -91,7 +94,8 @@ def _runs_below(path: Path) -> Iterator[FoundRun]:
     if study.index_file.is_file():
         for entry in study.runs():
             labels = {name: value for name, value in entry.labels.items() if name != "seed"}
-            yield FoundRun(study.store(entry), describe_labels(labels) or None, entry.outcome)
+            label = describe_labels(labels) or None
+            yield FoundRun(study.store(entry), label, entry.outcome, study.path.resolve())
     elif _holds_run(RunFolder(path)):
         yield FoundRun(RunFolder(path))
     else:
@@ -121,6 +125,7 @@ def read_run(found: FoundRun) -> ReportedRun:
         names=None,
         held_out=None,
         summary=None,
+        study=found.study,
     )
     if not _holds_run(folder):
         failed = found.outcome.startswith(_FAILED)

@@ -131,6 +131,13 @@ def _lead(summary: Summary, judged: Sequence[tuple[int, MethodFigures, Estimate 
     if len(complete) < 2:
         who = f"{complete[0]} alone" if complete else "No method"
         return f"{who} has finished all its runs: none is said to come first."
+    level = [
+        method.label
+        for method, mean in known
+        if method.method.complete and math.isclose(mean.mean, found.mean)
+    ]
+    if len(level) > 1 and best.label in level:
+        return f"{', '.join(level[:-1])} and {level[-1]} are level at {figure} {over}."
     if best.method is baseline:
         return f"{best.label}, the baseline, comes first with {figure} {over}. {_behind(summary)}"
     difference = best.difference

@@ -38,9 +38,11 @@ def judge(claims: Sequence[Claim], results: Results, failed: Collection[Cell] = 
     verdict: Verdict = "does not hold" if False in held else "open" if None in held else "holds"
     facts = [] if verdict == "holds" else [_tally(checks)]
     seeds = len(seeds_of(results))
-    fewest = min((check.seeds for check in checks if check.holds is not None), default=seeds)
+    shared = [check.seeds for check in checks if check.holds is not None]
+    fewest = min(shared, default=seeds)
     if fewest < seeds:
-        facts.append(f"some comparisons rest on {fewest} of {seeds} seeds")
+        which = "each comparison rests" if fewest == max(shared) else "some comparisons rest"
+        facts.append(f"{which} on {fewest} of {seeds} seeds")
     told = "; ".join(facts)
     reason = f"{told[0].upper()}{told[1:]}." if told else ""
     return Judgement(verdict, reason, checks)
@@ -57,8 +59,8 @@ def worded(verdict: str, checks: Sequence[Check]) -> str:
     if within:
         what = "comparisons" if verdict == "holds" else "failing comparisons"
         return f"{verdict}, {within} of {len(deciding)} {what} within the noise over seeds"
-    if verdict == "holds" and set(deciding) - {None} == {"one seed"}:
-        return "holds, but one seed cannot tell it from noise"
+    if set(deciding) - {None} == {"one seed"}:
+        return f"{verdict}, but one seed cannot tell it from noise"
     return verdict
 
 

@@ -109,11 +109,18 @@ class Result:
         )
 
     def judged(self, metric: Metric) -> Judgement | None:
-        """How it compares with the first result by the metric; None where that may be noise."""
+        """How it compares with the first result by the metric; None where that may be noise, or runs are missing.
+
+        A mean over the survivors may flatter.
+        """
+        if self.failures:
+            return None
         return judged(self.difference, smaller_is_better=metric.smaller_is_better)
 
     def judged_otherwise(self, metric: Metric) -> Judgement | None:
         """How it compares by the objective, if that is clear and not what the metric says."""
+        if self.failures:
+            return None
         by_objective = judged(self.objective_difference, smaller_is_better=True)
         return None if by_objective == self.judged(metric) else by_objective
 
