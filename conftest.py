@@ -24,12 +24,7 @@ settings.register_profile("fairlead", deadline=None, derandomize=True, max_examp
 settings.load_profile("fairlead")
 
 # Triton comes with torch for CUDA alone, and its kernels cannot be imported without it.
-_TRITON = [
-    "src/fairlead/keyed_triton.py",
-    "src/fairlead/worlds/engines/linear/kernel_triton.py",
-    "src/fairlead/worlds/engines/two_layers_triton.py",
-]
-collect_ignore = [] if find_spec("triton") else _TRITON
+collect_ignore_glob = [] if find_spec("triton") else ["*_triton.py"]
 
 _NEEDED = {
     "tests/studies/test_frames.py": ("pandas", "polars"),
@@ -47,7 +42,7 @@ _LEFT_OUT = {
     for file, packages in _NEEDED.items()
     if (missing := [name for name in packages if find_spec(name) is None])
 }
-collect_ignore += _LEFT_OUT
+collect_ignore = list(_LEFT_OUT)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

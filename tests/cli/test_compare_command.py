@@ -395,6 +395,11 @@ def test_a_device_that_is_not_there_is_refused_once_before_anything_runs(
         "fairlead: Experiment.device must be 'cpu' or a CUDA device of this machine, which has none, got 'cuda'.\n"
     )
     assert not Path("runs").exists()
+    rounded = call(*words, "--set", "precision=tf32", exit_code=2)
+    assert rounded.stderr == (
+        "fairlead: SimulatedWorld.precision='tf32' needs an NVIDIA device: use 'full' or 'bfloat16'.\n"
+    )
+    assert not Path("runs").exists()
     call(*words)
     for spec in Path("runs/x").rglob("spec.toml"):
         spec.write_text(f'device = "cuda"\n{spec.read_text()}')

@@ -149,6 +149,14 @@ def test_who_leads_on_other_seeds_only_is_not_said_to_lead(tmp_path: Path) -> No
     assert lead.endswith("2 seeds, but is not ahead of fedavg on the seeds that both have.")
 
 
+def test_runs_that_are_not_done_are_told_so_far(tmp_path: Path) -> None:
+    fabricate(tmp_path / "fedavg-0", Made("fedavg", 0, (0.1, 0.5), outcome="interrupted", planned=9))
+    _, page = page_of(tmp_path)
+    assert page.all("p", class_="lead")[0].text.startswith(
+        "fedavg reaches 50.0 % accuracy over the last 10 % of rounds so far, one seed."
+    )
+
+
 def test_methods_of_the_same_figure_are_level(tmp_path: Path) -> None:
     """0.3 and 0.1 + 0.2 differ in the last bit alone."""
     for seed in (0, 1):

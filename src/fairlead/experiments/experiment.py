@@ -19,7 +19,7 @@ from fairlead.federation import Federation
 from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
 from fairlead.task import Task
-from fairlead.worlds.arithmetic import Precision
+from fairlead.worlds.arithmetic import Arithmetic, Precision
 from fairlead.worlds.engines.choice import EngineName
 from fairlead.worlds.ray.cluster import RayCluster
 from fairlead.worlds.ray.world import RayWorld
@@ -102,13 +102,18 @@ class Experiment(Component):
         """The clients' data, which `clients` and `seed` alone determine."""
         return self.clients.load(Key.from_seed(self.seed).fold("data"))
 
+    def require_device(self) -> None:
+        """Refuse a device that is not there, or that cannot compute as asked."""
+        device = usable_device(self, self.device)
+        Arithmetic(self.precision, self.reproducible).require_device(device, _DTYPES[self.dtype])
+
     def build(self, data: FederatedData | None = None) -> Federation:
         """A fresh federation, whose `train()` does what the experiment says.
 
         `data` are those of `load`, where they are at hand.
         """
         # Before data are loaded, which may take long.
-        usable_device(self, self.device)
+        self.require_device()
         data = self.load() if data is None else data
         weights = self.weights
         if weights is None:

@@ -120,7 +120,8 @@ def _lead(summary: Summary, judged: Sequence[tuple[int, MethodFigures, Estimate 
         return "No run was evaluated: there is nothing to compare yet."
     best, found = known[0]
     figure = " ".join(_shown(found, measure)).strip()
-    over = f"{measure.name} over the last 10 % of rounds, {count_of(found.count, 'seed')}"
+    so_far = "" if any(run.finished for run in best.method.runs) else " so far"
+    over = f"{measure.name} over the last 10 % of rounds{so_far}, {count_of(found.count, 'seed')}"
     if not summary.compared:
         return f"{best.label} reaches {figure} {over}."
     if not summary.ranked:

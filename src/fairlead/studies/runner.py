@@ -10,7 +10,6 @@ from fairlead.experiments.interrupts import interrupts
 from fairlead.studies.executor import Checkpoints, Ended, Event, Executor
 from fairlead.studies.study import PlannedRun, StudyFolder
 from fairlead.studies.workers import default_jobs, run_in_workers
-from fairlead.worlds.usable_device import usable_device
 
 
 def run_study(
@@ -41,7 +40,7 @@ def run_study(
     for run in planned:
         # Every run would say the same; those that are done need no device.
         if run.folder not in done:
-            usable_device(run.experiment, run.experiment.device)
+            run.experiment.require_device()
     study.plan(planned)
     outcomes = {run.folder: "waiting" for run in planned}
 
