@@ -42,6 +42,12 @@ class Provenance:
     threads: int | None = None
     """Of torch on the CPU: results repeat to the bit only with as many. None in folders that do not note it."""
 
+    @property
+    def failure(self) -> str | None:
+        """The error that ended it; None if none did."""
+        kind, _, error = self.outcome.partition(": ")
+        return error if kind == "failed" else None
+
 
 def provenance_of(federation: Federation) -> Provenance:
     """The facts of a start that is just being made."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from fairlead.experiments.provenance import Provenance
@@ -11,8 +11,6 @@ from fairlead.reproductions.kept_runs import KeptRun, curves_of
 from fairlead.reproductions.reproduction import machine
 from fairlead.reproductions.statistics import Statistic
 from fairlead.studies.study import StudyFolder
-
-_FAILED = "failed: "
 
 
 def kept_runs_of(
@@ -22,7 +20,7 @@ def kept_runs_of(
     for run in study.runs() if study.index_file.exists() else ():
         store, setting = study.store(run), str(run.labels["setting"])
         starts, finished = store.provenance(), store.summary() is not None
-        failure = None if finished else _failure(starts)
+        failure = None if finished or not starts else starts[-1].failure
         if setting not in targets or not (finished or failure):
             continue
         records, experiment, last = store.records(), store.experiment(), starts[-1]
@@ -45,12 +43,6 @@ def kept_runs_of(
             date=last.started[:10],
             failure=failure,
         )
-
-
-def _failure(starts: Sequence[Provenance]) -> str | None:
-    """Why a run failed when it was last started; None if it did not."""
-    outcome = starts[-1].outcome if starts else ""
-    return outcome.removeprefix(_FAILED) if outcome.startswith(_FAILED) else None
 
 
 def _spent(start: Provenance) -> float:
