@@ -176,7 +176,7 @@ def test_how_runs_are_computed_may_be_chosen_and_nothing_else(tmp_path: Path) ->
     assert (first.lanes, first.dtype) == (2, "float64")
     assert replace(first, lanes=16, dtype="float32") == ENTRY.planned(Request(tmp_path))[0].experiment
     with pytest.raises(
-        FieldError, match=r"^Request\.computing must change one of engine, .*, got 'rounds=1'\.$"
+        FieldError, match=r"^Request\.computing \(--set\) must change one of engine, .*, got 'rounds=1'\.$"
     ):
         Request(tmp_path, computing=("rounds=1",))
 

@@ -267,7 +267,7 @@ def test_runs_at_another_scale_are_pointed_to() -> None:
     )
     Path("empty").mkdir()
     none = fairlead("reproduce", "wang2021_table_1", "--collect", "empty")
-    assert none.stdout.splitlines()[-1] == "Verdict: not run. No run of it has finished yet."
+    assert none.stdout.splitlines()[-1] == "Verdict: not run. No run of it is in empty."
 
 
 def test_the_table_says_what_its_figures_are_and_the_verdict_what_noise_leaves_of_it() -> None:

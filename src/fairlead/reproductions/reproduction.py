@@ -63,7 +63,7 @@ class Request:
             field = parse_override(change).path[0]
             if field not in _COMPUTING:
                 raise FieldError(
-                    f"Request.computing must change one of {', '.join(_COMPUTING)}, got {change!r}."
+                    f"Request.computing (--set) must change one of {', '.join(_COMPUTING)}, got {change!r}."
                 )
 
 

@@ -167,9 +167,7 @@ class Trained(Reproduction):
         finished = [run for run in runs if run.failure is None]
         failures = tuple(self._failed(run, run.failure) for run in runs if run.failure is not None)
         if not finished:
-            folders = (request.out, *request.collect) if request.collect else ()
-            others = [scale for scale in self.sizes if any(self._held(scale, folder) for folder in folders)]
-            raise NotRunError(_nothing_finished(request.scale, others, failures))
+            raise NotRunError(self._nothing_finished(request, failures))
         results: dict[Cell, dict[int, float]] = {}
         for run in finished:
             for name, value in run.figures.items():
@@ -184,6 +182,23 @@ class Trained(Reproduction):
             max(run.date for run in finished),
             ", ".join(dict.fromkeys(run.precision for run in finished)),
             failures,
+        )
+
+    def _nothing_finished(self, request: Request, failures: Sequence[FailedRun]) -> str:
+        """Why there is nothing to judge at a scale, and at which others there is."""
+        if failures:
+            more = f" {len(failures) - 1} more failed." if len(failures) > 1 else ""
+            return f"No run of it has finished: {failures[0]}{more}"
+        if not request.collect:
+            return "No run of it has finished yet."
+        folders = (request.out, *request.collect)
+        others = [scale for scale in self.sizes if any(self._held(scale, folder) for folder in folders)]
+        if not others:
+            return f"No run of it is in {' or '.join(map(str, request.collect))}."
+        either = " or ".join(f"--scale {other}" for other in others)
+        return (
+            f"No run at scale {request.scale} has finished; there are runs at scale {' and '.join(others)}: add "
+            f"{either}."
         )
 
     def _gathered(self, request: Request) -> list[KeptRun]:
@@ -282,16 +297,3 @@ def _taken_in(runs: Mapping[Place, KeptRun], folder: Path, known: Mapping[Place,
     new = sum(place not in (known if run.failure else finished) for place, run in runs.items())
     facts = [f"{new or 'none'} new", *([f"{failed} failed"] if failed else [])]
     return f"{counted(len(runs), 'run')} taken in from {folder}, {', '.join(facts)}"
-
-
-def _nothing_finished(scale: Scale, others: Sequence[Scale], failures: Sequence[FailedRun]) -> str:
-    """Why there is nothing to judge at a scale, and at which others there is."""
-    if failures:
-        more = f" {len(failures) - 1} more failed." if len(failures) > 1 else ""
-        return f"No run of it has finished: {failures[0]}{more}"
-    if not others:
-        return "No run of it has finished yet."
-    either = " or ".join(f"--scale {other}" for other in others)
-    return (
-        f"No run at scale {scale} has finished; there are runs at scale {' and '.join(others)}: add {either}."
-    )
