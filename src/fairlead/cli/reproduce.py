@@ -169,19 +169,23 @@ def list_reproductions(as_json: bool) -> None:
 
 def _refuse_beside_collect(context: typer.Context) -> None:
     """Raise if something is asked of runs where none is made, or only some are to be judged."""
+    from fairlead.diagnostics.wording import listed
+
     given = _given(context, ["seeds", *_HEEDED])
     if given:
         raise FieldError(
-            f"--collect runs nothing and judges all runs that there are: leave out {_listed(given)}."
+            f"--collect runs nothing and judges all runs that there are: leave out {listed(given)}."
         )
 
 
 def _refuse_unheeded(context: typer.Context, entry: Reproduction) -> None:
     """Raise if options are given that make no difference to a reproduction."""
+    from fairlead.diagnostics.wording import listed
+
     given = _given(context, [name for name, (_, field) in _HEEDED.items() if field not in entry.heeds])
     if given:
         has, them = ("has", "it") if len(given) == 1 else ("have", "them")
-        raise FieldError(f"{_listed(given)} {has} no effect on {entry.name}: leave {them} out.")
+        raise FieldError(f"{listed(given)} {has} no effect on {entry.name}: leave {them} out.")
 
 
 def _given(context: typer.Context, parameters: Sequence[str]) -> list[str]:
@@ -192,10 +196,6 @@ def _given(context: typer.Context, parameters: Sequence[str]) -> list[str]:
         for name, source in sources.items()
         if source is not None and source.name == "COMMANDLINE"
     ]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), names[-1]])
 
 
 def _runner(ends: dict[str, str], jobs: int | None, checkpoint_every: int, *, quiet: bool) -> Runner:

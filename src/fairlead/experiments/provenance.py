@@ -45,8 +45,17 @@ class Provenance:
     @property
     def failure(self) -> str | None:
         """The error that ended it; None if none did."""
-        kind, _, error = self.outcome.partition(": ")
-        return error if kind == "failed" else None
+        return failure_in(self.outcome)
+
+
+def failure_in(outcome: str) -> str | None:
+    """The error in the outcome of a run; None if it tells of none.
+
+    >>> failure_in("failed: It burst.")
+    'It burst.'
+    """
+    kind, _, error = outcome.partition(": ")
+    return error if kind == "failed" else None
 
 
 def provenance_of(federation: Federation) -> Provenance:

@@ -16,7 +16,7 @@ from torch import Tensor
 from fairlead.clients.names import ClientNames, names_from
 from fairlead.errors import FairleadError, RunFolderError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.provenance import Provenance
+from fairlead.experiments.provenance import Provenance, failure_in
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.summary import RunSummary
 from fairlead.presets import fedavg
@@ -27,8 +27,6 @@ from fairlead.worlds.objective_weights import objective_weights
 _ANY_ALGORITHM = fedavg(lr=1.0)
 
 State = Literal["finished", "interrupted", "running", "waiting", "failed", "unreadable"]
-
-_FAILED = "failed: "
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,9 +126,10 @@ def read_run(found: FoundRun) -> ReportedRun:
         study=found.study,
     )
     if not _holds_run(folder):
-        failed = found.outcome.startswith(_FAILED)
-        reason = f"Failed: {found.outcome.removeprefix(_FAILED)}" if failed else "Not started yet."
-        return replace(nothing, state="failed" if failed else "waiting", reason=reason)
+        failure = failure_in(found.outcome)
+        if failure is None:
+            return replace(nothing, state="waiting", reason="Not started yet.")
+        return replace(nothing, state="failed", reason=f"Failed: {failure}")
     try:
         spec = folder.spec_file.read_text(encoding="utf-8", errors="replace")
         experiment, records = folder.experiment(), tuple(folder.records())
@@ -139,7 +138,7 @@ def read_run(found: FoundRun) -> ReportedRun:
     except (FairleadError, OSError) as error:
         return replace(nothing, reason=str(error), spec=spec)
     outcome = starts[-1].outcome if starts else "running"
-    if outcome == "running" and found.outcome.startswith(_FAILED):
+    if outcome == "running" and failure_in(found.outcome) is not None:
         # Its process died without a word, and the study noticed.
         outcome = found.outcome
     state, reason = _ending(outcome, f"after {len(records)} of {experiment.rounds} rounds")
@@ -163,8 +162,8 @@ def _ending(outcome: str, after: str) -> tuple[State, str]:
         return "finished", ""
     if outcome == "interrupted":
         return "interrupted", f"Stopped {after}; it can be resumed."
-    if outcome.startswith(_FAILED):
-        return "failed", f"Failed {after}: {outcome.removeprefix(_FAILED)}"
+    if (failure := failure_in(outcome)) is not None:
+        return "failed", f"Failed {after}: {failure}"
     return "running", f"Still running, or ended without notice, {after}."
 
 

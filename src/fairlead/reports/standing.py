@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fairlead.diagnostics.wording import listed
 from fairlead.reports.elements import count_of, cut, label_of, section
 from fairlead.reports.formats import Kind, show_difference, show_estimate
 from fairlead.reports.looks import Look, swatch
@@ -138,7 +139,7 @@ def _lead(summary: Summary, judged: Sequence[tuple[int, MethodFigures, Estimate 
         if method.method.complete and math.isclose(mean.mean, found.mean)
     ]
     if len(level) > 1 and best.label in level:
-        return f"{', '.join(level[:-1])} and {level[-1]} are level at {figure} {over}."
+        return f"{listed(level)} are level at {figure} {over}."
     if best.method is baseline:
         return f"{best.label}, the baseline, comes first with {figure} {over}. {_behind(summary)}"
     difference = best.difference
