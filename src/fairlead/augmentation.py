@@ -114,8 +114,10 @@ class Normalize(Augmentation):
 
     def apply(self, inputs: Tensor, uniform: Tensor) -> Tensor:
         dtype = inputs.dtype if inputs.is_floating_point() else torch.float32
+        # A compiler makes constants of its own, and warns of a cache that it looks through.
+        constant = _on_device if torch.compiler.is_compiling() else _sent_once
         mean, std = (
-            _constant(_as_tuple(value), inputs.device, dtype).reshape(-1, *[1] * (inputs.ndim - 2))
+            constant(_as_tuple(value), inputs.device, dtype).reshape(-1, *[1] * (inputs.ndim - 2))
             for value in (self.mean, self.std)
         )
         return (inputs - mean) / std
@@ -180,7 +182,11 @@ def _as_tuple(value: float | tuple[float, ...]) -> tuple[float, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-@lru_cache(maxsize=64)
-def _constant(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Numbers on the device, sent there once: a copy from the host could not be captured in a graph."""
+def _on_device(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
     return torch.tensor(values, dtype=torch.float64).to(device, dtype)
+
+
+@lru_cache(maxsize=64)
+def _sent_once(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """A copy from the host could not be captured in a graph."""
+    return _on_device(values, device, dtype)

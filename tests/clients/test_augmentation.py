@@ -84,6 +84,12 @@ class TestNormalize:
     def test_neutral_values(self) -> None:
         assert torch.equal(fl.Normalize(0.0, 1.0).apply(IMAGES, torch.zeros(2, 0)), IMAGES)
 
+    @pytest.mark.filterwarnings("error:Dynamo detected")
+    def test_compiles_without_a_warning(self) -> None:
+        step = fl.Normalize((1.0, 13.0), (2.0, 4.0))
+        compiled = torch.compile(step.apply, backend="eager", fullgraph=True)
+        assert torch.equal(compiled(IMAGES, torch.zeros(2, 0)), step.apply(IMAGES, torch.zeros(2, 0)))
+
 
 class TestPipeline:
     STEPS = (fl.RandomCrop(1), fl.HorizontalFlip(), fl.Normalize((0.5, 0.25), (0.5, 2.0)))
