@@ -11,10 +11,18 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "randomness", "keyed_triton", "memory_budget"),
+    ("errors", "randomness", "keyed_triton", "memory_budget", "native"),
     ("component", "client_table", "references"),
     ("records", "models", "augmentation", "plain_data"),
-    ("parameters", "minimum_norm", "row_products", "row_products_triton", "receiving", "order_statistics"),
+    (
+        "parameters",
+        "minimum_norm",
+        "row_products",
+        "row_products_numba",
+        "row_products_triton",
+        "receiving",
+        "order_statistics",
+    ),
     ("update_memory",),
     ("aware_memory",),
     ("task", "optimizers", "corrections", "aggregators", "samplers", "transforms"),

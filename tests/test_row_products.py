@@ -31,8 +31,12 @@ def test_nothing_sums_to_zero() -> None:
     assert wide_sum(torch.ones(2, dtype=torch.float64), torch.empty(2, 0)).shape == (0,)
 
 
-def test_large_rows_are_shared_out_between_cores_without_a_change_of_bits() -> None:
+@pytest.mark.parametrize("natively", [True, False])
+def test_large_rows_are_shared_out_between_cores_without_a_change_of_bits(
+    monkeypatch: pytest.MonkeyPatch, natively: bool
+) -> None:
     """By NumPy's products in float64, for one core and for three; the shares of 70,001 columns are of unequal width."""
+    monkeypatch.setattr(row_products, "has_numba", lambda: natively)
     rows = torch.randn((64, 70_001), generator=torch.Generator().manual_seed(3))
     assert rows.numel() > row_products._LARGE
     chosen, factors = torch.tensor([5, 0, 63]), torch.linspace(-1, 2, 64, dtype=torch.float64)
@@ -47,6 +51,26 @@ def test_large_rows_are_shared_out_between_cores_without_a_change_of_bits() -> N
     wide = rows.double().numpy()
     assert np.allclose(found[0][0].numpy(), wide[chosen] @ wide.T, rtol=1e-12, atol=1e-9)
     assert np.allclose(found[0][1].numpy(), factors.numpy() @ wide, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize(("count", "chosen"), [(1, 1), (3, 2), (7, 3), (40, 32), (40, 33)])
+def test_products_by_a_compiled_loop(monkeypatch: pytest.MonkeyPatch, count: int, chosen: int) -> None:
+    """By NumPy; rows come in groups that these numbers do not fill, and from 33 chosen ones on in blocks."""
+    monkeypatch.setattr(row_products, "_LARGE", 1)
+    draw = torch.Generator().manual_seed(5)
+    rows = torch.randn((count, 2_511), generator=draw)
+    at = torch.randperm(count, generator=draw)[:chosen]
+    found, wide = inner_products(rows, at), rows.double().numpy()
+    assert np.allclose(found.numpy(), wide[at] @ wide.T, rtol=0, atol=1e-10)
+
+
+def test_a_compiled_loop_does_not_hide_what_is_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_products, "_LARGE", 1)
+    rows = torch.ones((5, 100))
+    rows[1, 7], rows[4, 99] = float("nan"), float("inf")
+    found = inner_products(rows, torch.tensor([0, 2]))
+    assert found.isnan().tolist() == [[False, True, False, False, False]] * 2
+    assert found.isinf().tolist() == [[False, False, False, False, True]] * 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])

@@ -166,11 +166,13 @@ class ClientTable:
     def read(self, clients: Tensor) -> Tensor:
         """Rows of the given clients, zero where nothing was written yet."""
         store = self._current()
-        slots = store.slot_of[clients].to(store.rows.device)
+        slots = store.slot_of[clients]
         if len(store.rows) == 0:
             return store.rows.new_zeros((len(clients), self.dim), device=store.device)
-        found = store.rows[slots.clamp(min=0)]
-        return found.masked_fill_((slots < 0)[:, None], 0).to(store.device)
+        found = store.rows[slots.clamp(min=0).to(store.rows.device)]
+        if bool((slots < 0).any()):
+            found[(slots < 0).to(found.device)] = 0
+        return found.to(store.device)
 
     def make_room(self, clients: Tensor) -> None:
         """Grow once for clients that will be written one after another; what the table holds stays the same."""

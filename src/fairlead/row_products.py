@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
+from itertools import pairwise
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+from fairlead.native import has_numba
+
+Result = TypeVar("Result")
 
 
 def inner_products(rows: Tensor, chosen: Tensor) -> Tensor:
@@ -23,7 +29,7 @@ def inner_products(rows: Tensor, chosen: Tensor) -> Tensor:
     at = chosen.to(rows.device)
     total = _by_tensor_cores(rows, at) if _has_wide_cores(rows.device) else None
     if total is None:
-        total = _by_blocks(rows, at)
+        total = torch.stack(_shared_out(_products_over(rows, at), rows)).sum(0)
     own = total[:, at]
     # Both orders of a pair are computed; their last bits may differ.
     total[:, at] = (own + own.mT) / 2
@@ -49,34 +55,40 @@ def _by_tensor_cores(rows: Tensor, at: Tensor) -> Tensor | None:
     return products_with_all(rows, at.contiguous()) if in_order and 0 < len(at) <= MOST_CHOSEN else None
 
 
-def _by_blocks(rows: Tensor, at: Tensor) -> Tensor:
-    """The products by widening blocks of the rows."""
+def _products_over(rows: Tensor, at: Tensor) -> Callable[[slice], Tensor]:
+    """How products are summed over some of the columns: by a loop of Numba's where it pays, or in widened blocks."""
+    plain = rows.device.type == "cpu" and rows.dtype == torch.float32 and rows.is_contiguous()
+    if plain and rows.numel() >= _LARGE and has_numba():
+        from fairlead import row_products_numba
 
-    def products_over(share: Tensor) -> Tensor:
+        if len(at) <= row_products_numba.MOST_CHOSEN:
+            return partial(row_products_numba.products_over, rows, at.contiguous())
+
+    def in_blocks(share: slice) -> Tensor:
         total = torch.zeros((len(at), len(rows)), dtype=torch.float64, device=rows.device)
         height, width = _block(rows)
-        for columns in _ranges(share.shape[1], width):
-            left = share[at, columns].double()
+        for columns in _ranges(share.stop, width, share.start):
+            left = rows[at, columns].double()
             for others in _ranges(len(rows), height):
-                total[:, others].addmm_(left, share[others, columns].double().mT)
+                total[:, others].addmm_(left, rows[others, columns].double().mT)
         return total
 
-    return torch.stack(_shared_out(products_over, rows)).sum(0)
+    return in_blocks
 
 
 def wide_sum(coefficients: Tensor, rows: Tensor) -> Tensor:
     """Σ coefficient_i row_i over a few rows, (d,) in their type: summed in float64, rounded once."""
     factors = coefficients.to(rows.device, torch.float64)
+    total = rows.new_empty(rows.shape[1])
 
-    def sum_over(share: Tensor) -> Tensor:
-        total = share.new_zeros(share.shape[1])
+    def sum_over(share: slice) -> None:
         height, width = _block(rows)
-        for columns in _ranges(share.shape[1], width):
-            parts = [factors[few] @ share[few, columns].double() for few in _ranges(len(rows), height)]
+        for columns in _ranges(share.stop, width, share.start):
+            parts = [factors[few] @ rows[few, columns].double() for few in _ranges(len(rows), height)]
             total[columns] = sum(parts, factors.new_zeros(())).to(total)
-        return total
 
-    return torch.cat(_shared_out(sum_over, rows))
+    _shared_out(sum_over, rows)
+    return total
 
 
 def combination(coefficients: Tensor, rows: Tensor, *, like: Tensor) -> Tensor:
@@ -94,15 +106,17 @@ def combination(coefficients: Tensor, rows: Tensor, *, like: Tensor) -> Tensor:
     return total
 
 
-def _shared_out(work: Callable[[Tensor], Tensor], rows: Tensor) -> list[Tensor]:
+def _shared_out(work: Callable[[slice], Result], rows: Tensor) -> list[Result]:
     """What `work` gives for shares of the columns, in their order; on a CPU every core takes some of them.
 
     Operations on single blocks are short, and cores that share them wait for each other at every one: beside other
     work a step took up to 25 times as long. The shares do not depend on the number of cores, and so nor does any bit.
     """
+    dim = rows.shape[1]
     if rows.is_cuda or rows.numel() < _LARGE:
-        return [work(rows)]
-    shares = torch.tensor_split(rows, _SHARES, dim=1)
+        return [work(slice(0, dim))]
+    edges = [dim * share // _SHARES for share in range(_SHARES + 1)]
+    shares = [slice(first, last) for first, last in pairwise(edges)]
     with ThreadPoolExecutor(
         min(torch.get_num_threads(), _SHARES), initializer=torch.set_num_threads, initargs=(1,)
     ) as cores:
@@ -121,5 +135,5 @@ def _block(rows: Tensor) -> tuple[int, int]:
     return max(len(rows), 1), max(1, 2**26 // max(len(rows), 1))
 
 
-def _ranges(count: int, size: int) -> Iterator[slice]:
-    return (slice(first, first + size) for first in range(0, count, size))
+def _ranges(stop: int, size: int, start: int = 0) -> Iterator[slice]:
+    return (slice(first, min(first + size, stop)) for first in range(start, stop, size))

@@ -176,7 +176,7 @@ class MovingAverages:
     def _averaged(self, table: ClientTable, changed: Tensor, fresh: Tensor) -> ClientTable:
         """The table after some of its rows took in fresh updates."""
         # What the table hands out is a copy, which may be changed in place.
-        rows = table.read(changed).to(fresh).mul_(1 - self.alpha).add_(fresh, alpha=self.alpha)
+        rows = table.read(changed).to(fresh).lerp_(fresh, self.alpha)
         new = table.positions(changed) < 0
         if self.first_visit == "update" and bool(new.any()):
             new = new.to(fresh.device)

@@ -217,6 +217,6 @@ def test_low_precision_and_no_jobs_are_left_to_the_engine(device: torch.device) 
 
 
 def test_numba_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_numba, "find_spec", lambda name: None)
+    monkeypatch.setattr(kernel_numba, "has_numba", lambda: False)
     objective = problem(torch.device("cpu"), torch.float32)
     assert linear_runs(objective, jobs_of(objective, PLAIN)) is None

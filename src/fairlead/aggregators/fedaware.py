@@ -87,14 +87,12 @@ class FedAWARE(Aggregator):
             return Aggregate(updates.delta.sum(0), state, None)
         aware = aware_memory_of(self)
         recalled = aware.recall(state, updates, conditions.weights)
-        share = normalised(updates.importance)
-        mean = weighted_sum(share, updates.delta)
         if not recalled.ready:
-            return Aggregate(mean, recalled.state, share, facts=recalled.facts)
+            share = normalised(updates.importance)
+            return Aggregate(weighted_sum(share, updates.delta), recalled.state, share, facts=recalled.facts)
         after, coefficients = recalled.state, recalled.coefficients
-        shortest = aware.averages.combined(after, coefficients, mean)
         remembered = aware.averages.by_client(after, coefficients, conditions.weights)
-        direction = with_remembered_part(after, mean, shortest)
+        direction = _step(aware.averages, after, coefficients, updates)
         return Aggregate(direction, after, None, remembered, recalled.facts)
 
 
@@ -134,9 +132,17 @@ class RememberedMean(Aggregator):
         averages, weights = averages_of(self), conditions.weights
         state, _ = averages.renew(state, updates, len(weights))
         coefficients = _row_weights(averages, state, weights)
-        mean = weighted_sum(normalised(updates.importance), updates.delta)
-        direction = with_remembered_part(state, mean, averages.combined(state, coefficients, mean))
+        direction = _step(averages, state, coefficients, updates)
         return Aggregate(direction, state, None, averages.by_client(state, coefficients, weights))
+
+
+def _step(averages: MovingAverages, state: PartState, coefficients: Tensor, updates: ClientUpdates) -> Tensor:
+    """Σ coefficient_i m_i, and the mean of the arrivals for parameters that are not remembered."""
+    remembered = averages.combined(state, coefficients, updates.delta)
+    if remembered.shape == updates.delta.shape[1:]:
+        return remembered
+    mean = weighted_sum(normalised(updates.importance), updates.delta)
+    return with_remembered_part(state, mean, remembered)
 
 
 def _row_weights(averages: MovingAverages, state: PartState, weights: Tensor) -> Tensor:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -14,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fairlead.native import compiled, has_numba
 from fairlead.worlds.engines.lanes import pack
 from fairlead.worlds.engines.linear.work import LinearWork
 
@@ -25,7 +22,7 @@ _LARGEST = 16_384
 
 def fits(width: int, num_classes: int) -> bool:
     """Whether a layer is small enough for this to pay, and Numba, an extra, is installed."""
-    return width * num_classes <= _LARGEST and find_spec("numba") is not None
+    return width * num_classes <= _LARGEST and has_numba()
 
 
 def run_natively(work: LinearWork) -> tuple[Tensor, Tensor]:
@@ -53,7 +50,7 @@ def run_natively(work: LinearWork) -> tuple[Tensor, Tensor]:
     shares: list[list[int]] = [[] for _ in range(num_threads)]
     for slot in pack(work.num_steps.tolist(), num_threads).slots:
         shares[slot.lane].append(slot.job)
-    train = _compiled()
+    train = compiled(_train_jobs)
 
     def train_share(jobs: list[int]) -> None:
         train(np.array(jobs), *arrays, biased)
@@ -65,20 +62,6 @@ def run_natively(work: LinearWork) -> tuple[Tensor, Tensor]:
             list(threads.map(train_share, shares))
     moved = (weights - start)[:, :, :width].flatten(1)
     return torch.cat([moved, bias - start_bias], 1) if biased else moved, loss
-
-
-@cache
-def _compiled() -> Callable[..., None]:
-    # Sums may be taken in any order, so that dot products use the full width of the machine; NaN and
-    # infinity keep their meaning. It takes seconds, once per machine and type of number.
-    numba = import_module("numba")
-    options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract"}}
-    try:
-        compiled: Callable[..., None] = numba.njit(cache=True, **options)(_train_jobs)
-    except RuntimeError:
-        # Nowhere to keep it: neither the package nor the user has a folder that can be written.
-        compiled = numba.njit(**options)(_train_jobs)
-    return compiled
 
 
 def _train_jobs(
