@@ -154,3 +154,21 @@ def test_errors_come_in_their_own_round(early: bool) -> None:
     lost = federation(Refusing(1), world(early=early), lr=1e30)
     with pytest.raises(NonFiniteError, match="In round 0 the updates"):
         list(lost.train(ROUNDS))
+
+
+def test_foreseen_answers_are_those_to_the_same_question_alone() -> None:
+    """Answers found ahead are handed out as they are; to other clients, and in another round, clients answer anew."""
+    here = world(early=True, **UNEQUAL)
+    solver, key = fl.LocalSolver(fl.SGD(lr=0.05)), fl.Key.from_seed(3)
+    some, others = torch.arange(6), torch.arange(4, 12)
+    foreseen = here.conduct.foresee(some, solver, 7, key)
+    assert here.conduct.answers(some, solver, 7, key) is foreseen
+    for clients, round in ((others, 7), (some, 8)):
+        found, alone = (
+            here.conduct.answers(clients, solver, round, key),
+            world(early=False, **UNEQUAL).conduct,
+        )
+        expected = alone.answers(clients, solver, round, key)
+        assert found is not foreseen
+        assert found.places.tolist() == expected.places.tolist()
+        assert found.block.num_steps.tolist() == expected.block.num_steps.tolist()

@@ -132,8 +132,7 @@ def update_of_everyone(
 ) -> tuple[Tensor, Tensor]:
     """Δ_i of every client at the given model, (N, d), and ‖a_i‖₁, (N,), by a round without losses."""
     everyone = fl.Algorithm(solver, aggregator=fl.WeightedMean("asked"))
-    lossless = deepcopy(here)
-    lossless.link_model = fl.PerfectLink()
+    lossless = here.over(fl.PerfectLink())
     state = replace(start(everyone, lossless, fl.Key.from_seed(0)), params=params)
     delta = []
     for client in range(NUM_CLIENTS):
@@ -194,8 +193,7 @@ def test_fedvarp_is_unbiased_where_clients_are_alike_in_weight_and_links(
 
     Given that somebody came: every client is then as likely as any other to be among them, whatever their number.
     """
-    here = world(failing)
-    here.link_model = fl.BernoulliLink(failing)
+    here = world(failing).over(fl.BernoulliLink(failing))
     here._population = replace(
         here.population, weights=torch.full((NUM_CLIENTS,), 1 / NUM_CLIENTS, dtype=torch.float64)
     )

@@ -11,7 +11,6 @@ from torch import Tensor
 from fairlead.algorithm import Algorithm
 from fairlead.clients.names import ClientNames, called, label
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.conditions.work.budget import planned_work
 from fairlead.diagnostics.convergence_factors import (
     ConsistencyCondition,
     ConvergenceFactors,
@@ -298,12 +297,8 @@ def predicted_consistency(
 
 def _planned_steps(world: SimulatedWorld, algorithm: Algorithm, conditions: Conditions, key: Key) -> Tensor:
     """Local steps that every client plans for a round, (N,)."""
-    everyone, sizes = torch.arange(world.population.num_clients), world.clients.sizes
-    profile = None if world.devices is None else world.devices.profile(everyone, conditions.round)
-    plan = planned_work(
-        world.work_model, everyone, sizes, algorithm.solver, conditions.round, key.fold("work"), profile
-    )
-    return plan.num_steps
+    everyone = torch.arange(world.population.num_clients)
+    return world.conduct.num_steps(everyone, algorithm.solver, conditions.round, key)
 
 
 def extremes(intended: Tensor, surrogate: Tensor, names: ClientNames | None) -> str:

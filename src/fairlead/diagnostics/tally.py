@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,13 +27,14 @@ class Tally:
         """Whether every round so far told its coefficients and the work behind its updates."""
         self.longest_steps = 0
         """Most local steps that any update had behind it."""
-        # One matrix, so that a round is one addition.
-        self._sums = weights.new_zeros((5, len(weights)))
-        rows: tuple[Tensor, ...] = self._sums.unbind()
-        self._work, self._steps, self._echoed, self._coefficient, self._mass = rows
         self.asked, self.arrived = torch.zeros_like(weights), torch.zeros_like(weights)
-        self._last_work = torch.zeros_like(weights)
-        self._last_heard = torch.full_like(weights, -1.0)
+        sums: tuple[Tensor, ...] = weights.new_zeros((5, len(weights))).unbind()
+        self._work, self._steps, self._echoed, self._coefficient, self._mass = sums
+        # The same numbers for NumPy, whose operations on a few of them cost a third of torch's.
+        self._asked, self._arrived = self.asked.numpy(), self.arrived.numpy()
+        self._sums = [total.numpy() for total in sums]
+        self._last_work = np.zeros(len(weights))
+        self._last_heard = np.full(len(weights), -1.0)
         self._steady = True
 
     def add(self, records: Iterable[RoundRecord]) -> None:
@@ -44,11 +46,11 @@ class Tally:
         if not self.rounds:
             self.first_round = record.round
             # Absences from before the records are not known, and echo in none of their rounds.
-            self._last_heard.fill_(record.round - 1)
+            self._last_heard.fill(record.round - 1)
         self.rounds += 1
-        arrived = torch.tensor(record.arrived, dtype=torch.int64)
-        self.asked[torch.tensor(record.asked, dtype=torch.int64)] += 1
-        self.arrived[arrived] += 1
+        arrived = np.array(record.arrived, dtype=np.int64)
+        self._asked[np.array(record.asked, dtype=np.int64)] += 1
+        self._arrived[arrived] += 1
         if not record.arrived and not record.remembered:
             return
         if record.effective_steps is None or (record.coefficients is None and not record.remembered):
@@ -56,8 +58,7 @@ class Tally:
             return
         # Without coefficients all that counts is remembered, this round's updates included.
         weighed = record.coefficients or (0.0,) * len(record.arrived)
-        facts = torch.tensor((record.effective_steps, record.num_steps, weighed), dtype=self.weights.dtype)
-        work, steps, coefficients = facts
+        work, steps, coefficients = np.array((record.effective_steps, record.num_steps, weighed), dtype=float)
         former = self._last_work[arrived]
         self._steady &= bool(((former == 0) | (former == work)).all())
         if record.coefficients is None:
@@ -65,22 +66,25 @@ class Tally:
         self._recall(record)
         self._last_work[arrived] = work
         echoed = (record.round - self._last_heard[arrived]) * work
-        self._last_heard[arrived] = float(record.round)
+        self._last_heard[arrived] = record.round
         gained = (work, steps, echoed, coefficients, coefficients * work)
-        self._sums.index_add_(1, arrived, torch.stack(gained))
+        for total, share in zip(self._sums, gained, strict=True):
+            np.add.at(total, arrived, share)
         self.longest_steps = max((self.longest_steps, *record.num_steps))
 
     def _recall(self, record: RoundRecord) -> None:
         """Count remembered updates: each carries the work of the round in which it arrived."""
         if not record.remembered:
             return
-        recalled = torch.tensor(list(record.remembered), dtype=torch.int64)
-        shares = torch.tensor(list(record.remembered.values()), dtype=self.weights.dtype)
-        if bool((self._last_work[recalled] == 0).any()):
+        recalled = np.array(list(record.remembered), dtype=np.int64)
+        shares = np.array(list(record.remembered.values()))
+        work = self._last_work[recalled]
+        if bool((work == 0).any()):
             # Remembered from before these records, as after a resume: the work behind it is not known.
             self.readable = False
-        self._coefficient[recalled] += shares
-        self._mass[recalled] += shares * self._last_work[recalled]
+        *_, coefficient, mass = self._sums
+        coefficient[recalled] += shares
+        mass[recalled] += shares * work
 
     @property
     def unheard(self) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
 
 import torch
@@ -161,9 +160,8 @@ def _compared(federation: Federation, world: SimulatedWorld) -> Cosines | None:
     number = min(len(weighty), _COMPARED, _NUMBERS // world.population.num_parameters)
     clients = weighty[torch.linspace(0, len(weighty) - 1, number).long()]
     cohort = Cohort(clients, torch.ones_like(clients), world.population.weights[clients])
-    state, lossless = federation.state, copy(world)
-    lossless.link_model = PerfectLink()
-    updates = lossless.work(
+    state = federation.state
+    updates = world.over(PerfectLink()).work(
         WorkOrder(
             state.round,
             federation.algorithm.solver,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,15 +17,14 @@ from fairlead.clients.data import ClientData
 from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.devices import DeviceModel, Payload
 from fairlead.conditions.link import LinkModel, PerfectLink
-from fairlead.conditions.link.timed import arrivals, closing_time, expected_arrival
-from fairlead.conditions.work import EqualWork, Workload, WorkModel
-from fairlead.conditions.work.budget import planned_work
+from fairlead.conditions.work import EqualWork, WorkModel
 from fairlead.corrections.base import LocalOutcome
 from fairlead.errors import FieldError, field_error, is_integer, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, Population, WorkOrder
 from fairlead.task import Task
+from fairlead.worlds.answers import Conduct
 from fairlead.worlds.arithmetic import Arithmetic, Precision
 from fairlead.worlds.base import RunWorld, Workings
 from fairlead.worlds.engines.base import Engine, Objective
@@ -34,7 +34,7 @@ from fairlead.worlds.example_shape import example_shape
 from fairlead.worlds.objective_weights import Weights, objective_weights
 from fairlead.worlds.staging import Staging, on_host, stays_on_host
 from fairlead.worlds.usable_device import usable_device
-from fairlead.worlds.workforce import ClientBlock, LocalWorkforce, Workforce
+from fairlead.worlds.workforce import LocalWorkforce, Workforce
 
 DataPlace = Literal["auto", "device", "host"]
 """Where the clients' examples lie between rounds."""
@@ -117,10 +117,10 @@ class SimulatedWorld(RunWorld):
         staged = data_on == "host" or (data_on == "auto" and stays_on_host(clients, self.device))
         self.clients = on_host(clients, dtype, self.device) if staged else clients.to(self.device, dtype)
         self.test = None if test is None else test.to(self.device, dtype)
-        self.work_model, self.link_model = work or EqualWork(), link or PerfectLink()
-        self.devices = devices
-        for condition in (self.work_model, self.link_model, *([devices] if devices else [])):
+        work, link = work or EqualWork(), link or PerfectLink()
+        for condition in (work, link, *([devices] if devices else [])):
             refuse_misfits(condition, clients.num_clients, has_devices=devices is not None)
+        self.conduct = Conduct(clients.sizes, work, link, devices, self.payload)
         self._shape = example_shape(clients, test)
         omega = objective_weights(weights, clients.sizes, clients.names)
         model = task.build(self._shape, Key.from_seed(0)).to(self.device, dtype)
@@ -145,7 +145,7 @@ class SimulatedWorld(RunWorld):
 
     @property
     def description(self) -> str:
-        conditions = f"{self.work_model!r} {self.link_model!r} {self.devices!r}"
+        conditions = f"{self.conduct.work!r} {self.conduct.link!r} {self.conduct.devices!r}"
         arithmetic = f"{self.dtype} {self.arithmetic.precision}"
         return f"{self.task.description} {conditions} {arithmetic} {_data_digest(self.clients)}"
 
@@ -186,15 +186,19 @@ class SimulatedWorld(RunWorld):
             return torch.arange(self.population.num_clients)
 
         def work() -> Tensor | None:
-            steps = self._plan(everyone(), solver, round, key).work.num_steps
-            norms = solver.accumulation(steps, round)
+            norms = solver.accumulation(self.conduct.num_steps(everyone(), solver, round, key), round)
             return None if norms is None else norms.l1
 
         def arrival() -> Tensor | None:
-            durations = None if self.devices is None else self._plan(everyone(), solver, round, key).durations
-            return expected_arrival(self.link_model, everyone(), round, key.fold("link"), durations)
+            return self.conduct.expected_arrival(everyone(), solver, round, key)
 
         return Conditions(round, self.population.weights, work, arrival)
+
+    def over(self, link: LinkModel) -> SimulatedWorld:
+        """The same clients, reached over other links."""
+        world = copy(self)
+        world.conduct = replace(self.conduct, link=link)
+        return world
 
     def work(self, order: WorkOrder) -> ClientUpdates:
         return self.work_by(self.workforce, order)
@@ -202,7 +206,7 @@ class SimulatedWorld(RunWorld):
     def work_by(self, workforce: Workforce, order: WorkOrder) -> ClientUpdates:
         """What arrives of an order if `workforce` does the local work."""
         cohort, solver = order.cohort, order.solver
-        answers = self._answers(cohort, solver, order.round, order.key)
+        answers = self.conduct.answers(cohort.clients, solver, order.round, order.key)
         clients, num_steps = answers.block.clients, answers.block.num_steps
         memory = {name: table_in(order.memory, name).read(clients) for name in order.memory}
         block = replace(answers.block, memory=memory)
@@ -247,7 +251,8 @@ class SimulatedWorld(RunWorld):
 
     def foresee(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
         """Draw the batches of a cohort that will probably be asked in the next round."""
-        self.workforce.draw_ahead(round, key, self._answers(cohort, solver, round, key).block)
+        answers = self.conduct.foresee(cohort.clients, solver, round, key)
+        self.workforce.draw_ahead(round, key, answers.block)
 
     def commit(
         self,
@@ -284,39 +289,6 @@ class SimulatedWorld(RunWorld):
                 per_client=per_client,
             )
 
-    def _answers(self, cohort: Cohort, solver: LocalSolver, round: int, key: Key) -> _Answers:
-        """Who of a cohort will answer, what they do, and how long it takes."""
-        plan = self._plan(cohort.clients, solver, round, key)
-        # Clients with nothing to do are not heard of, and must not count as early ones.
-        able = (plan.work.num_steps > 0).nonzero().flatten()
-        durations = None if plan.durations is None else plan.durations[able]
-        arrived = arrivals(self.link_model, cohort.clients[able], round, key.fold("link"), durations)
-        places = able[arrived]
-        clients = cohort.clients[places]
-        block = ClientBlock(
-            clients,
-            self.clients.sizes[clients],
-            plan.work.num_steps[places],
-            plan.work.batch_sizes[places],
-            {},
-        )
-        return _Answers(
-            places,
-            block,
-            None if durations is None else closing_time(self.link_model, durations, arrived),
-            None if plan.computing is None else float(plan.computing.sum()),
-        )
-
-    def _plan(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> _Plan:
-        """What the given clients would do in a round, and how long it would take them."""
-        sizes = self.clients.sizes[clients]
-        profile = None if self.devices is None else self.devices.profile(clients, round)
-        work = planned_work(self.work_model, clients, sizes, solver, round, key.fold("work"), profile)
-        if profile is None:
-            return _Plan(work, None, None)
-        computing = profile.compute_seconds(work.num_steps, work.batch_sizes, sizes)
-        return _Plan(work, computing, computing + profile.transfer_seconds(self.payload(solver)))
-
     def payload(self, solver: LocalSolver) -> Payload:
         """Bytes that each client receives and sends in a round."""
         dim, item = self.population.num_parameters, self.dtype.itemsize
@@ -334,26 +306,6 @@ class SimulatedWorld(RunWorld):
             down=item * (model + sum(vector.numel() for vector in shared.values())),
             up=item * (model + sum(message.numel() for message in messages.values())),
         )
-
-
-class _Plan(NamedTuple):
-    """Local work of some clients in a round, and the seconds it takes; None in a world without devices."""
-
-    work: Workload
-    computing: Tensor | None
-    durations: Tensor | None
-    """From question to answer."""
-
-
-class _Answers(NamedTuple):
-    """The clients of a cohort whose update will arrive."""
-
-    places: Tensor
-    """Where they stand in the cohort."""
-    block: ClientBlock
-    """What they do, without what they remember."""
-    virtual_seconds: float | None
-    device_seconds: float | None
 
 
 def _data_digest(data: ClientData) -> str:
