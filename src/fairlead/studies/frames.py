@@ -60,7 +60,7 @@ def _rows_below(folder: Path) -> Iterator[_Row]:
 def _rows_kept(file: Path) -> Iterator[_Row]:
     """A row for every round of the runs that a file keeps; its columns are called as those of run folders."""
     for run in load_runs(file):
-        head = {
+        head: _Row = {
             "run": f"{file}: {run.name}",
             "finished": run.failure is None,
             "setting": run.setting,
