@@ -97,11 +97,11 @@ def test_settings_of_several_studies_are_told_apart(tmp_path: Path) -> None:
         fabricate_table(tmp_path / name)
     fabricate(tmp_path / "alone-0")
     titles = [summary.setting for summary in summarise_settings([tmp_path / "one", tmp_path / "other"])]
-    assert titles == ["table: equal", "table: un equal", "other: equal", "other: un equal"]
+    assert titles == ["table, equal", "table, un equal", "other, equal", "other, un equal"]
     titles = [summary.setting for summary in summarise_settings([tmp_path])]
     assert titles[0] == ""
     paths = [(tmp_path / name).resolve() for name in ("one/table", "other", "two/table")]
-    assert sorted(titles[1:]) == sorted(f"{path}: {setting}" for path in paths for setting in SETTINGS)
+    assert sorted(titles[1:]) == sorted(f"{path}, {setting}" for path in paths for setting in SETTINGS)
 
 
 def test_one_summary_is_of_one_setting(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from fairlead.reports.summary import Summary
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.transforms import Transform
 
 FORMATS = ("pdf", "svg", "png")
 _COLOURS = ("#0b6bb0", "#cf4a00", "#008763", "#b3478c", "#8a6400", "#1f90c8", "#4a4a4a")
@@ -102,9 +103,11 @@ def _curves(summary: Summary, quantity: Quantity, axis: Axis, found: Sequence[di
         if axis.key not in own:
             continue
         band = own[axis.key]
-        # Side by side, since points of one round would cover each other's intervals.
-        aside = place - (len(summary.methods) - 1) / 2 if band.is_point else 0.0
-        shifted = axes.transData + ScaledTranslation(_ASIDE * aside, 0, figure.dpi_scale_trans)
+        shifted: Transform = axes.transData
+        if band.is_point:
+            # Side by side, since points of one round would cover each other's intervals.
+            aside = place - (len(summary.methods) - 1) / 2
+            shifted += ScaledTranslation(_ASIDE * aside, 0, figure.dpi_scale_trans)
         (line,) = axes.plot(
             band.positions, band.means, label=_plain(method.label), transform=shifted, **_look(method.place)
         )

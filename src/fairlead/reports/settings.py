@@ -19,6 +19,6 @@ def by_setting(runs: Sequence[ReportedRun]) -> dict[str, list[ReportedRun]]:
         setting = run.setting or ""
         # The same setting of another study may have other data.
         if setting and len(studies) > 1 and run.study is not None:
-            setting = f"{names[run.study]}: {setting}"
+            setting = f"{names[run.study]}, {setting}"
         groups.setdefault(setting, []).append(run)
     return groups
