@@ -12,6 +12,7 @@ from fairlead.reports.runs import ReportedRun
 from fairlead.studies.kept_runs import KeptRun, load_runs
 
 _ORIGIN = ("machine", "precision", "engine", "torch", "fairlead", "git_commit", "date", "seconds")
+"""What a kept run tells of where it was made."""
 
 
 def kept_runs_in(file: Path) -> list[ReportedRun]:

@@ -70,7 +70,7 @@ class Method:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """All that a report is about."""
+    """The runs that a report compares: all of them, or those under a setting."""
 
     methods: tuple[Method, ...]
     repeated: tuple[ReportedRun, ...]

@@ -31,10 +31,10 @@ State = Literal["finished", "interrupted", "running", "waiting", "failed", "unre
 
 @dataclass(frozen=True, eq=False)
 class ReportedRun:
-    """One run folder, read."""
+    """One run, read from its folder or from a file that keeps it."""
 
     name: str
-    """Its path as people gave it."""
+    """Its path as people gave it; with what tells it apart where the path is that of many."""
     path: Path
     label: str | None
     """What the study that it belongs to calls its method; None for a run on its own."""
@@ -61,7 +61,7 @@ class ReportedRun:
     study: Path | None = None
     """Where the study is that it belongs to; None for a run on its own."""
     setting: str | None = None
-    """Under which its study compares methods; None where there is only one."""
+    """Under which its study compares methods; None where that has no settings."""
 
     @property
     def finished(self) -> bool:

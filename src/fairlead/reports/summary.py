@@ -24,7 +24,7 @@ class Summary:
     """All figures of the runs under one setting."""
 
     setting: str
-    """Under which its methods are compared; empty where there is only one."""
+    """Under which methods are compared; empty where their study has no settings."""
     study: Study
     measure: Measure
     baseline: Method | None
