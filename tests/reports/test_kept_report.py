@@ -117,6 +117,11 @@ def test_runs_that_failed_are_told(tmp_path: Path) -> None:
     assert reason.words() == "Failed after 4 rounds: It <burst>."
 
 
+def test_a_file_given_twice_counts_once(tmp_path: Path) -> None:
+    file = kept_in(tmp_path, *map(kept, RUNS))
+    assert len(summarise_runs([file, str(file)]).study.runs) == len(RUNS)
+
+
 def test_rounds_that_were_not_evaluated_have_no_point(tmp_path: Path) -> None:
     file = kept_in(tmp_path, kept(Made(accuracy=(None, 0.5, None, 0.6))))
     summary = summarise_runs([file])

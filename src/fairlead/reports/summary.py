@@ -69,7 +69,7 @@ def summarise_settings(
     Runs that differ in nothing but the seed are repetitions of one method. Methods are compared with the
     one called `baseline`: FedAvg unless given, or the first. `targets` are accuracies or losses to reach.
     """
-    given = [Path(path) for path in paths]
+    given = list(dict.fromkeys(map(Path, paths)))
     found = find_runs(path for path in given if not path.is_file())
     kept = [run for path in given if path.is_file() for run in kept_runs_in(path)]
     studies = {
