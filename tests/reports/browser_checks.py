@@ -9,7 +9,7 @@ import pytest
 from fabricated import Made, fabricate
 from web_driver import Browser, browser
 
-from fairlead.reports import summarise_runs, write_page
+from fairlead.reports import summarise_settings, write_page
 
 HOSTILE = "<img src=x onerror=document.title=1><script>document.title=1<"
 ARROW_RIGHT, TAB, ENTER, ESCAPE = "\ue014", "\ue004", "\ue007", "\ue00c"
@@ -41,7 +41,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (fabricate(folder / "failed" / "broken") / "spec.toml").write_text(HOSTILE)
     names = ("one", "once", "twenty", "failed")
     for name in names:
-        write_page(summarise_runs([folder / name], targets=[0.4]), folder / f"{name}.html", name)
+        write_page(summarise_settings([folder / name], targets=[0.4]), folder / f"{name}.html", name)
     return {name: folder / f"{name}.html" for name in names}
 
 

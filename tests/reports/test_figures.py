@@ -66,6 +66,14 @@ def test_a_single_evaluation_is_a_point_with_its_interval(tmp_path: Path) -> Non
     assert "FillBetween" not in text
 
 
+def test_curves_of_one_seed_are_in_view(tmp_path: Path) -> None:
+    """No interval widens the axis for them: its labels are those of the rounds."""
+    fabricate(tmp_path / "runs" / "0", Made(accuracy=tuple(0.02 * place for place in range(20))))
+    write_figures(summarise_runs([tmp_path / "runs"]), tmp_path, ["svg"])
+    text = (tmp_path / "accuracy-rounds.svg").read_text(encoding="utf-8")
+    assert all(f">{label}</text>" in text for label in ("5", "10", "15", "20"))
+
+
 @pytest.mark.parametrize("formats", [["gif"], ["pdf", "docx"], []])
 def test_other_formats_are_refused(summary: Summary, tmp_path: Path, formats: list[str]) -> None:
     with pytest.raises(FieldError, match=r"--format must be some of pdf, svg, png"):

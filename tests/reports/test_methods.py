@@ -89,8 +89,8 @@ def test_runs_that_never_began_are_those_of_their_own_study(tmp_path: Path) -> N
         for seed in done:
             fabricate(tmp_path / name / f"fedavg/seed-{seed}", made[seed])
     begun, whole = study_of(tmp_path).methods
-    assert (whole.experiment.rounds, whole.num_runs, whole.complete) == (2, 2, True)
-    assert (begun.experiment.rounds, begun.shortfall) == (3, "1 of 2 runs did not finish")
+    assert (len(whole.runs[0].records), whole.num_runs, whole.complete) == (2, 2, True)
+    assert (len(begun.runs[0].records), begun.shortfall) == (3, "1 of 2 runs did not finish")
 
 
 def test_the_same_folder_given_twice_counts_once(tmp_path: Path) -> None:
@@ -186,7 +186,8 @@ def test_a_method_says_how_many_runs_failed_and_how_many_did_not_finish(tmp_path
 def test_only_runs_of_the_same_clients_task_and_length_are_comparable(tmp_path: Path) -> None:
     """Another algorithm, learning rate or work is what reports compare."""
     (method,) = study_of(fabricate(tmp_path / "fedavg-0")).methods
-    asked = method.experiment
+    asked = method.runs[0].experiment
+    assert asked is not None
     others = {
         "algorithm": replace(asked, algorithm=fl.presets.fednova(lr=0.5)),
         "work": replace(asked, work=fl.FixedSteps((2, 2))),
@@ -195,7 +196,9 @@ def test_only_runs_of_the_same_clients_task_and_length_are_comparable(tmp_path: 
         "task": replace(asked, task=fl.Task(fl.MLP(hidden=(2,)))),
     }
     comparable = {
-        name for name, other in others.items() if replace(method, experiment=other).comparable_with(method)
+        name
+        for name, other in others.items()
+        if replace(method, runs=(replace(method.runs[0], experiment=other),)).comparable_with(method)
     }
     assert comparable == {"algorithm", "work"}
 

@@ -11,7 +11,7 @@ from fabricated import Made, fabricate
 
 from fairlead.errors import FieldError
 from fairlead.reports.cells import Table
-from fairlead.reports.summary import Summary, summarise_runs, summarise_study
+from fairlead.reports.summary import Summary, summarise_runs
 from fairlead.reports.table_files import csv_table, latex_table, write_tables
 from fairlead.reports.tables import report_tables
 
@@ -111,8 +111,10 @@ def test_a_run_that_failed_did_not_get_to_the_target(survivors: Summary) -> None
     assert column(survivors, "targets", "Rounds to 50 %") == ["1 (1.00×)", "1 (1.00×)", "1 in 2 of 3 runs"]
 
 
-def test_a_baseline_that_lost_runs_makes_no_ratio(survivors: Summary) -> None:
-    found = summarise_study(survivors.study, baseline="scaffold", targets=[0.5])
+def test_a_baseline_that_lost_runs_makes_no_ratio(survivors: Summary, tmp_path: Path) -> None:
+    assert survivors.baseline is not None
+    assert survivors.baseline.label == "fedavg"
+    found = summarise_runs([tmp_path], baseline="scaffold", targets=[0.5])
     assert column(found, "targets", "Rounds to 50 %") == ["1", "1", "1 in 2 of 3 runs"]
 
 

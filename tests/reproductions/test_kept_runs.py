@@ -14,10 +14,10 @@ from test_trained_tables import ENTRY
 import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.reproductions import Request
-from fairlead.reproductions.kept_runs import KeptRun, load_runs, merged, runs_file, save_runs
 from fairlead.reproductions.reproduction import listed_parts
 from fairlead.reproductions.table import Cell
 from fairlead.reproductions.trained import Entrant
+from fairlead.studies.kept_runs import KeptRun, load_runs, merged, runs_file, save_runs
 from fairlead.studies.runner import run_study
 from fairlead.studies.study import StudyFolder
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from fairlead.cli import app
 from fairlead.reproductions import REPRODUCTIONS
-from fairlead.reproductions.kept_runs import KeptRun, load_runs, runs_file, save_runs
 from fairlead.reproductions.outcome_files import load_outcome
+from fairlead.studies.kept_runs import KeptRun, load_runs, runs_file, save_runs
 
 KEPT = Path(__file__).parents[2] / "reproductions"
 

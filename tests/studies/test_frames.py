@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import fairlead as fl
 from fairlead.errors import FieldError, RunFolderError
+from fairlead.studies.kept_runs import KeptRun, curves_of, runs_file, save_runs
 
 EXPERIMENT = fl.Experiment(
     fl.Digits(4), fl.presets.fedavg(lr=0.1, steps=2), rounds=4, link=fl.BernoulliLink(0.5), evaluate_every=2
@@ -75,11 +77,57 @@ def test_many_runs_are_told_apart_by_their_labels(tmp_path: Path) -> None:
     assert len(fl.load_frame(tmp_path, library="polars")) == len(frame) == 9
 
 
+def kept(method: str, curves: dict[str, tuple[float, ...]], failure: str | None = None) -> KeptRun:
+    rounds = len(next(iter(curves.values())))
+    return KeptRun(
+        "slow", method, 3, rounds, {}, curves, 1.0, "a machine", "full", "loop", "2.0", "0.1", None, "2026-01-01",
+        failure,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_runs_that_a_reproduction_keeps_are_a_frame_with_a_row_per_round(
+    tmp_path: Path, library: Any
+) -> None:
+    file = runs_file(tmp_path, "a_table-small")
+    whole = kept("FedAvg", {"accuracy": (0.5, math.nan), "steps": (6.0, 8.0)})
+    cut = kept("FedYogi", {"loss": (math.inf,)}, failure="It broke.")
+    save_runs(file, [whole, cut])
+    frame = fl.load_frame(file, library=library)
+    assert list(frame.columns) == [
+        "run", "finished", "setting", "method", "seed", "round", "accuracy", "local_steps", "loss",
+    ]  # fmt: skip
+    rows = frame.to_dict("records") if library == "pandas" else frame.to_dicts()
+    names = [f"{file}: slow, {method}, seed 3" for method in ("FedAvg", "FedYogi")]
+    assert [row["run"] for row in rows] == [names[0], names[0], names[1]]
+    assert [(row["method"], row["seed"], row["round"], row["finished"]) for row in rows] == [
+        ("FedAvg", 3, 0, True), ("FedAvg", 3, 1, True), ("FedYogi", 3, 0, False),
+    ]  # fmt: skip
+    missing = frame["accuracy"].isna() if library == "pandas" else frame["accuracy"].is_null()
+    assert list(missing) == [False, True, True]
+    assert (rows[0]["accuracy"], rows[1]["local_steps"], rows[2]["loss"]) == (0.5, 8.0, math.inf)
+
+
+def test_a_kept_run_has_the_columns_of_its_folder(tmp_path: Path) -> None:
+    run = fl.run_experiment(EXPERIMENT, tmp_path / "run")
+    file = runs_file(tmp_path, "a_table-small")
+    save_runs(file, [kept("FedAvg", curves_of(run.federation.records))])
+    folder, frame = fl.load_frame(tmp_path / "run"), fl.load_frame(file)
+    shared = ["round", "accuracy", "loss", "train_loss", "elud", "arrived", "local_steps"]
+    assert set(shared) == set(frame.columns) - {"run", "finished", "setting", "method", "seed"}
+    for name in shared:
+        numbers = zip(folder[name], frame[name], strict=True)
+        assert all(ours == pytest.approx(theirs, rel=1e-4, nan_ok=True) for theirs, ours in numbers), name
+
+
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunFolderError, match="is not the folder of a run, and there is none below it"):
         fl.load_frame(tmp_path)
     with pytest.raises(FieldError, match=r"load_frame takes folders, as in .*, got \['a', 'b'\]"):
         fl.load_frame(["a", "b"])  # type: ignore[arg-type]
+    (tmp_path / "notes.txt").write_text("nothing")
+    with pytest.raises(FieldError, match=r"notes\.txt does not hold the runs of a reproduction"):
+        fl.load_frame(tmp_path / "notes.txt")
     with pytest.raises(FieldError, match="library must be 'pandas' or 'polars', got 'arrow'"):
         fl.load_frame(tmp_path, library="arrow")  # type: ignore[arg-type]
     real = builtins.__import__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,15 +18,19 @@ if TYPE_CHECKING:
 
 
 def report(
-    folders: Annotated[
-        list[Path], typer.Argument(help="Folders of runs, or folders that contain them.", metavar="RUNS...")
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Folders of runs, folders that contain them, or files of runs that `reproduce` keeps.",
+            metavar="RUNS...",
+        ),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
-            help="The page; by default report.html in the folder given, and none with --json.",
+            help="The page; by default report.html in the folder given, else here, and none with --json.",
         ),
     ] = None,
     baseline: Annotated[
@@ -51,39 +56,43 @@ def report(
 ) -> None:
     """Make a page of runs: curves, tables, consistency and clients, over seeds."""
     from fairlead.diagnostics.wording import counted
-    from fairlead.reports import summarise_runs, write_figures, write_page, write_tables
+    from fairlead.reports import summarise_settings, write_figures, write_page, write_tables
 
-    summary = summarise_runs(
-        folders, baseline=baseline, targets=[read_target(each) for each in targets or ()]
+    summaries = summarise_settings(
+        paths, baseline=baseline, targets=[read_target(each) for each in targets or ()]
     )
     if formats is not None and figures is None:
         raise FieldError("--format has no effect without --figures, the folder for them.")
-    page = output or (None if as_json else _default_page(folders))
+    page = output or (None if as_json else _default_page(paths))
     if page is not None:
-        write_page(summary, page, title or _default_title(folders))
+        write_page(summaries, page, title or _default_title(paths))
     made: dict[str, tuple[Path, list[Path]]] = {}
     if tables is not None:
-        made["tables"] = tables, write_tables(summary, tables)
+        made["tables"] = tables, [file for each in summaries for file in write_tables(each, tables)]
     if figures is not None:
         endings = [each.strip() for each in (formats or "pdf,svg,png").split(",")]
-        made["figures"] = figures, write_figures(summary, figures, endings)
+        made["figures"] = (
+            figures,
+            [file for each in summaries for file in write_figures(each, figures, endings)],
+        )
     if as_json:
         pages = [] if page is None else [page]
-        written = [*pages, *(path for _, paths in made.values() for path in paths)]
-        print_json({**_facts(summary), "written": [str(path) for path in written]})
+        written = [*pages, *(file for _, files in made.values() for file in files)]
+        print_json({**_all_facts(summaries), "written": [str(file) for file in written]})
         return
-    unfinished = sum(not run.finished for run in summary.study.runs)
-    number = len(summary.study.runs)
-    methods = counted(len(summary.methods), "method")
-    say(f"{counted(number, 'run')} of {methods} {'is' if number == 1 else 'are'} in {page}")
+    runs = [run for summary in summaries for run in summary.study.runs]
+    unfinished, number = sum(not run.finished for run in runs), len(runs)
+    methods = counted(len({method.label for summary in summaries for method in summary.methods}), "method")
+    settings = f" in {len(summaries)} settings" if len(summaries) > 1 else ""
+    say(f"{counted(number, 'run')} of {methods}{settings} {'is' if number == 1 else 'are'} in {page}")
     if unfinished:
         say(f"{unfinished} of them did not finish; the page says why.")
-    for kind, (folder, paths) in made.items():
-        say(f"{len(paths)} files of {kind} are in {folder}")
+    for kind, (folder, files) in made.items():
+        say(f"{len(files)} files of {kind} are in {folder}")
 
 
-def _default_page(folders: list[Path]) -> Path:
-    page = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
+def _default_page(paths: list[Path]) -> Path:
+    page = paths[0] / "report.html" if len(paths) == 1 and paths[0].is_dir() else Path("report.html")
     if page.is_symlink():
         raise FieldError(
             f"{page} is a symbolic link to {page.readlink()}: say with -o where the page should be."
@@ -91,8 +100,10 @@ def _default_page(folders: list[Path]) -> Path:
     return page
 
 
-def _default_title(folders: list[Path]) -> str:
-    return " and ".join(folder.resolve().name for folder in folders[:3]) + (" …" if len(folders) > 3 else "")
+def _default_title(paths: list[Path]) -> str:
+    from fairlead.studies.kept_runs import table_name
+
+    return " and ".join(table_name(path.resolve()) for path in paths[:3]) + (" …" if len(paths) > 3 else "")
 
 
 def _clear(method: MethodFigures) -> bool | None:
@@ -102,8 +113,14 @@ def _clear(method: MethodFigures) -> bool | None:
     return method.difference.excludes_zero
 
 
+def _all_facts(summaries: Sequence[Summary]) -> dict[str, Any]:
+    """The comparison for programs, or one for each setting where there are settings."""
+    if len(summaries) == 1 and not summaries[0].setting:
+        return _facts(summaries[0])
+    return {"settings": [{"setting": summary.setting, **_facts(summary)} for summary in summaries]}
+
+
 def _facts(summary: Summary) -> dict[str, Any]:
-    """The comparison for programs."""
     from dataclasses import asdict
 
     def plain(value: Any) -> Any:

@@ -5,4 +5,5 @@ from fairlead.reports.page import render_page as render_page
 from fairlead.reports.page import write_page as write_page
 from fairlead.reports.summary import Summary as Summary
 from fairlead.reports.summary import summarise_runs as summarise_runs
+from fairlead.reports.summary import summarise_settings as summarise_settings
 from fairlead.reports.table_files import write_tables as write_tables

@@ -36,6 +36,8 @@ class Table:
     """Rows of figures, one for each method."""
 
     key: str
+    name: str
+    """Its key, with the setting where the report has several: no other table of the report has it."""
     title: str
     note: str
     columns: tuple[Column, ...]
@@ -51,6 +53,6 @@ def table_of(
     columns: Sequence[Column],
     rows: Sequence[Sequence[Cell]],
 ) -> Table:
-    """A table whose note also says which methods lack runs."""
+    """A table whose title also says the setting, and whose note which methods lack runs."""
     note = f"{note} {summary.study.shortfalls}".rstrip()
-    return Table(key, title, note, tuple(columns), tuple(map(tuple, rows)))
+    return Table(key, summary.key(key), summary.titled(title), note, tuple(columns), tuple(map(tuple, rows)))

@@ -177,12 +177,12 @@ CHI_SQUARE = Quantity(
 
 
 def _total(read: Callable[[RoundRecord], float | None]) -> Callable[[ReportedRun], tuple[float, ...] | None]:
-    """Running sums of a figure of rounds; None if a round does not have it."""
+    """Running sums of a figure of rounds; None if a round does not have it, or if it is 0 in all of them."""
 
     def total(run: ReportedRun) -> tuple[float, ...] | None:
         steps = [read(record) for record in run.records]
         known = [step for step in steps if step is not None]
-        return tuple(accumulate(known)) if known and len(known) == len(steps) else None
+        return tuple(accumulate(known)) if any(known) and len(known) == len(steps) else None
 
     return total
 

@@ -26,14 +26,14 @@ def html_table(summary: Summary, table: Table) -> Markup:
             "tr",
             tag(
                 "th",
-                tag("span", swatch(Look(place)), label_of(summary.methods[place].label), class_="name"),
+                tag("span", swatch(Look(method.place)), label_of(method.label), class_="name"),
                 scope="row",
-                data_value=summary.methods[place].label,
+                data_value=method.label,
             ),
             [_data(cell) for cell in row],
-            data_method=place,
+            data_method=method.place,
         )
-        for place, row in enumerate(table.rows)
+        for method, row in zip(summary.methods, table.rows, strict=True)
     ]
     return scrolling(
         table.title,

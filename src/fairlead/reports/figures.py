@@ -16,6 +16,7 @@ from fairlead.reports.summary import Summary
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.transforms import Transform
 
 FORMATS = ("pdf", "svg", "png")
 _COLOURS = ("#0b6bb0", "#cf4a00", "#008763", "#b3478c", "#8a6400", "#1f90c8", "#4a4a4a")
@@ -57,7 +58,7 @@ def write_figures(summary: Summary, folder: Path, formats: Sequence[str]) -> lis
             folder.mkdir(parents=True, exist_ok=True)
             for name, figure in drawn.items():
                 for ending in formats:
-                    written.append(folder / f"{name}.{ending}")
+                    written.append(folder / f"{summary.key(name)}.{ending}")
                     # Without a date a figure that has not changed is the same file.
                     dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
                     figure.savefig(written[-1], dpi=300, metadata=dates.get(ending))
@@ -102,11 +103,13 @@ def _curves(summary: Summary, quantity: Quantity, axis: Axis, found: Sequence[di
         if axis.key not in own:
             continue
         band = own[axis.key]
-        # Side by side, since points of one round would cover each other's intervals.
-        aside = place - (len(summary.methods) - 1) / 2 if band.is_point else 0.0
-        shifted = axes.transData + ScaledTranslation(_ASIDE * aside, 0, figure.dpi_scale_trans)
+        shifted: Transform = axes.transData
+        if band.is_point:
+            # Side by side, since points of one round would cover each other's intervals.
+            aside = place - (len(summary.methods) - 1) / 2
+            shifted += ScaledTranslation(_ASIDE * aside, 0, figure.dpi_scale_trans)
         (line,) = axes.plot(
-            band.positions, band.means, label=_plain(method.label), transform=shifted, **_look(place)
+            band.positions, band.means, label=_plain(method.label), transform=shifted, **_look(method.place)
         )
         line.set_markevery(max(len(band.means) // MARKERS_SHOWN, 1))
         if not shaded or band.lows is None or band.highs is None:
@@ -154,7 +157,7 @@ def _clients(
     summary: Summary, values: Sequence[Sequence[float]], title: str, kind: Kind, mark: float | None = None
 ) -> Figure:
     """A box for each method that has clients to show; whiskers reach from the first to the last."""
-    shown = [(place, own) for place, own in enumerate(values) if own]
+    shown = [(method, own) for method, own in zip(summary.methods, values, strict=True) if own]
     figure, axes = _empty(0.6 + 0.24 * len(shown))
     boxes = axes.boxplot(
         [list(own) for _, own in shown],
@@ -164,14 +167,14 @@ def _clients(
         widths=0.6,
         medianprops={"color": "black"},
     )
-    for box, (place, _) in zip(boxes["boxes"], shown, strict=True):
-        box.set(facecolor=_COLOURS[place % NUM_COLOURS], alpha=0.5, linewidth=0.6)
+    for box, (method, _) in zip(boxes["boxes"], shown, strict=True):
+        box.set(facecolor=_COLOURS[method.place % NUM_COLOURS], alpha=0.5, linewidth=0.6)
     if mark is not None:
         axes.set_xscale("log")
         axes.axvline(mark, color="0.4", linestyle=":", linewidth=0.8)
     else:
         _ticks(axes, kind, "x")
-    axes.set_yticks(range(1, len(shown) + 1), [_plain(summary.methods[place].label) for place, _ in shown])
+    axes.set_yticks(range(1, len(shown) + 1), [_plain(method.label) for method, _ in shown])
     axes.invert_yaxis()
     axes.set_xlabel(title)
     return figure

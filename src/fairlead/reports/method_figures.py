@@ -17,6 +17,8 @@ class MethodFigures:
     """A method in figures, and how it compares with the baseline."""
 
     method: Method
+    place: int
+    """Among the methods of all settings of the report: by it a method looks the same in each of them."""
     runs: tuple[RunFigures, ...]
     difference: Estimate | None
     """To the baseline over the last 10 % of rounds, by pairs of equal seeds; None for the baseline itself."""
@@ -55,7 +57,8 @@ class MethodFigures:
         reports = [run.consistency for run in self.runs if run.consistency is not None]
         if not reports:
             return "The clients' data cannot be read here."
-        fate = foregone(self.method.experiment.algorithm, reports[0].intended)
+        experiment = self.method.experiment
+        fate = None if experiment is None else foregone(experiment.algorithm, reports[0].intended)
         if fate is None or fate.weights is not None:
             return "What arrived does not tell the weights of the clients."
         return fate.says

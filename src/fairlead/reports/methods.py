@@ -24,12 +24,15 @@ class Method:
     """Repetitions of one experiment over seeds."""
 
     label: str
-    experiment: Experiment
-    """With the seed of the first run."""
     runs: tuple[ReportedRun, ...]
     """One per seed, ascending."""
     unusable: tuple[ReportedRun, ...] = ()
     """Runs that its study gives this name and that never began or cannot be read."""
+
+    @property
+    def experiment(self) -> Experiment | None:
+        """With the seed of the first run; None where specs were not kept."""
+        return self.runs[0].experiment
 
     @property
     def counted(self) -> tuple[ReportedRun, ...]:
@@ -58,14 +61,16 @@ class Method:
         return f"{len(states)} {total} {'failed' if failed else 'did not finish'}" if states else ""
 
     def comparable_with(self, other: Method) -> bool:
-        """Whether their figures are of the same clients and task after as many rounds."""
+        """Whether their figures are of the same clients and task after as many rounds; without specs, taken to be."""
         ours, theirs = self.experiment, other.experiment
+        if ours is None or theirs is None:
+            return ours is theirs
         return (ours.clients, ours.task, ours.rounds) == (theirs.clients, theirs.task, theirs.rounds)
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """All that a report is about."""
+    """The runs that a report compares: all of them, or those under a setting."""
 
     methods: tuple[Method, ...]
     repeated: tuple[ReportedRun, ...]
@@ -102,38 +107,34 @@ class Study:
 
     def differing_conditions(self) -> tuple[str, ...]:
         """Fields other than the algorithm in which methods differ: their figures compare more than methods."""
-        first = self.methods[0].experiment if self.methods else None
+        known = [method.experiment for method in self.methods if method.experiment is not None]
         return tuple(
             name
             for name in ("clients", "rounds", "task", "work", "link", "devices", "weights", "dtype")
-            if any(getattr(method.experiment, name) != getattr(first, name) for method in self.methods)
+            if any(getattr(experiment, name) != getattr(known[0], name) for experiment in known)
         )
 
 
 def group_runs(runs: Sequence[ReportedRun]) -> Study:
     """Runs by method, in the order in which methods first appear."""
-    groups: dict[tuple[str | None, str], list[tuple[Experiment, ReportedRun]]] = {}
+    groups: dict[tuple[str | None, str], dict[int, list[ReportedRun]]] = {}
     for run in runs:
-        if run.experiment is not None:
-            key = (run.label, _identity(run.experiment))
-            groups.setdefault(key, []).append((run.experiment, run))
+        if run.seed is not None:
+            seeds = groups.setdefault((run.label, _identity(run.experiment)), {})
+            seeds.setdefault(run.seed, []).append(run)
     chosen, repeated = [], []
-    for members in groups.values():
-        by_seed: dict[int, ReportedRun] = {}
+    for seeds in groups.values():
         # The one that got furthest stands for its seed: a repetition adds no independent number.
-        for experiment, run in sorted(members, key=lambda member: -_progress(member[1])):
-            if experiment.seed in by_seed:
-                repeated.append(run)
-            else:
-                by_seed[experiment.seed] = run
-        chosen.append((members[0][0], tuple(by_seed[seed] for seed in sorted(by_seed))))
-    unusable = tuple(run for run in runs if run.experiment is None)
+        ranked = {seed: sorted(members, key=_progress, reverse=True) for seed, members in seeds.items()}
+        chosen.append(tuple(ranked[seed][0] for seed in sorted(ranked)))
+        repeated += [run for members in ranked.values() for run in members[1:]]
+    unusable = tuple(run for run in runs if run.seed is None)
     methods = []
-    for label, (experiment, kept) in zip(_labels(chosen), chosen, strict=True):
+    for label, kept in zip(_labels(chosen), chosen, strict=True):
         # Another study may give the same name to something else.
         names = {(run.study, run.label) for run in kept if run.label is not None}
         lost = tuple(run for run in unusable if (run.study, run.label) in names)
-        methods.append(Method(label, experiment, kept, lost))
+        methods.append(Method(label, kept, lost))
     return Study(tuple(methods), tuple(repeated), unusable)
 
 
@@ -149,9 +150,9 @@ def baseline_of(study: Study, label: str | None) -> Method:
     return study.methods[0]
 
 
-def _identity(experiment: Experiment) -> str:
+def _identity(experiment: Experiment | None) -> str:
     """What runs of one method share: all but the seed, and where and how the arithmetic was done."""
-    fields = to_plain(experiment, Experiment)
+    fields = {} if experiment is None else to_plain(experiment, Experiment)
     return repr({name: value for name, value in fields.items() if name not in _COMPUTING})
 
 
@@ -159,9 +160,9 @@ def _progress(run: ReportedRun) -> int:
     return len(run.records) + (1 if run.finished else 0)
 
 
-def _labels(groups: Sequence[tuple[Experiment, tuple[ReportedRun, ...]]]) -> list[str]:
+def _labels(groups: Sequence[tuple[ReportedRun, ...]]) -> list[str]:
     """One label per group, all different."""
-    labels = [_label(experiment, runs) for experiment, runs in groups]
+    labels = [_label(runs) for runs in groups]
     for label, count in Counter(labels).items():
         if count > 1:
             places = [place for place, other in enumerate(labels) if other == label]
@@ -170,20 +171,19 @@ def _labels(groups: Sequence[tuple[Experiment, tuple[ReportedRun, ...]]]) -> lis
     return labels
 
 
-def _label(experiment: Experiment, runs: Sequence[ReportedRun]) -> str:
+def _label(runs: Sequence[ReportedRun]) -> str:
     """What their study calls them, or the one name that their folders have, less the seed; else their parts."""
     if runs[0].label is not None:
         return runs[0].label
-    names = [_folder_label(run) for run in runs]
-    if len(set(names)) == 1:
+    names, experiment = [_folder_label(run) for run in runs], runs[0].experiment
+    if len(set(names)) == 1 or experiment is None:
         return names[0]
     return _parts(experiment)
 
 
 def _folder_label(run: ReportedRun) -> str:
     """The innermost part of the path that says more than the seed."""
-    seed = run.experiment.seed if run.experiment is not None else 0
-    pattern = re.compile(rf"(?:(?!seed)(.+?)[-_= ])?(?:seed)?[-_= ]?0*{seed}(?:-\d+)?")
+    pattern = re.compile(rf"(?:(?!seed)(.+?)[-_= ])?(?:seed)?[-_= ]?0*{run.seed}(?:-\d+)?")
     path = run.path.resolve()
     for part in (path.name, path.parent.name):
         match = pattern.fullmatch(part)
@@ -202,9 +202,9 @@ def _parts(experiment: Experiment) -> str:
     return " + ".join(type(part).__name__ for part in parts)
 
 
-def _distinctions(experiments: Sequence[Experiment]) -> list[str]:
+def _distinctions(runs: Sequence[ReportedRun]) -> list[str]:
     """What sets experiments of one name apart: as few of the fields in which they differ as tell them all."""
-    tables = [dict(_leaves(to_plain(experiment, Experiment))) for experiment in experiments]
+    tables = [dict(_leaves(to_plain(run.experiment, Experiment))) for run in runs]
     told: list[tuple[str, ...]] = [() for _ in tables]
     for path in dict.fromkeys(path for table in tables for path in table):
         if path.split(".")[0] in _COMPUTING:

@@ -36,8 +36,10 @@
     const hidden = new Set(boxes.filter((box) => !box.checked).map((box) => box.dataset.toggle));
     for (const element of document.querySelectorAll("[data-method]"))
       element.classList.toggle("off", hidden.has(element.dataset.method));
-    for (const charts of document.querySelectorAll("[data-bands]"))
-      charts.classList.toggle("crowded", boxes.length - hidden.size > Number(charts.dataset.bands));
+    for (const charts of document.querySelectorAll("[data-bands]")) {
+      const shown = [...charts.querySelectorAll(".method:not(.off)")].map((element) => element.dataset.method);
+      charts.classList.toggle("crowded", new Set(shown).size > Number(charts.dataset.bands));
+    }
   };
   const light = (method) => {
     root.classList.toggle("dimmed", method !== null);

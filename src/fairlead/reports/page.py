@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -23,22 +24,21 @@ _LINKS = {
     "results": "Results",
     "consistency": "Consistency",
     "clients": "Clients",
-    "runs": "Runs",
 }
-"""Sections that the head of the page leads to."""
+"""Sections of a setting that the head of the page leads to."""
 
 
-def write_page(summary: Summary, path: Path, title: str) -> None:
-    """Write the page, over an earlier one if there is one."""
+def write_page(summaries: Sequence[Summary], path: Path, title: str) -> None:
+    """Write the page of all settings, over an earlier one if there is one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(render_page(summary, title), encoding="utf-8")
+        path.write_text(render_page(summaries, title), encoding="utf-8")
     except OSError as error:
         raise FieldError(f"{path} cannot be written: {error.strerror}.") from error
 
 
-def render_page(summary: Summary, title: str) -> str:
-    """The whole page."""
+def render_page(summaries: Sequence[Summary], title: str) -> str:
+    """The whole page: settings one after the other, and all runs at its end."""
     style, script = _asset("page.css"), _asset("page.js")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
@@ -53,47 +53,71 @@ def render_page(summary: Summary, title: str) -> str:
         tag("title", f"{title} – fairlead report"),
         tag("style", Markup(style)),
     )
-    body = tag("body", _content(summary, title), tag("script", Markup(script)))
+    body = tag("body", _content(summaries, title), tag("script", Markup(script)))
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _content(summary: Summary, title: str) -> Markup:
-    beside = {"consistency": weights_rows, "clients": measure_rows}
-    sections: dict[str, Markup] = {}
-    if summary.methods:
-        sections["standing"] = standing_section(summary)
-        sections["curves"] = curves_section(summary)
-        for table in report_tables(summary):
-            rows = beside[table.key](summary) if table.key in beside else ""
-            sections[table.key] = table_section(summary, table, rows)
-    sections["unfinished"] = unfinished_section(summary)
-    sections["runs"] = runs_section(summary)
-    shown = {key: section for key, section in sections.items() if section}
-    links = [tag("a", name, href=f"#{key}") for key, name in _LINKS.items() if key in shown]
+def _content(summaries: Sequence[Summary], title: str) -> Markup:
+    found = {
+        **{key: section for summary in summaries for key, section in _setting_sections(summary).items()},
+        "unfinished": unfinished_section(summaries),
+        "runs": runs_section(summaries),
+    }
+    shown = {key: section for key, section in found.items() if section}
+    links = [tag("a", name, href=f"#{key}") for key, name in _links(summaries).items() if key in shown]
     return join(
         tag("a", "Skip to the results", href="#main", class_="skip"),
-        _header(summary, title, tag("nav", links, aria_label="Contents")),
-        legend(summary),
+        _header(summaries, title, tag("nav", links, aria_label="Contents")),
+        legend(_labels(summaries)),
         tag("main", shown.values(), id="main"),
         tag(
             "footer",
-            f"Made by fairlead {__version__} from the folders of the runs. Intervals are 95 % over seeds.",
+            f"Made by fairlead {__version__} from what the runs left. Intervals are 95 % over seeds.",
         ),
         tag("div", class_="tip", id="tip", role="status", hidden=True),
     )
 
 
-def _header(summary: Summary, title: str, contents: Markup) -> Markup:
-    runs = summary.study.runs
-    seeds = {run.experiment.seed for run in runs if run.experiment is not None}
-    counts = {"method": len(summary.methods), "seed": len(seeds), "run": len(runs)}
+def _setting_sections(summary: Summary) -> dict[str, Markup]:
+    """What the page says of a setting, by the names that its parts have there."""
+    if not summary.methods:
+        return {}
+    beside = {"consistency": weights_rows, "clients": measure_rows}
+    sections = {"standing": standing_section(summary), "curves": curves_section(summary)}
+    for table in report_tables(summary):
+        rows = beside[table.key](summary) if table.key in beside else ""
+        sections[table.key] = table_section(summary, table, rows)
+    return {summary.key(key): section for key, section in sections.items()}
+
+
+def _links(summaries: Sequence[Summary]) -> dict[str, str]:
+    """Where the head of the page leads to: the sections of a single setting, or every setting."""
+    if len(summaries) == 1:
+        of_settings = {summaries[0].key(key): name for key, name in _LINKS.items()}
+    else:
+        of_settings = {summary.key("standing"): summary.setting or "Other runs" for summary in summaries}
+    return {**of_settings, "runs": "Runs"}
+
+
+def _labels(summaries: Sequence[Summary]) -> list[str]:
+    """The methods of all settings by their places."""
+    places = {method.place: method.label for summary in summaries for method in summary.methods}
+    return [places[place] for place in sorted(places)]
+
+
+def _header(summaries: Sequence[Summary], title: str, contents: Markup) -> Markup:
+    runs = [run for summary in summaries for run in summary.study.runs]
+    seeds = {run.seed for run in runs if run.seed is not None}
+    counts = {"method": len(_labels(summaries)), "seed": len(seeds), "run": len(runs)}
+    if len(summaries) > 1:
+        counts["setting"] = len(summaries)
     facts = ", ".join(count_of(count, noun) for noun, count in counts.items())
     unfinished = sum(not run.finished for run in runs)
     alerts = []
     if unfinished:
         text = f"{unfinished} of {count_of(len(runs), 'run')} did not finish."
         alerts.append(tag("p", tag("a", text, href="#unfinished"), class_="alert"))
-    differing = summary.study.differing_conditions()
+    differing = dict.fromkeys(name for summary in summaries for name in summary.study.differing_conditions())
     if differing:
         text = f"These runs differ in more than the method: also in {' and '.join(differing)}."
         alerts.append(tag("p", text, class_="alert"))

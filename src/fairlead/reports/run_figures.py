@@ -56,12 +56,12 @@ class RunFigures:
     client_mean: float | None
     client_spread: float | None
     client_worst: float | None
-    bytes_down: float
-    bytes_up: float
+    bytes_down: float | None
+    bytes_up: float | None
     steps: float
     compute_seconds: float | None
     virtual_seconds: float | None
-    seconds: float
+    seconds: float | None
     """Median round times their number: the first one also waits for the process to warm up."""
     reached: tuple[Reached | None, ...]
     """Per target."""
@@ -78,10 +78,10 @@ class RunFigures:
 def run_figures(run: ReportedRun, measure: Measure, targets: Sequence[float] = ()) -> RunFigures:
     """One run in figures."""
     experiment, records = run.experiment, run.records
-    assert experiment is not None
+    assert run.seed is not None
     curve, total = measure.quantity.read(run), len(records)
     consistency = None
-    if run.weights is not None and records:
+    if experiment is not None and run.weights is not None and records:
         consistency = measured_consistency(records, run.weights, algorithm=experiment.algorithm)
     noted = run.summary
     chance = noted.misplaced_by_chance if noted else None
@@ -94,7 +94,7 @@ def run_figures(run: ReportedRun, measure: Measure, targets: Sequence[float] = (
     compute, virtual = COMPUTE_TIME.read(run), VIRTUAL_TIME.read(run)
     return RunFigures(
         run=run,
-        seed=experiment.seed,
+        seed=run.seed,
         final=curve.values[-1] if len(curve) else None,
         best=curve.best(higher=measure.higher),
         last_tenth=curve.tail_mean(total, tenth(total)),
@@ -109,12 +109,12 @@ def run_figures(run: ReportedRun, measure: Measure, targets: Sequence[float] = (
         client_mean=math.fsum(known) / len(known) if known else None,
         client_spread=spread(clients),
         client_worst=worst_tenth(clients, higher=measure.higher),
-        bytes_down=float(sum(record.bytes_down for record in records)),
-        bytes_up=float(sum(record.bytes_up for record in records)),
+        bytes_down=float(sum(record.bytes_down for record in records)) if run.detailed else None,
+        bytes_up=float(sum(record.bytes_up for record in records)) if run.detailed else None,
         steps=float(sum(sum(record.num_steps) for record in records)),
         compute_seconds=compute[-1] if compute else None,
         virtual_seconds=virtual[-1] if virtual else None,
-        seconds=median(record.seconds for record in records) * total if records else 0.0,
+        seconds=median(record.seconds for record in records) * total if records and run.detailed else None,
         reached=tuple(_reached(run, measure, target) for target in targets),
     )
 

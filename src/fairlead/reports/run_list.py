@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from collections.abc import Sequence
 
 from fairlead.clients.names import shown
 from fairlead.reports.elements import count_of, cut, scrolling, section
@@ -11,6 +11,7 @@ from fairlead.reports.formats import show
 from fairlead.reports.looks import Look, swatch
 from fairlead.reports.markup import Markup, join, tag
 from fairlead.reports.measure import Measure
+from fairlead.reports.method_figures import MethodFigures
 from fairlead.reports.run_figures import RunFigures
 from fairlead.reports.runs import ReportedRun
 from fairlead.reports.summary import Summary
@@ -21,15 +22,16 @@ _LONG = 60
 """Characters of a run's name before it is cut in the middle."""
 
 
-def unfinished_section(summary: Summary) -> Markup:
+def unfinished_section(summaries: Sequence[Summary]) -> Markup:
     """Runs that failed, stopped or could not be read, with the reason."""
-    study = summary.study
+    studies = [summary.study for summary in summaries]
     reasons: list[tuple[ReportedRun, str, str]] = [
-        (run, run.state, run.reason) for run in study.runs if not run.finished
+        (run, run.state, run.reason) for study in studies for run in study.runs if not run.finished
     ]
     known = {id(run) for run, _, _ in reasons}
     reasons += [
         (run, "repeated", "Another run has the same experiment and seed: left out.")
+        for study in studies
         for run in study.repeated
         if id(run) not in known
     ]
@@ -56,28 +58,34 @@ def unfinished_section(summary: Summary) -> Markup:
     )
 
 
-def runs_section(summary: Summary) -> Markup:
+def runs_section(summaries: Sequence[Summary]) -> Markup:
     """Every run with its spec and where its numbers come from."""
     entries = []
-    for place, method in enumerate(summary.methods):
-        figures = {id(run.run): run for run in method.runs}
-        for run in method.method.runs:
-            entries.append(_run_entry(summary.measure, place, method.label, run, figures.get(id(run))))
-    for run in (*summary.study.repeated, *summary.study.unusable):
-        entries.append(_run_entry(summary.measure, None, "", run, None))
+    for summary in summaries:
+        for method in summary.methods:
+            figures = {id(run.run): run for run in method.runs}
+            for run in method.method.runs:
+                entries.append(_run_entry(summary.measure, method, run, figures.get(id(run))))
+        for run in (*summary.study.repeated, *summary.study.unusable):
+            entries.append(_run_entry(summary.measure, None, run, None))
     return section(
         "runs",
         "Runs",
-        tag("p", "Open a run for its spec, its clients and where it was made.", class_="note"),
+        tag(
+            "p",
+            "Open a run for where it was made, and for its spec and clients if they are known.",
+            class_="note",
+        ),
         entries,
     )
 
 
 def _run_entry(
-    measure: Measure, place: int | None, label: str, run: ReportedRun, figures: RunFigures | None
+    measure: Measure, method: MethodFigures | None, run: ReportedRun, figures: RunFigures | None
 ) -> Markup:
-    seed = "" if run.experiment is None else f"seed {run.experiment.seed}"
-    facts = [label, seed, count_of(len(run.records), "round")]
+    label, place = ("", None) if method is None else (method.label, method.place)
+    seed = "" if run.seed is None else f"seed {run.seed}"
+    facts = [run.setting, label, seed, count_of(len(run.records), "round")]
     if figures is not None and figures.last_tenth is not None:
         facts.append(show(figures.last_tenth, measure.kind))
     head = tag(
@@ -92,22 +100,20 @@ def _run_entry(
         tag("p", run.reason, class_="reason") if run.reason else "",
         tag("p", notice, class_="notice") if notice else "",
         _starts(run),
-        tag("h4", "Spec"),
-        tag("pre", run.spec.strip() or "empty", tabindex="0"),
+        join(tag("h4", "Spec"), tag("pre", run.spec.strip(), tabindex="0")) if run.spec.strip() else "",
         _clients_of(measure, figures) if figures is not None else "",
     ]
     return tag("details", head, tag("div", body, class_="run"), data_method=place)
 
 
 def _starts(run: ReportedRun) -> Markup:
-    """Provenance of every start as a table: one column a start."""
-    if not run.starts:
+    """Where every start was made as a table: one column a start."""
+    if not run.origin:
         return tag("p", "Nothing is noted of where it was made.", class_="note")
     rows = []
-    for field in fields(run.starts[0]):
-        values = [getattr(start, field.name) for start in run.starts]
-        entries = [tag("td", "–" if value is None else str(value)) for value in values]
-        rows.append(tag("tr", tag("th", field.name.replace("_", " "), scope="row"), entries))
+    for name in run.origin[0]:
+        entries = [tag("td", "–" if (value := start[name]) is None else value) for start in run.origin]
+        rows.append(tag("tr", tag("th", name.replace("_", " "), scope="row"), entries))
     return join(
         tag("h4", "Where it was made"),
         scrolling("where it was made", tag("table", tag("tbody", rows), class_="plain")),

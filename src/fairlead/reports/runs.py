@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -31,22 +31,25 @@ State = Literal["finished", "interrupted", "running", "waiting", "failed", "unre
 
 @dataclass(frozen=True, eq=False)
 class ReportedRun:
-    """One run folder, read."""
+    """One run, read from its folder or from a file that keeps it."""
 
     name: str
-    """Its path as people gave it."""
+    """Its path as people gave it; with what tells it apart where the path is that of many."""
     path: Path
     label: str | None
     """What the study that it belongs to calls its method; None for a run on its own."""
+    seed: int | None
+    """None if it was never started or cannot be read."""
     state: State
     reason: str
     """Why it did not finish, in one sentence; empty if it did."""
     experiment: Experiment | None
-    """None if it was never started or its spec cannot be read."""
+    """None without a seed, and where the spec was not kept."""
     spec: str
-    """The text of the spec."""
+    """Its text; empty where there is none."""
     records: tuple[RoundRecord, ...]
-    starts: tuple[Provenance, ...]
+    origin: tuple[Mapping[str, str | None], ...]
+    """Where it was made, by name: once for every start."""
     weights: Tensor | None
     """ω, (N,); None if the run did not note them and the clients' data cannot be read here."""
     names: ClientNames | None
@@ -56,11 +59,18 @@ class ReportedRun:
     summary: RunSummary | None
     """What the run itself noted at its end."""
     study: Path | None = None
-    """The folder of the study that it belongs to; None for a run on its own."""
+    """Where the study is that it belongs to; None for a run on its own."""
+    setting: str | None = None
+    """Under which its study compares methods; None where that has no settings."""
 
     @property
     def finished(self) -> bool:
         return self.state == "finished"
+
+    @property
+    def detailed(self) -> bool:
+        """Whether its rounds say who took part, what was sent and how long it took: kept curves do not."""
+        return self.experiment is not None
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,7 @@ class FoundRun:
     label: str | None = None
     outcome: str = ""
     study: Path | None = None
+    setting: str | None = None
 
 
 def find_runs(paths: Iterable[str | PathLike[str]]) -> list[FoundRun]:
@@ -91,9 +102,10 @@ def _runs_below(path: Path) -> Iterator[FoundRun]:
     study = StudyFolder(path)
     if study.index_file.is_file():
         for entry in study.runs():
-            labels = {name: value for name, value in entry.labels.items() if name != "seed"}
+            labels = {name: value for name, value in entry.labels.items() if name not in ("seed", "setting")}
+            setting = str(entry.labels["setting"]) if "setting" in entry.labels else None
             label = describe_labels(labels) or None
-            yield FoundRun(study.store(entry), label, entry.outcome, study.path.resolve())
+            yield FoundRun(study.store(entry), label, entry.outcome, study.path.resolve(), setting)
     elif _holds_run(RunFolder(path)):
         yield FoundRun(RunFolder(path))
     else:
@@ -113,17 +125,19 @@ def read_run(found: FoundRun) -> ReportedRun:
         name=str(folder.path),
         path=folder.path,
         label=found.label,
+        seed=None,
         state="unreadable",
         reason="",
         experiment=None,
         spec=spec,
         records=(),
-        starts=(),
+        origin=(),
         weights=None,
         names=None,
         held_out=None,
         summary=None,
         study=found.study,
+        setting=found.setting,
     )
     if not _holds_run(folder):
         failure = failure_in(found.outcome)
@@ -144,17 +158,22 @@ def read_run(found: FoundRun) -> ReportedRun:
     state, reason = _ending(outcome, f"after {len(records)} of {experiment.rounds} rounds")
     return replace(
         nothing,
+        seed=experiment.seed,
         state=state,
         reason=reason,
         experiment=experiment,
         spec=spec,
         records=records,
-        starts=starts,
+        origin=tuple(map(_origin, starts)),
         weights=clients.weights,
         names=clients.names,
         held_out=clients.held_out,
         summary=summary,
     )
+
+
+def _origin(start: Provenance) -> dict[str, str | None]:
+    return {name: None if value is None else str(value) for name, value in asdict(start).items()}
 
 
 def _ending(outcome: str, after: str) -> tuple[State, str]:

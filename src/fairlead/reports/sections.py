@@ -24,19 +24,19 @@ _DOTS = 3000
 """Clients of all methods together that are still drawn one by one."""
 
 
-def legend(summary: Summary) -> Markup:
-    """The methods with their lines; with a script, also what shows and hides them."""
-    if len(summary.methods) < 2:
+def legend(labels: Sequence[str]) -> Markup:
+    """The methods by their places, with their lines; with a script, also what shows and hides them."""
+    if len(labels) < 2:
         return Markup("")
     entries = [
         tag(
             "label",
             tag("input", type="checkbox", checked=True, data_toggle=place),
             swatch(Look(place)),
-            label_of(method.label),
-            title=method.label,
+            label_of(label),
+            title=label,
         )
-        for place, method in enumerate(summary.methods)
+        for place, label in enumerate(labels)
     ]
     buttons = tag(
         "span",
@@ -65,13 +65,20 @@ def curves_section(summary: Summary) -> Markup:
     by_axis = [own for _, by_method in drawn for own in by_method]
     used = [axis for axis in AXES if axis is ROUNDS or any(axis.key in own for own in by_axis)]
     figures = [
-        _curves_figure(summary, quantity, by_method, used, f"chart-{number}")
+        _curves_figure(summary, quantity, by_method, used, summary.key(f"chart-{number}"))
         for number, (quantity, by_method) in enumerate(drawn)
     ]
     choices = [
         join(
-            tag("input", type="radio", name="axis", id=f"axis-{axis.key}", checked=axis is ROUNDS),
-            tag("label", axis.title, for_=f"axis-{axis.key}"),
+            tag(
+                "input",
+                type="radio",
+                name=summary.key("axis"),
+                id=summary.key(f"axis-{axis.key}"),
+                class_=f"axis-{axis.key}",
+                checked=axis is ROUNDS,
+            ),
+            tag("label", axis.title, for_=summary.key(f"axis-{axis.key}")),
         )
         for axis in used
     ]
@@ -92,8 +99,8 @@ def curves_section(summary: Summary) -> Markup:
             "its interval."
         )
     return section(
-        "curves",
-        "Learning curves",
+        summary.key("curves"),
+        summary.titled("Learning curves"),
         tag("p", note, class_="note"),
         tag("span", "Against", class_="choice-title"),
         choices,
@@ -108,8 +115,8 @@ def _curves_figure(
     plots = []
     for axis in axes:
         curves = [
-            (place, method.label, own[axis.key])
-            for place, (method, own) in enumerate(zip(summary.methods, found, strict=True))
+            (method.place, method.label, own[axis.key])
+            for method, own in zip(summary.methods, found, strict=True)
             if axis.key in own
         ]
         if curves:
@@ -125,7 +132,7 @@ def _curves_figure(
 def table_section(summary: Summary, table: Table, beside: Markup | str = "") -> Markup:
     """A table with its explanation, and what belongs beside it."""
     content = tag("div", html_table(summary, table), beside, class_="pair" if beside else None)
-    return section(table.key, table.title, tag("p", table.note, class_="note"), content)
+    return section(table.name, table.title, tag("p", table.note, class_="note"), content)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,15 +204,15 @@ def _client_rows(
         return Markup("")
     each = sum(map(len, found)) <= _DOTS
     rows = []
-    for place, (method, clients) in enumerate(zip(summary.methods, found, strict=True)):
+    for method, clients in zip(summary.methods, found, strict=True):
         shown = clients if each else []
         texts = [client.describe(name, kind) for client in shown]
         if clients:
-            row = dots_row(Look(place), scale, [client.value for client in clients], texts, mark=mark)
+            row = dots_row(Look(method.place), scale, [client.value for client in clients], texts, mark=mark)
         else:
             row = tag("span", _without_dots(method), class_="note")
-        title = tag("span", swatch(Look(place)), label_of(method.label), class_="name")
-        rows.append(tag("li", title, row, data_method=place))
+        title = tag("span", swatch(Look(method.place)), label_of(method.label), class_="name")
+        rows.append(tag("li", title, row, data_method=method.place))
     drawn = "Dots are clients, of every seed; the box" if each else "The box"
     note = f"{drawn} holds the middle half of them, the line reaches from the first to the last."
     return tag(

@@ -22,16 +22,13 @@ from fairlead.studies.seed_statistics import COVERED, Estimate, too_few
 def standing_section(summary: Summary) -> Markup:
     """Which method is better, by how much, and whether that is more than noise."""
     measure, rows = summary.measure, []
-    judged = [
-        (place, method, method.over_seeds(lambda run: run.last_tenth))
-        for place, method in enumerate(summary.methods)
-    ]
+    judged = [(method, method.over_seeds(lambda run: run.last_tenth)) for method in summary.methods]
     if summary.ranked:
-        judged.sort(key=lambda entry: (not entry[1].method.complete, _rank(entry[2], measure)))
+        judged.sort(key=lambda entry: (not entry[0].method.complete, _rank(entry[1], measure)))
     differences = [method.difference for method in summary.methods if method.difference is not None]
     scale = _difference_scale(differences)
-    for place, method, found in judged:
-        rows.append(_standing_row(summary, place, method, found, scale))
+    for method, found in judged:
+        rows.append(_standing_row(summary, method, found, scale))
     axis = None
     if scale is not None and summary.baseline is not None:
         kind: Kind = "points" if measure.kind == "share" else measure.kind
@@ -40,8 +37,8 @@ def standing_section(summary: Summary) -> Markup:
         axis = tag("li", row_axis(scale, kind, title), class_="axis-row", aria_hidden="true")
     sentences = (_lead(summary, judged), _disagreement(summary), summary.study.shortfalls)
     return section(
-        "standing",
-        "At a glance",
+        summary.key("standing"),
+        summary.titled("At a glance"),
         tag("p", " ".join(filter(None, sentences)), class_="lead"),
         tag("ol", rows, axis or "", class_="standing" if differences else "standing alone"),
         tag("p", _standing_note(summary), class_="note") if summary.compared else "",
@@ -49,9 +46,9 @@ def standing_section(summary: Summary) -> Markup:
 
 
 def _standing_row(
-    summary: Summary, place: int, method: MethodFigures, found: Estimate | None, scale: Scale | None
+    summary: Summary, method: MethodFigures, found: Estimate | None, scale: Scale | None
 ) -> Markup:
-    measure, look, difference = summary.measure, Look(place), method.difference
+    measure, look, difference = summary.measure, Look(method.place), method.difference
     text, reach = ("–", "") if found is None else _shown(found, measure)
     value = join(tag("b", text), " ", tag("small", reach))
     bar: Markup | str = ""
@@ -66,7 +63,7 @@ def _standing_row(
         tag("span", value, class_="value"),
         tag("span", bar, class_="bar") if bar else "",
         tag("span", _verdict(summary, method), class_="verdict"),
-        data_method=place,
+        data_method=method.place,
     )
 
 
@@ -101,6 +98,8 @@ def _verdict(summary: Summary, method: MethodFigures) -> Markup:
 def _otherness(method: Method, baseline: Method) -> str:
     """Why a method cannot be compared with the baseline."""
     ours, theirs = method.experiment, baseline.experiment
+    assert ours is not None
+    assert theirs is not None
     if ours.rounds != theirs.rounds:
         return f"{count_of(ours.rounds, 'round')}, not to be compared with {theirs.rounds}"
     which = "other data" if ours.clients != theirs.clients else "another task"
@@ -114,9 +113,9 @@ def _by_objective(method: MethodFigures) -> str:
     return " ".join(show_estimate(abs(found.mean), found.half_width, "number"))
 
 
-def _lead(summary: Summary, judged: Sequence[tuple[int, MethodFigures, Estimate | None]]) -> str:
+def _lead(summary: Summary, judged: Sequence[tuple[MethodFigures, Estimate | None]]) -> str:
     measure, baseline = summary.measure, summary.baseline
-    known = [(method, found) for _, method, found in judged if found is not None]
+    known = [(method, found) for method, found in judged if found is not None]
     if not known or baseline is None:
         return "No run was evaluated: there is nothing to compare yet."
     best, found = known[0]
@@ -180,7 +179,8 @@ def _behind(summary: Summary) -> str:
 
 def _differing(summary: Summary) -> str:
     """What keeps these runs from being ranked, in words."""
-    lengths = sorted({method.experiment.rounds for method in summary.study.methods})
+    known = [method.experiment for method in summary.study.methods if method.experiment is not None]
+    lengths = sorted({experiment.rounds for experiment in known})
     if len(lengths) > 1:
         return f"{', '.join(map(str, lengths[:-1]))} and {lengths[-1]} rounds"
     return "different data" if "clients" in summary.study.differing_conditions() else "different tasks"

@@ -1,29 +1,44 @@
-"""What came of a whole study, in figures."""
+"""What came of all methods under a setting, in figures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 
+from fairlead.errors import FieldError
+from fairlead.reports.kept import kept_runs_in
 from fairlead.reports.measure import Measure, measure_of, own_target
 from fairlead.reports.method_figures import MethodFigures, by_seed
 from fairlead.reports.methods import Method, Study, baseline_of, group_runs
 from fairlead.reports.run_figures import RunFigures, run_figures
 from fairlead.reports.runs import find_runs, read_run
+from fairlead.reports.settings import by_setting
 from fairlead.studies.seed_statistics import Estimate, paired_difference
+from fairlead.studies.study import folder_name
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """All figures of a study."""
+    """All figures of the runs under one setting."""
 
+    setting: str
+    """Under which methods are compared; empty where their study has no settings."""
     study: Study
     measure: Measure
     baseline: Method | None
     """None if no run could be read."""
     targets: tuple[float, ...]
     methods: tuple[MethodFigures, ...]
+
+    def titled(self, title: str) -> str:
+        """A title that also says which setting it is about."""
+        return f"{title}: {self.setting}" if self.setting else title
+
+    def key(self, key: str) -> str:
+        """A name for files and parts of a page that no other setting of the report has."""
+        return f"{key}-{folder_name(self.setting)}" if self.setting else key
 
     @property
     def compared(self) -> bool:
@@ -46,25 +61,52 @@ class Summary:
         return "its own held-out data where it has some, else its training data"
 
 
-def summarise_runs(
-    folders: Iterable[str | PathLike[str]], *, baseline: str | None = None, targets: Sequence[float] = ()
-) -> Summary:
-    """Figures of all runs in and below the given folders.
+def summarise_settings(
+    paths: Iterable[str | PathLike[str]], *, baseline: str | None = None, targets: Sequence[float] = ()
+) -> list[Summary]:
+    """Figures of all runs in and below folders, and of those that files keep: one summary for each setting.
 
     Runs that differ in nothing but the seed are repetitions of one method. Methods are compared with the
     one called `baseline`: FedAvg unless given, or the first. `targets` are accuracies or losses to reach.
     """
-    study = group_runs([read_run(found) for found in find_runs(folders)])
-    return summarise_study(study, baseline=baseline, targets=targets)
+    given = list(dict.fromkeys(map(Path, paths)))
+    found = find_runs(path for path in given if not path.is_file())
+    kept = [run for path in given if path.is_file() for run in kept_runs_in(path)]
+    studies = {
+        setting: group_runs(runs) for setting, runs in by_setting([*map(read_run, found), *kept]).items()
+    }
+    labels = list(dict.fromkeys(method.label for study in studies.values() for method in study.methods))
+    summaries = []
+    for setting, study in studies.items():
+        here = {method.label for method in study.methods}
+        # A setting that lacks the baseline of the others is compared with its usual one.
+        own = None if baseline in labels and baseline not in here else baseline
+        summaries.append(_summarise(setting, study, labels, baseline=own, targets=targets))
+    return summaries
 
 
-def summarise_study(study: Study, *, baseline: str | None = None, targets: Sequence[float] = ()) -> Summary:
+def summarise_runs(
+    paths: Iterable[str | PathLike[str]], *, baseline: str | None = None, targets: Sequence[float] = ()
+) -> Summary:
+    """Figures of runs under one setting, as `summarise_settings` has them."""
+    summaries = summarise_settings(paths, baseline=baseline, targets=targets)
+    if len(summaries) > 1:
+        raise FieldError(
+            f"These are runs of {len(summaries)} settings, which are not compared with each other: call "
+            "summarise_settings."
+        )
+    return summaries[0]
+
+
+def _summarise(
+    setting: str, study: Study, labels: Sequence[str], *, baseline: str | None, targets: Sequence[float]
+) -> Summary:
     """Figures of all methods; without targets, one that every run of the baseline meets is taken."""
     measure = measure_of(study)
     for target in targets:
         measure.metric.refuse_target(target, "--target")
     if not study.methods:
-        return Summary(study, measure, None, tuple(targets), ())
+        return Summary(setting, study, measure, None, tuple(targets), ())
     reference = baseline_of(study, baseline)
     if not targets:
         targets = own_target(reference, measure)
@@ -82,6 +124,7 @@ def summarise_study(study: Study, *, baseline: str | None = None, targets: Seque
     methods = tuple(
         MethodFigures(
             method,
+            labels.index(method.label),
             figures[method.label],
             difference(method, lambda run: run.last_tenth),
             difference(method, lambda run: run.objective),
@@ -89,4 +132,4 @@ def summarise_study(study: Study, *, baseline: str | None = None, targets: Seque
         )
         for method in study.methods
     )
-    return Summary(study, measure, reference, tuple(targets), methods)
+    return Summary(setting, study, measure, reference, tuple(targets), methods)

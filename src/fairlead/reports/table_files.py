@@ -54,7 +54,7 @@ def write_tables(summary: Summary, folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         for table in report_tables(summary):
             for ending, text in (("tex", latex_table(table, labels)), ("csv", csv_table(table, labels))):
-                written.append(folder / f"{table.key}.{ending}")
+                written.append(folder / f"{table.name}.{ending}")
                 written[-1].write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise FieldError(f"{error.filename or folder} cannot be written: {error.strerror}.") from error
@@ -67,7 +67,7 @@ def latex_table(table: Table, labels: Sequence[str]) -> str:
         r"\begin{table}",
         r"  \centering",
         f"  \\caption{{{_latex(f'{table.title}. {table.note}')}}}",
-        f"  \\label{{tab:{table.key}}}",
+        f"  \\label{{tab:{table.name}}}",
         f"  \\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
         r"    \toprule",
         "    " + " & ".join(["Method", *(_latex(column.title) for column in table.columns)]) + r" \\",

@@ -160,10 +160,12 @@ def cost_table(summary: Summary) -> Table | None:
             "Wall time", "seconds", lambda run: run.seconds, "of this simulation, without evaluations"
         ),
     ]
-    note = (
-        "Totals, mean over seeds. Wall time is the median round of a run times their number, which leaves "
-        "out what the start of a process takes."
-    )
+    note = "Totals, mean over seeds."
+    if any(run.seconds is not None for method in summary.methods for run in method.runs):
+        note += (
+            " Wall time is the median round of a run times their number, which leaves out what the start of a "
+            "process takes."
+        )
     table = table_of_means(summary, "cost", "Cost of a run", note, columns, intervals=False)
     return table if table.columns else None
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from fairlead.experiments.provenance import Provenance
-from fairlead.reproductions.kept_runs import KeptRun, curves_of
 from fairlead.reproductions.reproduction import machine
 from fairlead.reproductions.statistics import Statistic
+from fairlead.studies.kept_runs import KeptRun, curves_of
 from fairlead.studies.study import StudyFolder
 
 

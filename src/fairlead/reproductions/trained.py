@@ -21,14 +21,6 @@ from fairlead.models import Model
 from fairlead.presets import with_aware
 from fairlead.reproductions.data_sets import require_data, source_of
 from fairlead.reproductions.failures import FailedRun
-from fairlead.reproductions.kept_runs import (
-    KeptRun,
-    Place,
-    load_runs,
-    merged,
-    runs_file,
-    save_runs,
-)
 from fairlead.reproductions.reproduction import (
     Measured,
     NotRunError,
@@ -40,6 +32,14 @@ from fairlead.reproductions.runs_of_study import kept_runs_of
 from fairlead.reproductions.statistics import Statistic
 from fairlead.reproductions.table import Cell
 from fairlead.settings import Setting
+from fairlead.studies.kept_runs import (
+    KeptRun,
+    Place,
+    load_runs,
+    merged,
+    runs_file,
+    save_runs,
+)
 from fairlead.studies.study import PlannedRun, StudyFolder, folder_name
 from fairlead.task import Task
 

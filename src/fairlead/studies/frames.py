@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -10,36 +11,66 @@ from typing import Any, Literal
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.record_rows import row_of
 from fairlead.experiments.run_folder import RunFolder
+from fairlead.studies.kept_runs import load_runs
 from fairlead.studies.study import Label, StudyFolder
 
+_Row = dict[str, Label | None]
 
-def load_frame(*folders: str | PathLike[str], library: Literal["pandas", "polars"] = "pandas") -> Any:
+_COLUMNS = {"steps": "local_steps"}
+"""Curves that `record_rows.row_of` has under another name."""
+
+
+def load_frame(*paths: str | PathLike[str], library: Literal["pandas", "polars"] = "pandas") -> Any:
     """All rounds of the runs in and below some folders, as a pandas or Polars data frame.
 
+    Files in which a reproduction keeps its runs (`NAME-SCALE.runs.jsonl.xz`) may stand among the folders.
+
     Columns: `run`, the folder of the run; `finished`, whether it came to its end; `method`, swept fields and whatever
-    else tells the runs of a study apart; `seed`; then the numbers of the round (`record_rows.row_of`), which is counted
-    from 0. Values per client are left to `load_records`.
+    else tells the runs of a study apart; `seed`; then the numbers of the round (`record_rows.row_of`; fewer of a run
+    that is kept in a file), which is counted from 0. Values per client are left to `load_records`.
     """
-    for folder in folders:
-        if not isinstance(folder, str | PathLike):
-            raise FieldError(f"load_frame takes folders, as in load_frame('a', 'b'), got {folder!r}.")
+    for path in paths:
+        if not isinstance(path, str | PathLike):
+            raise FieldError(f"load_frame takes folders, as in load_frame('a', 'b'), got {path!r}.")
     if library not in ("pandas", "polars"):
         raise FieldError(f"load_frame.library must be 'pandas' or 'polars', got {library!r}.")
     try:
         frames = import_module(library)
     except ImportError as error:
         raise FieldError(f"load_frame needs {library}: install it with pip install {library}.") from error
-    found = [run for folder in folders for run in _runs_below(Path(folder))]
     rows = [
-        {"run": str(store.path), "finished": finished, **labels, **row_of(record)}
-        for store, labels in found
-        for finished in [store.summary() is not None]
-        for record in store.records()
+        row
+        for path in map(Path, paths)
+        for row in (_rows_kept(path) if path.is_file() else _rows_below(path))
     ]
     # Rounds differ in what they measured: every column that any of them has, in the order of appearance.
     columns = list(dict.fromkeys(name for row in rows for name in row))
     content = {name: [row.get(name) for row in rows] for name in columns}
     return frames.DataFrame(content) if library == "pandas" else frames.DataFrame(content, strict=False)
+
+
+def _rows_below(folder: Path) -> Iterator[_Row]:
+    """A row for every round of the runs in a folder and below it."""
+    for store, labels in _runs_below(folder):
+        finished = store.summary() is not None
+        for record in store.records():
+            yield {"run": str(store.path), "finished": finished, **labels, **row_of(record)}
+
+
+def _rows_kept(file: Path) -> Iterator[_Row]:
+    """A row for every round of the runs that a file keeps; its columns are called as those of run folders."""
+    for run in load_runs(file):
+        head: _Row = {
+            "run": f"{file}: {run.name}",
+            "finished": run.failure is None,
+            "setting": run.setting,
+            "method": run.method,
+            "seed": run.seed,
+        }
+        columns = {curve: _COLUMNS.get(curve, curve) for curve in run.curves}
+        for round in range(run.rounds):
+            numbers = {column: run.number(curve, round) for curve, column in columns.items()}
+            yield {**head, "round": round, **numbers}
 
 
 def _runs_below(path: Path) -> list[tuple[RunFolder, dict[str, Label]]]:

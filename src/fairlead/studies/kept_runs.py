@@ -21,6 +21,8 @@ from fairlead.records import RoundRecord
 _DIGITS = 5
 """Of what is kept of every round: more than a plot shows."""
 
+_ENDING = ".runs.jsonl.xz"
+
 Place = tuple[str, str, int]
 """Setting, method and seed."""
 
@@ -55,10 +57,25 @@ class KeptRun:
         """What tells it apart from the other runs of its table."""
         return self.setting, self.method, self.seed
 
+    @property
+    def name(self) -> str:
+        """The same in one line."""
+        return f"{self.setting}, {self.method}, seed {self.seed}"
+
+    def number(self, curve: str, round: int) -> float | None:
+        """What is kept of a round; None where there was nothing."""
+        value = self.curves[curve][round] if curve in self.curves else math.nan
+        return None if math.isnan(value) else value
+
 
 def runs_file(folder: Path, table: str) -> Path:
     """Where the runs of a table at a scale are kept in a folder."""
-    return folder / f"{table}.runs.jsonl.xz"
+    return folder / f"{table}{_ENDING}"
+
+
+def table_name(file: Path) -> str:
+    """The table whose runs a file keeps, by the name of the file."""
+    return file.name.removesuffix(_ENDING)
 
 
 def save_runs(file: Path, runs: Iterable[KeptRun]) -> None:
