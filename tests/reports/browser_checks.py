@@ -11,6 +11,7 @@ from web_driver import Browser, browser
 
 from fairlead.reports import summarise_settings, write_page
 
+KEPT = Path(__file__).parents[2] / "reproductions" / "zeng2023_table_1-full.runs.jsonl.xz"
 HOSTILE = "<img src=x onerror=document.title=1><script>document.title=1<"
 ARROW_RIGHT, TAB, ENTER, ESCAPE = "\ue014", "\ue004", "\ue007", "\ue00c"
 
@@ -23,7 +24,8 @@ def window() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One run; one evaluation; twenty methods over two seeds; runs that failed, with names that want to run."""
+    """One run; one evaluation; twenty methods over two seeds; runs that failed, with names that want to run; and what
+    was kept of a reproduction, in three settings."""
     folder = tmp_path_factory.mktemp("pages")
     fabricate(folder / "one" / "run", Made(accuracy=(0.2, 0.5, 0.6)))
     for seed in (0, 1, 2):
@@ -42,10 +44,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     names = ("one", "once", "twenty", "failed")
     for name in names:
         write_page(summarise_settings([folder / name], targets=[0.4]), folder / f"{name}.html", name)
-    return {name: folder / f"{name}.html" for name in names}
+    write_page(summarise_settings([KEPT]), folder / "kept.html", "kept")
+    return {name: folder / f"{name}.html" for name in (*names, "kept")}
 
 
-@pytest.mark.parametrize("name", ["one", "once", "twenty", "failed"])
+@pytest.mark.parametrize("name", ["one", "once", "twenty", "failed", "kept"])
 @pytest.mark.parametrize("width", [400, 1600])
 @pytest.mark.parametrize("dark", [False, True])
 def test_nothing_sticks_out_and_nothing_is_complained_of(
@@ -266,6 +269,26 @@ def test_methods_are_hidden_everywhere_and_come_back(window: Browser, pages: dic
     assert window.run(bands) > 0
     window.click("[data-toggle-all='show']")
     assert window.run(shown) == before
+    assert window.complaints() == []
+
+
+def test_settings_share_methods_and_have_axes_of_their_own(window: Browser, pages: dict[str, Path]) -> None:
+    window.open(pages["kept"], width=1600)
+    shown = (
+        "return [...document.querySelectorAll('.standing [data-method=\"1\"]')]"
+        ".filter((element) => element.getClientRects().length).length"
+    )
+    assert window.run(shown) >= 3
+    window.click("[data-toggle='1']")
+    assert window.run(shown) == 0
+    by_steps = (
+        "return [...document.querySelectorAll('.by-steps')].map((chart) => chart.getClientRects().length > 0)"
+    )
+    assert not any(window.run(by_steps))
+    window.click("label[for='axis-steps-Hybrid']")
+    found = window.run(by_steps)
+    third = len(found) // 3
+    assert found == [False] * third + [True] * third + [False] * third
     assert window.complaints() == []
 
 

@@ -69,7 +69,11 @@ class Omitted:
 
 
 OMITTED = (
-    Omitted("zeng2025fedaware", "Figs. 2, 3 and 8", "Curves of the runs of Table 2, which has the figures."),
+    Omitted(
+        "zeng2025fedaware",
+        "Figs. 2, 3 and 8",
+        "Curves of the runs of Table 2, which `fairlead report` draws from what is kept of them.",
+    ),
     Omitted("zeng2025fedaware", "Fig. 5", "A picture of a partition, without a claim."),
     Omitted(
         "wang2024unreasonable", "Figs. 1 and 3, Stack Overflow", "The data cannot be had as plain files."
