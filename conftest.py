@@ -36,7 +36,7 @@ _NEEDED = {
     "tests/ray": ("ray",),
     "src/fairlead/flower": ("flwr",),
 }
-"""Tests and modules that need packages which fairlead does not; all but mlflow are in the extra `test`."""
+"""Tests and modules that need packages which fairlead does not; all are in the extra `test`."""
 _LEFT_OUT = {
     file: missing
     for file, packages in _NEEDED.items()
