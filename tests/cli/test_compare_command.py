@@ -380,6 +380,33 @@ def test_a_report_is_advised_with_targets_of_the_accuracy_only() -> None:
     assert call(*arguments).stdout.endswith("fairlead report runs/x --target 0.9\n")
 
 
+TO_TARGETS = ("--methods", "fedavg", "--seeds", "0..2", "--rounds", "12")
+
+
+def reached(target: str) -> str:
+    """What the table has in the column of rounds to the target."""
+    lines = call(*TO_TARGETS, "--target", target).stdout.splitlines()
+    row = next(line for line in lines if line.startswith("fedavg "))
+    return re.split(r"  +", row)[2]
+
+
+def test_rounds_to_a_target_have_their_interval_where_every_seed_met_it() -> None:
+    rounds = list(data(*TO_TARGETS, "--target", "0.3")["methods"][0]["rounds_to_target"].values())
+    mean = sum(rounds) / 3
+    margin = 4.30265 * (sum((each - mean) ** 2 for each in rounds) / 2) ** 0.5 / 3**0.5
+    assert reached("0.3") == f"{mean:.1f} ± {margin:.1f}"
+    assert reached("0.4") == "12 in 2 of 3"
+    assert reached("1") == "never"
+
+
+def test_how_late_a_target_may_have_been_noticed_is_said() -> None:
+    arguments = ("--methods", "fedavg", "--seeds", "0", "--set", "evaluate_every=3")
+    told = "Evaluations are up to 3 rounds apart: a target may have been met up to 2 rounds before it was noticed."
+    assert told in call(*arguments, "--target", "0.1").stdout.splitlines()
+    assert "apart" not in call(*arguments).stdout
+    assert "apart" not in call(*arguments, "--metric", "train_loss", "--target", "1").stdout
+
+
 def test_a_target_may_be_a_percentage() -> None:
     assert data("--methods", "fedavg", "--seeds", "0", "--target", "30%")["target"] == 0.3
 
