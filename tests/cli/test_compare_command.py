@@ -172,6 +172,28 @@ def test_a_failed_run_is_shown_with_its_reason_and_loses_nothing() -> None:
     assert set(found["methods"][1]["failures"]) == {"0", "1"}
 
 
+def test_methods_that_learn_nothing_are_told() -> None:
+    """With a rate of 100 losses stay finite, but far above those of the initial model."""
+    cure = "ended with a lower objective than its initial model has: try a smaller learning rate."
+    arguments = ("--seeds", "0..1", "-o", "runs/x", "--methods")
+    lines = call(*arguments, "fedavg:lr=100,fednova:lr=100").stdout.splitlines()
+    assert f"No run of any method {cure}" in lines
+    lines = call(*arguments, "fedavg,fednova:lr=100").stdout.splitlines()
+    assert f"No run of fednova:lr=100 {cure}" in lines
+    found = data(*arguments, "fedavg,fednova:lr=100")["methods"]
+    assert [method["learnt"] for method in found] == [True, False]
+    assert "No run of" not in call(*arguments, "fedavg,fednova").stdout
+
+
+def test_methods_that_all_fail_are_told() -> None:
+    lines = call(
+        "--methods", "fedavg:lr=1e30,fednova:lr=1e30", "--seeds", "0", exit_code=1
+    ).stdout.splitlines()
+    assert "No run of any method finished: the reasons above say what to change." in lines
+    mixed = call("--methods", "fedavg:lr=100,fednova:lr=1e30", "--seeds", "0", exit_code=1).stdout
+    assert "No run of any method ended with a lower objective than its initial model has" in mixed
+
+
 def test_a_problem_without_metrics_is_compared_by_its_objective() -> None:
     Path("spec.toml").write_text(
         'rounds = 3\nevaluate_every = 0\n[clients]\ntype = "Quadratics"\nnum_clients = 3\n'

@@ -180,7 +180,7 @@ def _report(
     say()
     for result in results[1:]:
         say(verdict(result, reference, metric))
-    say_failures(results)
+    say_failures(results, "method")
     say_where(study.path, target if metric.name == "accuracy" else None)
 
 

@@ -60,6 +60,11 @@ class Method:
             return f"{failed} {total} failed and {others} did not finish"
         return f"{len(states)} {total} {'failed' if failed else 'did not finish'}" if states else ""
 
+    @property
+    def learnt(self) -> bool:
+        """Whether a run may have learnt: not every one finished without a lower objective than it began with."""
+        return not self.complete or any(run.summary is None or run.summary.learnt for run in self.runs)
+
     def comparable_with(self, other: Method) -> bool:
         """Whether their figures are of the same clients and task after as many rounds; without specs, taken to be."""
         ours, theirs = self.experiment, other.experiment

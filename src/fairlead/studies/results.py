@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from fairlead.diagnostics.wording import counted
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.provenance import failure_in
 from fairlead.experiments.summary import RunSummary
 from fairlead.records import RoundRecord
 from fairlead.studies.seed_statistics import Estimate, Judgement, estimate, judged, paired_difference
@@ -100,6 +101,12 @@ class Result:
     def is_complete(self) -> bool:
         """Whether all runs finished and measured the metric."""
         return self.final is not None and self.final.count == self.num_runs
+
+    @property
+    def learnt(self) -> bool:
+        """Whether a run is left that may have learnt: not every one failed or ended no better than it began."""
+        going_on = any(failure_in(outcome) is None for outcome in self.failures.values())
+        return going_on or any(summary.learnt for summary in self.summaries.values())
 
     def against(self, other: Result, metric: Metric) -> Result:
         """The same with its differences to another result."""
