@@ -175,6 +175,26 @@ def test_a_study_names_its_methods_and_knows_runs_that_never_began(tmp_path: Pat
     ]
 
 
+def test_methods_that_a_study_has_not_begun_are_named(tmp_path: Path) -> None:
+    study = StudyFolder(tmp_path)
+    planned = [
+        PlannedRun(f"{method}-{seed}", {"method": method, "seed": seed}, experiment_of(Made(method, seed)))
+        for seed in (0, 1)
+        for method in ("fedavg", "fednova", "scaffold")
+    ]
+    study.plan(planned)
+    fabricate(tmp_path / "fedavg-0", Made(outcome="interrupted"))
+    found = study_of(tmp_path)
+    assert [method.label for method in found.methods] == ["fedavg"]
+    assert found.absent == ("fednova", "scaffold")
+    assert found.shortfalls == (
+        "Not every run finished: fedavg (2 of 2 runs did not finish). No run of fednova and scaffold has begun or "
+        "can be read."
+    )
+    fabricate(tmp_path / "fednova-1", Made("fednova", 1))
+    assert study_of(tmp_path).absent == ("scaffold",)
+
+
 def test_a_method_says_how_many_runs_failed_and_how_many_did_not_finish(tmp_path: Path) -> None:
     for seed, outcome in enumerate(("finished", "failed: NaN.", "interrupted", "running")):
         fabricate(tmp_path / f"fedavg-{seed}", Made(seed=seed, outcome=outcome))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.diagnostics.wording import counted
+from fairlead.diagnostics.wording import counted, listed
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
 from fairlead.optimizers import SGD
@@ -88,6 +88,18 @@ class Study:
         """Every run, those that could not be used included."""
         return (*(run for method in self.methods for run in method.runs), *self.repeated, *self.unusable)
 
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """What studies call methods of which no run has begun or can be read."""
+        with_others = {id(run) for method in self.methods for run in method.unusable}
+        labels = (run.label for run in self.unusable if id(run) not in with_others)
+        return tuple(dict.fromkeys(label for label in labels if label is not None))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of all methods, those that are absent included."""
+        return (*(method.label for method in self.methods), *self.absent)
+
     def method(self, label: str) -> Method:
         """The method with the given label."""
         for method in self.methods:
@@ -103,12 +115,17 @@ class Study:
 
     @property
     def shortfalls(self) -> str:
-        """A sentence or two on the methods of which not every run finished; empty if there are none."""
+        """Sentences on the methods of which not every run finished; empty if there are none."""
         said = [f"{method.label} ({method.shortfall})" for method in self.methods if not method.complete]
-        if not said:
-            return ""
-        unranked = " Methods with such runs are not ranked." if len(self.methods) > 1 else ""
-        return f"Not every run finished: {', '.join(said)}.{unranked}"
+        sentences = [f"Not every run finished: {', '.join(said)}."] if said else []
+        if said and len(self.methods) > 1:
+            sentences.append("Methods with such runs are not ranked.")
+        return " ".join(filter(None, [*sentences, self.absences]))
+
+    @property
+    def absences(self) -> str:
+        """A sentence on the methods of which there is nothing to show; empty if there are none."""
+        return f"No run of {listed(self.absent)} has begun or can be read." if self.absent else ""
 
     def differing_conditions(self) -> tuple[str, ...]:
         """Fields other than the algorithm in which methods differ: their figures compare more than methods."""
