@@ -233,6 +233,33 @@ def test_the_baseline_of_loose_runs_is_fedavg(tmp_path: Path) -> None:
         baseline_of(study, "b")
 
 
+def test_a_method_that_failed_is_no_baseline(tmp_path: Path) -> None:
+    for method in ("fedavg", "fednova", "scaffold"):
+        outcome = "failed: NaN." if method == "fedavg" else "finished"
+        fabricate(tmp_path / f"{method}-0", Made(method, outcome=outcome))
+    study = study_of(tmp_path / "fedavg-0", tmp_path / "scaffold-0", tmp_path / "fednova-0")
+    assert baseline_of(study, None).label == "scaffold"
+    message = r"--baseline must be a method that has not failed, got 'fedavg': 1 of 1 run failed\."
+    with pytest.raises(FieldError, match=message):
+        baseline_of(study, "fedavg")
+    alone = study_of(tmp_path / "fedavg-0")
+    assert baseline_of(alone, None).label == "fedavg"
+
+
+def test_the_baseline_of_a_study_is_the_first_that_finished_a_run(tmp_path: Path) -> None:
+    study = StudyFolder(tmp_path)
+    outcomes = {"fedavg": "failed: NaN.", "fednova": "interrupted", "scaffold": "finished"}
+    methods = [*outcomes, "fedaware"]
+    study.plan([PlannedRun(method, {"method": method}, experiment_of(Made(method))) for method in methods])
+    for method, outcome in outcomes.items():
+        fabricate(tmp_path / method, Made(method, outcome=outcome))
+    found = study_of(tmp_path)
+    assert baseline_of(found, None).label == "scaffold"
+    assert baseline_of(found, "fednova").label == "fednova"
+    with pytest.raises(FieldError, match=r"'fedaware' is a method of which no run has begun"):
+        baseline_of(found, "fedaware")
+
+
 def test_conditions_that_differ_between_methods_are_named(tmp_path: Path) -> None:
     fabricate(tmp_path / "a-0", Made("fedavg"))
     fabricate(tmp_path / "b-0", Made("fednova", steps=(2, 2), accuracy=(0.1, 0.2, 0.3)))

@@ -34,7 +34,10 @@ def report(
         ),
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="The method to compare with; the first of a comparison, else FedAvg.")
+        str | None,
+        typer.Option(
+            help="The method to compare with; of those with finished runs the first of a comparison, else FedAvg."
+        ),
     ] = None,
     targets: Annotated[
         list[str] | None,

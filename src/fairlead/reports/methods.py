@@ -65,6 +65,11 @@ class Method:
         """Whether a run may have learnt: not every one finished without a lower objective than it began with."""
         return not self.complete or any(run.summary is None or run.summary.learnt for run in self.runs)
 
+    @property
+    def failed(self) -> bool:
+        """Whether every run failed."""
+        return all(run.state == "failed" for run in (*self.runs, *self.unusable))
+
     def comparable_with(self, other: Method) -> bool:
         """Whether their figures are of the same clients and task after as many rounds; without specs, taken to be."""
         ours, theirs = self.experiment, other.experiment
@@ -105,6 +110,8 @@ class Study:
         for method in self.methods:
             if method.label == label:
                 return method
+        if label in self.absent:
+            raise FieldError(f"{label!r} is a method of which no run has begun or can be read.")
         labels = [method.label for method in self.methods]
         raise FieldError(f"{label!r} is not a method of these runs." + did_you_mean(label, labels))
 
@@ -161,15 +168,24 @@ def group_runs(runs: Sequence[ReportedRun]) -> Study:
 
 
 def baseline_of(study: Study, label: str | None) -> Method:
-    """The method to compare with: the one named, else the first of a comparison, else FedAvg, else the first."""
+    """The method to compare with: the one named, else the first of a comparison, else FedAvg, else the first.
+
+    One that is not named has finished runs, if any method has.
+    """
     if label is not None:
-        return study.method(label)
-    if study.methods[0].runs[0].label is not None:
-        return study.methods[0]
-    for method in study.methods:
+        named = study.method(label)
+        if named.failed:
+            raise FieldError(
+                f"--baseline must be a method that has not failed, got {label!r}: {named.shortfall}."
+            )
+        return named
+    usable = [method for method in study.methods if any(run.finished for run in method.runs)] or study.methods
+    if usable[0].runs[0].label is not None:
+        return usable[0]
+    for method in usable:
         if re.fullmatch(r"fed[-_ ]?avg", method.label, re.IGNORECASE):
             return method
-    return study.methods[0]
+    return usable[0]
 
 
 def _identity(experiment: Experiment | None) -> str:
