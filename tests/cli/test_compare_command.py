@@ -172,6 +172,28 @@ def test_a_failed_run_is_shown_with_its_reason_and_loses_nothing() -> None:
     assert set(found["methods"][1]["failures"]) == {"0", "1"}
 
 
+def test_methods_that_learn_nothing_are_told() -> None:
+    """With a rate of 100 losses stay finite, but far above those of the initial model."""
+    cure = "ended with a lower objective than its initial model has: try a smaller learning rate."
+    arguments = ("--seeds", "0..1", "-o", "runs/x", "--methods")
+    lines = call(*arguments, "fedavg:lr=100,fednova:lr=100").stdout.splitlines()
+    assert f"No run of any method {cure}" in lines
+    lines = call(*arguments, "fedavg,fednova:lr=100").stdout.splitlines()
+    assert f"No run of fednova:lr=100 {cure}" in lines
+    found = data(*arguments, "fedavg,fednova:lr=100")["methods"]
+    assert [method["learnt"] for method in found] == [True, False]
+    assert "No run of" not in call(*arguments, "fedavg,fednova").stdout
+
+
+def test_methods_that_all_fail_are_told() -> None:
+    lines = call(
+        "--methods", "fedavg:lr=1e30,fednova:lr=1e30", "--seeds", "0", exit_code=1
+    ).stdout.splitlines()
+    assert "No run of any method finished: the reasons above say what to change." in lines
+    mixed = call("--methods", "fedavg:lr=100,fednova:lr=1e30", "--seeds", "0", exit_code=1).stdout
+    assert "No run of any method ended with a lower objective than its initial model has" in mixed
+
+
 def test_a_problem_without_metrics_is_compared_by_its_objective() -> None:
     Path("spec.toml").write_text(
         'rounds = 3\nevaluate_every = 0\n[clients]\ntype = "Quadratics"\nnum_clients = 3\n'
@@ -378,6 +400,33 @@ def test_a_report_is_advised_with_targets_of_the_accuracy_only() -> None:
     assert "to 0.9" in by_loss
     assert by_loss.endswith("fairlead report runs/x\n")
     assert call(*arguments).stdout.endswith("fairlead report runs/x --target 0.9\n")
+
+
+TO_TARGETS = ("--methods", "fedavg", "--seeds", "0..2", "--rounds", "12")
+
+
+def reached(target: str) -> str:
+    """What the table has in the column of rounds to the target."""
+    lines = call(*TO_TARGETS, "--target", target).stdout.splitlines()
+    row = next(line for line in lines if line.startswith("fedavg "))
+    return re.split(r"  +", row)[2]
+
+
+def test_rounds_to_a_target_have_their_interval_where_every_seed_met_it() -> None:
+    rounds = list(data(*TO_TARGETS, "--target", "0.3")["methods"][0]["rounds_to_target"].values())
+    mean = sum(rounds) / 3
+    margin = 4.30265 * (sum((each - mean) ** 2 for each in rounds) / 2) ** 0.5 / 3**0.5
+    assert reached("0.3") == f"{mean:.1f} ± {margin:.1f}"
+    assert reached("0.4") == "12 in 2 of 3"
+    assert reached("1") == "never"
+
+
+def test_how_late_a_target_may_have_been_noticed_is_said() -> None:
+    arguments = ("--methods", "fedavg", "--seeds", "0", "--set", "evaluate_every=3")
+    told = "Evaluations are up to 3 rounds apart: a target may have been met up to 2 rounds before it was noticed."
+    assert told in call(*arguments, "--target", "0.1").stdout.splitlines()
+    assert "apart" not in call(*arguments).stdout
+    assert "apart" not in call(*arguments, "--metric", "train_loss", "--target", "1").stdout
 
 
 def test_a_target_may_be_a_percentage() -> None:

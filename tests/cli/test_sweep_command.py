@@ -99,6 +99,7 @@ def test_rounds_that_are_swept_may_differ() -> None:
 def test_failures_are_told() -> None:
     result = call("--grid", "algorithm.lr=0.1,1e30", exit_code=1)
     assert "algorithm.lr=1e+30, seed 0 failed: In round 0" in result.stdout
+    assert "No run of algorithm.lr=1e+30 finished: the reasons above say what to change." in result.stdout
     assert "Best accuracy (larger is better): algorithm.lr=0.1" in result.stdout
 
 

@@ -40,6 +40,7 @@ class Made:
     """Of the second client: other values are other data."""
     wall: Sequence[float] = ()
     """Seconds that each round took on the wall; half a second if empty."""
+    initial_objective: float = 0.75
 
 
 USUAL = Made()
@@ -125,6 +126,7 @@ def _summary(made: Made) -> RunSummary:
         predicted_chi_square=1.0,
         by_design=False,
         notice=None,
+        initial_objective=made.initial_objective,
     )
 
 

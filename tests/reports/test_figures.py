@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,20 @@ def test_curves_of_one_seed_are_in_view(tmp_path: Path) -> None:
     write_figures(summarise_runs([tmp_path / "runs"]), tmp_path, ["svg"])
     text = (tmp_path / "accuracy-rounds.svg").read_text(encoding="utf-8")
     assert all(f">{label}</text>" in text for label in ("5", "10", "15", "20"))
+
+
+def test_weights_have_few_and_plain_ticks(summary: Summary, tmp_path: Path) -> None:
+    write_figures(summary, tmp_path, ["svg"])
+    text = (tmp_path / "weights.svg").read_text(encoding="utf-8")
+    assert re.findall(r">([^<]+)</text>", text) == [
+        "0.5",
+        "1",
+        "2",
+        "Ω/ω of each client",
+        "fedavg",
+        "fednova",
+    ]
+    assert "tspan" not in text
 
 
 @pytest.mark.parametrize("formats", [["gif"], ["pdf", "docx"], []])

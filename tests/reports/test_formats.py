@@ -48,6 +48,9 @@ def test_values(value: float | None, kind: Kind, text: str) -> None:
         (1.8372, None, "number", ("1.84", "")),
         (math.inf, None, "number", ("∞", "")),
         (3.0, 0.0, "number", ("3", "± 0")),
+        (1003.3, 236.8, "count", ("1,003", "± 237")),
+        (13.33, 7.17, "count", ("13.3", "± 7.2")),
+        (150.0, 15.0, "seconds", ("2.50 min", "± 0.25")),
     ],
 )
 def test_estimates(mean: float, half: float | None, kind: Kind, texts: tuple[str, str]) -> None:

@@ -175,6 +175,26 @@ def test_a_study_names_its_methods_and_knows_runs_that_never_began(tmp_path: Pat
     ]
 
 
+def test_methods_that_a_study_has_not_begun_are_named(tmp_path: Path) -> None:
+    study = StudyFolder(tmp_path)
+    planned = [
+        PlannedRun(f"{method}-{seed}", {"method": method, "seed": seed}, experiment_of(Made(method, seed)))
+        for seed in (0, 1)
+        for method in ("fedavg", "fednova", "scaffold")
+    ]
+    study.plan(planned)
+    fabricate(tmp_path / "fedavg-0", Made(outcome="interrupted"))
+    found = study_of(tmp_path)
+    assert [method.label for method in found.methods] == ["fedavg"]
+    assert found.absent == ("fednova", "scaffold")
+    assert found.shortfalls == (
+        "Not every run finished: fedavg (2 of 2 runs did not finish). No run of fednova and scaffold has begun or "
+        "can be read."
+    )
+    fabricate(tmp_path / "fednova-1", Made("fednova", 1))
+    assert study_of(tmp_path).absent == ("scaffold",)
+
+
 def test_a_method_says_how_many_runs_failed_and_how_many_did_not_finish(tmp_path: Path) -> None:
     for seed, outcome in enumerate(("finished", "failed: NaN.", "interrupted", "running")):
         fabricate(tmp_path / f"fedavg-{seed}", Made(seed=seed, outcome=outcome))
@@ -211,6 +231,33 @@ def test_the_baseline_of_loose_runs_is_fedavg(tmp_path: Path) -> None:
     assert baseline_of(study, "a").label == "a"
     with pytest.raises(FieldError, match=r"'b' is not a method of these runs"):
         baseline_of(study, "b")
+
+
+def test_a_method_that_failed_is_no_baseline(tmp_path: Path) -> None:
+    for method in ("fedavg", "fednova", "scaffold"):
+        outcome = "failed: NaN." if method == "fedavg" else "finished"
+        fabricate(tmp_path / f"{method}-0", Made(method, outcome=outcome))
+    study = study_of(tmp_path / "fedavg-0", tmp_path / "scaffold-0", tmp_path / "fednova-0")
+    assert baseline_of(study, None).label == "scaffold"
+    message = r"--baseline must be a method that has not failed, got 'fedavg': 1 of 1 run failed\."
+    with pytest.raises(FieldError, match=message):
+        baseline_of(study, "fedavg")
+    alone = study_of(tmp_path / "fedavg-0")
+    assert baseline_of(alone, None).label == "fedavg"
+
+
+def test_the_baseline_of_a_study_is_the_first_that_finished_a_run(tmp_path: Path) -> None:
+    study = StudyFolder(tmp_path)
+    outcomes = {"fedavg": "failed: NaN.", "fednova": "interrupted", "scaffold": "finished"}
+    methods = [*outcomes, "fedaware"]
+    study.plan([PlannedRun(method, {"method": method}, experiment_of(Made(method))) for method in methods])
+    for method, outcome in outcomes.items():
+        fabricate(tmp_path / method, Made(method, outcome=outcome))
+    found = study_of(tmp_path)
+    assert baseline_of(found, None).label == "scaffold"
+    assert baseline_of(found, "fednova").label == "fednova"
+    with pytest.raises(FieldError, match=r"'fedaware' is a method of which no run has begun"):
+        baseline_of(found, "fedaware")
 
 
 def test_conditions_that_differ_between_methods_are_named(tmp_path: Path) -> None:

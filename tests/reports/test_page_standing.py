@@ -224,3 +224,14 @@ def test_several_methods_that_the_objective_judges_otherwise_are_named(tmp_path:
     assert page.all("p", class_="lead")[0].text.endswith(
         " On the objective that was asked for, fednova and scaffold stand otherwise: see below."
     )
+
+
+def test_methods_that_learnt_nothing_are_told(tmp_path: Path) -> None:
+    fabricate(tmp_path / "fedavg-0", Made("fedavg", objective=0.8))
+    fabricate(tmp_path / "fednova-0", Made("fednova"))
+    cure = "ended with a lower objective than its initial model has: the learning rate may be too large."
+    (lead,) = page_of(tmp_path)[1].all("p", class_="lead")
+    assert f" No run of fedavg {cure}" in lead.text
+    fabricate(tmp_path / "scaffold-0", Made("scaffold", objective=0.8, outcome="interrupted"))
+    (lead,) = page_of(tmp_path)[1].all("p", class_="lead")
+    assert f" No run of fedavg {cure}" in lead.text

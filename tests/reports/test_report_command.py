@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from fabricated import Made, fabricate
+from fabricated import Made, experiment_of, fabricate
 from typer.testing import CliRunner
 
 import fairlead as fl
 from fairlead.cli import app
+from fairlead.studies import PlannedRun, StudyFolder
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +125,22 @@ def test_programs_are_told_of_lost_runs_and_no_clear_difference() -> None:
     assert (fedavg["all_finished"], fednova["all_finished"]) == (True, False)
     assert fednova["difference"]["mean"] == pytest.approx(0.3)
     assert fednova["clear"] is None
+
+
+def test_methods_that_a_study_has_not_begun_are_named() -> None:
+    planned = [
+        PlannedRun(f"{method}-0", {"method": method, "seed": 0}, experiment_of(Made(method)))
+        for method in ("fedavg", "fednova")
+    ]
+    StudyFolder(Path("runs")).plan(planned)
+    fabricate(Path("runs/fedavg-0"))
+    absence = "No run of fednova has begun or can be read."
+    assert call("runs").stdout == (
+        "2 runs of 2 methods are in runs/report.html\n"
+        f"1 of them did not finish; the page says why.\n{absence}\n"
+    )
+    assert absence in Path("runs/report.html").read_text(encoding="utf-8")
+    assert json.loads(call("runs", "--json").stdout)["absent"] == ["fednova"]
 
 
 def test_several_folders_make_one_page_here() -> None:

@@ -108,14 +108,16 @@ def test_one_seed_sets_nothing_bold(tmp_path: Path) -> None:
 
 def test_a_run_that_failed_did_not_get_to_the_target(survivors: Summary) -> None:
     """All runs have 0.5 after the first round, but one of SCAFFOLD failed later."""
-    assert column(survivors, "targets", "Rounds to 50 %") == ["1 (1.00×)", "1 (1.00×)", "1 in 2 of 3 runs"]
+    assert column(survivors, "targets", "Rounds to 50 %") == [
+        "1 ± 0 (1.00×)", "1 ± 0 (1.00×)", "1 in 2 of 3 runs",
+    ]  # fmt: skip
 
 
 def test_a_baseline_that_lost_runs_makes_no_ratio(survivors: Summary, tmp_path: Path) -> None:
     assert survivors.baseline is not None
     assert survivors.baseline.label == "fedavg"
     found = summarise_runs([tmp_path], baseline="scaffold", targets=[0.5])
-    assert column(found, "targets", "Rounds to 50 %") == ["1", "1", "1 in 2 of 3 runs"]
+    assert column(found, "targets", "Rounds to 50 %") == ["1 ± 0", "1 ± 0", "1 in 2 of 3 runs"]
 
 
 def test_runs_that_go_on_have_no_ratio(tmp_path: Path) -> None:
@@ -192,11 +194,29 @@ def test_held_out_data_are_called_so(summary: Summary, held_out: bool | None, wo
 
 
 def test_time_to_target_with_ratios(summary: Summary) -> None:
-    """Rounds 3 and 1 against 1 and 1: 2 and 1 on average; a run that never got there leaves no ratio."""
-    assert column(summary, "targets", "Rounds to 50 %") == ["2 (1.00×)", "1 (0.50×)", "2 in 1 of 2 runs"]
-    assert column(summary, "targets", "Compute time to 50 %") == [
-        "20 s (1.00×)", "10 s (0.50×)", "20 s in 1 of 2 runs",
+    """Rounds 3 and 1, which is 2 ± 12.706·√2/√2, against 1 and 1; a run that never got there leaves no ratio."""
+    assert column(summary, "targets", "Rounds to 50 %") == [
+        "2.0 ± 12.7 (1.00×)", "1 ± 0 (0.50×)", "2 in 1 of 2 runs",
     ]  # fmt: skip
+    assert column(summary, "targets", "Compute time to 50 %") == [
+        "20 s ± 127 (1.00×)", "10 s ± 0 (0.50×)", "20 s in 1 of 2 runs",
+    ]  # fmt: skip
+    assert "± half the 95 % interval where every run got there" in table(summary, "targets").note
+    assert "apart" not in table(summary, "targets").note
+
+
+def test_runs_that_were_fast_enough_make_no_interval(tmp_path: Path) -> None:
+    for seed, accuracy in enumerate([(0.1, 0.5), (0.5, 0.5), (0.1, 0.2)]):
+        fabricate(tmp_path / str(seed), Made(seed=seed, accuracy=accuracy))
+    found = summarise_runs([tmp_path], targets=[0.5])
+    assert column(found, "targets", "Rounds to 50 %") == ["1.5 in 2 of 3 runs"]
+
+
+def test_how_late_a_target_may_have_been_noticed_is_said(tmp_path: Path) -> None:
+    fabricate(tmp_path / "a", Made(accuracy=(None, 0.5, None, 0.6, 0.7)))
+    fabricate(tmp_path / "b", Made("fednova", accuracy=(None, None, 0.5, None, 0.6)))
+    note = table(summarise_runs([tmp_path], targets=[0.5]), "targets").note
+    assert "up to 3 rounds apart: a target may have been met up to 2 rounds before it was noticed." in note
 
 
 def test_a_method_that_is_right_by_design_is_said_so(summary: Summary) -> None:

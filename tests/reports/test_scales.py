@@ -27,6 +27,10 @@ def test_a_short_logarithmic_scale_has_ticks_between_powers() -> None:
     assert Scale(0.4, 6.0, 0.0, 1.0, logarithmic=True).ticks() == pytest.approx([0.5, 1.0, 2.0, 5.0])
 
 
+def test_a_logarithmic_scale_of_a_small_factor_has_even_ticks() -> None:
+    assert Scale(0.63, 1.58, 0.0, 1.0, logarithmic=True).ticks() == pytest.approx([0.8, 1.0, 1.2, 1.4])
+
+
 @pytest.mark.parametrize(("least", "step"), [(0.11, 0.2), (0.2, 0.2), (3.0, 5.0), (7.0, 10.0), (0.0, 1.0)])
 def test_round_steps(least: float, step: float) -> None:
     assert round_step(least) == pytest.approx(step)

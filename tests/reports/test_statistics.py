@@ -55,6 +55,15 @@ def test_best_and_first_at_target() -> None:
     assert Curve((), ()).best(higher=True) is None
 
 
+def test_how_many_rounds_measurements_are_apart() -> None:
+    assert [Curve(rounds, (0.0,) * len(rounds)).spacing for rounds in [(), (1, 2), (5,), (2, 4, 7, 8)]] == [
+        0,
+        1,
+        5,
+        3,
+    ]
+
+
 def test_the_worst_tenth_of_clients() -> None:
     """Of 25 clients the worst three count; a client without data (NaN) is none of them."""
     values = [place / 25 for place in range(25)]

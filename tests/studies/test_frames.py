@@ -43,6 +43,29 @@ def test_runs_that_were_cut_off_are_marked(tmp_path: Path) -> None:
     assert frame["run"].tolist() == [str(tmp_path / name) for name in ("cut", "cut", "whole", "whole")]
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_runs_of_a_study_without_rounds_are_rows_that_did_not_finish(tmp_path: Path, library: Any) -> None:
+    """One diverges in its first round, one was planned and never begun."""
+    planned = [
+        fl.PlannedRun(name, {"method": name, "seed": 7}, replace(EXPERIMENT, algorithm=algorithm, seed=7))
+        for name, algorithm in {
+            "burst": fl.presets.fedavg(lr=1e30, steps=2),
+            "whole": EXPERIMENT.algorithm,
+            "yet": EXPERIMENT.algorithm,
+        }.items()
+    ]
+    study = fl.StudyFolder(tmp_path)
+    study.plan(planned)
+    outcomes = fl.run_study(study, planned[:2], jobs=1)
+    assert outcomes["burst"].startswith("failed: In round 0")
+    frame = fl.load_frame(tmp_path, library=library)
+    assert list(frame["method"]) == ["burst", "whole", "whole", "whole", "whole", "yet"]
+    assert list(frame["finished"]) == [False, True, True, True, True, False]
+    assert list(frame["seed"]) == [7] * 6
+    missing = frame["round"].isna() if library == "pandas" else frame["round"].is_null()
+    assert list(missing) == [True, False, False, False, False, True]
+
+
 def test_polars_has_the_same_numbers(tmp_path: Path) -> None:
     fl.run_experiment(EXPERIMENT, tmp_path)
     by_pandas, by_polars = fl.load_frame(tmp_path), fl.load_frame(tmp_path, library="polars")
@@ -106,6 +129,17 @@ def test_runs_that_a_reproduction_keeps_are_a_frame_with_a_row_per_round(
     missing = frame["accuracy"].isna() if library == "pandas" else frame["accuracy"].is_null()
     assert list(missing) == [False, True, True]
     assert (rows[0]["accuracy"], rows[1]["local_steps"], rows[2]["loss"]) == (0.5, 8.0, math.inf)
+
+
+def test_a_kept_run_that_failed_in_its_first_round_is_a_row(tmp_path: Path) -> None:
+    file = runs_file(tmp_path, "a_table-small")
+    save_runs(
+        file, [kept("FedAvg", {"accuracy": (0.5,)}), kept("FedYogi", {"accuracy": ()}, failure="It broke.")]
+    )
+    frame = fl.load_frame(file)
+    assert frame["method"].tolist() == ["FedAvg", "FedYogi"]
+    assert frame["finished"].tolist() == [True, False]
+    assert frame["round"].isna().tolist() == [False, True]
 
 
 def test_a_kept_run_has_the_columns_of_its_folder(tmp_path: Path) -> None:

@@ -132,6 +132,7 @@ def _report(
     metric: Metric,
     target: float | None,
 ) -> None:
+    from fairlead.studies.results import target_resolution
     from fairlead.studies.seed_statistics import COVERED
 
     reference = results[0].name
@@ -158,6 +159,9 @@ def _report(
             row.insert(place, _reached(result))
     say()
     print_table(columns, rows, numbers=columns[1:])
+    resolution = target_resolution(metric.spacing(planned[0].experiment))
+    if target is not None and resolution:
+        say(resolution)
     intervals = {
         result.name: (result.difference.mean, result.difference.half_width)
         for result in results
@@ -176,17 +180,20 @@ def _report(
     say()
     for result in results[1:]:
         say(verdict(result, reference, metric))
-    say_failures(results)
+    say_failures(results, "method")
     say_where(study.path, target if metric.name == "accuracy" else None)
 
 
 def _reached(result: Result) -> str:
-    """Mean rounds to the target, and of how many seeds where some never met it."""
-    rounds = [done for done in result.reached.values() if done is not None]
-    if not rounds:
+    """Rounds to the target with their margin, or the mean alone and of how many seeds where some never met it."""
+    from fairlead.studies.seed_statistics import estimate
+
+    found = estimate([done for done in result.reached.values() if done is not None])
+    if found is None:
         return "never" if result.reached else ""
-    mean = f"{sum(rounds) / len(rounds):.4g}"
-    return mean if len(rounds) == len(result.reached) else f"{mean} in {len(rounds)} of {len(result.reached)}"
+    if found.count == len(result.reached):
+        return written(found)
+    return f"{found.mean:.4g} in {found.count} of {len(result.reached)}"
 
 
 def _beyond_noise(result: Result, metric: Metric) -> str:

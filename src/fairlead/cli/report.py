@@ -34,7 +34,10 @@ def report(
         ),
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="The method to compare with; the first of a comparison, else FedAvg.")
+        str | None,
+        typer.Option(
+            help="The method to compare with; of those with finished runs the first of a comparison, else FedAvg."
+        ),
     ] = None,
     targets: Annotated[
         list[str] | None,
@@ -82,11 +85,14 @@ def report(
         return
     runs = [run for summary in summaries for run in summary.study.runs]
     unfinished, number = sum(not run.finished for run in runs), len(runs)
-    methods = counted(len({method.label for summary in summaries for method in summary.methods}), "method")
+    methods = counted(len({label for summary in summaries for label in summary.study.labels}), "method")
     settings = f" in {len(summaries)} settings" if len(summaries) > 1 else ""
     say(f"{counted(number, 'run')} of {methods}{settings} {'is' if number == 1 else 'are'} in {page}")
     if unfinished:
         say(f"{unfinished} of them did not finish; the page says why.")
+    for summary in summaries:
+        if summary.study.absences:
+            say(f"{summary.setting}: {summary.study.absences}".removeprefix(": "))
     for kind, (folder, files) in made.items():
         say(f"{len(files)} files of {kind} are in {folder}")
 
@@ -145,6 +151,7 @@ def _facts(summary: Summary) -> dict[str, Any]:
             }
             for method in summary.methods
         ],
+        "absent": list(summary.study.absent),
         "unfinished": [
             {"run": run.name, "state": run.state, "reason": run.reason}
             for run in summary.study.runs

@@ -115,6 +115,7 @@ def result_facts(result: Result) -> dict[str, Any]:
         "difference": _difference_facts(result.difference),
         "objective_difference": _difference_facts(result.objective_difference),
         "rounds_to_target": {str(seed): rounds for seed, rounds in result.reached.items()},
+        "learnt": result.learnt,
         **{
             figure: result.mean(figure)
             for figure in ("objective", "misplaced_weight", "misplaced_by_chance", "chi_square", "seconds")
@@ -128,12 +129,24 @@ def _difference_facts(difference: Estimate | None) -> dict[str, Any] | None:
     return None if difference is None else {**asdict(difference), "excludes_zero": difference.excludes_zero}
 
 
-def say_failures(results: Sequence[Result]) -> None:
-    """One line for each run that failed, with the reason."""
+def say_failures(results: Sequence[Result], noun: str) -> None:
+    """A line for each run that failed, with the reason, and one on methods or settings of which no run learnt."""
+    from fairlead.diagnostics.wording import listed
+
     for result in results:
         for seed, outcome in result.failures.items():
             if outcome.startswith("failed"):
                 say(f"{result.name}, seed {seed} {outcome}")
+    lost = [result for result in results if not result.learnt]
+    if not lost:
+        return
+    whose = f"any {noun}" if len(lost) == len(results) > 1 else listed([result.name for result in lost])
+    if any(result.summaries for result in lost):
+        say(
+            f"No run of {whose} ended with a lower objective than its initial model has: try a smaller learning rate."
+        )
+    else:
+        say(f"No run of {whose} finished: the reasons above say what to change.")
 
 
 def say_where(folder: Path, target: float | None = None) -> None:

@@ -113,7 +113,7 @@ def _report(folder: Path, spec: Path, changes: list[str], results: list[Result],
     if len(results) > _SHOWN:
         say(f"and {len(results) - _SHOWN} more settings, in {folder}")
     say()
-    say_failures(results)
+    say_failures(results, "setting")
     complete = [result for result in results if result.is_complete]
     if len(complete) < len(results):
         say(_what_lacks(results))

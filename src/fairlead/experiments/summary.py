@@ -9,6 +9,7 @@ from fairlead.federation import Federation
 from fairlead.privacy.accounting import PrivacyStatement
 from fairlead.records import Evaluation
 from fairlead.worlds.base import RunWorld
+from fairlead.worlds.simulation import simulation_of
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,13 @@ class RunSummary:
     """What was said during training about another objective being optimised."""
     privacy: PrivacyStatement | None = None
     """What may be claimed of the models; None for an algorithm without privacy."""
+    initial_objective: float | None = None
+    """Σ ω_i F_i of the initial model; None where clients are real, who are not asked for it."""
+
+    @property
+    def learnt(self) -> bool:
+        """Whether the final model has a lower objective than the initial one, or that is not known."""
+        return self.initial_objective is None or self.objective < self.initial_objective
 
 
 def summarise(federation: Federation) -> RunSummary:
@@ -58,4 +66,10 @@ def summarise(federation: Federation) -> RunSummary:
         by_design=consistency.restored,
         notice=federation.notice,
         privacy=federation.privacy,
+        initial_objective=_initial_objective(federation),
     )
+
+
+def _initial_objective(federation: Federation) -> float | None:
+    simulation = simulation_of(federation.world)
+    return None if simulation is None else simulation.objective_at(*simulation.initial_model(federation.key))

@@ -11,6 +11,7 @@ from fairlead.reports.curves import AXES, ROUNDS, Axis, Band, Quantity, bands, q
 from fairlead.reports.formats import Kind, show_tick
 from fairlead.reports.line_charts import BANDS_AT_ONCE, MARKERS_SHOWN
 from fairlead.reports.looks import DASHES, NUM_COLOURS
+from fairlead.reports.scales import Scale
 from fairlead.reports.summary import Summary
 
 if TYPE_CHECKING:
@@ -138,8 +139,7 @@ def _frame(axes: Axes, quantity: Quantity, found: Sequence[dict[str, Band]], axi
             axes.set_xticks(positions)
         axes.set_xlim(positions[0] / 2, positions[-1] * 1.5)
     low, high = min(means), max(means)
-    logarithmic = quantity.logarithmic and low > 0 and high / low >= 10
-    if logarithmic:
+    if quantity.logarithmic and low > 0 and high / low >= 10:
         axes.set_yscale("log")
         axes.set_ylim(low / 1.3, high * 1.3)
     elif high > low:
@@ -149,8 +149,7 @@ def _frame(axes: Axes, quantity: Quantity, found: Sequence[dict[str, Band]], axi
             axes.set_ylim(max(low - room, 0.0), min(high + room, 1.0))
     axes.set(xlabel=axis.title, ylabel=quantity.title)
     _ticks(axes, axis.kind, "x")
-    if not logarithmic:
-        _ticks(axes, quantity.kind, "y")
+    _ticks(axes, quantity.kind, "y")
 
 
 def _clients(
@@ -172,8 +171,7 @@ def _clients(
     if mark is not None:
         axes.set_xscale("log")
         axes.axvline(mark, color="0.4", linestyle=":", linewidth=0.8)
-    else:
-        _ticks(axes, kind, "x")
+    _ticks(axes, kind, "x")
     axes.set_yticks(range(1, len(shown) + 1), [_plain(method.label) for method, _ in shown])
     axes.invert_yaxis()
     axes.set_xlabel(title)
@@ -199,7 +197,14 @@ def _look(place: int) -> dict[str, Any]:
 
 
 def _ticks(axes: Axes, kind: Kind, which: str) -> None:
+    """Ticks as on the page; those that matplotlib gives a short logarithmic axis write over each other."""
+    from matplotlib.ticker import FixedLocator, NullFormatter
+
     axis = axes.xaxis if which == "x" else axes.yaxis
+    if axis.get_scale() == "log":
+        low, high = axis.get_view_interval()
+        axis.set_major_locator(FixedLocator(Scale(low, high, 0.0, 1.0, logarithmic=True).ticks()))
+        axis.set_minor_formatter(NullFormatter())
     axis.set_major_formatter(lambda value, _: show_tick(value, kind))
 
 

@@ -52,11 +52,15 @@ def show_estimate(mean: float, half_width: float | None, kind: Kind) -> tuple[st
         return show(mean, kind), ""
     if kind == "share":
         return show(mean, kind), f"± {100 * half_width:.1f}"
-    if kind in ("number", "factor") and half_width > 0 and 1e-4 <= max(abs(mean), half_width) < 1e5:
+    if kind == "seconds":
+        length, unit = _unit_of_time(mean)
+        text, detail = show_estimate(mean / length, half_width / length, "number")
+        return f"{text} {unit}", detail
+    if kind in ("number", "factor", "count") and half_width > 0 and 1e-4 <= max(abs(mean), half_width) < 1e5:
         least = max(min(half_width, abs(mean)), half_width / 10)
         digits = min(max(1 - math.floor(math.log10(least)), 0), 6)
-        unit = "×" if kind == "factor" else ""
-        return _signed(f"{round(mean, digits) + 0.0:.{digits}f}{unit}"), f"± {half_width:.{digits}f}"
+        unit, form = "×" if kind == "factor" else "", f"{',' if kind == 'count' else ''}.{digits}f"
+        return _signed(f"{round(mean, digits) + 0.0:{form}}{unit}"), f"± {half_width:{form}}"
     return show(mean, kind), f"± {show(half_width, kind)}"
 
 
@@ -109,10 +113,16 @@ def _with_unit(value: float, step: float, units: tuple[str, ...], digits: int = 
 
 
 def _seconds(value: float, digits: int = 3) -> str:
+    length, unit = _unit_of_time(value)
+    return f"{value / length:.{digits}g} {unit}"
+
+
+def _unit_of_time(seconds: float) -> tuple[float, str]:
+    """The largest unit of which there are two, in seconds and by its name."""
     for length, unit in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min")):
-        if abs(value) >= 2 * length:
-            return f"{value / length:.{digits}g} {unit}"
-    return f"{value:.{digits}g} s"
+        if abs(seconds) >= 2 * length:
+            return length, unit
+    return 1.0, "s"
 
 
 def _signed(text: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.diagnostics.wording import counted
+from fairlead.diagnostics.wording import counted, listed
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
 from fairlead.optimizers import SGD
@@ -60,6 +60,16 @@ class Method:
             return f"{failed} {total} failed and {others} did not finish"
         return f"{len(states)} {total} {'failed' if failed else 'did not finish'}" if states else ""
 
+    @property
+    def learnt(self) -> bool:
+        """Whether a run may have learnt: not every one finished without a lower objective than it began with."""
+        return not self.complete or any(run.summary is None or run.summary.learnt for run in self.runs)
+
+    @property
+    def failed(self) -> bool:
+        """Whether every run failed."""
+        return all(run.state == "failed" for run in (*self.runs, *self.unusable))
+
     def comparable_with(self, other: Method) -> bool:
         """Whether their figures are of the same clients and task after as many rounds; without specs, taken to be."""
         ours, theirs = self.experiment, other.experiment
@@ -83,11 +93,25 @@ class Study:
         """Every run, those that could not be used included."""
         return (*(run for method in self.methods for run in method.runs), *self.repeated, *self.unusable)
 
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """What studies call methods of which no run has begun or can be read."""
+        with_others = {id(run) for method in self.methods for run in method.unusable}
+        labels = (run.label for run in self.unusable if id(run) not in with_others)
+        return tuple(dict.fromkeys(label for label in labels if label is not None))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of all methods, those that are absent included."""
+        return (*(method.label for method in self.methods), *self.absent)
+
     def method(self, label: str) -> Method:
         """The method with the given label."""
         for method in self.methods:
             if method.label == label:
                 return method
+        if label in self.absent:
+            raise FieldError(f"{label!r} is a method of which no run has begun or can be read.")
         labels = [method.label for method in self.methods]
         raise FieldError(f"{label!r} is not a method of these runs." + did_you_mean(label, labels))
 
@@ -98,12 +122,17 @@ class Study:
 
     @property
     def shortfalls(self) -> str:
-        """A sentence or two on the methods of which not every run finished; empty if there are none."""
+        """Sentences on the methods of which not every run finished; empty if there are none."""
         said = [f"{method.label} ({method.shortfall})" for method in self.methods if not method.complete]
-        if not said:
-            return ""
-        unranked = " Methods with such runs are not ranked." if len(self.methods) > 1 else ""
-        return f"Not every run finished: {', '.join(said)}.{unranked}"
+        sentences = [f"Not every run finished: {', '.join(said)}."] if said else []
+        if said and len(self.methods) > 1:
+            sentences.append("Methods with such runs are not ranked.")
+        return " ".join(filter(None, [*sentences, self.absences]))
+
+    @property
+    def absences(self) -> str:
+        """A sentence on the methods of which there is nothing to show; empty if there are none."""
+        return f"No run of {listed(self.absent)} has begun or can be read." if self.absent else ""
 
     def differing_conditions(self) -> tuple[str, ...]:
         """Fields other than the algorithm in which methods differ: their figures compare more than methods."""
@@ -139,15 +168,24 @@ def group_runs(runs: Sequence[ReportedRun]) -> Study:
 
 
 def baseline_of(study: Study, label: str | None) -> Method:
-    """The method to compare with: the one named, else the first of a comparison, else FedAvg, else the first."""
+    """The method to compare with: the one named, else the first of a comparison, else FedAvg, else the first.
+
+    One that is not named has finished runs, if any method has.
+    """
     if label is not None:
-        return study.method(label)
-    if study.methods[0].runs[0].label is not None:
-        return study.methods[0]
-    for method in study.methods:
+        named = study.method(label)
+        if named.failed:
+            raise FieldError(
+                f"--baseline must be a method that has not failed, got {label!r}: {named.shortfall}."
+            )
+        return named
+    usable = [method for method in study.methods if any(run.finished for run in method.runs)] or study.methods
+    if usable[0].runs[0].label is not None:
+        return usable[0]
+    for method in usable:
         if re.fullmatch(r"fed[-_ ]?avg", method.label, re.IGNORECASE):
             return method
-    return study.methods[0]
+    return usable[0]
 
 
 def _identity(experiment: Experiment | None) -> str:

@@ -108,7 +108,8 @@ def _labels(summaries: Sequence[Summary]) -> list[str]:
 def _header(summaries: Sequence[Summary], title: str, contents: Markup) -> Markup:
     runs = [run for summary in summaries for run in summary.study.runs]
     seeds = {run.seed for run in runs if run.seed is not None}
-    counts = {"method": len(_labels(summaries)), "seed": len(seeds), "run": len(runs)}
+    methods = {label for summary in summaries for label in summary.study.labels}
+    counts = {"method": len(methods), "seed": len(seeds), "run": len(runs)}
     if len(summaries) > 1:
         counts["setting"] = len(summaries)
     facts = ", ".join(count_of(count, noun) for noun, count in counts.items())

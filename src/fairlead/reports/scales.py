@@ -43,7 +43,8 @@ class Scale:
         if last - first < 2:
             mantissas = (1, 2, 5)
             every = [m * 10.0**power for power in range(first - 1, last + 1) for m in mantissas]
-            return [value for value in every if self.low * (1 - 1e-9) <= value <= self.high * (1 + 1e-9)]
+            within = [value for value in every if self.low * (1 - 1e-9) <= value <= self.high * (1 + 1e-9)]
+            return within if len(within) > 2 else self._steps(count)
         stride = -(-(last - first + 1) // count)
         return [10.0**power for power in range(first, last + 1, stride)]
 

@@ -35,7 +35,7 @@ def standing_section(summary: Summary) -> Markup:
         unit = " in percentage points" if measure.kind == "share" else ""
         title = f"difference to {cut(summary.baseline.label, 24)}{unit}"
         axis = tag("li", row_axis(scale, kind, title), class_="axis-row", aria_hidden="true")
-    sentences = (_lead(summary, judged), _disagreement(summary), summary.study.shortfalls)
+    sentences = (_lead(summary, judged), _disagreement(summary), _unlearnt(summary), summary.study.shortfalls)
     return section(
         summary.key("standing"),
         summary.titled("At a glance"),
@@ -203,6 +203,16 @@ def _disagreement(summary: Summary) -> str:
         f"On the objective that was asked for, {method.label} is {judgement} than {summary.baseline.label} by "
         f"{_by_objective(method)}."
     )
+
+
+def _unlearnt(summary: Summary) -> str:
+    """A sentence on methods that learnt nothing; empty if there are none."""
+    lost = [method.label for method in summary.methods if not method.method.learnt]
+    if not lost:
+        return ""
+    whose = "any method" if len(lost) == len(summary.methods) > 1 else listed(lost)
+    found = f"No run of {whose} ended with a lower objective than its initial model has"
+    return f"{found}: the learning rate may be too large."
 
 
 def _standing_note(summary: Summary) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,11 @@ class Curve:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def spacing(self) -> int:
+        """Most rounds from one measurement to the next, or to the first; 0 without any."""
+        return max((later - done for done, later in pairwise((0, *self.rounds))), default=0)
 
     def tail_mean(self, total: int, last: int) -> float | None:
         """Mean of what was measured in the `last` of `total` rounds; None if nothing was."""

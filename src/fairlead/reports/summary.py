@@ -67,7 +67,8 @@ def summarise_settings(
     """Figures of all runs in and below folders, and of those that files keep: one summary for each setting.
 
     Runs that differ in nothing but the seed are repetitions of one method. Methods are compared with the
-    one called `baseline`: FedAvg unless given, or the first. `targets` are accuracies or losses to reach.
+    one called `baseline`: unless given, FedAvg or the first, of those with finished runs. `targets` are accuracies
+    or losses to reach.
     """
     given = list(dict.fromkeys(map(Path, paths)))
     found = find_runs(path for path in given if not path.is_file())
@@ -76,11 +77,12 @@ def summarise_settings(
         setting: group_runs(runs) for setting, runs in by_setting([*map(read_run, found), *kept]).items()
     }
     labels = list(dict.fromkeys(method.label for study in studies.values() for method in study.methods))
+    sound = {method.label for study in studies.values() for method in study.methods if not method.failed}
     summaries = []
     for setting, study in studies.items():
-        here = {method.label for method in study.methods}
-        # A setting that lacks the baseline of the others is compared with its usual one.
-        own = None if baseline in labels and baseline not in here else baseline
+        here = {method.label for method in study.methods if not method.failed}
+        # A setting that lacks the baseline of the others, or where it failed, is compared with its usual one.
+        own = None if baseline in sound and baseline not in here else baseline
         summaries.append(_summarise(setting, study, labels, baseline=own, targets=targets))
     return summaries
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fairlead.reports.cells import Cell, Column, Table, table_of
-from fairlead.reports.formats import Kind, show, show_tick
+from fairlead.reports.formats import Kind, show, show_estimate, show_tick
 from fairlead.reports.method_figures import MethodFigures
 from fairlead.reports.run_figures import Reached
 from fairlead.reports.summary import Summary
+from fairlead.studies.results import target_resolution
 from fairlead.studies.seed_statistics import estimate
 
 
@@ -46,8 +47,14 @@ def targets_table(summary: Summary) -> Table | None:
         "Local steps": "Local steps are those whose updates arrived.",
     }
     notes = [text for title, text in explained.items() if title in shown]
-    first = f"First evaluation with {summary.measure.name} of {sign} {goals}.{ratio}"
-    return table_of(summary, "targets", "Time to target", " ".join([first, *notes]), columns, rows)
+    first = (
+        f"First evaluation with {summary.measure.name} of {sign} {goals}: mean over seeds ± half the 95 % interval "
+        f"where every run got there.{ratio}"
+    )
+    curves = [summary.measure.quantity.read(run.run) for method in summary.methods for run in method.runs]
+    resolution = target_resolution(max((curve.spacing for curve in curves), default=0))
+    note = " ".join(filter(None, [first, resolution, *notes]))
+    return table_of(summary, "targets", "Time to target", note, columns, rows)
 
 
 def _target_cells(
@@ -65,14 +72,14 @@ def _target_cells(
             continue
         complete = _all_arrived(method, spent)
         alike = summary.baseline is not None and method.method.comparable_with(summary.baseline)
+        # Of the runs that were quick enough to get there an interval would say nothing.
+        text, detail = show_estimate(found.mean, found.half_width if complete else None, kind)
         if not complete:
             so_far = "" if any(run.run.finished for run in method.runs) else "so far, "
             detail = f"{so_far}in {len(spent)} of {method.method.num_runs} runs"
         elif summary.compared and alike and reference is not None and reference.mean > 0:
-            detail = f"({show(found.mean / reference.mean, 'factor')})"
-        else:
-            detail = ""
-        cells.append(Cell(show(found.mean, kind), detail, found.mean if complete else None, found))
+            detail = f"{detail} ({show(found.mean / reference.mean, 'factor')})".lstrip()
+        cells.append(Cell(text, detail, found.mean if complete else None, found))
     return cells
 
 

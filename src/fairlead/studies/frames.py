@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -27,7 +27,8 @@ def load_frame(*paths: str | PathLike[str], library: Literal["pandas", "polars"]
 
     Columns: `run`, the folder of the run; `finished`, whether it came to its end; `method`, swept fields and whatever
     else tells the runs of a study apart; `seed`; then the numbers of the round (`record_rows.row_of`; fewer of a run
-    that is kept in a file), which is counted from 0. Values per client are left to `load_records`.
+    that is kept in a file), which is counted from 0. A run that failed in its first round, or that its study has not
+    begun, is one row without such numbers. Values per client are left to `load_records`.
     """
     for path in paths:
         if not isinstance(path, str | PathLike):
@@ -52,9 +53,9 @@ def load_frame(*paths: str | PathLike[str], library: Literal["pandas", "polars"]
 def _rows_below(folder: Path) -> Iterator[_Row]:
     """A row for every round of the runs in a folder and below it."""
     for store, labels in _runs_below(folder):
-        finished = store.summary() is not None
-        for record in store.records():
-            yield {"run": str(store.path), "finished": finished, **labels, **row_of(record)}
+        records = store.records() if store.rounds_file.exists() else []
+        head = {"run": str(store.path), "finished": store.summary() is not None, **labels}
+        yield from _rows(head, [row_of(record) for record in records])
 
 
 def _rows_kept(file: Path) -> Iterator[_Row]:
@@ -68,9 +69,17 @@ def _rows_kept(file: Path) -> Iterator[_Row]:
             "seed": run.seed,
         }
         columns = {curve: _COLUMNS.get(curve, curve) for curve in run.curves}
-        for round in range(run.rounds):
-            numbers = {column: run.number(curve, round) for curve, column in columns.items()}
-            yield {**head, "round": round, **numbers}
+        rounds: list[_Row] = [
+            {"round": round, **{column: run.number(curve, round) for curve, column in columns.items()}}
+            for round in range(run.rounds)
+        ]
+        yield from _rows(head, rounds)
+
+
+def _rows(head: Mapping[str, Label | None], rounds: Sequence[Mapping[str, Label | None]]) -> Iterator[_Row]:
+    """What is known of a run with the numbers of each round, or alone if it has none."""
+    for numbers in rounds or [{}]:
+        yield {**head, **numbers}
 
 
 def _runs_below(path: Path) -> list[tuple[RunFolder, dict[str, Label]]]:
@@ -80,8 +89,8 @@ def _runs_below(path: Path) -> list[tuple[RunFolder, dict[str, Label]]]:
         study = StudyFolder(index.parent)
         labels |= {study.store(run).path: dict(run.labels) for run in study.runs()}
     found = []
-    for file in sorted(path.rglob("rounds.jsonl")):
-        store = RunFolder(file.parent)
+    for folder in sorted({file.parent for file in path.rglob("rounds.jsonl")} | set(labels)):
+        store = RunFolder(folder)
         starts = store.provenance()
         seed: dict[str, Label] = {"seed": starts[0].seed} if starts else {}
         found.append((store, {**labels.get(store.path, {}), **seed}))

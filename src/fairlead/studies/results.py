@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from fairlead.diagnostics.wording import counted
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.provenance import failure_in
 from fairlead.experiments.summary import RunSummary
 from fairlead.records import RoundRecord
 from fairlead.studies.seed_statistics import Estimate, Judgement, estimate, judged, paired_difference
@@ -41,6 +43,10 @@ class Metric:
         if record.evaluation is None:
             return None
         return {"loss": record.evaluation.loss, **record.evaluation.metrics}.get(self.name)
+
+    def spacing(self, experiment: Experiment) -> int:
+        """Most rounds from one value to the next, or to the first."""
+        return 1 if self.name == "train_loss" else min(experiment.evaluate_every, experiment.rounds)
 
     @property
     def over_rounds(self) -> Metric:
@@ -95,6 +101,12 @@ class Result:
     def is_complete(self) -> bool:
         """Whether all runs finished and measured the metric."""
         return self.final is not None and self.final.count == self.num_runs
+
+    @property
+    def learnt(self) -> bool:
+        """Whether a run is left that may have learnt: not every one failed or ended no better than it began."""
+        going_on = any(failure_in(outcome) is None for outcome in self.failures.values())
+        return going_on or any(summary.learnt for summary in self.summaries.values())
 
     def against(self, other: Result, metric: Metric) -> Result:
         """The same with its differences to another result."""
@@ -170,6 +182,16 @@ def _rounds_to(target: float, metric: Metric, records: Sequence[RoundRecord]) ->
         if value is not None and (value <= target if metric.smaller_is_better else value >= target):
             return record.round + 1
     return None
+
+
+def target_resolution(apart: int) -> str:
+    """A sentence on how late a target is noticed that is looked at so many rounds apart; empty if in every one."""
+    if apart < 2:
+        return ""
+    return (
+        f"Evaluations are up to {apart} rounds apart: a target may have been met up to "
+        f"{counted(apart - 1, 'round')} before it was noticed."
+    )
 
 
 def best_first(results: Sequence[Result], metric: Metric) -> list[Result]:
