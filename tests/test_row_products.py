@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import torch
 
-from fairlead import row_products
+from fairlead import row_products, row_products_numba
 from fairlead.aggregators.base import weighted_sum
 from fairlead.row_products import inner_products, wide_sum
 
@@ -57,11 +59,24 @@ def test_large_rows_are_shared_out_between_cores_without_a_change_of_bits(
 def test_products_by_a_compiled_loop(monkeypatch: pytest.MonkeyPatch, count: int, chosen: int) -> None:
     """By NumPy; rows come in groups that these numbers do not fill, and from 33 chosen ones on in blocks."""
     monkeypatch.setattr(row_products, "_LARGE", 1)
+    by_loop = Mock(wraps=row_products_numba.products_over)
+    monkeypatch.setattr(row_products_numba, "products_over", by_loop)
     draw = torch.Generator().manual_seed(5)
     rows = torch.randn((count, 2_511), generator=draw)
     at = torch.randperm(count, generator=draw)[:chosen]
     found, wide = inner_products(rows, at), rows.double().numpy()
     assert np.allclose(found.numpy(), wide[at] @ wide.T, rtol=0, atol=1e-10)
+    assert by_loop.called == (chosen <= row_products_numba.MOST_CHOSEN)
+
+
+def test_rows_that_lie_apart_or_are_not_there_need_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_products, "_LARGE", 1)
+    rows = torch.randn((7, 2_511), generator=torch.Generator().manual_seed(6))[:, 3:]
+    wide = rows.double()
+    assert torch.allclose(
+        inner_products(rows, torch.tensor([2, 5])), wide[[2, 5]] @ wide.mT, rtol=0, atol=1e-10
+    )
+    assert inner_products(rows.contiguous(), torch.empty(0, dtype=torch.int64)).shape == (0, 7)
 
 
 def test_a_compiled_loop_does_not_hide_what_is_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:

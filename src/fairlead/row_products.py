@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import TypeVar
@@ -62,7 +62,7 @@ def _products_over(rows: Tensor, at: Tensor) -> Callable[[slice], Tensor]:
         from fairlead import row_products_numba
 
         if len(at) <= row_products_numba.MOST_CHOSEN:
-            return partial(row_products_numba.products_over, rows, at.contiguous())
+            return row_products_numba.products_over(rows, at.contiguous())
 
     def in_blocks(share: slice) -> Tensor:
         total = torch.zeros((len(at), len(rows)), dtype=torch.float64, device=rows.device)

@@ -7,6 +7,7 @@ time to rearrange the many.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,18 @@ _CHOSEN, _OTHERS = 2, 4
 _COLUMNS = 1024
 
 
-def products_over(rows: Tensor, at: Tensor, columns: slice) -> Tensor:
-    """⟨row_i, row_j⟩ over some columns, of the rows i at these positions with all rows j: (at, rows) float64."""
-    height, width = (-(-count // size) * size for count, size in ((len(at), _CHOSEN), (len(rows), _OTHERS)))
-    sums = torch.zeros((height, width), dtype=torch.float64)
-    compiled(_add_products)(rows.numpy(), at.numpy(), columns.start, columns.stop, sums.numpy())
-    return sums[: len(at), : len(rows)]
+def products_over(rows: Tensor, at: Tensor) -> Callable[[slice], Tensor]:
+    """How ⟨row_i, row_j⟩ is summed over some columns, of the rows i at these positions with all: (at, rows) float64."""
+    # Here, since every thread that asked for it at once would get a loop of its own to compile.
+    add_products = compiled(_add_products)
+    height, width = -(-len(at) // _CHOSEN) * _CHOSEN, -(-len(rows) // _OTHERS) * _OTHERS
+
+    def products(columns: slice) -> Tensor:
+        sums = torch.zeros((height, width), dtype=torch.float64)
+        add_products(rows.numpy(), at.numpy(), columns.start, columns.stop, sums.numpy())
+        return sums[: len(at), : len(rows)]
+
+    return products
 
 
 def _add_products(
@@ -41,10 +48,10 @@ def _add_products(
         end = min(first + _COLUMNS, stop)
         for i in range(len(at)):
             chosen[i, : end - first] = rows[at[i], first:end]
-        for j in range(0, len(rows), 4):
+        for j in range(0, len(rows), _OTHERS):
             a, b = rows[j, first:end], rows[min(j + 1, last), first:end]
             c, d = rows[min(j + 2, last), first:end], rows[min(j + 3, last), first:end]
-            for i in range(0, len(sums), 2):
+            for i in range(0, len(sums), _CHOSEN):
                 x, y = chosen[i], chosen[i + 1]
                 xa = xb = xc = xd = ya = yb = yc = yd = 0.0
                 for k in range(end - first):

@@ -230,11 +230,17 @@ def remembered_part(state: PartState, vectors: Tensor) -> Tensor:
     return torch.cat([vectors[..., first:last] for first, last in spans], dim=-1)
 
 
+def remembers_everything(state: PartState, dim: int) -> bool:
+    """Whether no parameter is left out of the memory."""
+    spans: list[list[int]] = tensor_in(state, "columns").tolist()
+    return spans == [[0, dim]]
+
+
 def with_remembered_part(state: PartState, vector: Tensor, part: Tensor) -> Tensor:
     """A flat vector with its remembered entries replaced."""
-    spans = tensor_in(state, "columns").tolist()
-    if part.shape == vector.shape:
+    if remembers_everything(state, len(vector)):
         return part
+    spans = tensor_in(state, "columns").tolist()
     vector = vector.clone()
     pieces = torch.split(part, [last - first for first, last in spans])
     for (first, last), piece in zip(spans, pieces, strict=True):

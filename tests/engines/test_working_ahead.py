@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -157,18 +158,33 @@ def test_errors_come_in_their_own_round(early: bool) -> None:
 
 
 def test_foreseen_answers_are_those_to_the_same_question_alone() -> None:
-    """Answers found ahead are handed out as they are; to other clients, and in another round, clients answer anew."""
-    here = world(early=True, **UNEQUAL)
+    """Answers found ahead are used as they are; to any other question, and over other links, clients answer anew."""
+    here, plain = world(early=True, **UNEQUAL), world(early=False, **UNEQUAL)
     solver, key = fl.LocalSolver(fl.SGD(lr=0.05)), fl.Key.from_seed(3)
-    some, others = torch.arange(6), torch.arange(4, 12)
-    foreseen = here.conduct.foresee(some, solver, 7, key)
-    assert here.conduct.answers(some, solver, 7, key) is foreseen
-    for clients, round in ((others, 7), (some, 8)):
-        found, alone = (
-            here.conduct.answers(clients, solver, round, key),
-            world(early=False, **UNEQUAL).conduct,
-        )
-        expected = alone.answers(clients, solver, round, key)
+
+    def cohort(*clients: int) -> fl.Cohort:
+        asked = torch.tensor(clients)
+        return fl.Cohort(asked, torch.ones_like(asked), torch.ones(len(asked), dtype=torch.float64))
+
+    some, others = cohort(*range(6)), cohort(*range(4, 12))
+    here.foresee(7, solver, key, some)
+    foreseen = here._answers(some, solver, 7, key)
+    assert here._answers(some, solver, 7, key) is foreseen
+    longer = replace(solver, epochs=5)
+    for question in (
+        (others, solver, 7, key),
+        (some, solver, 8, key),
+        (some, longer, 7, key),
+        (some, solver, 7, fl.Key.from_seed(4)),
+    ):
+        found, expected = here._answers(*question), plain._answers(*question)
         assert found is not foreseen
         assert found.places.tolist() == expected.places.tolist()
         assert found.block.num_steps.tolist() == expected.block.num_steps.tolist()
+    assert len(here.over(fl.PerfectLink())._answers(some, solver, 7, key).places) == 6
+
+
+def test_a_world_that_nobody_holds_is_gone() -> None:
+    """Without a collector: a study's next run needs the memory of the last one's data."""
+    here = ref(world(early=False))
+    assert here() is None

@@ -18,6 +18,7 @@ from fairlead.update_memory import (
     MovingAverages,
     UpdateMemory,
     averages_of,
+    remembers_everything,
     settle_alpha,
     with_remembered_part,
 )
@@ -139,7 +140,7 @@ class RememberedMean(Aggregator):
 def _step(averages: MovingAverages, state: PartState, coefficients: Tensor, updates: ClientUpdates) -> Tensor:
     """Σ coefficient_i m_i, and the mean of the arrivals for parameters that are not remembered."""
     remembered = averages.combined(state, coefficients, updates.delta)
-    if remembered.shape == updates.delta.shape[1:]:
+    if remembers_everything(state, updates.delta.shape[1]):
         return remembered
     mean = weighted_sum(normalised(updates.importance), updates.delta)
     return with_remembered_part(state, mean, remembered)

@@ -15,7 +15,8 @@ from fairlead.records import RoundRecord
 class Tally:
     """Running sums of a run's records, at a cost of what took part in each round and not of all clients.
 
-    It grows in place: a copy of N numbers a round would cost more than the round's own facts.
+    It grows in place: a copy of N numbers a round would cost more than the round's own facts. It counts in NumPy,
+    whose operations on the few numbers of a round cost a third of torch's.
     """
 
     def __init__(self, weights: Tensor) -> None:
@@ -27,14 +28,11 @@ class Tally:
         """Whether every round so far told its coefficients and the work behind its updates."""
         self.longest_steps = 0
         """Most local steps that any update had behind it."""
-        self.asked, self.arrived = torch.zeros_like(weights), torch.zeros_like(weights)
-        sums: tuple[Tensor, ...] = weights.new_zeros((5, len(weights))).unbind()
-        self._work, self._steps, self._echoed, self._coefficient, self._mass = sums
-        # The same numbers for NumPy, whose operations on a few of them cost a third of torch's.
-        self._asked, self._arrived = self.asked.numpy(), self.arrived.numpy()
-        self._sums = [total.numpy() for total in sums]
-        self._last_work = np.zeros(len(weights))
-        self._last_heard = np.full(len(weights), -1.0)
+        number = len(weights)
+        self._asked, self._arrived = np.zeros(number), np.zeros(number)
+        self._work, self._steps, self._echoed = np.zeros(number), np.zeros(number), np.zeros(number)
+        self._coefficient, self._mass = np.zeros(number), np.zeros(number)
+        self._last_work, self._last_heard = np.zeros(number), np.full(number, -1.0)
         self._steady = True
 
     def add(self, records: Iterable[RoundRecord]) -> None:
@@ -67,9 +65,14 @@ class Tally:
         self._last_work[arrived] = work
         echoed = (record.round - self._last_heard[arrived]) * work
         self._last_heard[arrived] = record.round
-        gained = (work, steps, echoed, coefficients, coefficients * work)
-        for total, share in zip(self._sums, gained, strict=True):
-            np.add.at(total, arrived, share)
+        for total, gained in (
+            (self._work, work),
+            (self._steps, steps),
+            (self._echoed, echoed),
+            (self._coefficient, coefficients),
+            (self._mass, coefficients * work),
+        ):
+            np.add.at(total, arrived, gained)
         self.longest_steps = max((self.longest_steps, *record.num_steps))
 
     def _recall(self, record: RoundRecord) -> None:
@@ -82,9 +85,18 @@ class Tally:
         if bool((work == 0).any()):
             # Remembered from before these records, as after a resume: the work behind it is not known.
             self.readable = False
-        *_, coefficient, mass = self._sums
-        coefficient[recalled] += shares
-        mass[recalled] += shares * work
+        self._coefficient[recalled] += shares
+        self._mass[recalled] += shares * work
+
+    @property
+    def asked(self) -> Tensor:
+        """How often each client was asked, (N,)."""
+        return torch.from_numpy(self._asked)
+
+    @property
+    def arrived(self) -> Tensor:
+        """How often each client's update arrived, (N,)."""
+        return torch.from_numpy(self._arrived)
 
     @property
     def unheard(self) -> Tensor:
@@ -94,7 +106,7 @@ class Tally:
     @property
     def mean_steps(self) -> Tensor:
         """Mean number of local steps of the updates that arrived, (N,); 0 where none did."""
-        return self._steps / self.arrived.clamp(min=1)
+        return torch.from_numpy(self._steps) / self.arrived.clamp(min=1)
 
     @property
     def contributions(self) -> Contributions | None:
@@ -103,9 +115,9 @@ class Tally:
             return None
         return Contributions(
             weights=self.weights,
-            coefficient=self._coefficient / self.rounds,
-            mass=self._mass / self.rounds,
-            work=self._work / self.arrived.clamp(min=1),
-            echoed=self._echoed / self.rounds,
+            coefficient=torch.from_numpy(self._coefficient / self.rounds),
+            mass=torch.from_numpy(self._mass / self.rounds),
+            work=torch.from_numpy(self._work / self._arrived.clip(min=1)),
+            echoed=torch.from_numpy(self._echoed / self.rounds),
             steady=self._steady,
         )

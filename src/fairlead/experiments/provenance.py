@@ -6,12 +6,14 @@ import platform
 import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 
 import numpy
 import torch
 
 from fairlead import __version__
 from fairlead.federation import Federation
+from fairlead.native import has_numba
 from fairlead.worlds.base import RunWorld
 
 
@@ -41,6 +43,8 @@ class Provenance:
     """"running", "finished", "interrupted" or "failed: " with the error."""
     threads: int | None = None
     """Of torch on the CPU: results repeat to the bit only with as many. None in folders that do not note it."""
+    numba: str | None = None
+    """Its version, where it is installed: loops that it compiles add up in another order."""
 
     @property
     def failure(self) -> str | None:
@@ -70,6 +74,7 @@ def provenance_of(federation: Federation) -> Provenance:
         platform=platform.platform(),
         device=device_name(workings.device),
         threads=torch.get_num_threads(),
+        numba=version("numba") if has_numba() else None,
         engine=workings.engine,
         engine_reason=workings.reason,
         seed=federation.seed,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -24,15 +24,16 @@ from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, Population, WorkOrder
 from fairlead.task import Task
-from fairlead.worlds.answers import Conduct
 from fairlead.worlds.arithmetic import Arithmetic, Precision
 from fairlead.worlds.base import RunWorld, Workings
+from fairlead.worlds.conduct import Answers, Conduct
 from fairlead.worlds.engines.base import Engine, Objective
 from fairlead.worlds.engines.choice import EngineName, choose_engine
 from fairlead.worlds.evaluation import evaluate
 from fairlead.worlds.example_shape import example_shape
 from fairlead.worlds.objective_weights import Weights, objective_weights
 from fairlead.worlds.staging import Staging, on_host, stays_on_host
+from fairlead.worlds.traffic import Traffic
 from fairlead.worlds.usable_device import usable_device
 from fairlead.worlds.workforce import LocalWorkforce, Workforce
 
@@ -120,7 +121,6 @@ class SimulatedWorld(RunWorld):
         work, link = work or EqualWork(), link or PerfectLink()
         for condition in (work, link, *([devices] if devices else [])):
             refuse_misfits(condition, clients.num_clients, has_devices=devices is not None)
-        self.conduct = Conduct(clients.sizes, work, link, devices, self.payload)
         self._shape = example_shape(clients, test)
         omega = objective_weights(weights, clients.sizes, clients.names)
         model = task.build(self._shape, Key.from_seed(0)).to(self.device, dtype)
@@ -138,6 +138,9 @@ class SimulatedWorld(RunWorld):
         self.workforce = LocalWorkforce(self.objective, chosen, self.arithmetic, staging=staging, block=block)
         folder = None if tables_in is None else Path(tables_in)
         self._population = Population(omega, model.layout, self.device, dtype, clients.names, folder)
+        traffic = Traffic(self._population.num_parameters, len(model.initial_buffers()), dtype)
+        self.conduct = Conduct(clients.sizes, work, link, devices, traffic)
+        self._foreseen: dict[_Question, Answers] = {}
 
     @property
     def population(self) -> Population:
@@ -196,8 +199,9 @@ class SimulatedWorld(RunWorld):
 
     def over(self, link: LinkModel) -> SimulatedWorld:
         """The same clients, reached over other links."""
+        refuse_misfits(link, self.population.num_clients, has_devices=self.conduct.devices is not None)
         world = copy(self)
-        world.conduct = replace(self.conduct, link=link)
+        world.conduct, world._foreseen = replace(self.conduct, link=link), {}
         return world
 
     def work(self, order: WorkOrder) -> ClientUpdates:
@@ -206,7 +210,7 @@ class SimulatedWorld(RunWorld):
     def work_by(self, workforce: Workforce, order: WorkOrder) -> ClientUpdates:
         """What arrives of an order if `workforce` does the local work."""
         cohort, solver = order.cohort, order.solver
-        answers = self.conduct.answers(cohort.clients, solver, order.round, order.key)
+        answers = self._answers(cohort, solver, order.round, order.key)
         clients, num_steps = answers.block.clients, answers.block.num_steps
         memory = {name: table_in(order.memory, name).read(clients) for name in order.memory}
         block = replace(answers.block, memory=memory)
@@ -250,9 +254,15 @@ class SimulatedWorld(RunWorld):
         return few and self.engine.returns_early and self.workforce.staging is None
 
     def foresee(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
-        """Draw the batches of a cohort that will probably be asked in the next round."""
-        answers = self.conduct.foresee(cohort.clients, solver, round, key)
+        """Find who answers of a cohort that will probably be asked in the next round, and draw their batches."""
+        answers = self.conduct.answers(cohort.clients, solver, round, key)
+        self._foreseen = {_Question(tuple(cohort.clients.tolist()), solver, round, key): answers}
         self.workforce.draw_ahead(round, key, answers.block)
+
+    def _answers(self, cohort: Cohort, solver: LocalSolver, round: int, key: Key) -> Answers:
+        question = _Question(tuple(cohort.clients.tolist()), solver, round, key) if self._foreseen else None
+        found = None if question is None else self._foreseen.get(question)
+        return self.conduct.answers(cohort.clients, solver, round, key) if found is None else found
 
     def commit(
         self,
@@ -291,21 +301,16 @@ class SimulatedWorld(RunWorld):
 
     def payload(self, solver: LocalSolver) -> Payload:
         """Bytes that each client receives and sends in a round."""
-        dim, item = self.population.num_parameters, self.dtype.itemsize
-        # Tensors without content: only how large the corrections' vectors are matters.
-        params = torch.zeros(dim, dtype=self.dtype, device="meta")
-        shared: dict[str, Tensor] = {}
-        for correction in solver.corrections:
-            shared.update(correction.initial_shared(params))
-        memory = {name: params.new_zeros((1, solver.memory_dim(name, dim))) for name in solver.memory_names}
-        row, one = params.expand(1, dim), params.new_ones((1, 1))
-        outcome = LocalOutcome(0, params, row, one, one if solver.is_linear else None, 1.0, row)
-        messages = solver.settle(outcome, memory, shared).message
-        model = dim + len(self.objective.model.initial_buffers())
-        return Payload(
-            down=item * (model + sum(vector.numel() for vector in shared.values())),
-            up=item * (model + sum(message.numel() for message in messages.values())),
-        )
+        return self.conduct.traffic.payload(solver)
+
+
+class _Question(NamedTuple):
+    """All that decides the answers of a round in a given world."""
+
+    clients: tuple[int, ...]
+    solver: LocalSolver
+    round: int
+    key: Key
 
 
 def _data_digest(data: ClientData) -> str:

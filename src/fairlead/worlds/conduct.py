@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
 
-from fairlead.conditions.devices import DeviceModel, Payload
+from fairlead.conditions.devices import DeviceModel
 from fairlead.conditions.link import LinkModel
 from fairlead.conditions.link.timed import arrivals, closing_time, expected_arrival
 from fairlead.conditions.work import Workload, WorkModel
 from fairlead.conditions.work.budget import planned_work
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
+from fairlead.worlds.traffic import Traffic
 from fairlead.worlds.workforce import ClientBlock
 
 
@@ -38,27 +38,16 @@ class _Plan(NamedTuple):
     """From question to answer."""
 
 
-class _Question(NamedTuple):
-    """All that decides the answers of a round in a given world."""
-
-    clients: tuple[int, ...]
-    solver: LocalSolver
-    round: int
-    key: Key
-
-
 @dataclass(frozen=True, eq=False)
 class Conduct:
-    """How clients of a simulated world behave when they are asked: nothing but a function of the question."""
+    """How clients of a simulated world behave when they are asked: a function of the question alone."""
 
     sizes: Tensor
     """Examples of every client."""
     work: WorkModel
     link: LinkModel
     devices: DeviceModel | None
-    payload: Callable[[LocalSolver], Payload]
-    """Bytes that each client receives and sends in a round."""
-    _foreseen: dict[_Question, Answers] = field(default_factory=dict, init=False, repr=False)
+    traffic: Traffic
 
     def num_steps(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor:
         """Local steps that the given clients would take."""
@@ -69,22 +58,8 @@ class Conduct:
         durations = None if self.devices is None else self._plan(clients, solver, round, key).durations
         return expected_arrival(self.link, clients, round, key.fold("link"), durations)
 
-    def foresee(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Answers:
-        """Answers to a question that will probably be asked next, kept until another is foreseen."""
-        answers = self._answers(clients, solver, round, key)
-        self._foreseen.clear()
-        self._foreseen[_Question(tuple(clients.tolist()), solver, round, key)] = answers
-        return answers
-
     def answers(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Answers:
         """Who of the clients asked will answer, what they do, and how long it takes."""
-        if self._foreseen:
-            found = self._foreseen.get(_Question(tuple(clients.tolist()), solver, round, key))
-            if found is not None:
-                return found
-        return self._answers(clients, solver, round, key)
-
-    def _answers(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Answers:
         plan = self._plan(clients, solver, round, key)
         # Clients with nothing to do are not heard of, and must not count as early ones.
         able = (plan.work.num_steps > 0).nonzero().flatten()
@@ -113,4 +88,4 @@ class Conduct:
         if profile is None:
             return _Plan(work, None, None)
         computing = profile.compute_seconds(work.num_steps, work.batch_sizes, sizes)
-        return _Plan(work, computing, computing + profile.transfer_seconds(self.payload(solver)))
+        return _Plan(work, computing, computing + profile.transfer_seconds(self.traffic.payload(solver)))
