@@ -83,7 +83,7 @@ def test_run_says_how_much_weight_chance_misplaces() -> None:
     summary = fl.RunFolder(Path("runs/x")).summary()
     assert summary is not None
     assert summary.misplaced_by_chance > 0.01
-    assert f"Chance alone would misplace some {summary.misplaced_by_chance:.1%} in so few rounds." in told
+    assert f"Chance alone would misplace some {summary.misplaced_by_chance:.1%} in 20 rounds." in told
     assert "Chance" not in call("run", "spec.toml", "-o", "runs/y").stdout
 
 

@@ -79,6 +79,10 @@ def test_differences_have_a_sign_unless_they_vanish(value: float, kind: Kind, te
         (0.0001, "number", "10⁻⁴"),
         (0.0, "bytes", "0"),
         (2e6, "bytes", "2 MB"),
+        (250_000.0, "count", "250 k"),
+        (1.5e8, "bytes", "150 MB"),
+        (25_000.0, "count", "25 k"),
+        (86_400.0 * 120, "seconds", "120 d"),
     ],
 )
 def test_ticks_are_short(value: float, kind: Kind, text: str) -> None:

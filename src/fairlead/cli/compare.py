@@ -125,6 +125,10 @@ def compare(
     leave(outcomes, quiet=silent)
 
 
+_SPARE = ("chi-square", "by\nchance", "time", "objective\ndifference", "seeds", "misplaced", "objective")
+"""Columns that a narrow terminal leaves out, one after the other."""
+
+
 def _report(
     study: StudyFolder,
     planned: Sequence[PlannedRun],
@@ -158,7 +162,7 @@ def _report(
         for row, result in zip(rows, results, strict=True):
             row.insert(place, _reached(result))
     say()
-    print_table(columns, rows, numbers=columns[1:])
+    print_table(columns, rows, numbers=columns[1:], spare=_SPARE)
     resolution = target_resolution(metric.spacing(planned[0].experiment))
     if target is not None and resolution:
         say(resolution)

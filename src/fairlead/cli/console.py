@@ -34,9 +34,20 @@ def say(text: str = "") -> None:
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: Sequence[str] = (),
+    spare: Sequence[str] = (),
 ) -> None:
-    """Print a table; the columns in `numbers` are aligned to the right."""
+    """Print a table; the columns in `numbers` are aligned to the right.
+
+    Of those in `spare` the first ones are left out where a terminal is too narrow for all, and a line says so.
+    """
+    target = console()
+    left_out = _without_room(columns, rows, spare, target.width)
+    kept = [place for place, column in enumerate(columns) if column not in left_out]
+    columns, rows = [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for position, column in enumerate(columns):
         table.add_column(
@@ -44,14 +55,31 @@ def print_table(
         )
     for row in rows:
         table.add_row(*map(Text, row))
-    target = console()
     if target.is_terminal:
         target.print(table)
+        if left_out:
+            names = ", ".join(column.replace("\n", " ") for column in left_out)
+            say(f"No room for {names}: widen the terminal, or see --json.")
         return
     with target.capture() as captured:
         target.print(table)
     for line in captured.get().splitlines():
         typer.echo(line.rstrip())
+
+
+def _without_room(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str], width: int
+) -> list[str]:
+    """Of the columns that can be spared, the first ones without which the others fit."""
+    cells = zip(columns, *rows, strict=True)
+    widths = {texts[0]: max(len(line) for text in texts for line in text.split("\n")) + 2 for texts in cells}
+    left_out: list[str] = []
+    for column in spare:
+        if sum(widths[name] for name in widths if name not in left_out) <= width:
+            break
+        if column in widths:
+            left_out.append(column)
+    return left_out
 
 
 def print_json(data: Any) -> None:

@@ -136,6 +136,8 @@ def reproduce(
         ]
         print_table(["reproduction", "verdict", "time", "reason"], rows, numbers=["time"])
     leave(ends, quiet=silent)
+    if name is not None and outcomes[0].verdict == "not run":
+        raise typer.Exit(1)
 
 
 def list_reproductions(as_json: bool) -> None:

@@ -202,11 +202,13 @@ def _report(ended: Run) -> None:
 
 
 def _by_chance(summary: RunSummary) -> str:
-    """How much of the weight so few rounds misplace anyway."""
+    """How much of the weight as many rounds misplace anyway."""
+    from fairlead.diagnostics.wording import counted
+
     chance = summary.misplaced_by_chance
     if summary.by_design or not summary.misplaced_weight or chance < _TOLD:
         return ""
-    return f" Chance alone would misplace some {chance:.1%} in so few rounds."
+    return f" Chance alone would misplace some {chance:.1%} in {counted(summary.rounds, 'round')}."
 
 
 def _curve(records: Sequence[RoundRecord]) -> tuple[str, list[tuple[float, float]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
 
 from fairlead.experiments.comparison import chance_level
 from fairlead.federation import Federation
@@ -18,7 +19,7 @@ class RunSummary:
 
     rounds: int
     seconds: float
-    """Spent in rounds, evaluations not counted."""
+    """Of rounds without warming up and evaluations: the median of them, times their number."""
     train_loss: float | None
     """Of the last round; None if nothing arrived."""
     evaluation: Evaluation | None
@@ -55,7 +56,7 @@ def summarise(federation: Federation) -> RunSummary:
     evaluation = next((record.evaluation for record in reversed(records) if record.evaluation), None)
     return RunSummary(
         rounds=len(records),
-        seconds=sum(record.seconds for record in records),
+        seconds=median(record.seconds for record in records) * len(records) if records else 0.0,
         train_loss=records[-1].train_loss if records else None,
         evaluation=evaluation,
         objective=world.objective_at(federation.params, federation.state.buffers),

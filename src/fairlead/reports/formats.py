@@ -108,13 +108,18 @@ def _with_unit(value: float, step: float, units: tuple[str, ...], digits: int = 
         value, rank = value / step, rank + 1
     if rank == 0:
         return f"{value:.0f} {units[0]}".strip()
-    text = f"{value:.{digits}g}" if digits < 3 else f"{value:#.3g}".rstrip(".")
+    text = _short(value, digits) if digits < 3 else f"{value:#.3g}".rstrip(".")
     return _signed(f"{text} {units[rank]}")
 
 
 def _seconds(value: float, digits: int = 3) -> str:
     length, unit = _unit_of_time(value)
-    return f"{value / length:.{digits}g} {unit}"
+    return f"{_short(value / length, digits)} {unit}"
+
+
+def _short(value: float, digits: int) -> str:
+    """So many digits, or all of those before the point where there are more."""
+    return f"{value:.{max(digits, len(str(int(abs(value)))))}g}"
 
 
 def _unit_of_time(seconds: float) -> tuple[float, str]:

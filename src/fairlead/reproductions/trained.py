@@ -134,7 +134,10 @@ class Trained(Reproduction):
     @property
     def measured(self) -> str:
         figures = {name: _phrase(statistic) for name, statistic in self.statistics.items()}
-        return "; ".join(f"{name}: {phrase}" if name else phrase for name, phrase in figures.items())
+        told = [f"{name}: {phrase}" if name else phrase for name, phrase in figures.items()]
+        targets = {name: scene.target for name, scene in self.scenes.items() if scene.target is not None}
+        told += [f"the accuracy to be met on {name} is {target:.0%}" for name, target in targets.items()]
+        return "; ".join(told)
 
     def describe(self, scale: Scale) -> str:
         size = self.sizes[scale]
