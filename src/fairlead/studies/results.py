@@ -85,7 +85,7 @@ class Result:
     objective_difference: Estimate | None = None
     """The same of the objective that was asked for."""
     reached: Mapping[int, int | None] = field(default_factory=dict)
-    """Rounds until the target was first met, by seed; None where it never was. Empty without a target."""
+    """Rounds until the target was first met, by seed of those that finished; None where it never was."""
 
     @property
     def name(self) -> str:
