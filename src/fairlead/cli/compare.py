@@ -185,7 +185,7 @@ def _report(
 
 
 def _reached(result: Result) -> str:
-    """Rounds to the target with their margin, or the mean alone and of how many seeds where some failed or never met it."""
+    """Rounds to the target with their margin, or the mean and of how many seeds where not all met it."""
     from fairlead.studies.seed_statistics import estimate
 
     found = estimate([done for done in result.reached.values() if done is not None])

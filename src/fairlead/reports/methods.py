@@ -14,6 +14,7 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.optimizers import SGD
 from fairlead.plain_data import to_plain
 from fairlead.reports.runs import ReportedRun
+from fairlead.studies.results import may_have_learnt
 
 _COMPUTING = ("seed", "device", "engine", "lanes", "block", "reproducible", "compile", "data_on", "ray")
 """Fields that do not tell methods apart: where and how the arithmetic was done, and the seed."""
@@ -62,8 +63,9 @@ class Method:
 
     @property
     def learnt(self) -> bool:
-        """Whether a run may have learnt: not every one finished without a lower objective than it began with."""
-        return not self.complete or any(run.summary is None or run.summary.learnt for run in self.runs)
+        """As `may_have_learnt` has it; a run that cannot be read may go on."""
+        going_on = any(not run.finished and run.state != "failed" for run in (*self.runs, *self.unusable))
+        return may_have_learnt((run.summary for run in self.runs if run.finished), going_on=going_on)
 
     @property
     def failed(self) -> bool:
