@@ -98,9 +98,10 @@ class Study:
     @property
     def absent(self) -> tuple[str, ...]:
         """What studies call methods of which no run has begun or can be read."""
-        with_others = {id(run) for method in self.methods for run in method.unusable}
-        labels = (run.label for run in self.unusable if id(run) not in with_others)
-        return tuple(dict.fromkeys(label for label in labels if label is not None))
+        # Methods of one name have more words in their labels, which no study knows.
+        shown = {name for method in self.methods for name in (method.label, method.runs[0].label)}
+        labels = dict.fromkeys(run.label for run in self.unusable if run.label not in shown)
+        return tuple(label for label in labels if label is not None)
 
     @property
     def labels(self) -> tuple[str, ...]:
