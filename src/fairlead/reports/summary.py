@@ -83,7 +83,8 @@ def summarise_settings(
         here = {method.label for method in study.methods if not method.failed}
         # A setting that lacks the baseline of the others, or where it failed, is compared with its usual one.
         own = None if baseline in sound and baseline not in here else baseline
-        summaries.append(_summarise(setting, study, labels, baseline=own, targets=targets))
+        measure = measure_of(study, list(studies.values()))
+        summaries.append(_summarise(setting, study, measure, labels, baseline=own, targets=targets))
     return summaries
 
 
@@ -101,10 +102,15 @@ def summarise_runs(
 
 
 def _summarise(
-    setting: str, study: Study, labels: Sequence[str], *, baseline: str | None, targets: Sequence[float]
+    setting: str,
+    study: Study,
+    measure: Measure,
+    labels: Sequence[str],
+    *,
+    baseline: str | None,
+    targets: Sequence[float],
 ) -> Summary:
     """Figures of all methods; without targets, one that every run of the baseline meets is taken."""
-    measure = measure_of(study)
     for target in targets:
         measure.metric.refuse_target(target, "--target")
     if not study.methods:
