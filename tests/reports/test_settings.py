@@ -112,8 +112,8 @@ def test_settings_of_several_studies_are_told_apart(tmp_path: Path) -> None:
     assert titles == ["table, equal", "table, un equal", "other, equal", "other, un equal"]
     titles = [summary.setting for summary in summarise_settings([tmp_path])]
     assert titles[0] == ""
-    paths = [(tmp_path / name).resolve() for name in ("one/table", "other", "two/table")]
-    assert sorted(titles[1:]) == sorted(f"{path}, {setting}" for path in paths for setting in SETTINGS)
+    names = ("one/table", "other", "two/table")
+    assert titles[1:] == [f"{name}, {setting}" for name in names for setting in SETTINGS]
 
 
 def test_one_summary_is_of_one_setting(tmp_path: Path) -> None:
