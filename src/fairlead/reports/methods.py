@@ -73,7 +73,10 @@ class Method:
         return all(run.state == "failed" for run in (*self.runs, *self.unusable))
 
     def comparable_with(self, other: Method) -> bool:
-        """Whether their figures are of the same clients and task after as many rounds; without specs, taken to be."""
+        """Whether their figures are of the same clients and task after as many rounds.
+
+        Without specs they are taken to be, if both have none.
+        """
         ours, theirs = self.experiment, other.experiment
         if ours is None or theirs is None:
             return ours is theirs

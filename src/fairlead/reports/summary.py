@@ -70,7 +70,7 @@ def summarise_settings(
     one called `baseline`: unless given, FedAvg or the first, of those with finished runs. `targets` are accuracies
     or losses to reach.
     """
-    given = list(dict.fromkeys(map(Path, paths)))
+    given = {path.resolve(): path for path in map(Path, paths)}.values()
     found = find_runs(path for path in given if not path.is_file())
     kept = [run for path in given if path.is_file() for run in kept_runs_in(path)]
     studies = {
