@@ -252,7 +252,7 @@ def test_a_method_that_failed_is_no_baseline(tmp_path: Path) -> None:
         fabricate(tmp_path / f"{method}-0", Made(method, outcome=outcome))
     study = study_of(tmp_path / "fedavg-0", tmp_path / "scaffold-0", tmp_path / "fednova-0")
     assert baseline_of(study, None).label == "scaffold"
-    message = r"--baseline must be a method that has not failed, got 'fedavg': 1 of 1 run failed\."
+    message = r"^baseline must be a method that has not failed, got 'fedavg': 1 of 1 run failed\."
     with pytest.raises(FieldError, match=message):
         baseline_of(study, "fedavg")
     alone = study_of(tmp_path / "fedavg-0")

@@ -182,7 +182,7 @@ def baseline_of(study: Study, label: str | None) -> Method:
         named = study.method(label)
         if named.failed:
             raise FieldError(
-                f"--baseline must be a method that has not failed, got {label!r}: {named.shortfall}."
+                f"baseline must be a method that has not failed, got {label!r}: {named.shortfall}."
             )
         return named
     usable = [method for method in study.methods if any(run.finished for run in method.runs)] or study.methods

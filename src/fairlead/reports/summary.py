@@ -112,7 +112,7 @@ def _summarise(
 ) -> Summary:
     """Figures of all methods; without targets, one that every run of the baseline meets is taken."""
     for target in targets:
-        measure.metric.refuse_target(target, "--target")
+        measure.metric.refuse_target(target, "targets")
     if not study.methods:
         return Summary(setting, study, measure, None, tuple(targets), ())
     reference = baseline_of(study, baseline)
