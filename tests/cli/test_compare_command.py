@@ -174,7 +174,7 @@ def test_a_failed_run_is_shown_with_its_reason_and_loses_nothing() -> None:
 
 def test_methods_that_learn_nothing_are_told() -> None:
     """With a rate of 100 losses stay finite, but far above those of the initial model."""
-    cure = "ended with a lower objective than its initial model has: try a smaller learning rate."
+    cure = "ended with a lower objective than its initial model has: the learning rate may be too large."
     arguments = ("--seeds", "0..1", "-o", "runs/x", "--methods")
     lines = call(*arguments, "fedavg:lr=100,fednova:lr=100").stdout.splitlines()
     assert f"No run of any method {cure}" in lines
@@ -405,9 +405,9 @@ def test_a_report_is_advised_with_targets_of_the_accuracy_only() -> None:
 TO_TARGETS = ("--methods", "fedavg", "--seeds", "0..2", "--rounds", "12")
 
 
-def reached(target: str) -> str:
+def reached(target: str, exit_code: int = 0) -> str:
     """What the table has in the column of rounds to the target."""
-    lines = call(*TO_TARGETS, "--target", target).stdout.splitlines()
+    lines = call(*TO_TARGETS, "--target", target, exit_code=exit_code).stdout.splitlines()
     row = next(line for line in lines if line.startswith("fedavg "))
     return re.split(r"  +", row)[2]
 
@@ -419,6 +419,15 @@ def test_rounds_to_a_target_have_their_interval_where_every_seed_met_it() -> Non
     assert reached("0.3") == f"{mean:.1f} ± {margin:.1f}"
     assert reached("0.4") == "12 in 2 of 3"
     assert reached("1") == "never"
+
+
+def test_a_seed_that_failed_did_not_meet_the_target() -> None:
+    """Every seed meets 0.3 and has an interval; then the records of one are damaged, and it cannot go on."""
+    assert " ± " in reached("0.3")
+    folder = Path("runs/spec-compare-12-rounds/fedavg/seed-2")
+    (folder / "summary.json").unlink()
+    (folder / "rounds.jsonl").write_text("nonsense\n" * 12)
+    assert re.fullmatch(r"[\d.]+ in 2 of 3", reached("0.3", exit_code=1))
 
 
 def test_how_late_a_target_may_have_been_noticed_is_said() -> None:

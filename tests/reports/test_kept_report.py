@@ -117,9 +117,11 @@ def test_runs_that_failed_are_told(tmp_path: Path) -> None:
     assert reason.words() == "Failed after 4 rounds: It <burst>."
 
 
-def test_a_file_given_twice_counts_once(tmp_path: Path) -> None:
+def test_a_file_given_twice_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = kept_in(tmp_path, *map(kept, RUNS))
-    assert len(summarise_runs([file, str(file)]).study.runs) == len(RUNS)
+    monkeypatch.chdir(tmp_path)
+    summary = summarise_runs([file, str(file), file.name])
+    assert (len(summary.study.runs), summary.setting) == (len(RUNS), "slow")
 
 
 def test_rounds_that_were_not_evaluated_have_no_point(tmp_path: Path) -> None:
@@ -195,3 +197,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         summarise_settings([tmp_path / "notes.txt"])
     with pytest.raises(FieldError, match=r"empty\.runs\.jsonl\.xz holds no run\."):
         summarise_settings([tmp_path / "empty.runs.jsonl.xz"])
+    file = kept_in(tmp_path, kept(RUNS[0]), kept(RUNS[3], setting=""))
+    with pytest.raises(
+        FieldError, match=r"setting must be the name of one, got '' for fednova, seed 1 in .*a_table"
+    ):
+        summarise_settings([file, fabricate(tmp_path / "run")])

@@ -195,6 +195,19 @@ def test_methods_that_a_study_has_not_begun_are_named(tmp_path: Path) -> None:
     assert study_of(tmp_path).absent == ("scaffold",)
 
 
+def test_a_method_that_another_study_has_not_begun_is_not_absent(tmp_path: Path) -> None:
+    for name in ("begun", "other", "yet"):
+        StudyFolder(tmp_path / name).plan(
+            [PlannedRun("fedavg-0", {"method": "fedavg"}, experiment_of(Made()))]
+        )
+    fabricate(tmp_path / "begun/fedavg-0")
+    found = study_of(tmp_path)
+    assert (found.labels, found.absences) == (("fedavg",), "")
+    fabricate(tmp_path / "other/fedavg-0", Made(lr=0.2))
+    found = study_of(tmp_path)
+    assert (found.labels, found.absences) == (("fedavg (lr=0.1)", "fedavg (lr=0.2)"), "")
+
+
 def test_a_method_says_how_many_runs_failed_and_how_many_did_not_finish(tmp_path: Path) -> None:
     for seed, outcome in enumerate(("finished", "failed: NaN.", "interrupted", "running")):
         fabricate(tmp_path / f"fedavg-{seed}", Made(seed=seed, outcome=outcome))
@@ -239,7 +252,7 @@ def test_a_method_that_failed_is_no_baseline(tmp_path: Path) -> None:
         fabricate(tmp_path / f"{method}-0", Made(method, outcome=outcome))
     study = study_of(tmp_path / "fedavg-0", tmp_path / "scaffold-0", tmp_path / "fednova-0")
     assert baseline_of(study, None).label == "scaffold"
-    message = r"--baseline must be a method that has not failed, got 'fedavg': 1 of 1 run failed\."
+    message = r"^baseline must be a method that has not failed, got 'fedavg': 1 of 1 run failed\."
     with pytest.raises(FieldError, match=message):
         baseline_of(study, "fedavg")
     alone = study_of(tmp_path / "fedavg-0")

@@ -235,3 +235,17 @@ def test_methods_that_learnt_nothing_are_told(tmp_path: Path) -> None:
     fabricate(tmp_path / "scaffold-0", Made("scaffold", objective=0.8, outcome="interrupted"))
     (lead,) = page_of(tmp_path)[1].all("p", class_="lead")
     assert f" No run of fedavg {cure}" in lead.text
+    fabricate(tmp_path / "fedavg-1", Made("fedavg", 1, outcome="failed: NaN."))
+    (lead,) = page_of(tmp_path)[1].all("p", class_="lead")
+    assert f" No run of fedavg {cure}" in lead.text
+    fabricate(tmp_path / "fedavg-2", Made("fedavg", 2, objective=0.8, outcome="interrupted"))
+    (lead,) = page_of(tmp_path)[1].all("p", class_="lead")
+    assert "lower objective" not in lead.text
+
+
+def test_methods_that_failed_are_told_once(tmp_path: Path) -> None:
+    fabricate(tmp_path / "fedavg-0", Made("fedavg"))
+    fabricate(tmp_path / "fednova-0", Made("fednova", outcome="failed: NaN."))
+    (lead,) = page_of(tmp_path)[1].all("p", class_="lead")
+    assert "lower objective" not in lead.text
+    assert lead.text.count("fednova") == 1

@@ -142,6 +142,14 @@ def test_a_kept_run_that_failed_in_its_first_round_is_a_row(tmp_path: Path) -> N
     assert frame["round"].isna().tolist() == [False, True]
 
 
+def test_what_is_given_twice_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = runs_file(tmp_path, "a_table-small")
+    save_runs(file, [kept("FedAvg", {"accuracy": (0.5, 0.6)})])
+    fl.run_experiment(replace(EXPERIMENT, rounds=1), tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    assert len(fl.load_frame(file, file.name, "run", tmp_path / "run")) == 3
+
+
 def test_a_kept_run_has_the_columns_of_its_folder(tmp_path: Path) -> None:
     run = fl.run_experiment(EXPERIMENT, tmp_path / "run")
     file = runs_file(tmp_path, "a_table-small")
@@ -157,7 +165,7 @@ def test_a_kept_run_has_the_columns_of_its_folder(tmp_path: Path) -> None:
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunFolderError, match="is not the folder of a run, and there is none below it"):
         fl.load_frame(tmp_path)
-    with pytest.raises(FieldError, match=r"load_frame takes folders, as in .*, got \['a', 'b'\]"):
+    with pytest.raises(FieldError, match=r"load_frame takes folders or files, as in .*, got \['a', 'b'\]"):
         fl.load_frame(["a", "b"])  # type: ignore[arg-type]
     (tmp_path / "notes.txt").write_text("nothing")
     with pytest.raises(FieldError, match=r"notes\.txt does not hold the runs of a reproduction"):

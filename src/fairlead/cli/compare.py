@@ -163,7 +163,7 @@ def _report(
             row.insert(place, _reached(result))
     say()
     print_table(columns, rows, numbers=columns[1:], spare=_SPARE)
-    resolution = target_resolution(metric.spacing(planned[0].experiment))
+    resolution = target_resolution(max(metric.spacing(run.experiment) for run in planned))
     if target is not None and resolution:
         say(resolution)
     intervals = {
@@ -189,15 +189,15 @@ def _report(
 
 
 def _reached(result: Result) -> str:
-    """Rounds to the target with their margin, or the mean alone and of how many seeds where some never met it."""
+    """Rounds to the target with their margin, or the mean and of how many seeds where not all met it."""
     from fairlead.studies.seed_statistics import estimate
 
     found = estimate([done for done in result.reached.values() if done is not None])
     if found is None:
         return "never" if result.reached else ""
-    if found.count == len(result.reached):
+    if found.count == result.num_runs:
         return written(found)
-    return f"{found.mean:.4g} in {found.count} of {len(result.reached)}"
+    return f"{found.mean:.4g} in {found.count} of {result.num_runs}"
 
 
 def _beyond_noise(result: Result, metric: Metric) -> str:

@@ -131,21 +131,18 @@ def _difference_facts(difference: Estimate | None) -> dict[str, Any] | None:
 
 def say_failures(results: Sequence[Result], noun: str) -> None:
     """A line for each run that failed, with the reason, and one on methods or settings of which no run learnt."""
-    from fairlead.diagnostics.wording import listed
+    from fairlead.studies.results import any_or_listed, told_unlearnt
 
     for result in results:
         for seed, outcome in result.failures.items():
             if outcome.startswith("failed"):
                 say(f"{result.name}, seed {seed} {outcome}")
     lost = [result for result in results if not result.learnt]
-    if not lost:
-        return
-    whose = f"any {noun}" if len(lost) == len(results) > 1 else listed([result.name for result in lost])
+    names = [result.name for result in lost]
     if any(result.summaries for result in lost):
-        say(
-            f"No run of {whose} ended with a lower objective than its initial model has: try a smaller learning rate."
-        )
-    else:
+        say(told_unlearnt(names, len(results), noun))
+    elif lost:
+        whose = any_or_listed(names, len(results), noun)
         say(f"No run of {whose} finished: the reasons above say what to change.")
 
 

@@ -47,7 +47,7 @@ def write_figures(summary: Summary, folder: Path, formats: Sequence[str]) -> lis
     """Every quantity against rounds, the first one against the other axes too, and weights and clients."""
     unknown = [each for each in formats if each not in FORMATS]
     if unknown or not formats:
-        raise FieldError(f"--format must be some of {', '.join(FORMATS)}, got {','.join(formats)!r}.")
+        raise FieldError(f"formats must be some of {', '.join(FORMATS)}, got {','.join(formats)!r}.")
     try:
         import matplotlib as mpl
     except ImportError as error:

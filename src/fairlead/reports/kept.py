@@ -20,6 +20,11 @@ def kept_runs_in(file: Path) -> list[ReportedRun]:
     runs = load_runs(file)
     if not runs:
         raise FieldError(f"{file} holds no run.")
+    for run in runs:
+        if not run.setting:
+            raise FieldError(
+                f"setting must be the name of one, got '' for {run.method}, seed {run.seed} in {file}."
+            )
     return [_reported(run, file) for run in runs]
 
 
@@ -40,7 +45,7 @@ def _reported(run: KeptRun, file: Path) -> ReportedRun:
         names=None,
         held_out=None,
         summary=None,
-        study=file,
+        study=file.resolve(),
         setting=run.setting,
     )
 

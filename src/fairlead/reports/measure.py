@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fairlead.records import Evaluation
 from fairlead.reports.curves import LOSS, Quantity, metric_quantity
 from fairlead.reports.formats import Kind
 from fairlead.reports.methods import Method, Study
@@ -38,12 +40,17 @@ class Measure:
         return difference > 0 if self.higher else difference < 0
 
 
-def measure_of(study: Study) -> Measure:
-    """Accuracy if any run of the study evaluated it."""
-    evaluations = (record.evaluation for run in study.runs for record in run.records if record.evaluation)
+def measure_of(study: Study, others: Sequence[Study]) -> Measure:
+    """Accuracy if any run of the study evaluated it, or of the others where the study has no evaluation yet."""
+    evaluations = _evaluations([study]) or _evaluations(others)
     if any("accuracy" in evaluation.metrics for evaluation in evaluations):
         return Measure(Metric("accuracy", smaller_is_better=False), metric_quantity("accuracy"))
     return Measure(Metric("loss", smaller_is_better=True), LOSS)
+
+
+def _evaluations(studies: Sequence[Study]) -> list[Evaluation]:
+    records = (record for study in studies for run in study.runs for record in run.records)
+    return [record.evaluation for record in records if record.evaluation is not None]
 
 
 def own_target(baseline: Method, measure: Measure) -> tuple[float, ...]:

@@ -14,6 +14,7 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.optimizers import SGD
 from fairlead.plain_data import to_plain
 from fairlead.reports.runs import ReportedRun
+from fairlead.studies.results import may_have_learnt
 
 _COMPUTING = ("seed", "device", "engine", "lanes", "block", "reproducible", "compile", "data_on", "ray")
 """Fields that do not tell methods apart: where and how the arithmetic was done, and the seed."""
@@ -62,8 +63,9 @@ class Method:
 
     @property
     def learnt(self) -> bool:
-        """Whether a run may have learnt: not every one finished without a lower objective than it began with."""
-        return not self.complete or any(run.summary is None or run.summary.learnt for run in self.runs)
+        """As `may_have_learnt` has it; a run that cannot be read may go on."""
+        going_on = any(not run.finished and run.state != "failed" for run in (*self.runs, *self.unusable))
+        return may_have_learnt((run.summary for run in self.runs if run.finished), going_on=going_on)
 
     @property
     def failed(self) -> bool:
@@ -71,7 +73,10 @@ class Method:
         return all(run.state == "failed" for run in (*self.runs, *self.unusable))
 
     def comparable_with(self, other: Method) -> bool:
-        """Whether their figures are of the same clients and task after as many rounds; without specs, taken to be."""
+        """Whether their figures are of the same clients and task after as many rounds.
+
+        Without specs they are taken to be, if both have none.
+        """
         ours, theirs = self.experiment, other.experiment
         if ours is None or theirs is None:
             return ours is theirs
@@ -96,9 +101,10 @@ class Study:
     @property
     def absent(self) -> tuple[str, ...]:
         """What studies call methods of which no run has begun or can be read."""
-        with_others = {id(run) for method in self.methods for run in method.unusable}
-        labels = (run.label for run in self.unusable if id(run) not in with_others)
-        return tuple(dict.fromkeys(label for label in labels if label is not None))
+        # Methods of one name have more words in their labels, which no study knows.
+        shown = {name for method in self.methods for name in (method.label, method.runs[0].label)}
+        labels = dict.fromkeys(run.label for run in self.unusable if run.label not in shown)
+        return tuple(label for label in labels if label is not None)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -176,7 +182,7 @@ def baseline_of(study: Study, label: str | None) -> Method:
         named = study.method(label)
         if named.failed:
             raise FieldError(
-                f"--baseline must be a method that has not failed, got {label!r}: {named.shortfall}."
+                f"baseline must be a method that has not failed, got {label!r}: {named.shortfall}."
             )
         return named
     usable = [method for method in study.methods if any(run.finished for run in method.runs)] or study.methods

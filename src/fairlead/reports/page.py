@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fairlead import __version__
 from fairlead.errors import FieldError
-from fairlead.reports.elements import count_of
+from fairlead.reports.elements import count_of, section
 from fairlead.reports.markup import Markup, join, tag
 from fairlead.reports.run_list import runs_section, unfinished_section
 from fairlead.reports.sections import curves_section, legend, measure_rows, table_section, weights_rows
@@ -81,7 +81,8 @@ def _content(summaries: Sequence[Summary], title: str) -> Markup:
 def _setting_sections(summary: Summary) -> dict[str, Markup]:
     """What the page says of a setting, by the names that its parts have there."""
     if not summary.methods:
-        return {}
+        key, absences = summary.key("standing"), tag("p", summary.study.absences, class_="lead")
+        return {key: section(key, summary.titled("At a glance"), absences)} if summary.study.absent else {}
     beside = {"consistency": weights_rows, "clients": measure_rows}
     sections = {"standing": standing_section(summary), "curves": curves_section(summary)}
     for table in report_tables(summary):

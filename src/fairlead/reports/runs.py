@@ -62,15 +62,12 @@ class ReportedRun:
     """Where the study is that it belongs to; None for a run on its own."""
     setting: str | None = None
     """Under which its study compares methods; None where that has no settings."""
+    detailed: bool = False
+    """Whether its rounds say who took part, what was sent and how long it took: kept curves do not."""
 
     @property
     def finished(self) -> bool:
         return self.state == "finished"
-
-    @property
-    def detailed(self) -> bool:
-        """Whether its rounds say who took part, what was sent and how long it took: kept curves do not."""
-        return self.experiment is not None
 
 
 @dataclass(frozen=True)
@@ -169,6 +166,7 @@ def read_run(found: FoundRun) -> ReportedRun:
         names=clients.names,
         held_out=clients.held_out,
         summary=summary,
+        detailed=True,
     )
 
 

@@ -16,6 +16,7 @@ from fairlead.reports.methods import Method
 from fairlead.reports.row_charts import interval_row, interval_scale, row_axis
 from fairlead.reports.scales import Scale
 from fairlead.reports.summary import Summary
+from fairlead.studies.results import told_unlearnt
 from fairlead.studies.seed_statistics import COVERED, Estimate, too_few
 
 
@@ -206,13 +207,11 @@ def _disagreement(summary: Summary) -> str:
 
 
 def _unlearnt(summary: Summary) -> str:
-    """A sentence on methods that learnt nothing; empty if there are none."""
-    lost = [method.label for method in summary.methods if not method.method.learnt]
-    if not lost:
+    """A sentence on methods that learnt nothing; empty if there are none, or all their runs failed: that is told."""
+    lost = [method.method for method in summary.methods if not method.method.learnt]
+    if not any(run.finished for method in lost for run in method.runs):
         return ""
-    whose = "any method" if len(lost) == len(summary.methods) > 1 else listed(lost)
-    found = f"No run of {whose} ended with a lower objective than its initial model has"
-    return f"{found}: the learning rate may be too large."
+    return told_unlearnt([method.label for method in lost], len(summary.methods), "method")
 
 
 def _standing_note(summary: Summary) -> str:

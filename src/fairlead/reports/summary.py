@@ -70,7 +70,7 @@ def summarise_settings(
     one called `baseline`: unless given, FedAvg or the first, of those with finished runs. `targets` are accuracies
     or losses to reach.
     """
-    given = list(dict.fromkeys(map(Path, paths)))
+    given = {path.resolve(): path for path in map(Path, paths)}.values()
     found = find_runs(path for path in given if not path.is_file())
     kept = [run for path in given if path.is_file() for run in kept_runs_in(path)]
     studies = {
@@ -83,7 +83,8 @@ def summarise_settings(
         here = {method.label for method in study.methods if not method.failed}
         # A setting that lacks the baseline of the others, or where it failed, is compared with its usual one.
         own = None if baseline in sound and baseline not in here else baseline
-        summaries.append(_summarise(setting, study, labels, baseline=own, targets=targets))
+        measure = measure_of(study, list(studies.values()))
+        summaries.append(_summarise(setting, study, measure, labels, baseline=own, targets=targets))
     return summaries
 
 
@@ -101,12 +102,17 @@ def summarise_runs(
 
 
 def _summarise(
-    setting: str, study: Study, labels: Sequence[str], *, baseline: str | None, targets: Sequence[float]
+    setting: str,
+    study: Study,
+    measure: Measure,
+    labels: Sequence[str],
+    *,
+    baseline: str | None,
+    targets: Sequence[float],
 ) -> Summary:
     """Figures of all methods; without targets, one that every run of the baseline meets is taken."""
-    measure = measure_of(study)
     for target in targets:
-        measure.metric.refuse_target(target, "--target")
+        measure.metric.refuse_target(target, "targets")
     if not study.methods:
         return Summary(setting, study, measure, None, tuple(targets), ())
     reference = baseline_of(study, baseline)

@@ -19,6 +19,8 @@ from fairlead.studies.seed_statistics import Estimate
 
 def report_tables(summary: Summary) -> list[Table]:
     """All tables that these runs can fill."""
+    if not summary.methods:
+        return []
     tables = [
         results_table(summary),
         targets_table(summary),

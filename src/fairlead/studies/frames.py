@@ -16,23 +16,24 @@ from fairlead.studies.study import Label, StudyFolder
 
 _Row = dict[str, Label | None]
 
-_COLUMNS = {"steps": "local_steps"}
+_RENAMED_CURVES = {"steps": "local_steps"}
 """Curves that `record_rows.row_of` has under another name."""
 
 
 def load_frame(*paths: str | PathLike[str], library: Literal["pandas", "polars"] = "pandas") -> Any:
-    """All rounds of the runs in and below some folders, as a pandas or Polars data frame.
+    """All rounds of the runs in and below folders, and of those in files, as a pandas or Polars data frame.
 
-    Files in which a reproduction keeps its runs (`NAME-SCALE.runs.jsonl.xz`) may stand among the folders.
+    The files are those in which a reproduction keeps its runs (`NAME-SCALE.runs.jsonl.xz`).
 
-    Columns: `run`, the folder of the run; `finished`, whether it came to its end; `method`, swept fields and whatever
-    else tells the runs of a study apart; `seed`; then the numbers of the round (`record_rows.row_of`; fewer of a run
-    that is kept in a file), which is counted from 0. A run that failed in its first round, or that its study has not
-    begun, is one row without such numbers. Values per client are left to `load_records`.
+    Columns: `run`, the folder of the run, or its file and name there; `finished`, whether it came to its end;
+    `method`, swept fields and whatever else tells the runs of a study apart; `seed`; then the numbers of the round
+    (`record_rows.row_of`; fewer of a run that is kept in a file), which is counted from 0. A run that failed in its
+    first round, or that its study has not begun, is one row without such numbers. Values per client are left to
+    `load_records`.
     """
     for path in paths:
         if not isinstance(path, str | PathLike):
-            raise FieldError(f"load_frame takes folders, as in load_frame('a', 'b'), got {path!r}.")
+            raise FieldError(f"load_frame takes folders or files, as in load_frame('a', 'b'), got {path!r}.")
     if library not in ("pandas", "polars"):
         raise FieldError(f"load_frame.library must be 'pandas' or 'polars', got {library!r}.")
     try:
@@ -41,7 +42,7 @@ def load_frame(*paths: str | PathLike[str], library: Literal["pandas", "polars"]
         raise FieldError(f"load_frame needs {library}: install it with pip install {library}.") from error
     rows = [
         row
-        for path in map(Path, paths)
+        for path in {path.resolve(): path for path in map(Path, paths)}.values()
         for row in (_rows_kept(path) if path.is_file() else _rows_below(path))
     ]
     # Rounds differ in what they measured: every column that any of them has, in the order of appearance.
@@ -68,7 +69,7 @@ def _rows_kept(file: Path) -> Iterator[_Row]:
             "method": run.method,
             "seed": run.seed,
         }
-        columns = {curve: _COLUMNS.get(curve, curve) for curve in run.curves}
+        columns = {curve: _RENAMED_CURVES.get(curve, curve) for curve in run.curves}
         rounds: list[_Row] = [
             {"round": round, **{column: run.number(curve, round) for curve, column in columns.items()}}
             for round in range(run.rounds)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fairlead.diagnostics.wording import counted
+from fairlead.diagnostics.wording import counted, listed
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import failure_in
@@ -85,7 +85,10 @@ class Result:
     objective_difference: Estimate | None = None
     """The same of the objective that was asked for."""
     reached: Mapping[int, int | None] = field(default_factory=dict)
-    """Rounds until the target was first met, by seed; None where it never was. Empty without a target."""
+    """Rounds until the target was first met, by seed of those that finished; None where it never was.
+
+    Empty without a target.
+    """
 
     @property
     def name(self) -> str:
@@ -104,9 +107,9 @@ class Result:
 
     @property
     def learnt(self) -> bool:
-        """Whether a run is left that may have learnt: not every one failed or ended no better than it began."""
+        """As `may_have_learnt` has it."""
         going_on = any(failure_in(outcome) is None for outcome in self.failures.values())
-        return going_on or any(summary.learnt for summary in self.summaries.values())
+        return may_have_learnt(self.summaries.values(), going_on=going_on)
 
     def against(self, other: Result, metric: Metric) -> Result:
         """The same with its differences to another result."""
@@ -182,6 +185,25 @@ def _rounds_to(target: float, metric: Metric, records: Sequence[RoundRecord]) ->
         if value is not None and (value <= target if metric.smaller_is_better else value >= target):
             return record.round + 1
     return None
+
+
+def may_have_learnt(finished: Iterable[RunSummary | None], *, going_on: bool) -> bool:
+    """Whether a run is left that may have learnt: not every one failed or ended no better than it began.
+
+    Of runs that finished without a summary nobody knows; `going_on` is whether some neither finished nor failed.
+    """
+    return going_on or any(summary is None or summary.learnt for summary in finished)
+
+
+def told_unlearnt(names: Sequence[str], number: int, noun: str) -> str:
+    """A sentence on those of a number of methods, or whatever the noun says, of which no run learnt."""
+    found = f"No run of {any_or_listed(names, number, noun)} ended with a lower objective than its initial model has"
+    return f"{found}: the learning rate may be too large."
+
+
+def any_or_listed(names: Sequence[str], number: int, noun: str) -> str:
+    """`any method` where the names are those of all, else the names."""
+    return f"any {noun}" if len(names) == number > 1 else listed(names)
 
 
 def target_resolution(apart: int) -> str:
