@@ -15,7 +15,7 @@ from page_tree import page_of
 from typer.testing import CliRunner
 
 from fairlead.cli import app
-from fairlead.errors import FieldError
+from fairlead.errors import FieldError, RunFolderError
 from fairlead.reports import summarise_runs, summarise_settings
 from fairlead.reports.curves import AXES, quantities
 from fairlead.reports.run_figures import RunFigures
@@ -202,3 +202,13 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         FieldError, match=r"setting must be the name of one, got '' for fednova, seed 1 in .*a_table"
     ):
         summarise_settings([file, fabricate(tmp_path / "run")])
+
+
+def test_a_folder_of_kept_files_points_to_them(tmp_path: Path) -> None:
+    file = kept_in(tmp_path, kept(RUNS[0]))
+    with pytest.raises(RunFolderError) as refused:
+        summarise_runs([tmp_path])
+    assert str(refused.value) == (
+        f"{tmp_path} is not the folder of a run, and there is none below it. It has files of kept runs: name them, such as "
+        f"{file}."
+    )

@@ -289,7 +289,7 @@ def test_where_a_run_was_computed_does_not_make_another_method(tmp_path: Path) -
 
 
 def test_folders_without_a_run_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"is not the folder of a run, and there is none below it"):
+    with pytest.raises(RunFolderError, match=r"is not the folder of a run, and there is none below it\.$"):
         find_runs([tmp_path])
     with pytest.raises(RunFolderError, match=r"absent does not exist\."):
         find_runs([tmp_path / "absent"])

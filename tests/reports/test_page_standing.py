@@ -122,7 +122,7 @@ def test_it_takes_two_methods_without_failures_to_rank(
 
 
 def test_an_interval_that_leaves_its_row_has_an_arrow_head(tmp_path: Path) -> None:
-    """FedNova differs by 0.1 and −0.2 over two seeds: ± 1.9, on an axis of ± 0.1; SCAFFOLD by 0.05 throughout."""
+    """FedNova differs by 0.1 and −0.2 over two seeds: ± 1.9, on an axis of ± 0.2; SCAFFOLD by 0.05 throughout."""
     for seed, ahead in enumerate((0.1, -0.2)):
         fabricate(tmp_path / f"fedavg-{seed}", Made("fedavg", seed, (0.1, 0.5)))
         fabricate(tmp_path / f"fednova-{seed}", Made("fednova", seed, (0.1, 0.5 + ahead)))
@@ -137,6 +137,15 @@ def test_an_interval_that_leaves_its_row_has_an_arrow_head(tmp_path: Path) -> No
     }
     # Tips at both ends of a row of 400, not beyond it, where they would be cut off.
     assert heads == {"0": [], "1": ["M0 13", "M400 "], "2": []}
+
+
+def test_the_interval_of_a_single_rival_is_seen_whole(tmp_path: Path) -> None:
+    """Ahead by 0.1 and −0.2, ± 1.9: nothing else is on the axis."""
+    for seed, ahead in enumerate((0.1, -0.2)):
+        fabricate(tmp_path / f"fedavg-{seed}", Made("fedavg", seed, (0.1, 0.5)))
+        fabricate(tmp_path / f"fednova-{seed}", Made("fednova", seed, (0.1, 0.5 + ahead)))
+    _, page = page_of(tmp_path)
+    assert page.all("path", class_="beyond") == []
 
 
 def test_who_leads_on_other_seeds_only_is_not_said_to_lead(tmp_path: Path) -> None:
@@ -241,6 +250,15 @@ def test_methods_that_learnt_nothing_are_told(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-2", Made("fedavg", 2, objective=0.8, outcome="interrupted"))
     (lead,) = page_of(tmp_path)[1].all("p", class_="lead")
     assert "lower objective" not in lead.text
+
+
+def test_who_learnt_nothing_does_not_come_first(tmp_path: Path) -> None:
+    fabricate(tmp_path / "fedavg-0", Made("fedavg", accuracy=(0.1, 0.2), objective=0.8))
+    fabricate(tmp_path / "fednova-0", Made("fednova", accuracy=(0.1, 0.1), objective=0.8))
+    (lead,) = page_of(tmp_path)[1].all("p", class_="lead")
+    assert lead.text.startswith(
+        "fedavg has the best mean accuracy, but learnt nothing: none is said to come first."
+    )
 
 
 def test_methods_that_failed_are_told_once(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.summary import RunSummary
 from fairlead.presets import fedavg
 from fairlead.records import RoundRecord
+from fairlead.studies.kept_runs import no_run_in
 from fairlead.studies.study import StudyFolder, describe_labels
 from fairlead.worlds.objective_weights import objective_weights
 
@@ -89,7 +90,7 @@ def find_runs(paths: Iterable[str | PathLike[str]]) -> list[FoundRun]:
             raise RunFolderError(f"{path} does not exist.")
         below = list(_runs_below(path)) if path.is_dir() else []
         if not below:
-            raise RunFolderError(f"{path} is not the folder of a run, and there is none below it.")
+            raise no_run_in(path)
         for run in below:
             found.setdefault(run.folder.path.resolve(), run)
     return list(found.values())

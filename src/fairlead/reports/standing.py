@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median_low
 
 from fairlead.diagnostics.wording import listed
 from fairlead.reports.elements import count_of, cut, label_of, section
@@ -133,6 +134,10 @@ def _lead(summary: Summary, judged: Sequence[tuple[MethodFigures, Estimate | Non
     if len(complete) < 2:
         who = f"{complete[0]} alone" if complete else "No method"
         return f"{who} has finished all its runs: none is said to come first."
+    if not best.method.learnt:
+        return (
+            f"{best.label} has the best mean {measure.name}, but learnt nothing: none is said to come first."
+        )
     level = [
         method.label
         for method, mean in known
@@ -237,10 +242,12 @@ def _rank(found: Estimate | None, measure: Measure) -> float:
 def _difference_scale(differences: Sequence[Estimate]) -> Scale | None:
     if not differences:
         return None
-    reach = max(abs(each.mean) for each in differences)
+    means = [each.mean for each in differences]
+    widest = [abs(each.mean) + (each.half_width or 0.0) for each in differences]
+    # Intervals are seen whole, but one over two seeds may be ten times as wide as the others: it may leave the row.
+    reach = max(4 * median_low(widest), 2 * max(map(abs, means)))
     ends = [edge for each in differences for edge in (each.low, each.high) if edge is not None]
-    # An interval over two seeds may be ten times as wide as any difference: it may leave the row.
-    return interval_scale([each.mean for each in differences] + [_within(edge, 2 * reach) for edge in ends])
+    return interval_scale(means + [_within(edge, reach) for edge in ends])
 
 
 def _within(value: float, reach: float) -> float:

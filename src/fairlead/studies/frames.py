@@ -8,10 +8,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from fairlead.errors import FieldError, RunFolderError
+from fairlead.errors import FieldError
 from fairlead.experiments.record_rows import row_of
 from fairlead.experiments.run_folder import RunFolder
-from fairlead.studies.kept_runs import load_runs
+from fairlead.studies.kept_runs import load_runs, no_run_in
 from fairlead.studies.study import Label, StudyFolder
 
 _Row = dict[str, Label | None]
@@ -96,5 +96,5 @@ def _runs_below(path: Path) -> list[tuple[RunFolder, dict[str, Label]]]:
         seed: dict[str, Label] = {"seed": starts[0].seed} if starts else {}
         found.append((store, {**labels.get(store.path, {}), **seed}))
     if not found:
-        raise RunFolderError(f"{path} is not the folder of a run, and there is none below it.")
+        raise no_run_in(path)
     return found

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fairlead.checkpoint import write_durably
-from fairlead.errors import FieldError
+from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.record_lines import decoded, strict
 from fairlead.records import RoundRecord
 
@@ -71,6 +71,13 @@ class KeptRun:
 def runs_file(folder: Path, table: str) -> Path:
     """Where the runs of a table at a scale are kept in a folder."""
     return folder / f"{table}{_ENDING}"
+
+
+def no_run_in(folder: Path) -> RunFolderError:
+    """That a folder holds no folder of a run; files of kept runs in it are pointed to."""
+    kept = next(iter(sorted(folder.glob(f"*{_ENDING}"))), None) if folder.is_dir() else None
+    hint = "" if kept is None else f" It has files of kept runs: name them, such as {kept}."
+    return RunFolderError(f"{folder} is not the folder of a run, and there is none below it.{hint}")
 
 
 def table_name(file: Path) -> str:
