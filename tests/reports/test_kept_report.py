@@ -209,6 +209,6 @@ def test_a_folder_of_kept_files_points_to_them(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError) as refused:
         summarise_runs([tmp_path])
     assert str(refused.value) == (
-        f"{tmp_path} is not the folder of a run, and there is none below it. It has files of kept runs: name them, such as "
-        f"{file}."
+        f"{tmp_path} is not the folder of a run, and there is none below it. "
+        f"It has files of kept runs: name them, such as {file}."
     )
