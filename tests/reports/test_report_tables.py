@@ -248,6 +248,12 @@ def test_csv_has_full_precision_and_every_part_of_an_estimate(summary: Summary) 
     assert rows[1]["Seeds"] == "2"
 
 
+def test_the_caption_says_what_columns_are(summary: Summary) -> None:
+    caption = latex_table(table(summary, "results"), ["a", "b", "c"]).splitlines()[2]
+    assert "Difference: percentage points to fedavg, by pairs of equal seeds; " in caption
+    assert caption.endswith("e-LUDD: mean of e-LUD over rounds.}")
+
+
 def test_latex_escapes_what_is_special_there(summary: Summary) -> None:
     text = latex_table(table(summary, "results"), [r"a_b & 50%", r"\input{x}", "$x^2$"])
     assert r"a\_b \& 50\% &" in text

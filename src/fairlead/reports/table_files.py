@@ -62,11 +62,13 @@ def write_tables(summary: Summary, folder: Path) -> list[Path]:
 
 
 def latex_table(table: Table, labels: Sequence[str]) -> str:
-    """A table to \\input into a paper; it needs the package booktabs."""
+    """A table to \\input into a paper; it needs the package booktabs. The caption says what its columns are."""
+    notes = "; ".join(f"{column.title}: {column.note}" for column in table.columns if column.note)
+    caption = f"{table.title}. {table.note}" + (f" {notes}." if notes else "")
     lines = [
         r"\begin{table}",
         r"  \centering",
-        f"  \\caption{{{_latex(f'{table.title}. {table.note}')}}}",
+        f"  \\caption{{{_latex(caption)}}}",
         f"  \\label{{tab:{table.name}}}",
         f"  \\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
         r"    \toprule",

@@ -60,7 +60,8 @@ def results_table(summary: Summary) -> Table:
         row.insert(0, _seeds(figures))
     if summary.compared and baseline is not None:
         note = f"to {baseline.label}, by pairs of equal seeds"
-        columns.insert(2, Column("Difference", note))
+        unit = "percentage points " if kind == "share" else ""
+        columns.insert(2, Column("Difference", f"{unit}{note}"))
         for row, figures in zip(rows, summary.methods, strict=True):
             row.insert(2, _difference(figures.difference, kind))
         place = next((at for at, column in enumerate(columns) if column.title == "Objective"), None)
