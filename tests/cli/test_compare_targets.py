@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 from compare_calls import SPEC, call, data
+from rich.console import Console
+
+import fairlead as fl
+from fairlead.cli import console
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +26,22 @@ def test_the_curve_beside_an_objective_is_called_what_it_is() -> None:
     assert "training loss over the rounds, mean over seeds:" in shown
     assert "objective over the rounds" not in shown
     assert "\nloss over the rounds, mean over seeds:" in call(*arguments, "--metric", "loss").stdout
+
+
+def test_what_methods_are_compared_by_is_shown_on_the_narrowest_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The objective is a column of figures too, which can be spared where the metric is another."""
+    monkeypatch.setattr(console, "console", lambda: Console(width=38, force_terminal=True, color_system=None))
+    arguments = ("--methods", "fedavg", "--seeds", "0", "-o", "runs/x")
+    assert "No room for chi-square" in call(*arguments).stdout
+    assert ", objective: widen" in call(*arguments).stdout
+    shown = call(*arguments, "--metric", "objective").stdout
+    assert ", objective: widen" not in shown
+    summary = fl.RunFolder(Path("runs/x/fedavg/seed-0")).summary()
+    assert summary is not None
+    row = next(line for line in shown.splitlines() if line.startswith("fedavg "))
+    assert row.split()[1] == f"{summary.objective:.4g}"
 
 
 def test_a_report_is_advised_with_targets_of_the_accuracy_only() -> None:

@@ -162,7 +162,10 @@ def _report(
         for row, result in zip(rows, results, strict=True):
             row.insert(place, _reached(result))
     say()
-    print_table(columns, rows, numbers=columns[1:], spare=_SPARE)
+    # Never what methods are compared by, which a column of figures may be called too.
+    print_table(
+        columns, rows, numbers=columns[1:], spare=[column for column in _SPARE if column != metric.name]
+    )
     resolution = target_resolution(max(metric.spacing(run.experiment) for run in planned))
     if target is not None and resolution:
         say(resolution)

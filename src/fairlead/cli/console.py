@@ -71,13 +71,15 @@ def _without_room(
     columns: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str], width: int
 ) -> list[str]:
     """Of the columns that can be spared, the first ones without which the others fit."""
-    cells = zip(columns, *rows, strict=True)
-    widths = {texts[0]: max(len(line) for text in texts for line in text.split("\n")) + 2 for texts in cells}
+    widths = [
+        max(len(line) for text in texts for line in text.split("\n")) + 2
+        for texts in zip(columns, *rows, strict=True)
+    ]
     left_out: list[str] = []
     for column in spare:
-        if sum(widths[name] for name in widths if name not in left_out) <= width:
+        if sum(wide for name, wide in zip(columns, widths, strict=True) if name not in left_out) <= width:
             break
-        if column in widths:
+        if column in columns:
             left_out.append(column)
     return left_out
 
