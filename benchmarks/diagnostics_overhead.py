@@ -64,7 +64,8 @@ def main() -> None:
         rounds, figures = [], []
         for _ in range(arguments.rounds + 1):
             rounds.append(timed(lambda run=run: next(run.train(1)), arguments.device))
-            figures.append(timed(partial(observation.observe_updates, delta, importance), arguments.device))
+            observe = partial(observation.observe_updates, delta, importance)
+            figures.append(timed(lambda observe=observe: observe()(), arguments.device))
         whole, own = 1e3 * median(rounds[1:]), 1e3 * median(figures[1:])
         print(f"| {name} | {tuple(delta.shape)} | {whole:.1f} | {own:.2f} | {own / whole:.2%} |")
 

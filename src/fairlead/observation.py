@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ def describe_round(
     order: WorkOrder,
     updates: ClientUpdates,
     aggregate: Aggregate,
+    live: UpdateFigures,
     *,
     direction: Tensor,
     step: Tensor,
@@ -27,7 +28,6 @@ def describe_round(
     sent = len(order.anchor) + len(order.buffers) + sum(v.numel() for v in order.shared.values())
     returned = [updates.delta, updates.buffers, *updates.messages.values()]
     work, remembered, late = updates.effective_steps, aggregate.remembered, updates.age > 0
-    live = observe_updates(updates.delta, updates.importance) if len(updates) else NOTHING_ARRIVED
     lengths = [torch.linalg.vector_norm(vector, dtype=torch.float64) for vector in (direction, step)]
     # Once for all: each number by itself would wait for the device.
     direction_norm, step_norm, *losses = torch.cat(
@@ -79,8 +79,10 @@ class UpdateFigures(NamedTuple):
 NOTHING_ARRIVED = UpdateFigures(None, None, None, None, None, None)
 
 
-def observe_updates(delta: Tensor, importance: Tensor) -> UpdateFigures:
+def observe_updates(delta: Tensor, importance: Tensor) -> Callable[[], UpdateFigures]:
     """All figures of a round that the (m, d) updates alone tell, in three passes over them.
+
+    They are asked of the device at once; what is returned waits for them and reads them.
 
         G = Σ λ_i g_i,   ρ = ‖G‖²,   LUD = √(Σ λ_i‖g_i‖²/ρ),   e-LUD the same with λ_i = 1/m
         coherence = Σ_{i<j} ⟨u_i, u_j⟩ = (‖Σ u_i‖² − Σ‖u_i‖²)/2,   u_i = g_i/‖g_i‖, 0 for g_i = 0
@@ -89,27 +91,34 @@ def observe_updates(delta: Tensor, importance: Tensor) -> UpdateFigures:
     Symbols: g `delta` (the sign does not matter), λ `importance` scaled to sum 1, which estimates the
     objective's weights whoever was sampled. Diversities are inf where the mean is 0 and some update is not.
     """
+    if not len(delta):
+        return lambda: NOTHING_ARRIVED
     if delta.dtype.itemsize < 4:
         delta = delta.float()
     size, total = len(delta), float(importance.sum())
     weights = importance / total if total > 0 else torch.full_like(importance, 1 / size)
     norm = torch.linalg.vector_norm(delta, dim=1)
-    mixtures = torch.stack(
-        [torch.full_like(norm, 1 / size), weights.to(norm), torch.nan_to_num(1 / norm, posinf=0.0)]
-    )
+    sent = weights.to(norm, non_blocking=True)
+    mixtures = torch.stack([torch.full_like(norm, 1 / size), sent, torch.nan_to_num(1 / norm, posinf=0.0)])
     means = mixtures @ delta
     # One transfer: on an accelerator every separate number would wait for all work queued before it.
-    found = torch.cat([norm, delta @ means[0], torch.linalg.vector_norm(means, dim=1)]).tolist()
+    sums = torch.cat([norm, delta @ means[0], torch.linalg.vector_norm(means, dim=1)])
+    return lambda: _figures(sums, means[0], delta, importance, weights)
+
+
+def _figures(sums: Tensor, mean: Tensor, delta: Tensor, importance: Tensor, weights: Tensor) -> UpdateFigures:
+    """From ‖g_i‖ and ⟨g_i, ḡ⟩ of all updates, and the lengths of ḡ, G and Σ u_i."""
+    size, found = len(delta), sums.tolist()
     norms, products = found[:size], found[size : 2 * size]
     mean_square, rho, unit_square = (value * value for value in found[2 * size :])
     squares = [value * value for value in norms]
     largest = max(squares)
     if delta.dtype != torch.float64 and not _TINY < largest < _HUGE and (largest > 0 or bool(delta.any())):
-        return observe_updates(delta.double(), importance)
+        return observe_updates(delta.double(), importance)()
     apart = [square - 2 * product + mean_square for square, product in zip(squares, products, strict=True)]
     if min(apart) < _CANCELLED * largest:
         # Where clients nearly agree the difference above is rounding, and the distances themselves are not.
-        drift_norm = sum(float(torch.dist(row, means[0])) for row in delta) / size
+        drift_norm = sum(float(torch.dist(row, mean)) for row in delta) / size
     else:
         drift_norm = sum(map(math.sqrt, apart)) / size
     return UpdateFigures(
@@ -130,7 +139,7 @@ _CANCELLED = 1e-4
 
 def update_diversity(delta: Tensor) -> float:
     """e-LUD (Zeng 2025): √( mean ‖g_i‖² / ‖mean g_i‖² ) of the received updates, at least 1."""
-    elud = observe_updates(delta, torch.ones(len(delta), dtype=torch.float64)).elud
+    elud = observe_updates(delta, torch.ones(len(delta), dtype=torch.float64))().elud
     assert elud is not None
     return elud
 

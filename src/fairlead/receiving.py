@@ -151,12 +151,12 @@ def examine(
 
 
 def finite_rows(updates: ClientUpdates) -> Tensor:
-    """Which rows of a block hold neither NaN nor infinity, (m,) on the CPU: one pass over each upload."""
+    """Which rows of a block hold neither NaN nor infinity, (m,) where the updates are: one pass over each upload."""
     uploads = [updates.delta, *updates.messages.values(), *updates.memory.values()]
     # Most models have none, and every look takes a device as long as a small step.
     if updates.buffers.numel():
         uploads.append(updates.buffers)
-    return torch.stack([are_finite(rows) for rows in uploads]).all(0).cpu()
+    return torch.stack([are_finite(rows) for rows in uploads]).all(0)
 
 
 def are_finite(rows: Tensor) -> Tensor:

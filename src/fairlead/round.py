@@ -16,7 +16,7 @@ from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState, tensor_in
 from fairlead.clients.names import ClientNames, called
 from fairlead.errors import FairleadError, NonFiniteError
-from fairlead.observation import describe_round
+from fairlead.observation import describe_round, observe_updates
 from fairlead.order_statistics import weighted_median
 from fairlead.randomness import Key
 from fairlead.receiving import Reason, are_finite, finite_rows, leave_out
@@ -85,10 +85,14 @@ def run_round(
     conditions = world.conditions(round, solver, key)
     cohort = algorithm.sampler.draw(state.sampler, conditions, key.fold("sampler", round))
     order = WorkOrder(round, solver, state.params, state.buffers, state.shared, cohort, state.memory, key)
-    updates = world.work(order)
+    arrived = world.work(order)
+    # Asked of a device that still trains, and read once the host has seen to what follows.
+    finite, observed = finite_rows(arrived), observe_updates(arrived.delta, arrived.importance)
     if another_follows:
         _foresee(algorithm, world, state, key)
-    updates = _let_in(updates, algorithm, round, world.population.names)
+    updates = _let_in(arrived, finite, algorithm, round, world.population.names)
+    if updates is not arrived:
+        observed = observe_updates(updates.delta, updates.importance)
 
     aggregate = _aggregate(algorithm, updates, state.aggregator, conditions, key)
     sampler = algorithm.sampler.observe(state.sampler, conditions, cohort, updates)
@@ -118,6 +122,7 @@ def run_round(
         order,
         updates,
         aggregate,
+        observed(),
         direction=move.direction,
         step=move.step,
         facts=move.facts,
@@ -207,10 +212,10 @@ def _refuse_lost_server(round: int, *vectors: Tensor) -> None:
 
 
 def _let_in(
-    updates: ClientUpdates, algorithm: Algorithm, round: int, names: ClientNames | None
+    updates: ClientUpdates, finite: Tensor, algorithm: Algorithm, round: int, names: ClientNames | None
 ) -> ClientUpdates:
     """Keep NaN and infinity from the model: leave such rows out where a method is made for it, else stop."""
-    finite = finite_rows(updates)
+    finite = finite.cpu()
     if bool(finite.all()):
         return updates
     if algorithm.aggregator.robust:

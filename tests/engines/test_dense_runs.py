@@ -22,7 +22,7 @@ from fairlead.task import PerExample, cross_entropy, squared_error
 from fairlead.worlds.batches import draw_batches
 from fairlead.worlds.engines import dense_runs as module
 from fairlead.worlds.engines import workers
-from fairlead.worlds.engines.base import LocalJobs, LocalResults, Objective
+from fairlead.worlds.engines.base import LocalJobs, LocalResults, LocalSteps, Objective
 from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.dense_runs import dense_runs
 from fairlead.worlds.engines.loop import LoopEngine
@@ -69,7 +69,12 @@ def jobs_of(objective: Objective, solver: LocalSolver = PLAIN, batch_size: int =
     shared = [name for correction in solver.corrections for name in correction.shared_names]
     return LocalJobs(
         clients=range(len(SIZES)),
-        solver=solver,
+        steps=LocalSteps(
+            solver=solver,
+            batches=batches,
+            noise=[torch.zeros(steps + 1, dtype=torch.int64) for steps in STEPS],
+            step_lrs=solver.step_lrs(0, max(STEPS)),
+        ),
         anchor=(0.5 * torch.randn(dim, generator=draw)).to(like),
         buffers=objective.model.initial_buffers(),
         shared={name: torch.randn(dim, generator=draw).to(like) for name in shared},
@@ -77,9 +82,6 @@ def jobs_of(objective: Objective, solver: LocalSolver = PLAIN, batch_size: int =
             name: 0.1 * torch.randn(len(SIZES), solver.memory_dim(name, dim), generator=draw).to(like)
             for name in solver.memory_names
         },
-        batches=batches,
-        noise=[torch.zeros(steps + 1, dtype=torch.int64) for steps in STEPS],
-        step_lrs=solver.step_lrs(0, max(STEPS)),
     )
 
 
@@ -175,7 +177,8 @@ def test_pixels_and_fixed_augmentation() -> None:
 def test_padding_anywhere_in_a_batch() -> None:
     objective = problem()
     jobs = jobs_of(objective)
-    jobs = replace(jobs, batches=[batches.flip(1) for batches in jobs.batches])
+    backwards = [batches.flip(1) for batches in jobs.steps.batches]
+    jobs = replace(jobs, steps=replace(jobs.steps, batches=backwards))
     assert_as_the_loop(dense_runs(objective, jobs), objective, jobs)
 
 
@@ -229,7 +232,8 @@ def test_other_objectives_are_left_to_the_engine(changes: dict[str, Any]) -> Non
 def test_reduced_precision_and_no_jobs_are_left_to_the_engine() -> None:
     objective = problem(dtype=torch.float32)
     jobs = jobs_of(objective)
-    assert dense_runs(objective, replace(jobs, clients=[], batches=[], noise=[])) is None
+    nothing = replace(jobs.steps, batches=[], noise=[])
+    assert dense_runs(objective, replace(jobs, clients=[], steps=nothing)) is None
     with torch.autocast("cpu", torch.bfloat16):
         assert dense_runs(objective, jobs) is None
 

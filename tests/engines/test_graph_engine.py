@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import fairlead as fl
 from fairlead.errors import EngineError
 from fairlead.worlds.engines import graphs, lane_memory
-from fairlead.worlds.engines.base import LocalJobs
+from fairlead.worlds.engines.base import LocalJobs, LocalSteps
 from fairlead.worlds.engines.graphs import GraphEngine, _next_width, _roomy_batch
 from fairlead.worlds.engines.lane_gradients import Backend
 from fairlead.worlds.engines.lane_memory import lanes_that_fit
@@ -244,14 +244,16 @@ def jobs_with(batch_sizes: list[int], usual: int | None, dim: int = 10) -> Local
     """One step of a client for each size of a batch."""
     return LocalJobs(
         clients=range(len(batch_sizes)),
-        solver=fl.LocalSolver(fl.SGD(0.1), batch_size=usual),
+        steps=LocalSteps(
+            solver=fl.LocalSolver(fl.SGD(0.1), batch_size=usual),
+            batches=[torch.zeros((1, size), dtype=torch.int64) for size in batch_sizes],
+            noise=[torch.zeros(2, dtype=torch.int64) for _ in batch_sizes],
+            step_lrs=torch.ones(1, dtype=torch.float64),
+        ),
         anchor=torch.zeros(dim),
         buffers=torch.zeros(0),
         shared={},
         memory={},
-        batches=[torch.zeros((1, size), dtype=torch.int64) for size in batch_sizes],
-        noise=[torch.zeros(2, dtype=torch.int64) for _ in batch_sizes],
-        step_lrs=torch.ones(1, dtype=torch.float64),
     )
 
 
@@ -261,7 +263,7 @@ def jobs_with(batch_sizes: list[int], usual: int | None, dim: int = 10) -> Local
 )
 def test_room_for_batches_comes_in_few_sizes(batch_sizes: list[int], usual: int | None, room: int) -> None:
     """The solver's own size if it suffices, else the next power of two or three quarters of it."""
-    assert _roomy_batch(jobs_with(batch_sizes, usual)) == room
+    assert _roomy_batch(jobs_with(batch_sizes, usual).steps) == room
 
 
 def test_as_many_lanes_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:

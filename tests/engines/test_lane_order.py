@@ -14,7 +14,7 @@ import fairlead as fl
 from fairlead.errors import EngineError
 from fairlead.parameters import FlatModule
 from fairlead.worlds.engines import graphs
-from fairlead.worlds.engines.base import Engine, LocalJobs
+from fairlead.worlds.engines.base import Engine, LocalJobs, LocalSteps
 from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.graphs import GraphEngine
 from fairlead.worlds.engines.lane_block import LaneBlock
@@ -165,14 +165,16 @@ def test_all_lanes_begin_alike() -> None:
     solver = fl.LocalSolver(fl.SGD(0.1, momentum=0.9), corrections=(fl.ControlVariates(),))
     jobs = LocalJobs(
         clients=[0],
-        solver=solver,
+        steps=LocalSteps(
+            solver=solver,
+            batches=[torch.zeros((1, 1), dtype=torch.int64)],
+            noise=[torch.zeros(2, dtype=torch.int64)],
+            step_lrs=torch.ones(1, dtype=torch.float64),
+        ),
         anchor=params,
         buffers=torch.zeros(0),
         shared={"control_mean": torch.zeros_like(params)},
         memory={"control": torch.zeros((1, len(params)))},
-        batches=[torch.zeros((1, 1), dtype=torch.int64)],
-        noise=[torch.zeros(2, dtype=torch.int64)],
-        step_lrs=torch.ones(1, dtype=torch.float64),
     )
     schedule = Schedule.empty(1, 3, 1, like=params, draws_noise=False)
     gradient_of = lane_gradient("branches", world.objective, torch.zeros(0))

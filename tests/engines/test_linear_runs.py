@@ -15,7 +15,7 @@ from fairlead.augmentation import Augmentation, InputPipeline
 from fairlead.parameters import FlatModule
 from fairlead.task import PerExample, cross_entropy
 from fairlead.worlds.batches import draw_batches
-from fairlead.worlds.engines.base import LocalJobs, Objective
+from fairlead.worlds.engines.base import LocalJobs, LocalSteps, Objective
 from fairlead.worlds.engines.linear import kernel_numba, linear_runs
 from fairlead.worlds.engines.loop import LoopEngine
 
@@ -60,14 +60,16 @@ def jobs_of(objective: Objective, solver: fl.LocalSolver, batch_size: int = 3) -
     ]
     return LocalJobs(
         clients=range(len(SIZES)),
-        solver=solver,
+        steps=LocalSteps(
+            solver=solver,
+            batches=batches,
+            noise=[torch.zeros(steps + 1, dtype=torch.int64) for steps in STEPS],
+            step_lrs=solver.step_lrs(0, max(STEPS)),
+        ),
         anchor=anchor,
         buffers=objective.model.initial_buffers(),
         shared={},
         memory={},
-        batches=batches,
-        noise=[torch.zeros(steps + 1, dtype=torch.int64) for steps in STEPS],
-        step_lrs=solver.step_lrs(0, max(STEPS)),
     )
 
 
@@ -138,7 +140,8 @@ def test_padding_anywhere_in_a_batch(device: torch.device) -> None:
     for dtype, tolerance in precisions(device).items():
         objective = problem(device, dtype)
         jobs = jobs_of(objective, PLAIN)
-        jobs = replace(jobs, batches=[batches.flip(1) for batches in jobs.batches])
+        backwards = [batches.flip(1) for batches in jobs.steps.batches]
+        jobs = replace(jobs, steps=replace(jobs.steps, batches=backwards))
         assert_as_the_loop(objective, jobs, tolerance)
 
 
@@ -211,9 +214,9 @@ def test_low_precision_and_no_jobs_are_left_to_the_engine(device: torch.device) 
     objective = problem(device, torch.bfloat16)
     assert linear_runs(objective, jobs_of(objective, PLAIN)) is None
     objective = problem(device, torch.float32)
-    assert (
-        linear_runs(objective, replace(jobs_of(objective, PLAIN), clients=[], batches=[], noise=[])) is None
-    )
+    jobs = jobs_of(objective, PLAIN)
+    nothing = replace(jobs.steps, batches=[], noise=[])
+    assert linear_runs(objective, replace(jobs, clients=[], steps=nothing)) is None
 
 
 def test_numba_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:

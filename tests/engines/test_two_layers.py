@@ -11,7 +11,7 @@ from fairlead.augmentation import InputPipeline
 from fairlead.parameters import FlatModule
 from fairlead.task import PerExample, cross_entropy, squared_error
 from fairlead.worlds.batches import draw_batches
-from fairlead.worlds.engines.base import Engine, LocalJobs, Objective
+from fairlead.worlds.engines.base import Engine, LocalJobs, LocalSteps, Objective
 from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.graphs import GraphEngine
 from fairlead.worlds.engines.loop import LoopEngine
@@ -59,14 +59,16 @@ def jobs_of(objective: Objective, solver: fl.LocalSolver, batch_size: int) -> Lo
     ]
     return LocalJobs(
         clients=range(len(SIZES)),
-        solver=solver,
+        steps=LocalSteps(
+            solver=solver,
+            batches=batches,
+            noise=[torch.zeros(steps + 1, dtype=torch.int64) for steps in STEPS],
+            step_lrs=torch.linspace(0.3, 0.1, max(STEPS), dtype=torch.float64),
+        ),
         anchor=anchor,
         buffers=anchor.new_zeros(0),
         shared={},
         memory={},
-        batches=batches,
-        noise=[torch.zeros(steps + 1, dtype=torch.int64) for steps in STEPS],
-        step_lrs=torch.linspace(0.3, 0.1, max(STEPS), dtype=torch.float64),
     )
 
 

@@ -34,7 +34,7 @@ def test_busy_lanes_are_a_prefix_at_every_tick(jobs: list[int], lanes: int) -> N
     plan = pack(jobs, lanes)
     assert list(plan.loads) == sorted(plan.loads, reverse=True)
     covered = 0
-    for start, end, width in plan.segments():
+    for start, end, width in plan.segments:
         assert start == covered < end
         covered = end
         running = {slot.lane for slot in plan.slots if slot.start <= start and slot.end >= end}
@@ -58,4 +58,4 @@ def test_the_plan_is_a_function_of_the_jobs(jobs: list[int], lanes: int) -> None
 
 def test_no_jobs_are_an_empty_plan() -> None:
     assert pack([], 4) == LanePlan((), ())
-    assert pack([], 4).segments() == []
+    assert pack([], 4).segments == []

@@ -11,7 +11,7 @@ from fairlead.corrections.base import LocalOutcome
 from fairlead.flower.messages import Answer, Question
 from fairlead.records import Vectors
 from fairlead.worlds.batches import draw_batches
-from fairlead.worlds.engines.base import LocalJobs, Objective
+from fairlead.worlds.engines.base import LocalJobs, LocalSteps, Objective
 from fairlead.worlds.engines.loop import LoopEngine
 
 
@@ -31,19 +31,21 @@ def work_locally(objective: Objective, question: Question, memory: Vectors, num_
     rows = {name: vector[None] for name, vector in memory.items()}
     jobs = LocalJobs(
         clients=[question.client],
-        solver=solver,
+        steps=LocalSteps(
+            solver=solver,
+            batches=[draw_batches(0, size, num_steps, question.batch_size, question.batches)],
+            noise=[torch.from_numpy(words.view(np.int64))],
+            step_lrs=solver.step_lrs(round, num_steps),
+        ),
         anchor=question.anchor,
         buffers=question.buffers,
         shared=question.shared,
         memory=rows,
-        batches=[draw_batches(0, size, num_steps, question.batch_size, question.batches)],
-        noise=[torch.from_numpy(words.view(np.int64))],
-        step_lrs=solver.step_lrs(round, num_steps),
     )
     results = LoopEngine().run(objective, jobs)
     anchor_gradient = None
     if solver.needs_anchor_gradient:
-        key = jobs.noise[0][-1].to(question.anchor.device) if objective.draws_noise else None
+        key = jobs.steps.noise[0][-1].to(question.anchor.device) if objective.draws_noise else None
         anchor_gradient = objective.full_gradient(question.anchor, question.buffers, 0, key)[None]
     steps = torch.tensor([num_steps])
     norms = solver.accumulation(steps, round)

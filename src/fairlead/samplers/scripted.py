@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 
 from fairlead.client_table import PartState
@@ -44,8 +45,9 @@ class ScriptedSampler(MemorylessSampler):
             raise field_error(self, "cohorts", f"ids from 0 to {population.num_clients - 1}", largest)
 
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
-        draws = torch.tensor(self.cohorts[conditions.round % len(self.cohorts)], dtype=torch.int64)
-        clients, counts = torch.unique(draws, return_counts=True)
+        draws = self.cohorts[conditions.round % len(self.cohorts)]
+        distinct = np.unique(np.array(draws, dtype=np.int64), return_counts=True)
+        clients, counts = map(torch.from_numpy, distinct)
         if self.importance == "weights":
             importance = counts * conditions.weights[clients]
         else:

@@ -8,21 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
-
-
-class Drawn(NamedTuple):
-    """What is random in the local work of some clients."""
-
-    batches: list[Tensor]
-    """(steps, B) rows of each client's examples at every step, -1 for none."""
-    noise: list[Tensor]
-    """(steps + 1,) keys of augmentation and dropout of each; 0 where the model uses neither."""
+from fairlead.worlds.engines.base import LocalSteps
 
 
 class LocalDraw(NamedTuple):
-    """All that decides what is drawn for the local work of some clients, one number for each of them."""
+    """All that decides the local steps of some clients, one number for each of them."""
 
+    solver: LocalSolver
     key: Key
     round: int
     clients: tuple[int, ...]
@@ -32,8 +26,8 @@ class LocalDraw(NamedTuple):
     batch_sizes: tuple[int, ...]
     draws_noise: bool
 
-    def drawn(self) -> Drawn:
-        """The batches and the keys of noise."""
+    def steps(self) -> LocalSteps:
+        """The batches, the keys of noise and the learning rates."""
         shuffle = self.key.fold("batches", self.round)
         each = zip(
             self.first_rows,
@@ -43,7 +37,12 @@ class LocalDraw(NamedTuple):
             map(shuffle.fold, self.clients),
             strict=True,
         )
-        return Drawn([draw_batches(*one) for one in each], self._noise())
+        return LocalSteps(
+            solver=self.solver,
+            batches=[draw_batches(*one) for one in each],
+            noise=self._noise(),
+            step_lrs=self.solver.step_lrs(self.round, max(self.num_steps, default=0)),
+        )
 
     def _noise(self) -> list[Tensor]:
         if not self.draws_noise:

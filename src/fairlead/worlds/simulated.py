@@ -254,10 +254,10 @@ class SimulatedWorld(RunWorld):
         return few and self.engine.returns_early and self.workforce.staging is None
 
     def foresee(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
-        """Find who answers of a cohort that will probably be asked in the next round, and draw their batches."""
+        """Find who answers of a cohort that will probably be asked in the next round, and prepare their work."""
         answers = self.conduct.answers(cohort.clients, solver, round, key)
         self._foreseen = {_Question(tuple(cohort.clients.tolist()), solver, round, key): answers}
-        self.workforce.draw_ahead(round, key, answers.block)
+        self.workforce.prepare(round, solver, key, answers.block)
 
     def _answers(self, cohort: Cohort, solver: LocalSolver, round: int, key: Key) -> Answers:
         question = _Question(tuple(cohort.clients.tolist()), solver, round, key) if self._foreseen else None

@@ -10,11 +10,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import Vectors, WorkOrder
 from fairlead.worlds.arithmetic import Arithmetic
-from fairlead.worlds.batches import Drawn, LocalDraw
-from fairlead.worlds.engines.base import Engine, LocalJobs, Objective
+from fairlead.worlds.batches import LocalDraw
+from fairlead.worlds.engines.base import Engine, LocalJobs, LocalSteps, Objective
 from fairlead.worlds.staging import Staging
 
 
@@ -107,23 +108,28 @@ class LocalWorkforce(Workforce):
     ) -> None:
         self.objective, self.engine, self.arithmetic = objective, engine, arithmetic
         self.staging, self.block = staging, block
-        self._drawn_ahead: dict[LocalDraw, Drawn] = {}
+        self._drawn_ahead: dict[LocalDraw, LocalSteps] = {}
 
     def train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
         return LocalReturns.joined([self._train(order, part) for part in block.cut(self.block)])
 
-    def draw_ahead(self, round: int, key: Key, block: ClientBlock) -> None:
-        """Draw for the first clients of the next round, as many as are handed to the engine together.
+    def prepare(self, round: int, solver: LocalSolver, key: Key, block: ClientBlock) -> None:
+        """Draw for the first clients of the next round, as many as are handed to the engine together, and plan them.
 
         It takes the memory of their batches, until they are used or others are drawn ahead. Only for data that lie on
         the device: where staged examples will lie shows when they are loaded.
         """
         first = next(block.cut(self.block))
-        draw = self._draw(round, key, first, self.objective.data.offsets[first.clients])
-        self._drawn_ahead = {draw: draw.drawn()}
+        draw = self._draw(round, solver, key, first, self.objective.data.offsets[first.clients])
+        steps = draw.steps()
+        self._drawn_ahead = {draw: steps}
+        self.engine.prepare(self.objective, steps)
 
-    def _draw(self, round: int, key: Key, block: ClientBlock, first_rows: Tensor) -> LocalDraw:
+    def _draw(
+        self, round: int, solver: LocalSolver, key: Key, block: ClientBlock, first_rows: Tensor
+    ) -> LocalDraw:
         return LocalDraw(
+            solver,
             key,
             round,
             clients=tuple(block.clients.tolist()),
@@ -139,29 +145,21 @@ class LocalWorkforce(Workforce):
             objective, first_rows = self.objective, self.objective.data.offsets[block.clients]
         else:
             objective, first_rows = self.staging.load(block.clients)
-        draw = self._draw(order.round, order.key, block, first_rows)
-        drawn = self._drawn_ahead.pop(draw) if draw in self._drawn_ahead else draw.drawn()
-        jobs = _jobs(order, block, draw, drawn)
+        draw = self._draw(order.round, order.solver, order.key, block, first_rows)
+        jobs = LocalJobs(
+            clients=draw.clients,
+            steps=self._drawn_ahead.pop(draw) if draw in self._drawn_ahead else draw.steps(),
+            anchor=order.anchor,
+            buffers=order.buffers,
+            shared=order.shared,
+            memory=block.memory,
+        )
         with self.arithmetic.on(objective.device):
             results = self.engine.run(objective, jobs)
             gradients = None
             if order.solver.needs_anchor_gradient:
                 gradients = _anchor_gradients(objective, jobs, first_rows, block.sizes)
         return LocalReturns(results.delta, results.loss, results.buffers, gradients)
-
-
-def _jobs(order: WorkOrder, block: ClientBlock, draw: LocalDraw, drawn: Drawn) -> LocalJobs:
-    return LocalJobs(
-        clients=list(draw.clients),
-        solver=order.solver,
-        anchor=order.anchor,
-        buffers=order.buffers,
-        shared=order.shared,
-        memory=block.memory,
-        batches=drawn.batches,
-        noise=drawn.noise,
-        step_lrs=order.solver.step_lrs(order.round, max(draw.num_steps, default=0)),
-    )
 
 
 def _anchor_gradients(objective: Objective, jobs: LocalJobs, first_rows: Tensor, sizes: Tensor) -> Tensor:
@@ -172,6 +170,6 @@ def _anchor_gradients(objective: Objective, jobs: LocalJobs, first_rows: Tensor,
             torch.arange(first, first + size, device=jobs.anchor.device),
             noise[-1].to(jobs.anchor.device) if objective.draws_noise else None,
         )
-        for first, size, noise in zip(first_rows.tolist(), sizes.tolist(), jobs.noise, strict=True)
+        for first, size, noise in zip(first_rows.tolist(), sizes.tolist(), jobs.steps.noise, strict=True)
     ]
     return torch.stack(rows) if rows else jobs.anchor.new_zeros((0, len(jobs.anchor)))

@@ -144,16 +144,10 @@ class Objective:
 
 
 @dataclass(frozen=True, eq=False)
-class LocalJobs:
-    """The local work of one round: one entry per client that will arrive, ascending by client."""
+class LocalSteps:
+    """What is settled of a round's local work before its model is known; one entry per client where there are some."""
 
-    clients: Sequence[int]
     solver: LocalSolver
-    anchor: Tensor
-    buffers: Tensor
-    shared: Vectors
-    memory: Vectors
-    """(m, ·) each."""
     batches: Sequence[Tensor]
     """Row numbers (K_i, B_i) on the CPU, -1 where a batch is short."""
     noise: Sequence[Tensor]
@@ -164,6 +158,22 @@ class LocalJobs:
     @property
     def num_steps(self) -> list[int]:
         return [len(batches) for batches in self.batches]
+
+
+@dataclass(frozen=True, eq=False)
+class LocalJobs:
+    """The local work of one round: one entry per client that will arrive, ascending by client."""
+
+    clients: Sequence[int]
+    steps: LocalSteps
+    anchor: Tensor
+    buffers: Tensor
+    shared: Vectors
+    memory: Vectors
+    """(m, ·) each."""
+
+    def __len__(self) -> int:
+        return len(self.steps.batches)
 
 
 class LocalResults(NamedTuple):
@@ -208,3 +218,6 @@ class Engine(ABC):
     @abstractmethod
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
         """Local work of every job."""
+
+    def prepare(self, objective: Objective, steps: LocalSteps) -> None:  # noqa: B027  Most have nothing to prepare.
+        """Do ahead of time what the model has no part in; `run` gives the same bits without it."""

@@ -35,15 +35,13 @@ class BatchedEngine(Engine):
             if whole is not None:
                 return whole
         objective.model.module.train()
-        plan = pack(jobs.num_steps, self.lanes)
-        lanes = len(plan.loads)
-        widest = max((batches.shape[1] for batches in jobs.batches), default=1)
-        schedule = Schedule.empty(
-            plan.ticks, lanes, widest, like=jobs.anchor, draws_noise=objective.draws_noise
-        )
-        schedule.fill(plan, jobs)
+        plan = pack(jobs.steps.num_steps, self.lanes)
+        widest = max((batches.shape[1] for batches in jobs.steps.batches), default=1)
+        draws_noise, device = objective.draws_noise, jobs.anchor.device
+        schedule = Schedule.of(plan, jobs.steps, widest, jobs.anchor.dtype, draws_noise=draws_noise)
+        schedule = schedule.each(lambda part: part.to(device))
         gradient_of = lane_gradient(self.backend, objective, jobs.buffers)
-        block = LaneBlock(objective, gradient_of, jobs, schedule, lanes)
+        block = LaneBlock(objective, gradient_of, jobs, schedule, len(plan.loads))
 
         def advance(start: int, end: int, width: int) -> None:
             for tick in range(start, end):
@@ -51,5 +49,5 @@ class BatchedEngine(Engine):
 
         light = dense_layers(objective) is not None and not heavy_steps(jobs)
         # Small products are slower on several cores, which wait for each other.
-        with on_cores(1) if light and jobs.anchor.device.type == "cpu" else nullcontext():
+        with on_cores(1) if light and device.type == "cpu" else nullcontext():
             return block.run(plan, jobs, advance)

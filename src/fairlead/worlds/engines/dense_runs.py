@@ -30,14 +30,14 @@ def dense_runs(objective: Objective, jobs: LocalJobs) -> LocalResults | None:
     """
     stack = dense_stack(objective)
     resident = objective.data.inputs.device == jobs.anchor.device
-    if stack is None or not jobs.batches or not resident or jobs.anchor.device.type != "cpu":
+    if stack is None or not jobs.steps.batches or not resident or jobs.anchor.device.type != "cpu":
         return None
-    num_steps, heavy = jobs.num_steps, heavy_steps(jobs)
+    num_steps, heavy = jobs.steps.num_steps, heavy_steps(jobs)
     if not heavy and sum(num_steps) >= _WORTH_LANES * max(num_steps):
         return None
     work = _DenseWork(objective, jobs, stack)
     Workers.for_jobs(num_steps, heavy=heavy).train(num_steps, work.train)
-    return LocalResults(work.delta, work.loss, jobs.buffers.expand(len(jobs.batches), -1))
+    return LocalResults(work.delta, work.loss, jobs.buffers.expand(len(jobs), -1))
 
 
 class _Layer(NamedTuple):
@@ -98,19 +98,19 @@ class _DenseWork:
 
     def __init__(self, objective: Objective, jobs: LocalJobs, stack: tuple[Affine | Activation, ...]) -> None:
         self._objective, self._jobs, self._stack = objective, jobs, stack
-        self._plain = plain_descent(jobs.solver)
+        self._plain = plain_descent(jobs.steps.solver)
         self._first = next(place for place, layer in enumerate(stack) if isinstance(layer, Affine))
-        self._lrs, self._lr_rows = jobs.step_lrs.tolist(), jobs.step_lrs.to(jobs.anchor)[:, None]
+        self._lrs, self._lr_rows = jobs.steps.step_lrs.tolist(), jobs.steps.step_lrs.to(jobs.anchor)[:, None]
         self._classifies = objective.loss is cross_entropy
         self._classes = torch.arange(objective.model.shapes[-1][0])[:, None]
-        self.delta = jobs.anchor.new_empty((len(jobs.batches), len(jobs.anchor)))
-        self.loss = jobs.anchor.new_zeros(len(jobs.batches))
+        self.delta = jobs.anchor.new_empty((len(jobs), len(jobs.anchor)))
+        self.loss = jobs.anchor.new_zeros(len(jobs))
 
     def train(self, job: int) -> None:
         """All local steps of one job."""
         jobs, plain = self._jobs, self._plain
         memory = {name: rows[job] for name, rows in jobs.memory.items()}
-        start = jobs.solver.start(jobs.anchor, memory, jobs.shared)
+        start = jobs.steps.solver.start(jobs.anchor, memory, jobs.shared)
         # Copies, since a part may begin with what it was given.
         local = self.delta[job].copy_(start.local)
         state = LocalState(local, {name: rows.clone() for name, rows in start.optimizer.items()}, memory)
@@ -122,7 +122,7 @@ class _DenseWork:
                 lr, size = self._lrs[step], batch.size
                 if plain is None:
                     outputs.append(self._step(layers, batch, 0.0, 1 / size))
-                    jobs.solver.step_(state, gradient, jobs.anchor, jobs.shared, self._lr_rows[step])
+                    jobs.steps.solver.step_(state, gradient, jobs.anchor, jobs.shared, self._lr_rows[step])
                     continue
                 kept = 1 - lr * (plain.weight_decay + plain.mu)
                 outputs.append(self._step(layers, batch, kept, -lr / size))
@@ -160,7 +160,7 @@ class _DenseWork:
         return columns
 
     def _chunks(self, job: int) -> Iterator[_Chunk]:
-        data, anchor, batches = self._objective.data, self._jobs.anchor, self._jobs.batches[job]
+        data, anchor, batches = self._objective.data, self._jobs.anchor, self._jobs.steps.batches[job]
         valid = batches >= 0
         sizes = valid.sum(1)
         rows, counts = batches[valid], sizes.tolist()

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import torch
+from torch import Tensor
 
 from fairlead.errors import EngineError
 from fairlead.local_solver import LocalSolver
 from fairlead.memory_budget import available_bytes
-from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Objective
+from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, LocalSteps, Objective
 from fairlead.worlds.engines.lane_block import LaneBlock
 from fairlead.worlds.engines.lane_gradients import Backend, lane_gradient
 from fairlead.worlds.engines.lane_memory import bytes_per_lane, lanes_that_fit
@@ -48,15 +49,21 @@ class GraphEngine(Engine):
     _captured: dict[_Kind, _CapturedLanes] = field(default_factory=dict, init=False, repr=False)
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
-        whole = linear_runs(objective, jobs) if self.backend == "stacked" else None
-        if whole is not None:
-            return whole
-        objective.model.module.train()
-        kind = _Kind(objective, jobs.solver, _roomy_batch(jobs))
+        if not len(jobs):
+            none = jobs.anchor.new_zeros((0, len(jobs.anchor)))
+            return LocalResults(none, none.sum(1), jobs.buffers.expand(0, -1))
+        kind = _Kind.of(objective, jobs.steps)
+        # Kernels that take whole rounds left such work to lanes before, or take it now.
+        if kind not in self._captured and self.backend == "stacked":
+            whole = linear_runs(objective, jobs)
+            if whole is not None:
+                return whole
+        if not objective.model.module.training:
+            objective.model.module.train()
         captured = self._take_lanes(kind, jobs)
-        plan = pack(jobs.num_steps, captured.most_lanes)
+        plan, schedule = captured.planned(jobs.steps)
         captured.make_room(plan, jobs)
-        captured.load(jobs, plan)
+        captured.load(jobs, schedule)
 
         def advance(start: int, end: int, width: int) -> None:
             graph = captured.graph(width)
@@ -67,6 +74,11 @@ class GraphEngine(Engine):
         # Only now, since a capture that failed leaves its pool of memory in no known state; the latest is last.
         self._captured[kind] = captured
         return results
+
+    def prepare(self, objective: Objective, steps: LocalSteps) -> None:
+        captured = self._captured.get(_Kind.of(objective, steps))
+        if captured is not None:
+            captured.planned(steps)
 
     def _take_lanes(self, kind: _Kind, jobs: LocalJobs) -> _CapturedLanes:
         """Lanes that were captured for such work before, or new ones."""
@@ -90,6 +102,10 @@ class _Kind(NamedTuple):
     solver: LocalSolver
     batch_size: int
 
+    @staticmethod
+    def of(objective: Objective, steps: LocalSteps) -> _Kind:
+        return _Kind(objective, steps.solver, _roomy_batch(steps))
+
 
 class _CapturedLanes:
     """Lanes for one kind of work with a graph per width, made anew when a round needs more room."""
@@ -111,6 +127,7 @@ class _CapturedLanes:
         self._whole_step: Callable[[_CapturedLanes, int], None] = _CapturedLanes._step
         if self._compiled and not self._branches and self._descent is None:
             self._whole_step = torch.compile(_CapturedLanes._step, dynamic=False, fullgraph=True)
+        self._planned: dict[LocalSteps, tuple[LanePlan, Schedule]] = {}
         per_lane = self._bytes_per_lane(jobs)
         self.most_lanes = lanes_that_fit(engine.lanes, per_lane, jobs)
         self._allocate(jobs, ticks=0, lanes=0)
@@ -128,6 +145,20 @@ class _CapturedLanes:
                 "out."
             ) from error
 
+    def planned(self, steps: LocalSteps) -> tuple[LanePlan, Schedule]:
+        """Who works when in which lane, and what the lanes then read, where the device fetches it without a detour.
+
+        The last answer is kept: it may be asked for ahead of its round.
+        """
+        if steps not in self._planned:
+            plan, draws_noise = pack(steps.num_steps, self.most_lanes), self._kind.objective.draws_noise
+            dtype = self.block.losses.dtype
+            schedule = Schedule.of(plan, steps, self._kind.batch_size, dtype, draws_noise=draws_noise)
+            if self._counter.is_cuda:
+                schedule = schedule.each(Tensor.pin_memory)
+            self._planned = {steps: (plan, schedule)}
+        return self._planned[steps]
+
     def make_room(self, plan: LanePlan, jobs: LocalJobs) -> None:
         """Room for a plan, and the graphs of its widths."""
         ticks, lanes = self.block.losses.shape
@@ -137,13 +168,13 @@ class _CapturedLanes:
                 ticks=max(2 * plan.ticks, _FEWEST_TICKS, ticks),
                 lanes=max(_next_width(len(plan.loads), self.most_lanes), lanes),
             )
-        for width in sorted({self._roomy(width) for _, _, width in plan.segments()} - self._graphs.keys()):
+        for width in sorted({self._roomy(width) for _, _, width in plan.segments} - self._graphs.keys()):
             self._graphs[width] = self._capture(width)
 
-    def load(self, jobs: LocalJobs, plan: LanePlan) -> None:
-        """Take over the vectors of a round, and its plan."""
+    def load(self, jobs: LocalJobs, schedule: Schedule) -> None:
+        """Take over the vectors of a round, and what its lanes read."""
         self._buffers.copy_(jobs.buffers)
-        self.block.load(jobs, plan)
+        self.block.load(jobs, schedule)
         self._counter.zero_()
 
     def graph(self, width: int) -> torch.cuda.CUDAGraph:
@@ -236,10 +267,10 @@ def _next_width(width: int, most: int) -> int:
     return min(next((captured for captured in _WIDTHS if captured >= width), wider), most)
 
 
-def _roomy_batch(jobs: LocalJobs) -> int:
+def _roomy_batch(steps: LocalSteps) -> int:
     """Room for the largest batch of a round, in few sizes: each one is captured anew."""
-    widest = max((batches.shape[1] for batches in jobs.batches), default=1)
-    usual = jobs.solver.batch_size
+    widest = max((batches.shape[1] for batches in steps.batches), default=1)
+    usual = steps.solver.batch_size
     if usual is not None and widest <= usual:
         return usual
     power = 1 << max(widest - 1, 0).bit_length()

@@ -32,7 +32,7 @@ class LaneBlock:
         compiled: bool = False,
     ) -> None:
         self._objective, self._gradient_of = objective, gradient_of
-        self.solver: LocalSolver = jobs.solver
+        self.solver: LocalSolver = jobs.steps.solver
         # Compiled, all that a solver does to a vector is one pass over it; for every width by itself, so that no bit
         # depends on what was compiled before.
         self._take_step = self.solver.step_
@@ -56,9 +56,9 @@ class LaneBlock:
 
     def run(self, plan: LanePlan, jobs: LocalJobs, advance: Callable[[int, int, int], None]) -> LocalResults:
         """Let lanes work by a plan; `advance(start, end, width)` must step the first lanes tick by tick."""
-        delta = self.anchor.new_zeros((len(jobs.batches), len(self.anchor)))
+        delta = self.anchor.new_zeros((len(jobs), len(self.anchor)))
         starting, ending = plan.starting(), plan.ending()
-        for start, end, width in plan.segments():
+        for start, end, width in plan.segments:
             if start in starting:
                 self._place(starting[start], jobs)
             advance(start, end, width)
@@ -67,14 +67,14 @@ class LaneBlock:
         order = self._gradient_of.order
         delta = delta if order is None else order.restored(delta)
         loss = _LossRuns.of(plan, delta.device).means(self.losses[: plan.ticks, : len(plan.loads)])
-        return LocalResults(delta, loss, jobs.buffers.expand(len(jobs.batches), -1))
+        return LocalResults(delta, loss, jobs.buffers.expand(len(jobs), -1))
 
-    def load(self, jobs: LocalJobs, plan: LanePlan) -> None:
-        """Take over the vectors of a round, and its plan."""
+    def load(self, jobs: LocalJobs, schedule: Schedule) -> None:
+        """Take over the vectors of a round, and what its lanes read."""
         self.anchor.copy_(self._arranged(jobs.anchor))
         for name, vector in jobs.shared.items():
             self.shared[name].copy_(self._arranged(vector))
-        self.schedule.fill(plan, jobs)
+        self.schedule.take(schedule)
 
     def _arranged(self, vectors: Tensor) -> Tensor:
         """Vectors of the model in the order of the lanes; what a client remembers may also be a single number."""

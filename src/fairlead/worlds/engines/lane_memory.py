@@ -32,7 +32,7 @@ def lanes_that_fit(wanted: int, per_lane: int, jobs: LocalJobs) -> int:
     """As many lanes as are wanted, or fewer if the device has no room for them."""
     device = jobs.anchor.device
     free = available_bytes(device)
-    results = _UPDATE_COPIES * len(jobs.batches) * jobs.anchor.nbytes
+    results = _UPDATE_COPIES * len(jobs) * jobs.anchor.nbytes
     fitting = int(_USABLE * (free - results) / max(per_lane, 1))
     if fitting < 1:
         raise EngineError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heapify, heapreplace
 
 
@@ -37,6 +38,7 @@ class LanePlan:
         """Slots by the tick at which they end."""
         return _grouped(self.slots, lambda slot: slot.end)
 
+    @cached_property
     def segments(self) -> list[tuple[int, int, int]]:
         """(start, end, width): maximal stretches during which no job begins or ends."""
         edges = sorted({0} | {slot.end for slot in self.slots})

@@ -21,7 +21,7 @@ class LoopEngine(Engine):
     per_core: bool = False
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
-        anchor, num_jobs = jobs.anchor, len(jobs.batches)
+        anchor, num_jobs = jobs.anchor, len(jobs)
         results = LocalResults(
             anchor.new_zeros((num_jobs, len(anchor))),
             anchor.new_zeros(num_jobs),
@@ -32,7 +32,7 @@ class LoopEngine(Engine):
             for job in range(num_jobs):
                 _train(objective, jobs, job, results)
             return results
-        workers = Workers.for_jobs(jobs.num_steps, heavy=True)
+        workers = Workers.for_jobs(jobs.steps.num_steps, heavy=True)
         # A module holds the parameters of the client that it is called for.
         idle: SimpleQueue[Objective] = SimpleQueue()
         for place in range(workers.number):
@@ -45,7 +45,7 @@ class LoopEngine(Engine):
             finally:
                 idle.put(own)
 
-        workers.train(jobs.num_steps, train)
+        workers.train(jobs.steps.num_steps, train)
         return results
 
 
@@ -55,13 +55,13 @@ def _with_own_module(objective: Objective) -> Objective:
 
 def _train(objective: Objective, jobs: LocalJobs, job: int, results: LocalResults) -> None:
     """All local steps of one job, written into its row of the results."""
-    solver, anchor, batches = jobs.solver, jobs.anchor, jobs.batches[job]
+    solver, anchor, batches = jobs.steps.solver, jobs.anchor, jobs.steps.batches[job]
     memory = {name: rows[job] for name, rows in jobs.memory.items()}
     state = solver.start(anchor, memory, jobs.shared)
-    step_lrs = jobs.step_lrs.to(anchor)[:, None]
+    step_lrs = jobs.steps.step_lrs.to(anchor)[:, None]
     for step, batch in enumerate(batches):
         rows = batch[batch >= 0].to(anchor.device)
-        key = jobs.noise[job][step].to(anchor.device) if objective.draws_noise else None
+        key = jobs.steps.noise[job][step].to(anchor.device) if objective.draws_noise else None
         try:
             step_loss, gradient = objective.gradient(state.local, results.buffers[job], rows, key)
         except (RuntimeError, ValueError, IndexError) as error:

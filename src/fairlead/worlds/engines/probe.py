@@ -9,7 +9,7 @@ import torch
 from fairlead.errors import EngineError
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.sgd import SGD
-from fairlead.worlds.engines.base import LocalJobs, Objective
+from fairlead.worlds.engines.base import LocalJobs, LocalSteps, Objective
 from fairlead.worlds.engines.graphs import GraphEngine
 from fairlead.worlds.engines.lane_gradients import Backend
 
@@ -44,12 +44,14 @@ def _trial_jobs(objective: Objective) -> LocalJobs:
     rows = torch.arange(_CLIENTS * _STEPS * _BATCH).view(_CLIENTS, _STEPS, _BATCH) % num_rows
     return LocalJobs(
         clients=range(_CLIENTS),
-        solver=LocalSolver(SGD(lr=0.0), steps=_STEPS, batch_size=_BATCH),
+        steps=LocalSteps(
+            solver=LocalSolver(SGD(lr=0.0), steps=_STEPS, batch_size=_BATCH),
+            batches=list(rows),
+            noise=[torch.zeros(_STEPS + 1, dtype=torch.int64)] * _CLIENTS,
+            step_lrs=torch.zeros(_STEPS, dtype=torch.float64),
+        ),
         anchor=model.initial_params(),
         buffers=model.initial_buffers(),
         shared={},
         memory={},
-        batches=list(rows),
-        noise=[torch.zeros(_STEPS + 1, dtype=torch.int64)] * _CLIENTS,
-        step_lrs=torch.zeros(_STEPS, dtype=torch.float64),
     )

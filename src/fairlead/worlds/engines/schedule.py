@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlead.worlds.engines.base import LocalJobs
+from fairlead.worlds.engines.base import LocalSteps
 from fairlead.worlds.engines.lanes import LanePlan
 
 
@@ -63,28 +64,49 @@ class Schedule:
         noise = None if self.noise is None else now(self.noise)
         return Tick(now(self.rows), now(self.weight), noise, now(self.lr))
 
-    def fill(self, plan: LanePlan, jobs: LocalJobs) -> None:
-        """Take over the ticks of a plan, of which there may be fewer than room is for."""
-        lanes, batch_size = self.rows.shape[1:]
+    @staticmethod
+    def of(
+        plan: LanePlan, steps: LocalSteps, batch_size: int, dtype: torch.dtype, *, draws_noise: bool
+    ) -> Schedule:
+        """The ticks of a plan, on the host."""
+        ticks, lanes = plan.ticks, len(plan.loads)
         # NumPy, whose assignments cost a fraction of torch's: there are some for every client.
-        drawn = np.full((plan.ticks, lanes, batch_size), -1, dtype=np.int64)
-        lr, step_lrs = np.zeros((plan.ticks, lanes, 1)), jobs.step_lrs.numpy()
+        drawn = np.full((ticks, lanes, batch_size), -1, dtype=np.int64)
+        lr, step_lrs = np.zeros((ticks, lanes, 1)), steps.step_lrs.numpy()
+        noise = np.zeros((ticks, lanes), dtype=np.int64)
         for slot in plan.slots:
-            batches, span = jobs.batches[slot.job].numpy(), slice(slot.start, slot.end)
-            steps, width = batches.shape
+            batches, span = steps.batches[slot.job].numpy(), slice(slot.start, slot.end)
+            length, width = batches.shape
             drawn[span, slot.lane, :width] = batches
-            lr[span, slot.lane, 0] = step_lrs[:steps]
-        # Sent without waiting: memory of this kind has been read when the call returns.
-        ticks, device = slice(plan.ticks), self.rows.device
-        if self.noise is not None:
-            noise = np.zeros((plan.ticks, lanes), dtype=np.int64)
-            for slot in plan.slots:
-                keys = jobs.noise[slot.job].numpy()
-                noise[slot.start : slot.end, slot.lane] = keys[: slot.end - slot.start]
-            self.noise[ticks] = torch.from_numpy(noise).to(device, non_blocking=True)
-        self.lr[ticks] = torch.from_numpy(lr).to(device, non_blocking=True)
-        rows = torch.from_numpy(drawn).to(device, non_blocking=True)
-        used = rows >= 0
-        self.weight[ticks] = used / used.sum(-1, keepdim=True).clamp(min=1).double()
+            lr[span, slot.lane, 0] = step_lrs[:length]
+            if draws_noise:
+                noise[span, slot.lane] = steps.noise[slot.job].numpy()[:length]
+        used = drawn >= 0
+        weight = used / used.sum(-1, keepdims=True).clip(min=1)
         # Padding repeats an example of the same batch, whose loss is finite if the batch's is.
-        self.rows[ticks] = torch.where(used, rows, rows[..., :1]).clamp(min=0)
+        rows = np.where(used, drawn, drawn[..., :1]).clip(min=0)
+        return Schedule(
+            torch.from_numpy(rows),
+            torch.from_numpy(weight).to(dtype),
+            torch.from_numpy(noise) if draws_noise else None,
+            torch.from_numpy(lr).to(dtype),
+        )
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Schedule:
+        """With every part changed alike."""
+        noise = None if self.noise is None else change(self.noise)
+        return Schedule(change(self.rows), change(self.weight), noise, change(self.lr))
+
+    def take(self, other: Schedule) -> None:
+        """Take over the ticks and lanes of another, of which there may be fewer than room is for.
+
+        Sent without waiting: a device reads pinned memory when its turn comes, any other before the call returns.
+        """
+        ticks, lanes = other.rows.shape[:2]
+        for own, its in zip(self._parts, other._parts, strict=True):
+            own[:ticks, :lanes].copy_(its, non_blocking=True)
+
+    @property
+    def _parts(self) -> tuple[Tensor, ...]:
+        noise = () if self.noise is None else (self.noise,)
+        return (self.rows, self.weight, *noise, self.lr)

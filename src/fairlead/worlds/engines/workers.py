@@ -17,7 +17,7 @@ _HEAVY = 2_000_000
 
 def heavy_steps(jobs: LocalJobs) -> bool:
     """Whether a client's dense step is long enough for other threads to do something meanwhile."""
-    largest = max((batches.shape[1] for batches in jobs.batches), default=0)
+    largest = max((batches.shape[1] for batches in jobs.steps.batches), default=0)
     return largest * len(jobs.anchor) >= _HEAVY
 
 

@@ -23,8 +23,8 @@ def linear_runs(objective: Objective, jobs: LocalJobs) -> LocalResults | None:
     Triton, in float32.
     """
     resident = objective.data.inputs.device == jobs.anchor.device
-    descent, layer = plain_descent(jobs.solver), _only_layer(objective)
-    if not jobs.batches or not resident or descent is None or layer is None:
+    descent, layer = plain_descent(jobs.steps.solver), _only_layer(objective)
+    if not jobs.steps.batches or not resident or descent is None or layer is None:
         return None
     device, dtype = jobs.anchor.device.type, jobs.anchor.dtype
     size = layer.in_features, layer.out_features
@@ -39,7 +39,7 @@ def linear_runs(objective: Objective, jobs: LocalJobs) -> LocalResults | None:
     else:
         return None
     delta, loss = run(_work_of(objective, jobs, layer, descent))
-    return LocalResults(delta, loss, jobs.buffers.expand(len(jobs.batches), -1))
+    return LocalResults(delta, loss, jobs.buffers.expand(len(jobs), -1))
 
 
 def _only_layer(objective: Objective) -> nn.Linear | None:
@@ -54,16 +54,16 @@ def _only_layer(objective: Objective) -> nn.Linear | None:
 
 def _work_of(objective: Objective, jobs: LocalJobs, layer: nn.Linear, descent: PlainDescent) -> LinearWork:
     inputs = objective.data.inputs
-    counts = torch.tensor([batches.numel() for batches in jobs.batches])
+    counts = torch.tensor([batches.numel() for batches in jobs.steps.batches])
     return LinearWork(
         inputs=inputs.flatten(1),
         input_scale=255.0 if inputs.dtype == torch.uint8 else 1.0,
         targets=objective.data.targets,
-        rows=torch.cat([batches.flatten() for batches in jobs.batches]),
+        rows=torch.cat([batches.flatten() for batches in jobs.steps.batches]),
         starts=counts.cumsum(0) - counts,
-        batch_sizes=torch.tensor([batches.shape[1] for batches in jobs.batches]),
-        num_steps=torch.tensor(jobs.num_steps),
-        lrs=jobs.step_lrs,
+        batch_sizes=torch.tensor([batches.shape[1] for batches in jobs.steps.batches]),
+        num_steps=torch.tensor(jobs.steps.num_steps),
+        lrs=jobs.steps.step_lrs,
         anchor=jobs.anchor,
         num_classes=layer.out_features,
         weight_decay=descent.weight_decay,
