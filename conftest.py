@@ -70,11 +70,15 @@ def device() -> torch.device:
 
 @pytest.fixture
 def captured_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replay of a graph does the step that was captured, where no GPU can capture it."""
+    """A replay of a graph does the steps that were captured, where no GPU can capture it."""
     from fairlead.worlds.engines import graphs
 
-    def capture(lanes: Any, width: int) -> SimpleNamespace:
-        return SimpleNamespace(replay=lambda: lanes._advance(width))
+    def capture(lanes: Any, width: int, length: int) -> SimpleNamespace:
+        def replay() -> None:
+            for _ in range(length):
+                lanes._advance(width)
+
+        return SimpleNamespace(replay=replay)
 
     monkeypatch.setattr(graphs._CapturedLanes, "_capture", capture)
     monkeypatch.setattr(graphs, "bytes_per_lane", lambda *_: 1)

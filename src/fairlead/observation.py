@@ -27,7 +27,7 @@ def describe_round(
     cohort, item = order.cohort, order.anchor.element_size()
     sent = len(order.anchor) + len(order.buffers) + sum(v.numel() for v in order.shared.values())
     returned = [updates.delta, updates.buffers, *updates.messages.values()]
-    work, remembered, late = updates.effective_steps, aggregate.remembered, updates.age > 0
+    work, remembered, arrived = updates.effective_steps, aggregate.remembered, updates.clients.tolist()
     lengths = [torch.linalg.vector_norm(vector, dtype=torch.float64) for vector in (direction, step)]
     # Once for all: each number by itself would wait for the device.
     direction_norm, step_norm, *losses = torch.cat(
@@ -37,14 +37,14 @@ def describe_round(
         round=order.round,
         asked=tuple(cohort.clients.tolist()),
         multiplicity=tuple(cohort.multiplicity.tolist()),
-        arrived=tuple(updates.clients.tolist()),
+        arrived=tuple(arrived),
         num_steps=tuple(updates.num_steps.tolist()),
         effective_steps=None if work is None else tuple(work.tolist()),
         coefficients=None if aggregate.coefficients is None else tuple(aggregate.coefficients.tolist()),
         remembered={}
         if remembered is None
         else dict(zip(remembered.clients.tolist(), remembered.weights.tolist(), strict=True)),
-        train_loss=_weighted_loss(losses, updates.importance),
+        train_loss=_weighted_loss(losses, updates.importance.tolist()),
         direction_norm=direction_norm,
         step_norm=step_norm,
         elud=live.elud,
@@ -60,7 +60,7 @@ def describe_round(
         update_norm=live.update_norm,
         drift_norm=live.drift_norm,
         refused=updates.refused,
-        late=dict(zip(updates.clients[late].tolist(), updates.age[late].tolist(), strict=True)),
+        late={client: age for client, age in zip(arrived, updates.age.tolist(), strict=True) if age > 0},
         seconds=seconds,
     )
 
@@ -98,9 +98,8 @@ def observe_updates(delta: Tensor, importance: Tensor) -> Callable[[], UpdateFig
     size, total = len(delta), float(importance.sum())
     weights = importance / total if total > 0 else torch.full_like(importance, 1 / size)
     norm = torch.linalg.vector_norm(delta, dim=1)
-    sent = weights.to(norm, non_blocking=True)
-    mixtures = torch.stack([torch.full_like(norm, 1 / size), sent, torch.nan_to_num(1 / norm, posinf=0.0)])
-    means = mixtures @ delta
+    fixed = torch.stack([torch.full_like(weights, 1 / size), weights]).to(norm, non_blocking=True)
+    means = torch.cat([fixed, torch.nan_to_num(1 / norm, posinf=0.0)[None]]) @ delta
     # One transfer: on an accelerator every separate number would wait for all work queued before it.
     sums = torch.cat([norm, delta @ means[0], torch.linalg.vector_norm(means, dim=1)])
     return lambda: _figures(sums, means[0], delta, importance, weights)
@@ -157,8 +156,10 @@ def length_ratio(square: float, other_square: float) -> float:
     return math.sqrt(square / other_square)
 
 
-def _weighted_loss(losses: Sequence[float], importance: Tensor) -> float | None:
+def _weighted_loss(losses: Sequence[float], importance: Sequence[float]) -> float | None:
     if not losses:
         return None
-    values, total = torch.tensor(losses, dtype=torch.float64), importance.sum()
-    return float(importance @ values / total) if total > 0 else float(values.mean())
+    total = sum(importance)
+    if total <= 0:
+        return sum(losses) / len(losses)
+    return sum(weight * loss for weight, loss in zip(importance, losses, strict=True)) / total

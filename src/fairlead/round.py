@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import reduce
 from time import perf_counter
 from typing import Literal, NamedTuple
 
@@ -204,7 +205,7 @@ def _average_buffers(buffers: Tensor, updates: ClientUpdates, *, robust: bool) -
 
 def _refuse_lost_server(round: int, *vectors: Tensor) -> None:
     """Stop at infinity also where it hides: a second moment of infinity makes a step of zero."""
-    if not bool(torch.stack([are_finite(vector[None])[0] for vector in vectors]).all()):
+    if not reduce(torch.logical_and, (are_finite(vector[None]) for vector in vectors)):
         raise NonFiniteError(
             f"In round {round} the server's step is not finite although every update is: lower the server's "
             "learning rate, or bound its direction with Clip."

@@ -113,16 +113,27 @@ def test_a_long_round_after_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.usefixtures("captured_on_cpu")
+def test_several_steps_in_a_graph_are_those_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients with 1 to 60 steps end at ticks that graphs of five, three and one must add up to."""
+    monkeypatch.setattr(graphs, "_LONG_STEPS", (5, 3, 1))
+    solver = fl.LocalSolver(fl.SGD(0.1, momentum=0.5), epochs=1, batch_size=1)
+    loop, lanes = federation(solver, None), federation(solver, GraphEngine(2, "stacked"))
+    for run in (loop, lanes):
+        list(run.train(2))
+    assert_same(loop, lanes)
+
+
+@pytest.mark.usefixtures("captured_on_cpu")
 def test_a_round_that_failed_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second width cannot be captured at the first attempt: nothing of it is left when the user goes on."""
     capture: Any = graphs._CapturedLanes._capture
     widths: list[int] = []
 
-    def failing_once(lanes: Any, width: int) -> Any:
+    def failing_once(lanes: Any, width: int, length: int) -> Any:
         widths.append(width)
         if len(widths) == 2:
             raise RuntimeError("out of memory")
-        return capture(lanes, width)
+        return capture(lanes, width, length)
 
     solver = fl.LocalSolver(fl.SGD(0.1), epochs=2, batch_size=4, corrections=(fl.ControlVariates(),))
     loop, lanes = federation(solver, None), federation(solver, GraphEngine(5, "stacked"))
@@ -191,7 +202,7 @@ def test_lanes_that_are_not_kept_give_their_memory_back_at_once(
     monkeypatch.setattr(
         graphs._CapturedLanes,
         "_capture",
-        lambda lanes, width: SimpleNamespace(replay=partial(_replay, weakref.ref(lanes), width)),
+        lambda lanes, *size: SimpleNamespace(replay=partial(_replay, weakref.ref(lanes), *size)),
     )
     monkeypatch.setattr(graphs._CapturedLanes, "__init__", noting)
     monkeypatch.setattr(graphs, "_KEPT", 1)
@@ -224,10 +235,11 @@ def test_nothing_is_collected_during_a_capture(enabled: bool) -> None:
         (gc.enable if before else gc.disable)()
 
 
-def _replay(lanes: weakref.ref[Any], width: int) -> None:
+def _replay(lanes: weakref.ref[Any], width: int, length: int) -> None:
     here = lanes()
     assert here is not None
-    here._advance(width)
+    for _ in range(length):
+        here._advance(width)
 
 
 @given(st.integers(1, 600), st.integers(0, 600), st.integers(0, 600))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
 import torch
 
 from fairlead.client_table import PartState
@@ -46,8 +46,8 @@ class ScriptedSampler(MemorylessSampler):
 
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         draws = self.cohorts[conditions.round % len(self.cohorts)]
-        distinct = np.unique(np.array(draws, dtype=np.int64), return_counts=True)
-        clients, counts = map(torch.from_numpy, distinct)
+        times = sorted(Counter(draws).items())
+        clients, counts = torch.tensor(times, dtype=torch.int64).view(-1, 2).unbind(1)
         if self.importance == "weights":
             importance = counts * conditions.weights[clients]
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -67,14 +67,15 @@ class World(ABC):
         """How good the global model is."""
 
 
-@runtime_checkable
-class WorksAhead(Protocol):
+class WorksAhead(ABC):
     """A world whose `work` may return before it is done, so that there is time until its results are read."""
 
     @property
+    @abstractmethod
     def works_ahead(self) -> bool:
         """Whether there is such time, and a cohort is quickly drawn."""
 
+    @abstractmethod
     def foresee(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
         """Get ready for a cohort that will probably be asked in the next round; no number depends on it."""
 

@@ -46,8 +46,7 @@ class LocalDraw(NamedTuple):
 
     def _noise(self) -> list[Tensor]:
         if not self.draws_noise:
-            silence = torch.zeros(max(self.num_steps, default=0) + 1, dtype=torch.int64)
-            return [silence[: steps + 1] for steps in self.num_steps]
+            return [torch.zeros(max(self.num_steps, default=0) + 1, dtype=torch.int64)] * len(self.clients)
         noise = self.key.fold("noise", self.round)
         words = (
             noise.fold(client).words(np.arange(steps + 1))

@@ -18,14 +18,14 @@ from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.devices import DeviceModel, Payload
 from fairlead.conditions.link import LinkModel, PerfectLink
 from fairlead.conditions.work import EqualWork, WorkModel
-from fairlead.corrections.base import LocalOutcome
+from fairlead.corrections.base import Aftermath, LocalOutcome
 from fairlead.errors import FieldError, field_error, is_integer, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, Population, WorkOrder
 from fairlead.task import Task
 from fairlead.worlds.arithmetic import Arithmetic, Precision
-from fairlead.worlds.base import RunWorld, Workings
+from fairlead.worlds.base import RunWorld, Workings, WorksAhead
 from fairlead.worlds.conduct import Answers, Conduct
 from fairlead.worlds.engines.base import Engine, Objective
 from fairlead.worlds.engines.choice import EngineName, choose_engine
@@ -44,7 +44,7 @@ _FORESEEN = 100_000
 """Clients up to which a cohort is drawn in a millisecond or two, as long as its batches take."""
 
 
-class SimulatedWorld(RunWorld):
+class SimulatedWorld(RunWorld, WorksAhead):
     """Clients simulated on one machine.
 
     Who they are: the `task`; the `clients`' data; `work` and `link`, how unequal they are; `devices`, how fast,
@@ -217,17 +217,21 @@ class SimulatedWorld(RunWorld):
         results = workforce.train(order, block)
         norms = solver.accumulation(num_steps, order.round)
         lr = solver.optimizer.lr_at(order.round)
-        outcome = LocalOutcome(
-            round=order.round,
-            anchor=order.anchor,
-            delta=results.delta,
-            # Sent without waiting for work that a device still has before it; pageable, and so read at once.
-            num_steps=num_steps.to(results.delta, non_blocking=True)[:, None],
-            effective_steps=None if norms is None else norms.l1.to(results.delta, non_blocking=True)[:, None],
-            lr=lr,
-            anchor_gradient=results.anchor_gradient,
-        )
-        aftermath = solver.settle(outcome, block.memory, order.shared)
+        aftermath = Aftermath(results.delta, {}, {})
+        if solver.corrections:
+            outcome = LocalOutcome(
+                round=order.round,
+                anchor=order.anchor,
+                delta=results.delta,
+                # Sent without waiting for work that a device still has before it; pageable, and so read at once.
+                num_steps=num_steps.to(results.delta, non_blocking=True)[:, None],
+                effective_steps=None
+                if norms is None
+                else norms.l1.to(results.delta, non_blocking=True)[:, None],
+                lr=lr,
+                anchor_gradient=results.anchor_gradient,
+            )
+            aftermath = solver.settle(outcome, block.memory, order.shared)
         return ClientUpdates(
             cohort=cohort,
             clients=clients,

@@ -20,6 +20,9 @@ class PerfectLink(IndependentLink):
     def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
         return torch.ones(len(clients), dtype=torch.float64)
 
+    def arrives(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        return torch.ones(len(clients), dtype=torch.bool)
+
 
 @dataclass(frozen=True)
 class ScriptedLink(LinkModel):

@@ -151,7 +151,7 @@ class LocalSteps:
     batches: Sequence[Tensor]
     """Row numbers (K_i, B_i) on the CPU, -1 where a batch is short."""
     noise: Sequence[Tensor]
-    """Keys (K_i + 1,) int64 of the dropout at each step, and of the full gradient."""
+    """Keys (K_i + 1,) int64 of the dropout at each step, and of the full gradient; not read for a model without any."""
     step_lrs: Tensor
     """(longest K,) float64."""
 

@@ -58,12 +58,13 @@ class LaneBlock:
         """Let lanes work by a plan; `advance(start, end, width)` must step the first lanes tick by tick."""
         delta = self.anchor.new_zeros((len(jobs), len(self.anchor)))
         starting, ending = plan.starting(), plan.ending()
+        held, learnt = self.state.local.unbind(), delta.unbind()
         for start, end, width in plan.segments:
             if start in starting:
                 self._place(starting[start], jobs)
             advance(start, end, width)
             for slot in ending[end]:
-                torch.sub(self.state.local[slot.lane], self.anchor, out=delta[slot.job])
+                torch.sub(held[slot.lane], self.anchor, out=learnt[slot.job])
         order = self._gradient_of.order
         delta = delta if order is None else order.restored(delta)
         loss = _LossRuns.of(plan, delta.device).means(self.losses[: plan.ticks, : len(plan.loads)])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.worlds.engines.base import LocalSteps
@@ -69,27 +70,37 @@ class Schedule:
         plan: LanePlan, steps: LocalSteps, batch_size: int, dtype: torch.dtype, *, draws_noise: bool
     ) -> Schedule:
         """The ticks of a plan, on the host."""
-        ticks, lanes = plan.ticks, len(plan.loads)
-        # NumPy, whose assignments cost a fraction of torch's: there are some for every client.
-        drawn = np.full((ticks, lanes, batch_size), -1, dtype=np.int64)
-        lr, step_lrs = np.zeros((ticks, lanes, 1)), steps.step_lrs.numpy()
-        noise = np.zeros((ticks, lanes), dtype=np.int64)
+        ticks, lanes, num_steps = plan.ticks, len(plan.loads), sum(steps.num_steps)
+        # NumPy, whose operations on few numbers cost a fraction of torch's; all steps in a row before any idle lane.
+        drawn = np.full((num_steps, batch_size), -1, dtype=np.int64)
+        places, lrs = np.empty(num_steps, dtype=np.int64), np.empty(num_steps)
+        noises, step_lrs = np.zeros(num_steps, dtype=np.int64), steps.step_lrs.numpy()
+        end = 0
         for slot in plan.slots:
-            batches, span = steps.batches[slot.job].numpy(), slice(slot.start, slot.end)
+            batches = steps.batches[slot.job].numpy()
             length, width = batches.shape
-            drawn[span, slot.lane, :width] = batches
-            lr[span, slot.lane, 0] = step_lrs[:length]
+            start, end = end, end + length
+            drawn[start:end, :width] = batches
+            places[start:end] = np.arange(slot.start * lanes, slot.end * lanes, lanes) + slot.lane
+            lrs[start:end] = step_lrs[:length]
             if draws_noise:
-                noise[span, slot.lane] = steps.noise[slot.job].numpy()[:length]
+                noises[start:end] = steps.noise[slot.job].numpy()[:length]
         used = drawn >= 0
-        weight = used / used.sum(-1, keepdims=True).clip(min=1)
+        weights = np.where(used, 1 / used.sum(1, keepdims=True).clip(min=1), 0.0)
         # Padding repeats an example of the same batch, whose loss is finite if the batch's is.
-        rows = np.where(used, drawn, drawn[..., :1]).clip(min=0)
+        filled = np.where(used, drawn, drawn[:, :1].clip(min=0))
+
+        def placed(values: NDArray[Any], dtype: torch.dtype) -> Tensor:
+            """What the lanes read, and zeros where they are idle."""
+            table = np.zeros((ticks * lanes, *values.shape[1:]), dtype=values.dtype)
+            table[places] = values
+            return torch.from_numpy(table).to(dtype).view(ticks, lanes, *values.shape[1:])
+
         return Schedule(
-            torch.from_numpy(rows),
-            torch.from_numpy(weight).to(dtype),
-            torch.from_numpy(noise) if draws_noise else None,
-            torch.from_numpy(lr).to(dtype),
+            placed(filled, torch.int64),
+            placed(weights, dtype),
+            placed(noises, torch.int64) if draws_noise else None,
+            placed(lrs[:, None], dtype),
         )
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Schedule:
