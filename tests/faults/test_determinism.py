@@ -66,6 +66,7 @@ class OutOfOrder(Workforce):
 
     def __init__(self, inner: LocalWorkforce, block: int, draw: random.Random) -> None:
         self.inner, self.block, self.draw = inner, block, draw
+        self.engine, self.staging = inner.engine, inner.staging
 
     def train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
         parts = list(enumerate(block.cut(self.block)))
