@@ -35,8 +35,7 @@ class FairleadSystem(System):
             test=problem.test,
             device=problem.device,
             dtype=storage_type(problem.precision),
-            precision=_PRECISIONS[problem.precision],
-            **problem.world_options,
+            **{"precision": _PRECISIONS[problem.precision], **problem.world_options},
         )
         self._algorithm = fl.Algorithm(
             sampler=fl.ScriptedSampler(problem.cohorts),

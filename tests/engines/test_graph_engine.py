@@ -20,6 +20,8 @@ from fairlead.worlds.engines.base import LocalJobs, LocalSteps
 from fairlead.worlds.engines.graphs import GraphEngine, _next_width, _roomy_batch
 from fairlead.worlds.engines.lane_gradients import Backend
 from fairlead.worlds.engines.lane_memory import lanes_that_fit
+from fairlead.worlds.engines.lanes import LanePlan
+from fairlead.worlds.engines.schedule import Schedule
 from fairlead.worlds.simulated import DataPlace
 from fairlead.worlds.staging import Staging
 
@@ -110,6 +112,36 @@ def test_a_long_round_after_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None
     for run in (loop, lanes):
         list(run.train(2))
     assert_same(loop, lanes)
+
+
+@pytest.mark.usefixtures("captured_on_cpu")
+def test_a_schedule_is_written_once_and_ahead_of_its_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all rounds but the first, before which there are no lanes."""
+    written: list[int] = []
+    write = Schedule.of
+
+    def counted(plan: LanePlan, *rest: Any, **more: Any) -> Schedule:
+        written.append(len(plan.slots))
+        return write(plan, *rest, **more)
+
+    monkeypatch.setattr(Schedule, "of", counted)
+    run = federation(fl.LocalSolver(fl.SGD(0.1), batch_size=4), GraphEngine(5, "stacked"))
+    by_round = [len(written) for _ in run.train(len(COHORTS))]
+    assert written == [len(cohort) for cohort in COHORTS]
+    assert by_round == [*range(2, len(COHORTS) + 1), len(COHORTS)]
+
+
+@pytest.mark.usefixtures("captured_on_cpu")
+def test_a_round_without_arrivals_captures_nothing() -> None:
+    """And so decides nothing about the rounds that follow."""
+    engine = GraphEngine(5, "stacked")
+    run = federation(fl.LocalSolver(fl.SGD(0.1)), engine)
+    start, none = run.params.clone(), torch.zeros(0, dtype=torch.int64)
+    nobody = fl.Cohort(none, none, none.double())
+    order = fl.WorkOrder(0, run.algorithm.solver, start, run.state.buffers, {}, nobody, {}, run.key)
+    updates = run.world.work(order)
+    assert updates.delta.shape == (0, len(start))
+    assert not engine._captured
 
 
 @pytest.mark.usefixtures("captured_on_cpu")

@@ -124,6 +124,7 @@ def test_robust_aggregators_leave_bad_rows_out_of_a_simulation_too(name: str) ->
     for left_out, refused in zip(one.train(3), other.train(3), strict=True):
         assert left_out.arrived == refused.arrived
         assert [refusal.client for refusal in left_out.refused] == [0, 1, 2, 3]
+        assert (left_out.elud, left_out.drift_norm) == (refused.elud, refused.drift_norm)
     assert torch.equal(one.params, other.params)
 
 

@@ -8,6 +8,7 @@ from queue import SimpleQueue
 from fairlead.errors import EngineError
 from fairlead.parameters import FlatModule
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Objective
+from fairlead.worlds.engines.relu_pool import joined_pooling
 from fairlead.worlds.engines.workers import Workers
 
 
@@ -15,7 +16,8 @@ from fairlead.worlds.engines.workers import Workers
 class LoopEngine(Engine):
     """Trains clients one by one, on real batches without padding; says whose batch a model fails on.
 
-    `per_core`: each of torch's threads does so with some of the clients, on a core of its own.
+    `per_core`: each of torch's threads does so with some of the clients, on a core of its own, where ReLU and pooling
+    are one layer (`relu_pool`).
     """
 
     per_core: bool = False
@@ -33,10 +35,11 @@ class LoopEngine(Engine):
                 _train(objective, jobs, job, results)
             return results
         workers = Workers.for_jobs(jobs.steps.num_steps, heavy=True)
+        module = joined_pooling(objective.model.module)
         # A module holds the parameters of the client that it is called for.
         idle: SimpleQueue[Objective] = SimpleQueue()
-        for place in range(workers.number):
-            idle.put(_with_own_module(objective) if place else objective)
+        for _ in range(workers.number):
+            idle.put(replace(objective, model=FlatModule(module, objective.model.pipeline)))
 
         def train(job: int) -> None:
             own = idle.get()
@@ -47,10 +50,6 @@ class LoopEngine(Engine):
 
         workers.train(jobs.steps.num_steps, train)
         return results
-
-
-def _with_own_module(objective: Objective) -> Objective:
-    return replace(objective, model=FlatModule(objective.model.module, objective.model.pipeline))
 
 
 def _train(objective: Objective, jobs: LocalJobs, job: int, results: LocalResults) -> None:
