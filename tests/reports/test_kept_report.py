@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -62,6 +63,15 @@ def call(*arguments: object, exit_code: int = 0) -> Result:
     result = CliRunner().invoke(app, ["report", *map(str, arguments)])
     assert result.exit_code == exit_code, result.output
     return result
+
+
+def test_the_target_kept_with_runs_is_judged_unless_another_is_given(tmp_path: Path) -> None:
+    """Runs without one are judged by an accuracy that all of the baseline's meet."""
+    file = kept_in(tmp_path, *(replace(kept(made), target=0.3) for made in RUNS))
+    assert summarise_runs([file]).targets == (0.3,)
+    assert summarise_runs([file], targets=[0.4]).targets == (0.4,)
+    without = summarise_runs([kept_in(tmp_path, *map(kept, RUNS))]).targets
+    assert without not in ((), (0.3,))
 
 
 def test_figures_are_those_of_the_run_folders(tmp_path: Path) -> None:

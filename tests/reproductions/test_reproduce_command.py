@@ -14,6 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from fairlead.cli import app
+from fairlead.cli.outcomes import _decimals
 from fairlead.reproductions import REPRODUCTIONS
 from fairlead.reproductions.outcome_files import load_outcome
 from fairlead.studies.kept_runs import KeptRun, load_runs, runs_file, save_runs
@@ -186,7 +187,7 @@ def test_runs_that_failed_are_in_the_table_and_in_the_verdict() -> None:
     said = fairlead(*words).stdout
     rows = {line.split("  ")[0]: line for line in said.splitlines() if "[" in line}
     assert "failed [66.31 ± 0.86]" in rows["FedNova"]
-    assert "(1 failed) [60.68 ± 1.1]" in rows["FedAvg"]
+    assert "(1 failed) [60.68 ± 1.05]" in rows["FedAvg"]
     assert "FedNova (E = 2), seed 0, failed after 7 rounds: It broke.\n" in said
     assert "  open 1 comparison needs a run that failed: FedNova (E = 2)\n" in said
     assert "1 needs a run that failed" in said.splitlines()[-1]
@@ -282,8 +283,27 @@ def test_the_table_says_what_its_figures_are_and_the_verdict_what_noise_leaves_o
         for run in load_runs(runs_file(KEPT, "wang2021_figure_5-full"))
         if (run.method, run.setting) == ("FedAvg", "all asked")
     ]
-    assert f"{mean(losses):.4g} ± {4.30265 * stdev(losses) / 3**0.5:.2g} " in said
+    assert f"{mean(losses):.2f} ± {4.30265 * stdev(losses) / 3**0.5:.2f} " in said
     assert said.splitlines()[-1].startswith("Verdict: holds, within the noise over seeds (")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "spreads", "decimals"),
+    [
+        ([73.5, 9.25], [], 2),
+        ([73.5, 9.25], [12.0, 0.3], 1),
+        ([0.7441, 0.5], [1.2], 2),
+        ([0.05, 0.0123], [], 5),
+        ([53.0, 161.0], [4.5], None),
+        ([5.0, 1e-6, 0.5], [], None),
+        ([], [], None),
+    ],
+)
+def test_numbers_of_a_column_have_the_same_decimals(
+    numbers: list[float], spreads: list[float], decimals: int | None
+) -> None:
+    """By the largest number and spread; counts, and numbers of very different sizes, have four digits each."""
+    assert _decimals(numbers, spreads) == decimals
 
 
 def test_figures_of_fewer_seeds_are_marked() -> None:

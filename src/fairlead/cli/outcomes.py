@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fairlead.cli.console import print_table, say
@@ -83,11 +83,15 @@ def _print_figures(entry: Reproduction, outcome: Outcome) -> None:
     from fairlead.reproductions.table import Cell
 
     most = max(figure.seeds for figure in outcome.figures)
-    ours = {Cell(figure.row, figure.column): _ours(figure, most) for figure in outcome.figures}
+    decimals = _decimals_by_column(outcome.figures)
+    ours = {
+        Cell(figure.row, figure.column): _ours(figure, most, decimals[figure.column])
+        for figure in outcome.figures
+    }
     failed = Counter(cell for failure in outcome.failures for cell in failure.cells)
     for cell, number in failed.items():
         ours[cell] = f"{ours[cell]} ({number} failed)" if cell in ours else "failed"
-    published = {cell: _published(entry.published.get(cell)) for cell in ours}
+    published = {cell: _published(entry.published.get(cell), decimals.get(cell.column)) for cell in ours}
     columns = _columns(outcome)
     printed = any(cell in entry.published for cell in ours)
     if len(columns) > _WIDE:
@@ -127,19 +131,52 @@ def _key(outcome: Outcome, measured: str) -> str:
     return f"{key}." + (f" Figures: {measured}." if measured else "")
 
 
-def _ours(figure: Figure, most: int) -> str:
+def _decimals_by_column(figures: Sequence[Figure]) -> dict[str, int | None]:
+    """How many decimals the numbers of a column have; None where they have four digits each."""
+    columns: dict[str, list[Figure]] = {}
+    for figure in figures:
+        columns.setdefault(figure.column, []).append(figure)
+    return {
+        column: _decimals(
+            _sizes(value for figure in some for value in (figure.ours, figure.published)),
+            _sizes(value for figure in some for value in (figure.half_width, figure.published_spread)),
+        )
+        for column, some in columns.items()
+    }
+
+
+def _sizes(values: Iterable[float | None]) -> list[float]:
+    return [abs(float(value)) for value in values if value and math.isfinite(value)]
+
+
+def _decimals(numbers: Sequence[float], spreads: Sequence[float]) -> int | None:
+    """Four digits of the largest number and at most three of the largest spread, if that leaves two of the smallest."""
+    if not numbers or all(number.is_integer() for number in numbers):
+        return None
+    most = 3 - math.floor(math.log10(max(numbers)))
+    if spreads:
+        most = min(most, 2 - math.floor(math.log10(max(spreads))))
+    decimals = max(most, 0)
+    return decimals if min(numbers) * 10**decimals >= 10 else None
+
+
+def _ours(figure: Figure, most: int, decimals: int | None) -> str:
     """A figure, and of how many seeds where others have more."""
     from fairlead.diagnostics.wording import counted
 
-    number = _number(figure.ours, figure.half_width)
+    number = _number(figure.ours, figure.half_width, decimals)
     return number if figure.seeds == most else f"{number} ({counted(figure.seeds, 'seed')})"
 
 
-def _published(number: Published | None) -> str:
-    return "–" if number is None else _number(number.value, number.spread)
+def _published(number: Published | None, decimals: int | None) -> str:
+    return "–" if number is None else _number(number.value, number.spread, decimals)
 
 
-def _number(value: float, spread: float | None) -> str:
+def _number(value: float, spread: float | None, decimals: int | None) -> str:
     if math.isinf(value):
         return "never"
-    return f"{value:.4g}" if spread is None else f"{value:.4g} ± {spread:.2g}"
+    text = f"{value:.4g}" if decimals is None else f"{value:.{decimals}f}"
+    if spread is None:
+        return text
+    fine = decimals is None or spread * 10**decimals < 1
+    return f"{text} ± {spread:.2g}" if fine else f"{text} ± {spread:.{decimals}f}"

@@ -47,6 +47,7 @@ def _reported(run: KeptRun, file: Path) -> ReportedRun:
         summary=None,
         study=file.resolve(),
         setting=run.setting,
+        target=run.target,
     )
 
 

@@ -63,6 +63,8 @@ class ReportedRun:
     """Where the study is that it belongs to; None for a run on its own."""
     setting: str | None = None
     """Under which its study compares methods; None where that has no settings."""
+    target: float | None = None
+    """The accuracy or loss to be met that was kept with it."""
     detailed: bool = False
     """Whether its rounds say who took part, what was sent and how long it took: kept curves do not."""
 

@@ -110,14 +110,14 @@ def _summarise(
     baseline: str | None,
     targets: Sequence[float],
 ) -> Summary:
-    """Figures of all methods; without targets, one that every run of the baseline meets is taken."""
+    """Figures of all methods; without targets those kept with their runs, or one that all of the baseline's meet."""
     for target in targets:
         measure.metric.refuse_target(target, "targets")
     if not study.methods:
         return Summary(setting, study, measure, None, tuple(targets), ())
     reference = baseline_of(study, baseline)
     if not targets:
-        targets = own_target(reference, measure)
+        targets = _kept_targets(study) or own_target(reference, measure)
     figures = {
         method.label: tuple(run_figures(run, measure, targets) for run in method.counted)
         for method in study.methods
@@ -141,3 +141,7 @@ def _summarise(
         for method in study.methods
     )
     return Summary(setting, study, measure, reference, tuple(targets), methods)
+
+
+def _kept_targets(study: Study) -> tuple[float, ...]:
+    return tuple(sorted({run.target for run in study.runs if run.target is not None}))

@@ -42,6 +42,7 @@ def kept_runs_of(
             git_commit=last.git_commit,
             date=last.started[:10],
             failure=failure,
+            target=targets[setting],
         )
 
 

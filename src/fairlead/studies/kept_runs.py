@@ -51,6 +51,8 @@ class KeptRun:
     date: str
     failure: str | None = None
     """Why it failed, in a sentence; None if it finished."""
+    target: float | None = None
+    """The accuracy to be met in its setting, if there is one."""
 
     @property
     def place(self) -> Place:
