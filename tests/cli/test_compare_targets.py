@@ -25,6 +25,7 @@ def test_the_curve_beside_an_objective_is_called_what_it_is() -> None:
     shown = call(*arguments, "--metric", "objective").stdout
     assert "training loss over the rounds, mean over seeds:" in shown
     assert "objective over the rounds" not in shown
+    assert next(line for line in shown.splitlines() if line.startswith("method ")).count("objective") == 1
     assert "\nloss over the rounds, mean over seeds:" in call(*arguments, "--metric", "loss").stdout
 
 

@@ -25,8 +25,7 @@ from fairlead.cli.options import (
 )
 from fairlead.cli.spec import read_spec
 from fairlead.cli.study import (
-    FIGURES,
-    figure_cells,
+    figures_beside,
     leave,
     metric_title,
     result_facts,
@@ -140,14 +139,14 @@ def _report(
     from fairlead.studies.seed_statistics import COVERED
 
     reference = results[0].name
-    columns = ["method", metric.name, "difference", "beyond\nnoise", *FIGURES]
+    columns = ["method", metric.name, "difference", "beyond\nnoise", *figures_beside(results[0], metric)]
     rows = [
         [
             result.name,
             written(result.final),
             written(result.difference, sign=True),
             _beyond_noise(result, metric),
-            *figure_cells(result),
+            *figures_beside(result, metric).values(),
         ]
         for result in results
     ]
@@ -162,7 +161,7 @@ def _report(
         for row, result in zip(rows, results, strict=True):
             row.insert(place, _reached(result))
     say()
-    # Never what methods are compared by, which a column of figures may be called too.
+    # Never what methods are compared by.
     print_table(
         columns, rows, numbers=columns[1:], spare=[column for column in _SPARE if column != metric.name]
     )

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from fairlead.studies.seed_statistics import Estimate
     from fairlead.studies.study import PlannedRun, StudyFolder
 
-FIGURES = ["objective", "misplaced", "by\nchance", "chi-square", "time", "seeds"]
-"""Columns of `figure_cells`."""
-
 _FAILED = 1
 
 
@@ -84,8 +81,8 @@ def leave(outcomes: Mapping[str, str], *, quiet: bool) -> None:
         raise typer.Exit(_FAILED)
 
 
-def figure_cells(result: Result) -> list[str]:
-    """What a result shows beside the metric, for the columns `FIGURES`."""
+def figures_beside(result: Result, metric: Metric) -> dict[str, str]:
+    """What a result shows beside the metric, by column."""
     from fairlead.diagnostics.wording import divergence
 
     objective, misplaced, chance, chi_square = (
@@ -97,14 +94,15 @@ def figure_cells(result: Result) -> list[str]:
     alone = any(each.rounds < 2 for each in result.summaries.values())
     by_design = bool(result.summaries) and all(each.by_design for each in result.summaries.values())
     count, total = len(result.summaries), result.num_runs
-    return [
-        "" if objective is None else f"{objective:.4g}",
-        "none by design" if by_design else "" if misplaced is None else f"{misplaced:.1%}",
-        "" if by_design or misplaced is None or chance is None or alone else f"{chance:.1%}",
-        "" if by_design or chi_square is None else divergence(chi_square, digits=3),
-        "" if seconds is None else duration(seconds),
-        str(count) if count == total else f"{count} of {total}",
-    ]
+    figures = {
+        "objective": "" if objective is None else f"{objective:.4g}",
+        "misplaced": "none by design" if by_design else "" if misplaced is None else f"{misplaced:.1%}",
+        "by\nchance": "" if by_design or misplaced is None or chance is None or alone else f"{chance:.1%}",
+        "chi-square": "" if by_design or chi_square is None else divergence(chi_square, digits=3),
+        "time": "" if seconds is None else duration(seconds),
+        "seeds": str(count) if count == total else f"{count} of {total}",
+    }
+    return {column: cell for column, cell in figures.items() if column != metric.name}
 
 
 def result_facts(result: Result) -> dict[str, Any]:

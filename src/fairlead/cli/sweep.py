@@ -24,8 +24,7 @@ from fairlead.cli.options import (
 )
 from fairlead.cli.spec import find_modules
 from fairlead.cli.study import (
-    FIGURES,
-    figure_cells,
+    figures_beside,
     leave,
     metric_title,
     result_facts,
@@ -103,9 +102,9 @@ def sweep(
 
 
 def _report(folder: Path, spec: Path, changes: list[str], results: list[Result], metric: Metric) -> None:
-    columns = [*results[0].labels, metric.name, *FIGURES]
+    columns = [*results[0].labels, metric.name, *figures_beside(results[0], metric)]
     rows = [
-        [*map(str, result.labels.values()), written(result.final), *figure_cells(result)]
+        [*map(str, result.labels.values()), written(result.final), *figures_beside(result, metric).values()]
         for result in results[:_SHOWN]
     ]
     say()
