@@ -79,7 +79,7 @@ def describe_machine(device: torch.device, packages: Sequence[str] = ()) -> dict
         "python": platform.python_version(),
         "versions": {
             "fairlead": __version__,
-            **{name: _version(name) for name in ("torch", "numpy", *packages)},
+            **{name: _version(name) for name in ("torch", "numpy", "numba", *packages)},
         },
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }

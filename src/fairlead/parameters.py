@@ -53,6 +53,7 @@ class FlatModule:
         self.shapes = tuple(p.shape for p in named.values())
         self.sizes = [p.numel() for p in named.values()]
         buffers = {n: b for n, b in self.module.named_buffers() if b.is_floating_point()}
+        self._aliases = _other_names(self.module, {**named, **buffers})
         self._has_counters = len(buffers) < len(list(self.module.buffers()))
         self._buffer_names = tuple(buffers)
         self._buffer_shapes = tuple(b.shape for b in buffers.values())
@@ -124,8 +125,10 @@ class FlatModule:
             named.update({n: b.clone() for n, b in own if not b.is_floating_point()})
         running = {} if buffers is None else self.unflatten_buffers(buffers)
         named.update(running)
+        named.update({alias: named[name] for alias, name in self._aliases.items() if name in named})
         with nullcontext() if noise is None else _KeyedDropout(noise):
-            outputs = functional_call(self.module, named, (inputs,))
+            # By itself torch swaps a layer that has two names twice, and puts it back in the wrong order.
+            outputs = functional_call(self.module, named, (inputs,), tie_weights=False)
         for name, values in running.items():
             # A module may assign a buffer instead of changing it in place.
             if named[name] is not values:
@@ -151,6 +154,17 @@ class FlatModule:
         if culprits:
             raise _unkeyed(culprits[0])
         return watch.seen_dropout or self.pipeline.draws_noise
+
+
+def _other_names(module: nn.Module, named: Mapping[str, Tensor]) -> dict[str, str]:
+    """Names under which other layers hold the same parameters or buffers, and the name that stands for each."""
+    names = {id(values): name for name, values in named.items()}
+    return {
+        f"{prefix}.{name}".lstrip("."): names[id(values)]
+        for prefix, part in module.named_modules()
+        for name, values in (*part._parameters.items(), *part._buffers.items())
+        if id(values) in names and f"{prefix}.{name}".lstrip(".") != names[id(values)]
+    }
 
 
 def _keep_buffer(name: str, values: Tensor, assigned: Tensor) -> None:

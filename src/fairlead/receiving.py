@@ -165,8 +165,8 @@ def are_finite(rows: Tensor) -> Tensor:
     if rows.numel() == 0:
         return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
     flat = rows.flatten(1)
-    # NaN comes through all of them and is neither below nor above. What is one kernel of a GPU takes a CPU ten times as
-    # long as both extremes, and torch.aminmax three times that.
+    # NaN comes through all of them and is neither below nor above. What is one kernel on a GPU takes a CPU ten times as
+    # long as both extremes, and so does torch.aminmax.
     if rows.is_cuda:
         largest: Tensor = torch.linalg.vector_norm(flat, math.inf, dim=1)
         return largest < math.inf

@@ -78,7 +78,7 @@ def _products_over(rows: Tensor, at: Tensor) -> Callable[[slice], Tensor]:
 
 def wide_sum(coefficients: Tensor, rows: Tensor) -> Tensor:
     """Σ coefficient_i row_i over a few rows, (d,) in their type: summed in float64, rounded once."""
-    factors = coefficients.to(rows.device, torch.float64, non_blocking=True)
+    factors = coefficients.to(rows.device, torch.float64, non_blocking=rows.is_cuda)
     total = rows.new_empty(rows.shape[1])
 
     def sum_over(share: slice) -> None:

@@ -323,3 +323,37 @@ def test_both_engines_meet_the_same_federation(device: torch.device) -> None:
     for one, other in zip(records("loop"), records("batched"), strict=True):
         assert (one.asked, one.arrived, one.num_steps) == (other.asked, other.arrived, other.num_steps)
         assert one.train_loss == pytest.approx(other.train_loss, rel=1e-12)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_layer_that_is_used_twice_is_one_layer(threads: int) -> None:
+    """Under two names in the module and under one in its parameters, however many cores train it."""
+    torch.manual_seed(0)
+    again = nn.Conv2d(4, 4, 3, padding=1)
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.ReLU(),
+        again,
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        again,
+        nn.Flatten(),
+        nn.Linear(100, 3),
+    )
+    draw = torch.Generator().manual_seed(0)
+    images, classes = torch.randn((24, 3, 12, 12), generator=draw), torch.arange(24) % 3
+    data = fl.ClientData(images, classes, torch.tensor([0, 10, 24]))
+    found, cores = [], torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for engine in ("loop", "auto"):
+            world = fl.SimulatedWorld(fl.Task(module), data, engine=engine)
+            run = fl.Federation(fl.presets.fedavg(lr=0.1, steps=3, batch_size=4), world, seed=0)
+            list(run.train(2))
+            found.append(run.params)
+            layers = dict(run.model().named_modules(remove_duplicate=False))
+            assert layers["2"] is layers["5"]
+            assert torch.equal(run.model().get_parameter("2.weight").flatten(), run.params[112:256])
+    finally:
+        torch.set_num_threads(cores)
+    assert torch.allclose(found[0], found[1], atol=1e-6)

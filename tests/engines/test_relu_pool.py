@@ -1,11 +1,10 @@
-"""ReLU and pooling as one layer: torch's bits, there and back, wherever the layer takes their place."""
+"""ReLU and pooling as one layer: torch's numbers, there and back, wherever the layer takes their place."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from typing import Literal
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -79,18 +78,21 @@ def test_what_is_not_finite_passes_as_in_torch(
         assert torch.equal(found.nan_to_num(nan=0.0), wanted.nan_to_num(nan=0.0))
 
 
-def test_other_layouts_and_few_numbers_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    images = drawn(2, 3, 4, 4, dtype=torch.float32)
-    assert torch.equal(ReluPool()(images.contiguous()), plain(images))
+@pytest.mark.parametrize(("channels", "fewest"), [(3, 1000), (1, 1)])
+def test_few_numbers_and_other_layouts_are_left_to_torch(
+    channels: int, fewest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the loops, which would give the same: a single channel among larger strides is no layout of theirs."""
     monkeypatch.setattr(relu_pool, "compiled", None)
-    monkeypatch.setattr(relu_pool, "_FEWEST", 1000)
+    monkeypatch.setattr(relu_pool, "_FEWEST", fewest)
+    images = drawn(2, 3, 4, 4, dtype=torch.float32)[:, :channels]
     assert torch.equal(ReluPool()(images), plain(images))
 
 
 def network() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.BatchNorm2d(8)),
+        nn.Sequential(nn.Conv2d(2, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.BatchNorm2d(8)),
         nn.Conv2d(8, 8, 3, padding=1),
         nn.ReLU(inplace=True),
         nn.MaxPool2d((2, 2), stride=2),
@@ -102,13 +104,16 @@ def network() -> nn.Sequential:
 
 def test_layers_keep_their_names() -> None:
     module = network()
-    module(torch.zeros(2, 1, 14, 14))
+    module(torch.zeros(2, 2, 14, 14))
     joined = joined_pooling(module)
     assert isinstance(joined, nn.Sequential)
     assert list(joined.state_dict()) == list(module.state_dict())
     assert [type(joined[2]), type(joined[3]), type(joined[5])] == [ReluPool, nn.Identity, nn.ReLU]
+    within = joined[0]
+    assert isinstance(within, nn.Sequential)
+    assert [type(layer) for layer in within] == [nn.Conv2d, ReluPool, nn.Identity, nn.BatchNorm2d]
     assert type(module[2]) is nn.ReLU
-    images = torch.randn(4, 1, 14, 14)
+    images = drawn(4, 2, 14, 14, dtype=torch.float32)
     assert torch.equal(joined.eval()(images), module.eval()(images))
 
 
@@ -117,10 +122,24 @@ def shared() -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(1, 2, 3), relu, nn.MaxPool2d(2), relu)
 
 
-def hooked() -> nn.Sequential:
+def watched(place: int | None, register: str) -> nn.Sequential:
+    """A sequence in which somebody looks at what goes through one of its layers, or through all of it."""
     module = nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))
-    module[0].register_forward_hook(lambda *_: None)
+    getattr(module if place is None else module[place], register)(lambda *_: None)
     return module
+
+
+def called_otherwise() -> nn.Sequential:
+    module = nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))
+    module[0].forward = torch.tanh
+    return module
+
+
+class Doubling(nn.Sequential):
+    """A sequence that does something of its own."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return 2 * plain(images)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +154,12 @@ def hooked() -> nn.Sequential:
         nn.Sequential(nn.MaxPool2d(2), nn.ReLU()),
         nn.Sequential(nn.ReLU6(), nn.MaxPool2d(2)),
         shared(),
-        hooked(),
+        watched(0, "register_forward_hook"),
+        watched(0, "register_full_backward_pre_hook"),
+        watched(1, "register_forward_pre_hook"),
+        watched(None, "register_full_backward_hook"),
+        called_otherwise(),
+        Doubling(nn.ReLU(), nn.MaxPool2d(2)),
     ],
 )
 def test_what_does_something_else_stays(module: nn.Sequential) -> None:
@@ -153,17 +177,25 @@ def test_cores_train_as_the_loop_does(
     precision: Literal["full", "bfloat16"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the bit, and through the joined layer."""
-    joined = Mock(wraps=relu_pool._ReluPool.apply)
-    monkeypatch.setattr(relu_pool._ReluPool, "apply", joined)
+    calls: list[torch.dtype] = []
+    apply = relu_pool._ReluPool.apply
+
+    def noting(images: Tensor) -> Tensor:
+        calls.append(images.dtype)
+        pooled: Tensor = apply(images)  # type: ignore[no-untyped-call]
+        return pooled
+
+    monkeypatch.setattr(relu_pool._ReluPool, "apply", noting)
     examples, classes = drawn(40, 3, 12, 12, dtype=torch.float32), torch.arange(40) % 10
     data = fl.ClientData(examples, classes, torch.tensor([0, 10, 25, 40]))
-    trained, calls = [], []
+    trained, so_far = [], []
     for engine in (LoopEngine(), LoopEngine(per_core=True)):
         world = fl.SimulatedWorld(fl.Task(fl.FedAvgCNN()), data, precision=precision, engine="loop")
         world.workforce.engine = engine
         run = fl.Federation(fl.presets.fedavg(lr=0.1, steps=3, batch_size=8, cohort_size=3), world, seed=0)
         list(run.train(2))
         trained.append(run.params)
-        calls.append(joined.call_count)
-    assert calls == [0, 2 * 2 * 3 * 3]
+        so_far.append(len(calls))
+    assert so_far == [0, 2 * 2 * 3 * 3]
+    assert set(calls) == {torch.float32 if precision == "full" else torch.bfloat16}
     assert torch.equal(*trained)

@@ -13,7 +13,7 @@ from torch import nn
 import fairlead as fl
 from fairlead.errors import FieldError, NonFiniteError
 from fairlead.worlds import batches
-from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Objective
+from fairlead.worlds.engines.base import EarlyEngine, LocalJobs, LocalResults, LocalSteps, Objective
 from fairlead.worlds.engines.loop import LoopEngine
 
 ROUNDS = 5
@@ -21,13 +21,14 @@ SOME = fl.UniformWithoutReplacement(6)
 UNEQUAL = {"work": fl.RandomEpochs(1, 3), "link": fl.BernoulliLink(0.3)}
 
 
-class EarlyEngine(Engine):
+class EarlyLoop(EarlyEngine):
     """The loop engine, taken for one that returns before its work is done."""
-
-    returns_early = True
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
         return LoopEngine().run(objective, jobs)
+
+    def prepare(self, objective: Objective, steps: LocalSteps) -> None:
+        """There is nothing to prepare."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def world(*, early: bool, **more: Any) -> fl.SimulatedWorld:
     model = nn.Sequential(nn.Linear(60, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 10))
     here = fl.SimulatedWorld(fl.Task(model), data, engine="loop", **more)
     if early:
-        here.workforce.engine = EarlyEngine()
+        here.workforce.engine = EarlyLoop()
     return here
 
 

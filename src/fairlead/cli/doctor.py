@@ -18,7 +18,7 @@ PURPOSES = {
     "data": "Parquet tables and Hugging Face folders",
     "docs": "building the documentation",
     "flower": "real federations on Flower",
-    "native": "faster softmax regression on CPUs",
+    "native": "faster softmax regression, pooling and FedAWARE on CPUs",
     "plots": "figures for papers and of diagnoses",
     "privacy": "accounts of differential privacy",
     "ray": "simulations over several processes and machines",

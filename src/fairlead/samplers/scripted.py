@@ -47,7 +47,7 @@ class ScriptedSampler(MemorylessSampler):
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         draws = self.cohorts[conditions.round % len(self.cohorts)]
         times = sorted(Counter(draws).items())
-        clients, counts = torch.tensor(times, dtype=torch.int64).view(-1, 2).unbind(1)
+        clients, counts = torch.tensor(times, dtype=torch.int64).view(-1, 2).T.contiguous()
         if self.importance == "weights":
             importance = counts * conditions.weights[clients]
         else:

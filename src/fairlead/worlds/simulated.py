@@ -27,7 +27,7 @@ from fairlead.task import Task
 from fairlead.worlds.arithmetic import Arithmetic, Precision
 from fairlead.worlds.base import RunWorld, Workings, WorksAhead
 from fairlead.worlds.conduct import Answers, Conduct
-from fairlead.worlds.engines.base import Engine, Objective
+from fairlead.worlds.engines.base import EarlyEngine, Engine, Objective
 from fairlead.worlds.engines.choice import EngineName, choose_engine
 from fairlead.worlds.evaluation import evaluate
 from fairlead.worlds.example_shape import example_shape
@@ -255,7 +255,7 @@ class SimulatedWorld(RunWorld, WorksAhead):
     def works_ahead(self) -> bool:
         """Whether a device computes while this process would wait; not where drawing a cohort twice takes long."""
         few = self.population.num_clients <= _FORESEEN
-        return few and self.engine.returns_early and self.workforce.staging is None
+        return few and isinstance(self.engine, EarlyEngine) and self.workforce.staging is None
 
     def foresee(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
         """Find who answers of a cohort that will probably be asked in the next round, and prepare their work."""

@@ -15,7 +15,7 @@ from fairlead.randomness import Key
 from fairlead.records import Vectors, WorkOrder
 from fairlead.worlds.arithmetic import Arithmetic
 from fairlead.worlds.batches import LocalDraw
-from fairlead.worlds.engines.base import Engine, LocalJobs, LocalSteps, Objective
+from fairlead.worlds.engines.base import EarlyEngine, Engine, LocalJobs, LocalSteps, Objective
 from fairlead.worlds.staging import Staging
 
 
@@ -116,14 +116,15 @@ class LocalWorkforce(Workforce):
     def prepare(self, round: int, solver: LocalSolver, key: Key, block: ClientBlock) -> None:
         """Draw for the first clients of the next round, as many as are handed to the engine together, and plan them.
 
-        It takes the memory of their batches, until they are used or others are drawn ahead. Only for data that lie on
-        the device: where staged examples will lie shows when they are loaded.
+        It takes the memory of their batches, and of the engine's plan until its next one. Only for data that lie on the
+        device: where staged examples will lie shows when they are loaded.
         """
         first = next(block.cut(self.block))
         draw = self._draw(round, solver, key, first, self.objective.data.offsets[first.clients])
         steps = draw.steps()
         self._drawn_ahead = {draw: steps}
-        self.engine.prepare(self.objective, steps)
+        if isinstance(self.engine, EarlyEngine):
+            self.engine.prepare(self.objective, steps)
 
     def _draw(
         self, round: int, solver: LocalSolver, key: Key, block: ClientBlock, first_rows: Tensor

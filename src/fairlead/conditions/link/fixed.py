@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from fairlead.component import freeze_lists
-from fairlead.conditions.link.base import IndependentLink, LinkModel
+from fairlead.conditions.link.base import LinkModel
 from fairlead.errors import field_error, is_client_lists
 from fairlead.randomness import Key
 
 
 @dataclass(frozen=True)
-class PerfectLink(IndependentLink):
+class PerfectLink(LinkModel):
     """Every update arrives."""
 
     def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -145,13 +145,13 @@ class Objective:
 
 @dataclass(frozen=True, eq=False)
 class LocalSteps:
-    """What is settled of a round's local work before its model is known; one entry per client where there are some."""
+    """What is settled of a round's local work before its model is known, client by client."""
 
     solver: LocalSolver
     batches: Sequence[Tensor]
     """Row numbers (K_i, B_i) on the CPU, -1 where a batch is short."""
     noise: Sequence[Tensor]
-    """Keys (K_i + 1,) int64 of the dropout at each step, and of the full gradient; not read for a model without any."""
+    """Keys (K_i + 1,) int64 of augmentation and dropout at each step, and of the full gradient; read where drawn."""
     step_lrs: Tensor
     """(longest K,) float64."""
 
@@ -212,12 +212,14 @@ class LaneGradient(ABC):
 class Engine(ABC):
     """Runs clients' local work. All engines give the same numbers up to rounding."""
 
-    returns_early: ClassVar[bool] = False
-    """Whether `run` only asks a device for the work, so that the host has time until its results are read."""
-
     @abstractmethod
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
         """Local work of every job."""
 
-    def prepare(self, objective: Objective, steps: LocalSteps) -> None:  # noqa: B027  Most have nothing to prepare.
+
+class EarlyEngine(Engine, ABC):
+    """An engine whose `run` only asks a device for the work, so that the host has time until its results are read."""
+
+    @abstractmethod
+    def prepare(self, objective: Objective, steps: LocalSteps) -> None:
         """Do ahead of time what the model has no part in; `run` gives the same bits without it."""

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from fairlead.errors import EngineError
 from fairlead.local_solver import LocalSolver
 from fairlead.memory_budget import available_bytes
-from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, LocalSteps, Objective
+from fairlead.worlds.engines.base import EarlyEngine, LocalJobs, LocalResults, LocalSteps, Objective
 from fairlead.worlds.engines.lane_block import LaneBlock
 from fairlead.worlds.engines.lane_gradients import Backend, lane_gradient
 from fairlead.worlds.engines.lane_memory import bytes_per_lane, lanes_that_fit
@@ -29,15 +29,15 @@ _WIDER = 128
 _KEPT = 8
 """How many sizes of lanes are kept captured where there is room: batches whose size is drawn anew have many."""
 _LONG_STEPS, _SHORT_STEPS = (1,), (8, 4, 2, 1)
-"""How many steps are captured together, most first. Asking for a step of three kernels takes a host a fifth of the time
-that the device needs for it."""
+"""How many steps are captured together, most first. Steps of three kernels leave the host too little time for the next
+round if it must ask for each of them."""
 _WARM_UP = 2
 _COMPILED = 100_000
 _FEWEST_TICKS = 256
 
 
 @dataclass(frozen=True, eq=False)
-class GraphEngine(Engine):
+class GraphEngine(EarlyEngine):
     """Trains up to `lanes` clients side by side in captured CUDA graphs.
 
     A graph is a step of the first lanes, for each of a few widths, or several steps where they are short; a device
@@ -48,7 +48,6 @@ class GraphEngine(Engine):
     lanes: int = 16
     backend: Backend = "stacked"
     compiled: bool = False
-    returns_early: ClassVar[bool] = True
     _captured: dict[_Kind, _CapturedLanes] = field(default_factory=dict, init=False, repr=False)
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
@@ -56,7 +55,7 @@ class GraphEngine(Engine):
             none = jobs.anchor.new_zeros((0, len(jobs.anchor)))
             return LocalResults(none, none.sum(1), jobs.buffers.expand(0, -1))
         kind = _Kind.of(objective, jobs.steps)
-        # Kernels that take whole rounds left such work to lanes before, or take it now.
+        # What has been captured was refused by kernels that take whole rounds, and always is.
         if kind not in self._captured and self.backend == "stacked":
             whole = linear_runs(objective, jobs)
             if whole is not None:
@@ -147,7 +146,7 @@ class _CapturedLanes:
     def planned(self, steps: LocalSteps) -> tuple[LanePlan, Schedule]:
         """Who works when in which lane, and what the lanes then read, where the device fetches it without a detour.
 
-        The last answer is kept: it may be asked for ahead of its round.
+        The last answer is kept until the next: it may be asked for ahead of its round.
         """
         if steps not in self._planned:
             plan, draws_noise = pack(steps.num_steps, self.most_lanes), self._kind.objective.draws_noise

@@ -38,8 +38,10 @@ class LoopEngine(Engine):
         module = joined_pooling(objective.model.module)
         # A module holds the parameters of the client that it is called for.
         idle: SimpleQueue[Objective] = SimpleQueue()
-        for _ in range(workers.number):
-            idle.put(replace(objective, model=FlatModule(module, objective.model.pipeline)))
+        for place in range(workers.number):
+            same = place == 0 and module is objective.model.module
+            model = objective.model if same else FlatModule(module, objective.model.pipeline)
+            idle.put(replace(objective, model=model))
 
         def train(job: int) -> None:
             own = idle.get()
