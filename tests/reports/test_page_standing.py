@@ -267,3 +267,11 @@ def test_methods_that_failed_are_told_once(tmp_path: Path) -> None:
     (lead,) = page_of(tmp_path)[1].all("p", class_="lead")
     assert "lower objective" not in lead.text
     assert lead.text.count("fednova") == 1
+
+
+def test_a_method_that_failed_has_no_difference(tmp_path: Path) -> None:
+    """Its last tenth is of rounds in which the others had hardly begun."""
+    fabricate(tmp_path / "fedavg-0", Made("fedavg", accuracy=(0.2, 0.5, 0.7, 0.8)))
+    fabricate(tmp_path / "fednova-0", Made("fednova", accuracy=(0.1,), outcome="failed: NaN.", planned=4))
+    page = page_of(tmp_path)[1]
+    assert [each.words() for each in page.all("span", class_="verdict")] == ["baseline", "1 of 1 run failed"]

@@ -123,7 +123,11 @@ def test_an_outcome_has_the_versions_and_the_date_of_its_runs(tmp_path: Path) ->
     lost = replace(RUN, seed=9, rounds=1, git_commit="xyz", failure="It broke.", figures={})
     save_runs(runs_file(tmp_path, "a_table-small"), [*runs, lost])
     outcome = ENTRY.reproduce(Request(tmp_path, collect=()))
-    assert (outcome.git_commit, outcome.fairlead, outcome.date) == ("abc; def-dirty", "0.0.9", "2026-01-01")
+    assert (outcome.git_commit, outcome.fairlead, outcome.date) == (
+        "abc; def-dirty; unknown",
+        "0.0.9",
+        "2026-01-01",
+    )
     assert len(outcome.failures) == 1
 
 

@@ -79,6 +79,8 @@ def _verdict(summary: Summary, method: MethodFigures) -> Markup:
         return join("baseline" if summary.compared else count_of(len(method.runs), "seed"), unfinished)
     if not method.method.comparable_with(baseline):
         return join(_otherness(method.method, baseline), unfinished)
+    if method.method.failed:
+        return join(method.method.shortfall)
     if difference is None:
         return join(f"shares no seed with {baseline.label}", unfinished)
     unit = " points" if measure.kind == "share" else ""

@@ -125,7 +125,8 @@ def _summarise(
     theirs = figures[reference.label]
 
     def difference(method: Method, read: Callable[[RunFigures], float | None]) -> Estimate | None:
-        if method is reference or not method.comparable_with(reference):
+        # Rounds before a failure are not compared with those at the end of other runs.
+        if method is reference or method.failed or not method.comparable_with(reference):
             return None
         return paired_difference(by_seed(figures[method.label], read), by_seed(theirs, read))
 

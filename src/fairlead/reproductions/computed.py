@@ -34,6 +34,8 @@ class Computed(Reproduction):
     compute: Measurement
     what: Mapping[Scale, str] | str
     """What is computed, at all scales or by scale, in one line."""
+    figures: str = ""
+    """What the figures are, where columns do not say it themselves."""
     data: tuple[str, ...] = ()
     judged_at: tuple[Scale, ...] = ("smoke", "small", "full")
     on_device: bool = False
@@ -53,6 +55,10 @@ class Computed(Reproduction):
 
     def judges(self, scale: Scale) -> bool:
         return scale in self.judged_at
+
+    @property
+    def measured(self) -> str:
+        return self.figures
 
     def describe(self, scale: Scale) -> str:
         return self.what if isinstance(self.what, str) else self.what[scale]

@@ -179,9 +179,9 @@ class Reproduction(ABC):
         """Whether what is run at a scale can test the claim at all."""
 
     @property
+    @abstractmethod
     def measured(self) -> str:
         """What the figures are, where columns do not say it themselves; empty otherwise."""
-        return ""
 
     def judges_released(self, scale: Scale) -> bool:
         """The same of the method as released."""

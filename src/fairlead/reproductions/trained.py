@@ -181,7 +181,7 @@ class Trained(Reproduction):
             math.fsum(run.seconds for run in finished),
             "; ".join(dict.fromkeys(run.machine for run in finished)),
             "; ".join(dict.fromkeys(run.fairlead for run in finished)),
-            "; ".join(dict.fromkeys(run.git_commit for run in finished if run.git_commit)) or None,
+            "; ".join(dict.fromkeys(run.git_commit or "unknown" for run in finished)),
             max(run.date for run in finished),
             ", ".join(dict.fromkeys(run.precision for run in finished)),
             failures,
