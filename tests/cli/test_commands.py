@@ -76,6 +76,19 @@ def test_run_keeps_the_run_and_says_what_it_did() -> None:
     assert "\r" not in result.output
 
 
+def test_run_says_that_nothing_was_learnt() -> None:
+    """Steps of the server that are a hundred times too long take the model to a larger loss than it began with."""
+    told = call("run", "spec.toml", "--set", "algorithm.server.lr=100.0", "-o", "runs/x").stdout
+    summary = fl.RunFolder(Path("runs/x")).summary()
+    assert summary is not None
+    assert not summary.learnt
+    assert (
+        f"The objective is {summary.objective:.4g}, no lower than the {summary.initial_objective:.4g} of"
+        in told
+    )
+    assert "no lower than" not in call("run", "spec.toml", "-o", "runs/y").stdout
+
+
 def test_run_says_how_much_weight_chance_misplaces() -> None:
     """With lossy links and few rounds; without them nothing is left to chance."""
     lossy = ("--set", "link.type=BernoulliLink", "--set", "link.drop=0.5", "--rounds", "20")

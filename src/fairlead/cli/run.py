@@ -196,6 +196,11 @@ def _report(ended: Run) -> None:
     say(f"{counted(summary.rounds, 'round')} {'is' if summary.rounds == 1 else 'are'} in {folder}")
     if summary.evaluation is not None:
         say(f"Final model: {describe_evaluation(summary.evaluation)}")
+    if not summary.learnt:
+        initial = f"the {summary.initial_objective:.4g} of the initial model"
+        say(
+            f"The objective is {summary.objective:.4g}, no lower than {initial}: the learning rate may be too large."
+        )
     if summary.privacy is not None:
         say(str(summary.privacy))
     say(f"{ended.federation.consistency()}{_by_chance(summary)}")
