@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from fairlead.cli.console import print_table, say
@@ -23,8 +25,8 @@ _NAMED = 4
 """How many of the figures that comparisons lack, and of the runs that failed, are named."""
 
 
-def show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale) -> None:
-    """Print what came of a reproduction: its figures, the comparisons and the verdict."""
+def show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale, kept_in: Path | None) -> None:
+    """Print what came of a reproduction: its figures, the comparisons, the folder that keeps it and the verdict."""
     from fairlead.reproductions.judgement import worded
 
     say(f"\n{entry.name}: {entry.paper}, {entry.where}")
@@ -41,11 +43,23 @@ def show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale) -> None:
             _say_checks(outcome.released.checks, "as released: ")
         for difference in entry.differences:
             say(f"  note {difference}")
+        if kept_in is not None:
+            say(f"  kept {_kept(kept_in, outcome)}")
     taken = f" ({duration(outcome.seconds)})" if outcome.figures else ""
     say(f"Verdict: {worded(outcome.verdict, outcome.checks)}{taken}. {outcome.reason}".rstrip())
     if outcome.released is not None:
         released = worded(outcome.released.verdict, outcome.released.checks)
         say(f"As released: {released}. {outcome.released.reason}".rstrip())
+
+
+def _kept(folder: Path, outcome: Outcome) -> str:
+    """Where a result is, and how to see its runs if it has some."""
+    from fairlead.reproductions.outcome_files import outcome_file
+    from fairlead.studies.kept_runs import runs_file
+
+    runs = runs_file(folder, f"{outcome.name}-{outcome.scale}")
+    page = f"; for a page of its runs: fairlead report {quote(str(runs))}" if runs.exists() else ""
+    return f"{outcome_file(folder, outcome)}{page}"
 
 
 def _say_checks(checks: Sequence[Check], of_what: str = "") -> None:

@@ -115,10 +115,11 @@ def reproduce(
         outcome = entry.reproduce(request)
         outcomes.append(outcome)
         lost = seeds_to_lose(out, outcome)
-        if outcome.figures and not lost:
+        kept = bool(outcome.figures) and not lost
+        if kept:
             save_outcome(out, outcome)
         if not silent:
-            show_outcome(entry, outcome, scale)
+            show_outcome(entry, outcome, scale, out if kept else None)
             if lost:
                 say(
                     f"{outcome_file(out, outcome)} stays as it is, since it also has seeds {lost}: ask for them too."
