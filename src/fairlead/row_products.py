@@ -85,6 +85,7 @@ def wide_sum(coefficients: Tensor, rows: Tensor) -> Tensor:
         height, width = _block(rows)
         for columns in _ranges(share.stop, width, share.start):
             parts = [factors[few] @ rows[few, columns].double() for few in _ranges(len(rows), height)]
+            # From the first part on, if there is one: added to a zero it would cost an operation more.
             total[columns] = sum(parts[1:], *parts[:1])
 
     _shared_out(sum_over, rows)

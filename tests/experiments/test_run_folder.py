@@ -3,57 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
 import torch
+from small_runs import METHODS, KilledError, experiment, kill_after
 
 import fairlead as fl
 from fairlead.checkpoint import checkpointed_rounds
 from fairlead.errors import CheckpointError, CheckpointWarning, FieldError, NonFiniteError, RunFolderError
 from fairlead.experiments.provenance import git_commit
-
-METHODS: dict[str, fl.Algorithm] = {
-    "scaffold": fl.presets.scaffold(lr=0.1, steps=3, cohort_size=3),
-    "fedyogi": fl.presets.fedyogi(lr=0.1, steps=3),
-    "fedau": fl.presets.fedau(lr=0.1, steps=3),
-    "mifa": fl.presets.mifa(lr=0.1, steps=3, cohort_size=3),
-    "fedacs_estimated": fl.presets.fedacs_estimated(lr=0.1, steps=3, cohort_size=4),
-}
-
-
-def experiment(name: str = "scaffold", rounds: int = 7) -> fl.Experiment:
-    """Lossy links, random work and a method with memory."""
-    return fl.Experiment(
-        fl.Digits(6, fl.DirichletPartitioner(0.3)),
-        METHODS[name],
-        rounds,
-        work=fl.RandomSteps(1, 4),
-        link=fl.BernoulliLink(0.3),
-        evaluate_every=2,
-        per_client=True,
-    )
-
-
-class KilledError(Exception):
-    """Stands for whatever ends a process without warning."""
-
-
-def kill_after(rounds: int) -> Any:
-    def on_round(record: fl.RoundRecord) -> None:
-        if record.round + 1 == rounds:
-            raise KilledError
-
-    return on_round
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -306,49 +270,6 @@ def test_folders_that_cannot_be_used_say_so(tmp_path: Path) -> None:
         fl.run_experiment(experiment(rounds=1), tmp_path / "run", checkpoint_every=0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_the_round_and_leaves_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
-    told: list[str] = []
-
-    def on_round(record: fl.RoundRecord) -> None:
-        if record.round == 1:
-            os.kill(os.getpid(), number)
-
-    handlers = [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)]
-    stopped = fl.run_experiment(
-        experiment(), tmp_path / "cut", on_round=on_round, on_interrupt=lambda: told.append("stopping")
-    )
-    assert [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)] == handlers
-    assert (stopped.outcome, told, len(stopped.federation.records)) == ("interrupted", ["stopping"], 3)
-    assert stopped.summary is None
-    assert checkpointed_rounds(tmp_path / "cut" / "checkpoint") == [3]
-    (start,) = stopped.folder.provenance()
-    assert (start.outcome, start.next_round) == ("interrupted", 3)
-    resumed = fl.run_experiment(experiment(), tmp_path / "cut", resume=True)
-    whole = fl.run_experiment(experiment(), tmp_path / "whole")
-    assert resumed.federation.records == whole.federation.records
-
-
-def test_the_second_interrupt_stops_at_once(tmp_path: Path) -> None:
-    def on_round(record: fl.RoundRecord) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        fl.run_experiment(experiment(), tmp_path, on_round=on_round)
-    (start,) = fl.RunFolder(tmp_path).provenance()
-    assert start.outcome == "interrupted"
-    resumed = fl.run_experiment(experiment(), tmp_path, resume=True)
-    assert len(resumed.federation.records) == 7
-
-
-def test_runs_work_outside_the_main_thread(tmp_path: Path) -> None:
-    thread = threading.Thread(target=lambda: fl.run_experiment(experiment(rounds=2), tmp_path))
-    thread.start()
-    thread.join()
-    assert len(fl.load_records(tmp_path)) == 2
-
-
 def test_the_commit_of_the_working_directory_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert git_commit() is None
@@ -383,12 +304,6 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     assert len(fl.run_experiment(experiment(rounds=1), tmp_path).federation.records) == 1
 
 
-def world_of(run: fl.Run) -> fl.SimulatedWorld:
-    world = run.federation.world
-    assert isinstance(world, fl.SimulatedWorld)
-    return world
-
-
 def test_folders_that_do_not_note_threads_can_be_read(tmp_path: Path) -> None:
     """As those of versions before the field came."""
     fl.run_experiment(experiment(), tmp_path)
@@ -399,50 +314,3 @@ def test_folders_that_do_not_note_threads_can_be_read(tmp_path: Path) -> None:
     (read,) = store.provenance()
     assert read.threads is None
     assert read.outcome == "finished"
-
-
-def test_the_summary_says_what_came_of_the_run(tmp_path: Path) -> None:
-    run = fl.run_experiment(experiment(), tmp_path)
-    kept, records = fl.RunFolder(tmp_path).summary(), run.federation.records
-    assert kept == run.summary
-    assert kept is not None
-    assert records[-1].evaluation is not None
-    assert kept.evaluation == records[-1].evaluation
-    assert len(kept.evaluation.client_loss or ()) == world_of(run).population.num_clients
-    assert kept.rounds == 7
-    assert kept.seconds == pytest.approx(len(records) * median(record.seconds for record in records))
-    state = run.federation.state
-    assert kept.objective == world_of(run).objective_at(state.params, state.buffers)
-    assert kept.by_design
-    assert kept.chi_square == 0
-
-
-@pytest.mark.parametrize(("lr", "learnt"), [(0.1, True), (3.0, False)])
-def test_a_run_that_ends_no_better_than_it_began_has_not_learnt(
-    tmp_path: Path, lr: float, learnt: bool
-) -> None:
-    """Quadratics of curvature 1 multiply the distance by |1 − lr| a step."""
-    experiment = fl.Experiment(fl.Quadratics(3, dim=1), fl.presets.fedavg(lr=lr, steps=1), rounds=2)
-    run, fresh = fl.run_experiment(experiment, tmp_path), experiment.build().state
-    assert run.summary is not None
-    assert run.summary.initial_objective == world_of(run).objective_at(fresh.params, fresh.buffers)
-    assert run.summary.learnt == learnt
-
-
-def test_only_a_finished_run_has_a_summary(tmp_path: Path) -> None:
-    """It goes when the run is lengthened, and is there again at the new end."""
-    with pytest.raises(KilledError):
-        fl.run_experiment(experiment(), tmp_path, on_round=kill_after(5))
-    store = fl.RunFolder(tmp_path)
-    assert store.summary() is None
-    assert not store.is_done(experiment())
-    fl.run_experiment(experiment(), tmp_path, resume=True)
-    assert store.is_done(experiment())
-    assert not store.is_done(experiment(rounds=9))
-    assert not store.is_done(replace(experiment(), seed=1))
-    with pytest.raises(KilledError):
-        fl.run_experiment(experiment(rounds=9), tmp_path, resume=True, on_round=kill_after(8))
-    assert store.summary() is None
-    store.summary_file.write_text('{"rounds": "many"}')
-    with pytest.raises(RunFolderError, match=r"summary.json is damaged"):
-        store.summary()
