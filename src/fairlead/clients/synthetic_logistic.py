@@ -18,7 +18,7 @@ from fairlead.task import Task
 
 _MEAN_EXAMPLES = 453
 """E⌊exp(4 + 2z)⌋ + 50 of a client, about."""
-_COPIES = 2
+_LOGISTIC_COPIES = 2
 """How often the examples are in memory while they are drawn."""
 
 
@@ -83,7 +83,7 @@ class SyntheticLogistic(ClientSource):
         require_memory(
             f"SyntheticLogistic with num_clients = {self.num_clients}, num_classes = {self.num_classes} and dim = "
             f"{self.dim}",
-            _COPIES * 8 * self.num_clients * a_client,
+            _LOGISTIC_COPIES * 8 * self.num_clients * a_client,
             "lower one of them",
         )
         key = key.fold("synthetic logistic")

@@ -71,7 +71,7 @@ _SPLITS: dict[str, Partitioner] = {
 _STEPS = (2, 10, 20)
 _EXAMPLES: dict[Scale, int | None] = {"smoke": 1_500, "small": 6_000, "full": None}
 _RATIO = "drift over its bound"
-_LR = consensus_femnist().solver.optimizer.lr
+_SPLIT_LR = consensus_femnist().solver.optimizer.lr
 
 
 def _worlds(request: Request, seed: int) -> dict[str, SimulatedWorld]:
@@ -81,7 +81,7 @@ def _worlds(request: Request, seed: int) -> dict[str, SimulatedWorld]:
     if examples is not None:
         source = Excerpt(source, examples)
     natural = replace(source, partition=_SPLITS["natural"])
-    num_clients = Experiment(natural, presets.fedavg(lr=_LR), 1, seed=seed).load().train.num_clients
+    num_clients = Experiment(natural, presets.fedavg(lr=_SPLIT_LR), 1, seed=seed).load().train.num_clients
     worlds = {}
     for name, partition in _SPLITS.items():
         dealt = (
@@ -89,7 +89,7 @@ def _worlds(request: Request, seed: int) -> dict[str, SimulatedWorld]:
         )
         experiment = Experiment(
             dealt,
-            presets.fedavg(lr=_LR),
+            presets.fedavg(lr=_SPLIT_LR),
             1,
             task=Task(LogisticRegression()),
             seed=seed,
@@ -105,7 +105,7 @@ def _at_optimum(request: Request, seed: int) -> Mapping[Cell, float]:
     figures = {}
     for name, world in _worlds(request, seed).items():
         optimum = near_optimum(world, iterations=40 if request.scale == "smoke" else 150)
-        report = consensus_test(world, optimum.params, _LR, steps=_STEPS, centred=False)
+        report = consensus_test(world, optimum.params, _SPLIT_LR, steps=_STEPS, centred=False)
         for drift in report.drifts:
             figures[Cell(name, f"{_RATIO}, H = {drift.steps}")] = drift.ratio
     return figures
@@ -119,7 +119,7 @@ def _on_the_way(request: Request, seed: int) -> Mapping[Cell, float]:
     for count in rounds:
         for _ in run.train(count - run.state.round):
             pass
-        report = consensus_test(world, run.params, _LR, steps=_STEPS)
+        report = consensus_test(world, run.params, _SPLIT_LR, steps=_STEPS)
         place = "earlier round" if count == rounds[0] else "later round"
         for drift in report.drifts:
             figures[Cell(place, f"{_RATIO}, H = {drift.steps}")] = drift.ratio

@@ -43,14 +43,14 @@ def compare_table(spec: str | PathLike[str]) -> CompareTable:
     if metric is not None and not isinstance(metric, str):
         raise FieldError(f"compare.metric must be the name of a metric, got {metric!r}.")
     return CompareTable(
-        _listed(table, "methods", str, "a list of presets and spec files"),
-        _listed(table, "seeds", int, "a list of whole numbers, or a text such as '0..4'"),
+        _listed_in_table(table, "methods", str, "a list of presets and spec files"),
+        _listed_in_table(table, "seeds", int, "a list of whole numbers, or a text such as '0..4'"),
         None if target is None else float(target),
         metric,
     )
 
 
-def _listed(table: dict[str, Any], name: str, kind: type, allowed: str) -> str | None:
+def _listed_in_table(table: dict[str, Any], name: str, kind: type, allowed: str) -> str | None:
     """A list in one text, from a list or such a text."""
     value = table.get(name)
     if value is None or (isinstance(value, str) and value):
