@@ -32,7 +32,7 @@ import torch
 
 import fairlead as fl
 from fairlead.client_table import table_in, tensor_in
-from fairlead.minimum_norm import shortest_in_hull
+from fairlead.numerics.minimum_norm import shortest_in_hull
 from fairlead.presets import ClientSide, fedavg, fedaware, fedaware_na
 from fairlead.records import Aggregate
 from fairlead.testing.rounds import make_conditions, make_updates

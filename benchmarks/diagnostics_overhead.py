@@ -17,8 +17,8 @@ from time import perf_counter
 import torch
 
 import fairlead as fl
-from fairlead import observation
-from fairlead.models import Model
+from fairlead import round_record as observation
+from fairlead.models.base import Model
 
 WORKLOADS: dict[str, tuple[Model, tuple[int, ...], int, int]] = {
     "logistic regression, 10 of 30 clients": (fl.LogisticRegression(), (60,), 30, 10),

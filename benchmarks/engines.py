@@ -20,8 +20,8 @@ import torch
 from benchmarks.machine import describe_machine, seconds_of
 
 import fairlead as fl
-from fairlead.clients.partitioners import LogNormalPartitioner
-from fairlead.models import Model
+from fairlead.clients.partitioners.sizes import LogNormalPartitioner
+from fairlead.models.base import Model
 from fairlead.worlds.arithmetic import Precision
 from fairlead.worlds.engines.choice import EngineName
 

@@ -31,7 +31,7 @@ import torch
 from benchmarks.machine import describe_machine, flops_per_example, peak_flops, seconds_of, set_precision
 
 import fairlead as fl
-from fairlead.run_budget import needs_of
+from fairlead.memory.run_budget import needs_of
 
 CLASSES = 10
 

@@ -32,9 +32,9 @@ GROUPS: tuple[Group, ...] = (
         "rounds",
         "Algorithms and rounds",
         "What a method is made of, and what runs it.",
-        ("algorithm", "local_solver", "privacy", "federation", "round", "calibration"),
+        ("algorithm", "local_solver", "privacy", "federation", "round", "theory", "memory"),
     ),
-    Group("presets", "Presets", "Published methods, `fl.presets`.", ("presets", "methods")),
+    Group("presets", "Presets", "Published methods, `fl.presets`.", ("presets",)),
     Group("samplers", "Samplers", "Who is asked.", ("samplers",)),
     Group(
         "optimizers",
@@ -59,14 +59,14 @@ GROUPS: tuple[Group, ...] = (
         "models",
         "Models and tasks",
         "What is learnt, and by which loss.",
-        ("models", "task", "augmentation"),
+        ("models", "task"),
     ),
     Group("worlds", "Worlds", "Where clients are: simulated, or spread over machines.", ("worlds",)),
     Group(
         "experiments",
         "Experiments and studies",
         "Specs, run folders, comparisons.",
-        ("experiments", "studies"),
+        ("experiments", "results"),
     ),
     Group("settings", "Settings", "Published experiments, `fl.settings`.", ("settings",)),
     Group("diagnostics", "Diagnostics", "What a run tells of itself, `fl.diagnostics`.", ("diagnostics",)),
@@ -89,7 +89,7 @@ class IncompleteError(Exception):
 
 def pages() -> dict[str, str]:
     """The Markdown of every page by its path, or `IncompleteError`."""
-    missing = set(dir(fairlead)) - {"__version__", *fairlead._MODULES} - shown_names()
+    missing = set(dir(fairlead)) - {"__version__", *fairlead.MODULES} - shown_names()
     if missing:
         raise IncompleteError(f"Public names on no page of the API reference: {', '.join(sorted(missing))}.")
     return {
@@ -120,13 +120,25 @@ def _page(group: Group) -> str:
 def _names(group: Group) -> list[tuple[str, Any]]:
     found = {}
     for home in group.modules:
-        module = import_module(f"fairlead.{home}")
-        found.update({name: vars(module)[name] for name in vars(module) if _belongs(module, name)})
+        listed = [
+            name
+            for module, names in fairlead.CONTENTS.items()
+            if module == home or module.startswith(f"{home}.")
+            for name in names.split()
+        ]
+        found.update({name: getattr(fairlead, name) for name in listed})
+        if not listed:
+            module = import_module(f"fairlead.{home}")
+            found.update({name: vars(module)[name] for name in vars(module) if _belongs(module, name)})
     return sorted(found.items(), key=lambda item: item[0].lower())
 
 
 def _belongs(module: ModuleType, name: str) -> bool:
-    return fairlead._is_offered(module, name)
+    """Whether a class or function is for users: defined in the module, or gathered by the package."""
+    value = vars(module).get(name)
+    origin = value.__module__ if inspect.isclass(value) or inspect.isfunction(value) else ""
+    at_home = origin.startswith("fairlead.") if hasattr(module, "__path__") else origin == module.__name__
+    return at_home and not name.startswith("_")
 
 
 def _entry(name: str, value: Any) -> str:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 import fairlead as fl
 from fairlead.diagnostics import ConsensusReport, NearOptimum, consensus_test, near_optimum
-from fairlead.models import Model
+from fairlead.models.base import Model
 
 STEPS = (2, 5, 10, 20, 50)
 SPLITS: dict[str, fl.Partitioner] = {

@@ -31,7 +31,7 @@ from torch import Tensor
 import fairlead as fl
 from fairlead.diagnostics import consensus_test, objective_value
 from fairlead.errors import FieldError
-from fairlead.models import Model
+from fairlead.models.base import Model
 
 Row = dict[str, Any]
 NAME = "consensus_convolutional"

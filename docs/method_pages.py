@@ -13,7 +13,7 @@ from fairlead.client_table import ClientTable, PartState
 from fairlead.component import Component, summary
 from fairlead.errors import FieldError
 from fairlead.experiments.signatures import argument_parameters
-from fairlead.methods import METHODS, Method
+from fairlead.presets import METHODS, Method
 from fairlead.privacy.secure_aggregation import looks_at_single_updates
 from fairlead.references import reference
 

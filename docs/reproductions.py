@@ -9,10 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fairlead.reproductions import OMITTED, REPRODUCTIONS, Outcome
-from fairlead.reproductions.claims import Check
-from fairlead.reproductions.judgement import worded
-from fairlead.reproductions.outcome_files import load_outcomes
-from fairlead.reproductions.reproduction import SCALES
+from fairlead.reproductions.claims import Check, worded
+from fairlead.reproductions.reproduction import SCALES, load_outcomes
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "reproductions"

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.checkpoint import checkpointed_rounds, has_checkpoint, load_state, save_state
+from fairlead.checkpoint.store import checkpointed_rounds, has_checkpoint, load_state, save_state
 from fairlead.client_table import table_in
 from fairlead.errors import CheckpointError, CheckpointWarning
 

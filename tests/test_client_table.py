@@ -14,7 +14,7 @@ import torch
 from fairlead import client_table
 from fairlead.client_table import ClientTable, PartState, table_in, tensor_in
 from fairlead.errors import FieldError, MemoryBudgetError, StaleStateError
-from fairlead.memory_budget import available_bytes
+from fairlead.memory.budget import available_bytes
 
 
 def rows(*values: float, dim: int = 3) -> torch.Tensor:

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.clients.names import names_from
 from fairlead.diagnostics import ConsistencyReport, measured_consistency, predicted_consistency
+from fairlead.text import names_from
 
 PROBLEM = fl.Quadratics(num_clients=4, dim=2, weights=(1.0, 2.0, 3.0, 4.0)).problem(fl.Key.from_seed(0))
 STEPS = (4, 1, 2, 3)

@@ -35,7 +35,7 @@ def test_the_commands_run_and_leave_what_the_page_says(
 
 def test_the_example_names_columns_that_a_frame_has(tmp_path: Path) -> None:
     """Those of a comparison and of its records; frames themselves are tested with pandas and Polars."""
-    from fairlead.experiments.record_rows import row_of
+    from fairlead.experiments.record_io import row_of
 
     (example,) = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
     compile(example, "experiments.md", "exec")

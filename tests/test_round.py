@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 import fairlead as fl
 from fairlead.client_table import table_in
-from fairlead.corrections import Aftermath, LocalOutcome, StatelessCorrection
+from fairlead.corrections.base import Aftermath, LocalOutcome, StatelessCorrection
 from fairlead.errors import NonFiniteError, StaleStateError
 from fairlead.records import Vectors
-from fairlead.round import start
+from fairlead.round import initial_state
 
 PROBLEM = fl.Quadratics(num_clients=4, dim=3, conditioning=3.0, weights=(1.0, 2.0, 3.0, 4.0)).problem(
     fl.Key.from_seed(0)
@@ -55,7 +55,7 @@ def test_an_empty_round_changes_nothing_but_its_number() -> None:
     """Arrivals in rounds 0 and 2 only: Adam's moments, the control variates and the model wait in round 1."""
     here = world(fl.ScriptedLink(((0, 1, 2, 3), ())))
     key = fl.Key.from_seed(0)
-    first, _ = fl.run_round(STATEFUL, here, start(STATEFUL, here, key), key)
+    first, _ = fl.run_round(STATEFUL, here, initial_state(STATEFUL, here, key), key)
     before = [tensor.clone() for tensor in flat(first)]
     second, record = fl.run_round(STATEFUL, here, first, key)
     assert second.round == 2
@@ -98,7 +98,7 @@ def test_lost_updates_roll_client_memory_back() -> None:
 def test_an_old_state_cannot_be_used_again() -> None:
     """Client rows have moved on: going back needs a checkpoint, and says so."""
     here, key = world(), fl.Key.from_seed(0)
-    first = start(STATEFUL, here, key)
+    first = initial_state(STATEFUL, here, key)
     fl.run_round(STATEFUL, here, first, key)
     with pytest.raises(StaleStateError, match="go on from the newest state"):
         fl.run_round(STATEFUL, here, first, key)
@@ -107,7 +107,7 @@ def test_an_old_state_cannot_be_used_again() -> None:
 def test_a_stateless_round_can_be_repeated() -> None:
     here, key = world(), fl.Key.from_seed(0)
     algorithm = fl.presets.fedavg(lr=0.1)
-    state = start(algorithm, here, key)
+    state = initial_state(algorithm, here, key)
     one, other = (fl.run_round(algorithm, here, state, key) for _ in range(2))
     assert torch.equal(one[0].params, other[0].params)
     assert one[1] == other[1]
@@ -202,7 +202,7 @@ def test_broadcasts_and_messages_count_as_bytes() -> None:
 
 def test_update_diversity_by_hand() -> None:
     """e-LUD = √(mean‖g‖²/‖mean g‖²): equal rows 1, orthogonal unit rows √2, opposite rows infinite."""
-    from fairlead.observation import update_diversity
+    from fairlead.round_record import update_diversity
 
     assert update_diversity(torch.tensor([[1.0, 2.0], [1.0, 2.0]])) == pytest.approx(1.0)
     assert update_diversity(torch.tensor([[1.0, 0.0], [0.0, 1.0]])) == pytest.approx(math.sqrt(2))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from fairlead import row_products, row_products_numba
 from fairlead.aggregators.base import weighted_sum
-from fairlead.row_products import inner_products, wide_sum
+from fairlead.numerics import row_products, row_products_numba
+from fairlead.numerics.row_products import inner_products, wide_sum
 
 
 def test_sums_are_wide_and_rounded_once() -> None:

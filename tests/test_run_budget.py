@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 import fairlead as fl
-from fairlead import run_budget
 from fairlead.errors import MemoryBudgetError
+from fairlead.memory import run_budget
 
 
 def federation(sampler: fl.Sampler, num_clients: int, drop: float = 0.0) -> fl.Federation:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import fairlead as fl
-from fairlead.models import Model
+from fairlead.models.base import Model
 
 SEED = 0
 _CLASSES = 10

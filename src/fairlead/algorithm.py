@@ -28,7 +28,7 @@ class Algorithm(Component):
     `privacy` protects clients from whoever sees the models; `secure_aggregation` declares that the server will see
     sums alone, and refuses parts that need more.
 
-    >>> from fairlead.aggregators import FedNova
+    >>> from fairlead import FedNova
     >>> Algorithm(LocalSolver(SGD(lr=0.1), epochs=2), aggregator=FedNova()).server
     SGD(lr=1.0, schedule=Constant(), weight_decay=0.0, momentum=0.0, nesterov=False, dampening=0.0)
     """

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fairlead.errors import FieldError, MemoryBudgetError, StaleStateError
-from fairlead.memory_budget import available_bytes
+from fairlead.memory.budget import available_bytes
 
 PartState = Mapping[str, "Tensor | ClientTable"]
 """What a part keeps between rounds: named tensors and client tables. All of it is checkpointed."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from torch import Tensor
 
+from fairlead import CONTENTS
 from fairlead.errors import FieldError, a_or_an, did_you_mean, short
 
 PartT = TypeVar("PartT", bound="Component")
@@ -49,6 +51,10 @@ def is_part(cls: type) -> bool:
 
 def parts_of(role: type[PartT]) -> dict[str, type[PartT]]:
     """Every final part of a role by class name, those of other packages included."""
+    room = role.__module__.rpartition(".")[0]
+    for module in CONTENTS:
+        if f"fairlead.{module}".startswith(f"{room}."):
+            import_module(f"fairlead.{module}")
     found: dict[str, type[PartT]] = {}
     pending = [role]
     while pending:

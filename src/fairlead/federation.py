@@ -11,20 +11,16 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from fairlead.algorithm import Algorithm
-from fairlead.checkpoint import KEPT, load_state, save_state, warn
-from fairlead.diagnostics.consistency import (
-    ConsistencyReport,
-    measured_consistency,
-    predicted_consistency,
-)
-from fairlead.diagnostics.gradient_figures import gradient_figures
-from fairlead.diagnostics.guard import ConsistencyGuard
+from fairlead.checkpoint.store import KEPT, load_state, save_state, warn
+from fairlead.diagnostics.consistency import ConsistencyReport, measured_consistency, predicted_consistency
+from fairlead.diagnostics.gradients import gradient_figures
+from fairlead.diagnostics.monitor import ConsistencyGuard
 from fairlead.errors import ClashError, FieldError, require_instance
+from fairlead.memory.run_budget import refuse_too_large
 from fairlead.privacy.accounting import PrivacyStatement
 from fairlead.randomness import Key
 from fairlead.records import Evaluation, GradientFigures, RoundLog, RoundRecord, ServerState
-from fairlead.round import run_round, start
-from fairlead.run_budget import refuse_too_large
+from fairlead.round import initial_state, run_round
 from fairlead.worlds.base import World
 from fairlead.worlds.simulation import simulation_of
 
@@ -61,7 +57,7 @@ class Federation:
         self.rounds, self.evaluate_every, self.per_client = rounds, evaluate_every, per_client
         self.gradients_every = gradients_every
         self.key = Key.from_seed(seed)
-        self.state: ServerState = start(algorithm, world, self.key)
+        self.state: ServerState = initial_state(algorithm, world, self.key)
         self.records: list[RoundRecord] | RoundLog = []
         self.guard = ConsistencyGuard(algorithm, world.population.weights, names=world.population.names)
         conditions = world.conditions(0, algorithm.solver, self.key)
@@ -186,7 +182,7 @@ class Federation:
         Where it is damaged, from the one before; `on_damage` is told so in one sentence, and a
         `CheckpointWarning` says it if there is no such function.
         """
-        fresh = start(self.algorithm, self.world, self.key)
+        fresh = initial_state(self.algorithm, self.world, self.key)
         self.state = load_state(fresh, Path(folder), self.fingerprint, on_damage)
         self.records = [record for record in self.records if record.round < self.state.round]
 

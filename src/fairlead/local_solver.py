@@ -56,7 +56,7 @@ class LocalSolver(Component):
     gradient; `step_schedule` scales the learning rate by local step, as `optimizer.schedule` does by
     round. A world with unequal work overrides epochs, steps and batch size per client.
 
-    >>> from fairlead.optimizers import SGD
+    >>> from fairlead import SGD
     >>> LocalSolver(SGD(lr=0.1), epochs=2, batch_size=32).count_steps(torch.tensor([100])).tolist()
     [8]
     """

@@ -13,8 +13,8 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from fairlead.augmentation import InputPipeline
 from fairlead.errors import EngineError
+from fairlead.models.augmentation import InputPipeline
 from fairlead.randomness import keyed_uniform
 
 _FEATURE_DROPOUTS = {F.dropout1d: 2, F.dropout2d: 2, F.dropout3d: 2}

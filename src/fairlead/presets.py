@@ -1,62 +1,96 @@
-"""Every published method as a combination of parts.
-
-All presets take the same client-side arguments (`ClientSide`) beside their own.
-
->>> fednova(lr=0.05, momentum=0.9, epochs=2, cohort_size=10).aggregator
-FedNova(tau_eff='work', over='received')
-"""
+"""Every published method as a combination of parts, and the table of them by name."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Literal, Unpack
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, ParamSpec, Required, TypedDict, Unpack
 
-from fairlead.aggregators import (
-    MIFA,
-    CommunicationAware,
-    CoordinateMedian,
-    FedAU,
-    FedAWARE,
-    FedDyn,
-    FedMGDA,
-    FedNova,
-    FedVARP,
-    NormBoundedMean,
-    RememberedMean,
-    StaleFedVARP,
-    TrimmedMean,
-    UpdateMemory,
-    WeightedMean,
-)
+from fairlead.aggregators.communication_aware import CommunicationAware
+from fairlead.aggregators.fedau import FedAU
+from fairlead.aggregators.fedaware import FedAWARE, RememberedMean
+from fairlead.aggregators.feddyn import FedDyn
+from fairlead.aggregators.fedmgda import FedMGDA
+from fairlead.aggregators.fednova import FedNova
+from fairlead.aggregators.last_updates import MIFA, FedVARP, StaleFedVARP
+from fairlead.aggregators.robust import CoordinateMedian, NormBoundedMean, TrimmedMean
+from fairlead.aggregators.weighted_mean import WeightedMean
 from fairlead.algorithm import Algorithm
-from fairlead.corrections import (
-    VRLSGD,
-    ClientMomentum,
-    ControlVariates,
-    Correction,
-    DynamicRegularizer,
-    Proximal,
-    StaleStart,
-)
+from fairlead.corrections.base import Correction
+from fairlead.corrections.client_momentum import ClientMomentum
+from fairlead.corrections.control_variates import ControlVariates
+from fairlead.corrections.dynamic_regularizer import DynamicRegularizer
+from fairlead.corrections.proximal import Proximal
+from fairlead.corrections.stale_start import StaleStart
+from fairlead.corrections.vrlsgd import VRLSGD
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.local_solver import LocalSolver
-from fairlead.methods import METHODS as METHODS
-from fairlead.methods import ClientSide as ClientSide
-from fairlead.methods import Method as Method
-from fairlead.methods import method
-from fairlead.methods import method_named as method_named
-from fairlead.optimizers import SGD, Adagrad, Adam, AMSGrad, Yogi
-from fairlead.samplers import (
-    FedACS,
-    FedACSEstimated,
-    FullFirstRound,
-    FullParticipation,
-    OptimalSampling,
-    Sampler,
-    UniformWithoutReplacement,
-    WeightedWithReplacement,
-)
-from fairlead.transforms import AwareProjection
+from fairlead.memory.update_memory import UpdateMemory
+from fairlead.optimizers.adaptive import Adagrad, Adam, AMSGrad, Yogi
+from fairlead.optimizers.sgd import SGD
+from fairlead.samplers.base import Sampler
+from fairlead.samplers.fedacs import FedACS, FedACSEstimated
+from fairlead.samplers.full import FullFirstRound, FullParticipation
+from fairlead.samplers.optimal import OptimalSampling
+from fairlead.samplers.uniform import UniformWithoutReplacement
+from fairlead.samplers.weighted import WeightedWithReplacement
+from fairlead.transforms.aware_projection import AwareProjection
+
+
+class ClientSide(TypedDict, total=False):
+    """What clients do, and how many are asked."""
+
+    lr: Required[float]
+    momentum: float
+    nesterov: bool
+    weight_decay: float
+    epochs: int | None
+    """1 if neither epochs nor steps are given."""
+    steps: int | None
+    batch_size: int | None
+    """Examples a step, 32 if not given; none: all."""
+    clip: float | None
+    replacement: bool
+    """Draw the cohort by weight with replacement instead of uniformly without (Wang 2021, Theorem 3)."""
+    cohort_size: int | None
+    """Clients asked in a round; all if not given. For methods that draw with replacement, the draws."""
+
+
+Cause = Literal["work", "links", "drift"]
+Arguments = ParamSpec("Arguments")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A preset with what is known of it."""
+
+    name: str
+    build: Callable[..., Algorithm]
+    corrects: tuple[Cause, ...]
+    """What cannot move its limit: unequal work, unequal links, the drift of heterogeneous clients."""
+    references: tuple[str, ...]
+
+
+METHODS: dict[str, Method] = {}
+
+
+def method(
+    *references: str, corrects: tuple[Cause, ...] = ()
+) -> Callable[[Callable[Arguments, Algorithm]], Callable[Arguments, Algorithm]]:
+    """Enter a preset into the table of methods."""
+
+    def enter(build: Callable[Arguments, Algorithm]) -> Callable[Arguments, Algorithm]:
+        METHODS[build.__name__] = Method(build.__name__, build, corrects, references)
+        return build
+
+    return enter
+
+
+def method_named(name: str) -> Method:
+    """The method whose preset is called `name`."""
+    if name not in METHODS:
+        raise FieldError(f"{name!r} is not a preset." + did_you_mean(name, METHODS))
+    return METHODS[name]
 
 
 @method("mcmahan2017fedavg")

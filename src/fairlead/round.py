@@ -15,12 +15,9 @@ from torch import Tensor
 from fairlead.aggregators.base import normalised, refuse_claimed_weights, weighted_sum
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState, tensor_in
-from fairlead.clients.names import ClientNames, called
 from fairlead.errors import FairleadError, NonFiniteError
-from fairlead.observation import describe_round, observe_updates
-from fairlead.order_statistics import weighted_median
+from fairlead.numerics.order_statistics import weighted_median
 from fairlead.randomness import Key
-from fairlead.receiving import Reason, are_finite, finite_rows, leave_out
 from fairlead.records import (
     Aggregate,
     ClientUpdates,
@@ -31,11 +28,14 @@ from fairlead.records import (
     Vectors,
     WorkOrder,
 )
+from fairlead.reply_checks import Reason, are_finite, finite_rows, leave_out
+from fairlead.round_record import describe_round, observe_updates
 from fairlead.samplers.base import MemorylessSampler
+from fairlead.text import ClientNames, called
 from fairlead.worlds.base import WorksAhead, World
 
 
-def start(algorithm: Algorithm, world: World, key: Key) -> ServerState:
+def initial_state(algorithm: Algorithm, world: World, key: Key) -> ServerState:
     """The state before the first round."""
     params, buffers = world.initial_model(key)
     population = world.population

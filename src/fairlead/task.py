@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from fairlead.augmentation import Augmentation, InputPipeline
 from fairlead.component import Component, freeze_lists
 from fairlead.errors import DataError, FieldError, MemoryBudgetError, did_you_mean, field_error, short
-from fairlead.memory_budget import available_bytes
+from fairlead.memory.budget import available_bytes
+from fairlead.models.augmentation import Augmentation, InputPipeline
 from fairlead.models.base import ExampleShape, Model
 from fairlead.models.imported import imported
 from fairlead.parameters import FlatModule

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.conditions import ScriptedLink, ScriptedWork
+from fairlead.conditions.links import ScriptedLink
+from fairlead.conditions.work import ScriptedWork
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers import SGD
-from fairlead.samplers import ScriptedSampler
-from fairlead.worlds import SimulatedWorld
+from fairlead.optimizers.sgd import SGD
+from fairlead.samplers.scripted import ScriptedSampler
+from fairlead.worlds.simulated import SimulatedWorld
 
 Array = NDArray[np.float64]
 CLIENTS, DIM, LR = 4, 6, 0.2

@@ -24,17 +24,23 @@ from aware_reference import (
 )
 from torch import Tensor
 
-from fairlead.aggregators import FedAWARE, FedNova, UpdateMemory, WeightedMean
+from fairlead.aggregators.fedaware import FedAWARE
+from fairlead.aggregators.fednova import FedNova
+from fairlead.aggregators.weighted_mean import WeightedMean
 from fairlead.algorithm import Algorithm
-from fairlead.aware_memory import aware_memory_of
 from fairlead.errors import ClashError, FieldError
-from fairlead.optimizers import SGD, Optimizer, Yogi
+from fairlead.memory.aware_memory import aware_memory_of
+from fairlead.memory.update_memory import UpdateMemory
+from fairlead.optimizers.adaptive import Yogi
+from fairlead.optimizers.base import Optimizer
+from fairlead.optimizers.sgd import SGD
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.presets import fedavg, fedaware, feddyn, with_aware
 from fairlead.records import Population, Transformed
-from fairlead.samplers import FedACS
+from fairlead.samplers.fedacs import FedACS
 from fairlead.testing.rounds import make_conditions, make_updates
-from fairlead.transforms import AwareProjection, Clip
+from fairlead.transforms.aware_projection import AwareProjection
+from fairlead.transforms.clip import Clip
 
 
 def algorithm(projection: AwareProjection, server: Optimizer | None = None) -> Algorithm:

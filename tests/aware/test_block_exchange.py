@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.minimum_norm import block_exchange, shortest_in_hull
-from fairlead.minimum_norm.block_exchange import Border, exchanged_in_blocks
-from fairlead.minimum_norm.corral import Corral
+from fairlead.numerics import minimum_norm as block_exchange
+from fairlead.numerics.minimum_norm import Border, Corral, exchanged_in_blocks, shortest_in_hull
 
 Array = NDArray[np.float64]
 

@@ -26,19 +26,23 @@ from aware_reference import (
 )
 from torch import Tensor
 
-from fairlead.aggregators import MIFA, FedAWARE, FedMGDA, RememberedMean, UpdateMemory
+from fairlead.aggregators.fedaware import FedAWARE, RememberedMean
+from fairlead.aggregators.fedmgda import FedMGDA
+from fairlead.aggregators.last_updates import MIFA
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import table_in
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.errors import FieldError
 from fairlead.federation import Federation
-from fairlead.minimum_norm import shortest_in_hull
+from fairlead.memory.update_memory import UpdateMemory
+from fairlead.numerics.minimum_norm import shortest_in_hull
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.presets import fedavg, fedaware, fedaware_na
 from fairlead.records import ClientUpdates, Population
-from fairlead.samplers import FullFirstRound, UniformWithoutReplacement
+from fairlead.samplers.full import FullFirstRound
+from fairlead.samplers.uniform import UniformWithoutReplacement
 from fairlead.testing.rounds import make_conditions, make_updates
-from fairlead.worlds import SimulatedWorld
+from fairlead.worlds.simulated import SimulatedWorld
 
 Engine = Literal["loop", "batched"]
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.minimum_norm import ShortestPoint, block_exchange, shortest_in_box, shortest_in_hull
+from fairlead.numerics import minimum_norm as block_exchange
+from fairlead.numerics.minimum_norm import ShortestPoint, shortest_in_box, shortest_in_hull
 
 Array = NDArray[np.float64]
 GAP = 1e-11

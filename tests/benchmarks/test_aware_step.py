@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from benchmarks.aware_step import best_pair_by_arrays, best_pair_by_loop, frank_wolfe, gap_of
 
-from fairlead.minimum_norm import shortest_in_hull
+from fairlead.numerics.minimum_norm import shortest_in_hull
 
 
 def test_both_ways_find_the_same_best_pair() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fairlead.cli.charts import interval_chart, line_chart, sparklines
+from fairlead.cli.console import interval_chart, line_chart, sparklines
 
 
 def test_a_rising_line() -> None:

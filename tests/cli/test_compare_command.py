@@ -14,11 +14,11 @@ import pytest
 from compare_calls import SPEC, call, data
 
 import fairlead as fl
-from fairlead.checkpoint import checkpointed_rounds
+from fairlead.checkpoint.store import checkpointed_rounds
 from fairlead.cli.study import verdict
-from fairlead.studies.results import Metric
-from fairlead.studies.results import Result as StudyResult
-from fairlead.studies.seed_statistics import Estimate
+from fairlead.results.estimates import Estimate
+from fairlead.results.study_results import Metric
+from fairlead.results.study_results import Result as StudyResult
 
 
 @pytest.fixture(autouse=True)

@@ -169,7 +169,7 @@ from flwr.app import Context, RecordDict
 
 sys.path[:0] = ["{app}", "{tests}"]
 from direct_grid import DirectGrid
-from fairlead.experiments import load_records
+from fairlead import load_records
 
 client = importlib.import_module("mine.client_app").app
 context = Context(1, 1, {{}}, RecordDict(), {{"folder": "run", "bind-keys": False}})

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import fairlead as fl
-from fairlead.checkpoint import checkpointed_rounds
+from fairlead.checkpoint.store import checkpointed_rounds
 
 SPEC = """
 rounds = 100000

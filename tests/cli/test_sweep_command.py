@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import fairlead as fl
 from fairlead.cli import app
-from fairlead.studies import runner
+from fairlead.experiments import workers as runner
 
 SPEC = """
 rounds = 3

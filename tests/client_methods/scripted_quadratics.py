@@ -10,9 +10,10 @@ from torch import Tensor
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import table_in
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.conditions import FixedSteps, LinkModel, PerfectLink, ScriptedLink, WorkModel
+from fairlead.conditions.links import LinkModel, PerfectLink, ScriptedLink
+from fairlead.conditions.work import FixedSteps, WorkModel
 from fairlead.federation import Federation
-from fairlead.worlds import SimulatedWorld
+from fairlead.worlds.simulated import SimulatedWorld
 
 LOSSY = ScriptedLink(((0, 1, 2), (0,), (1, 2), (0, 1), (), (2,), (0, 1, 2), (1,)))
 """Every client is lost now and then, and once all are."""

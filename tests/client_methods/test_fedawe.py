@@ -9,16 +9,22 @@ import pytest
 import torch
 from scripted_quadratics import LOSSY, PROBLEM, federation, memory_of, run, vectors
 
-from fairlead.aggregators import FedNova, WeightedMean
+from fairlead.aggregators.fednova import FedNova
+from fairlead.aggregators.weighted_mean import WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.conditions import FixedSteps, ScriptedLink
-from fairlead.corrections import VRLSGD, ControlVariates, Proximal, StaleStart
+from fairlead.conditions.links import ScriptedLink
+from fairlead.conditions.work import FixedSteps
+from fairlead.corrections.control_variates import ControlVariates
+from fairlead.corrections.proximal import Proximal
+from fairlead.corrections.stale_start import StaleStart
+from fairlead.corrections.vrlsgd import VRLSGD
 from fairlead.errors import ClashError, FieldError
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers import SGD
+from fairlead.optimizers.sgd import SGD
 from fairlead.presets import fedavg, fedawe
-from fairlead.transforms import AwareProjection, Clip
+from fairlead.transforms.aware_projection import AwareProjection
+from fairlead.transforms.clip import Clip
 
 
 def test_three_rounds_by_hand() -> None:

@@ -9,13 +9,14 @@ import torch
 from scripted_quadratics import LOSSY, PROBLEM, federation, run, vectors
 
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.conditions import FixedSteps
-from fairlead.corrections import ClientMomentum
+from fairlead.conditions.work import FixedSteps
+from fairlead.corrections.client_momentum import ClientMomentum
 from fairlead.errors import ClashError, FieldError
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers import SGD, Adam
+from fairlead.optimizers.adaptive import Adam
+from fairlead.optimizers.sgd import SGD
 from fairlead.presets import fedavg, fedcm
-from fairlead.samplers import ScriptedSampler
+from fairlead.samplers.scripted import ScriptedSampler
 
 
 def test_two_rounds_by_hand() -> None:

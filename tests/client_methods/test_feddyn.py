@@ -8,17 +8,19 @@ import pytest
 import torch
 from scripted_quadratics import LOSSY, PROBLEM, federation, memory_of, run, vectors
 
-from fairlead.aggregators import FedDyn, WeightedMean
+from fairlead.aggregators.feddyn import FedDyn
+from fairlead.aggregators.weighted_mean import WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import tensor_in
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.conditions import FixedSteps
-from fairlead.corrections import DynamicRegularizer, Proximal
+from fairlead.conditions.work import FixedSteps
+from fairlead.corrections.dynamic_regularizer import DynamicRegularizer
+from fairlead.corrections.proximal import Proximal
 from fairlead.errors import ClashError, FieldError
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers import SGD
+from fairlead.optimizers.sgd import SGD
 from fairlead.presets import feddyn
-from fairlead.samplers import ScriptedSampler
+from fairlead.samplers.scripted import ScriptedSampler
 
 
 def test_two_rounds_by_hand() -> None:

@@ -11,7 +11,7 @@ from scripted_quadratics import federation, run, vectors
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.conditions import FixedSteps
+from fairlead.conditions.work import FixedSteps
 from fairlead.errors import FieldError
 from fairlead.presets import fedadagrad, fedadam, fedams, fedyogi
 

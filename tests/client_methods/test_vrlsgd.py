@@ -7,10 +7,10 @@ import torch
 from scripted_quadratics import LOSSY, PROBLEM, federation, memory_of, run, vectors
 
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.conditions import FixedSteps, ScriptedWork
+from fairlead.conditions.work import FixedSteps, ScriptedWork
 from fairlead.federation import Federation
 from fairlead.presets import vrlsgd
-from fairlead.worlds import SimulatedWorld
+from fairlead.worlds.simulated import SimulatedWorld
 
 
 def test_two_rounds_by_hand() -> None:

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.func import vmap
 
 import fairlead as fl
-from fairlead.augmentation import InputPipeline
 from fairlead.errors import ClashError, FieldError
+from fairlead.models.augmentation import InputPipeline
 from fairlead.models.base import ExampleShape
 
 IMAGES = torch.arange(2 * 2 * 3 * 4, dtype=torch.float64).reshape(2, 2, 3, 4) + 1.0

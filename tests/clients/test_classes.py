@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.clients.classes import whole_classes
+from fairlead.clients.columns import whole_classes
 
 KEY = fl.Key.from_seed(0)
 

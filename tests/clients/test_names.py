@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.clients.names import label, names_from, shown
 from fairlead.diagnostics import ConsistencyGuard, ConsistencyReport
 from fairlead.errors import DataError, FieldError, NonFiniteError
+from fairlead.text import label, names_from, shown
 
 KEY = fl.Key.from_seed(0)
 HOSPITALS = """\
@@ -184,7 +184,7 @@ class TestShown:
         assert names(fl.Pool.from_arrays([[0.0], [1.0]], [0, 1], long).deal()) == long
 
     def test_names_that_would_fill_the_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("fairlead.clients.names._BYTES_AT_MOST", 1000)
+        monkeypatch.setattr("fairlead.text._BYTES_AT_MOST", 1000)
         with pytest.raises(DataError, match=r"2 clients have names of up to 126 characters"):
             names_from(np.array(["a", "b" * 126], dtype=object))
 

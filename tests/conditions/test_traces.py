@@ -8,8 +8,10 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.conditions import TraceEntry, TraceLink, TraceWork, read_trace, trace_of, write_trace
-from fairlead.conditions.link.timed import expected_arrival
+from fairlead.conditions.links import TraceLink
+from fairlead.conditions.timed import expected_arrival
+from fairlead.conditions.traces import TraceEntry, read_trace, trace_of, write_trace
+from fairlead.conditions.work import TraceWork
 from fairlead.errors import FieldError
 
 SOLVER = fl.LocalSolver(fl.SGD(lr=0.1), epochs=1, batch_size=10)

@@ -10,22 +10,26 @@ import torch
 from torch import Tensor
 
 import fairlead as fl
-from fairlead.conditions import (
+from fairlead.conditions.links import (
     BernoulliLink,
-    CombinedLink,
-    DeadlineLink,
     DriftingLink,
-    FirstArrivals,
     LinkModel,
     MarkovLink,
-    OutageLink,
     PerfectLink,
     ScriptedLink,
     SinusoidalLink,
     TwoGroupLink,
     UniformBernoulliLink,
 )
-from fairlead.conditions.link.timed import arrivals, closing_time, expected_arrival
+from fairlead.conditions.timed import (
+    CombinedLink,
+    DeadlineLink,
+    FirstArrivals,
+    OutageLink,
+    arrivals,
+    closing_time,
+    expected_arrival,
+)
 from fairlead.errors import ClashError, FieldError
 
 KEY = fl.Key.from_seed(11)

@@ -10,26 +10,23 @@ import torch
 from torch import Tensor
 
 import fairlead as fl
-from fairlead.conditions import (
-    FixedDevices,
+from fairlead.conditions.devices import DeviceProfile, FixedDevices, LogNormalDevices
+from fairlead.conditions.timed import TimeBudget, planned_work
+from fairlead.conditions.work import (
     FixedEpochs,
     FixedSteps,
     LadderEpochs,
     LadderSteps,
-    LogNormalDevices,
     NormalSteps,
     RandomEpochs,
     RandomEpochsAndBatches,
     RandomSteps,
     ScriptedWork,
-    TimeBudget,
     TwoGroupEpochs,
     TwoGroupSteps,
     Workload,
     WorkModel,
 )
-from fairlead.conditions.devices import DeviceProfile
-from fairlead.conditions.work.budget import planned_work
 from fairlead.errors import ClashError, FieldError
 
 SOLVER = fl.LocalSolver(fl.SGD(lr=0.1), epochs=1, batch_size=10)

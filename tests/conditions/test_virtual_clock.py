@@ -10,19 +10,10 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.conditions import (
-    CombinedLink,
-    DeadlineLink,
-    FirstArrivals,
-    FixedDevices,
-    LogNormalDevices,
-    MarkovLink,
-    TimeBudget,
-    elapsed,
-    time_to,
-)
 from fairlead.conditions.base import refuse_misfits
-from fairlead.conditions.devices import Payload
+from fairlead.conditions.devices import FixedDevices, LogNormalDevices, Payload, elapsed, time_to
+from fairlead.conditions.links import MarkovLink
+from fairlead.conditions.timed import CombinedLink, DeadlineLink, FirstArrivals, TimeBudget
 from fairlead.errors import ClashError, FieldError
 
 KEY = fl.Key.from_seed(0)

@@ -15,7 +15,7 @@ import fairlead as fl
 from fairlead.aggregators.base import weighted_sum
 from fairlead.client_table import PartState, table_in, tensor_in
 from fairlead.component import Component
-from fairlead.corrections import Aftermath, LocalOutcome, StatelessCorrection
+from fairlead.corrections.base import Aftermath, LocalOutcome, StatelessCorrection
 from fairlead.optimizers.base import OptimizerState
 from fairlead.records import Aggregate, Transformed, Vectors
 from fairlead.testing import (

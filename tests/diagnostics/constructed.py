@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import fairlead as fl
-from fairlead.clients import ClientData
+from fairlead.clients.data import ClientData
 from fairlead.diagnostics import Diagnosis, Finding
 from fairlead.records import RoundRecord
 

@@ -8,14 +8,14 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from fairlead.aggregators import Aggregator
+from fairlead.aggregators.base import Aggregator
 from fairlead.algorithm import Algorithm
-from fairlead.conditions import BernoulliLink
-from fairlead.diagnostics.surrogate import Contributions, read_weights
+from fairlead.conditions.links import BernoulliLink
 from fairlead.diagnostics.tally import Tally
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Population, RoundRecord
-from fairlead.samplers import Sampler
+from fairlead.samplers.base import Sampler
+from fairlead.theory.prediction import Contributions, read_weights
 
 WEIGHTS = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
 

@@ -11,7 +11,7 @@ from constructed import UNEQUAL_WORK, experiment
 
 import fairlead as fl
 from fairlead.diagnostics import draw_diagnosis
-from fairlead.diagnostics.aware_weights import mean_aware_weights
+from fairlead.diagnostics.findings import mean_aware_weights
 from fairlead.records import RoundRecord
 
 AWARE = fl.presets.fedaware(lr=0.01, steps=3)

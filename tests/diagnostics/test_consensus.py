@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.clients.linear_regression import LinearRegressionProblem
 from fairlead.clients.quadratics import QuadraticProblem
+from fairlead.clients.synthetic import LinearRegressionProblem
 from fairlead.diagnostics import (
     ConsensusReport,
     client_gradients,

@@ -9,10 +9,12 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.conditions import BernoulliLink, FixedSteps, PerfectLink
+from fairlead.conditions.links import BernoulliLink, PerfectLink
+from fairlead.conditions.work import FixedSteps
 from fairlead.diagnostics import ConsistencyGuard
 from fairlead.errors import FieldError
-from fairlead.experiments import Experiment, run_experiment
+from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.runner import run_experiment
 from fairlead.presets import METHODS
 
 WORLD_SOURCE = fl.Quadratics(num_clients=6, dim=1, weights=(1, 1, 1, 2, 2, 3)).problem(fl.Key.from_seed(0))

@@ -9,14 +9,11 @@ import torch
 from torch import Tensor
 
 import fairlead as fl
-from fairlead.conditions import BernoulliLink, FixedSteps
-from fairlead.diagnostics import (
-    ConvergenceFactors,
-    consistency_condition,
-    convergence_factors,
-    predicted_consistency,
-)
+from fairlead.conditions.links import BernoulliLink
+from fairlead.conditions.work import FixedSteps
+from fairlead.diagnostics import ConvergenceFactors, consistency_condition, predicted_consistency
 from fairlead.presets import METHODS
+from fairlead.theory.convergence import convergence_factors
 
 
 def vector(*values: float) -> Tensor:

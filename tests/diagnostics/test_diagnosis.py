@@ -24,8 +24,8 @@ from constructed import (
 )
 
 import fairlead as fl
-from fairlead.diagnostics.unequal import label_skew
-from fairlead.testing.quadratic_theory import expected_shares
+from fairlead.diagnostics.findings import label_skew
+from fairlead.theory.quadratics import expected_shares
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from constructed import (
 )
 
 import fairlead as fl
-from fairlead.experiments import probe
+from fairlead.experiments import diagnose as probe
 
 
 def test_a_tiny_gain_is_said_not_to_matter() -> None:

@@ -9,7 +9,7 @@ from constructed import UNEQUAL_LINKS, UNEQUAL_WORK, experiment, logged, skewed_
 
 import fairlead as fl
 from fairlead.diagnostics import Diagnosis, draw_diagnosis
-from fairlead.diagnostics.figures import Suffix
+from fairlead.diagnostics.plots import Suffix
 from fairlead.errors import FieldError
 
 OPENINGS: dict[Suffix, bytes] = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}

@@ -23,8 +23,8 @@ from fairlead.diagnostics import (
     surrogate_diversity,
 )
 from fairlead.errors import FieldError
-from fairlead.minimum_norm import shortest_in_hull
-from fairlead.observation import observe_updates
+from fairlead.numerics.minimum_norm import shortest_in_hull
+from fairlead.round_record import observe_updates
 
 KEY = fl.Key.from_seed(0)
 SEEDS = st.integers(0, 2**32 - 1)

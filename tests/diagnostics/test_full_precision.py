@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import fairlead as fl
-from fairlead.diagnostics import client_gradients, consensus_test, near_optimum, stationarity
+from fairlead.diagnostics import client_gradients, consensus_test, near_optimum
+from fairlead.diagnostics.gradients import stationarity
 from fairlead.worlds.arithmetic import Precision
 
 SIZES = (9, 4, 6)

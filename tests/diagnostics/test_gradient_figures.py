@@ -12,8 +12,7 @@ import torch
 
 import fairlead as fl
 from fairlead.errors import ClashError, FieldError
-from fairlead.experiments.record_lines import record_from_line, record_to_line
-from fairlead.experiments.record_rows import row_of
+from fairlead.experiments.record_io import record_from_line, record_to_line, row_of
 from fairlead.presets import METHODS
 from fairlead.reproductions.closed_form import Balls, ClosedFormWorld
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.diagnostics.rules import RULES, SECURE_AGGREGATION, Rule, Situation, rule_for, same_cure
-from fairlead.methods import METHODS
-from fairlead.presets import fedavg
+from fairlead.presets import METHODS, fedavg
 
 ANYTHING = Rule(None, "")
 SITUATIONS = [

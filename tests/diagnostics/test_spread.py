@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairlead.diagnostics.spread import Readings, Spread, arrival_spread, spread_of
+from fairlead.diagnostics.evidence import Readings, Spread, arrival_spread, spread_of
 
 EQUAL = torch.full((20,), 1 / 20, dtype=torch.float64)
 

@@ -15,14 +15,15 @@ from rehearsal import SETTINGS, WEIGHTS, Setting, long_run
 from torch import Tensor
 
 import fairlead as fl
-from fairlead.aggregators import FedNova, WeightedMean
+from fairlead.aggregators.fednova import FedNova
+from fairlead.aggregators.weighted_mean import WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.diagnostics import Surrogate, implied_surrogate, predicted_consistency
-from fairlead.diagnostics.participation import cohorts, outcomes, participation, random_outcomes
 from fairlead.presets import METHODS
 from fairlead.records import Conditions
-from fairlead.samplers import Sampler
-from fairlead.testing.quadratic_theory import expected_shares
+from fairlead.samplers.base import Sampler
+from fairlead.theory.participation import cohorts, outcomes, participation, random_outcomes
+from fairlead.theory.quadratics import expected_shares
 
 WITH_REPLACEMENT = {
     "anonymous_fednova",

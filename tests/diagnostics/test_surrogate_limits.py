@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 import fairlead as fl
-from fairlead.diagnostics import predicted_consistency, stationarity
+from fairlead.diagnostics import predicted_consistency
+from fairlead.diagnostics.gradients import stationarity
 from fairlead.presets import METHODS
 
 PROBLEM = fl.Quadratics(

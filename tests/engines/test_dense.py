@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fairlead as fl
-from fairlead.augmentation import Augmentation, InputPipeline
+from fairlead.models.augmentation import Augmentation, InputPipeline
 from fairlead.parameters import FlatModule
 from fairlead.task import PerExample, cross_entropy, squared_error
 from fairlead.worlds.engines.base import LaneBatch, Objective

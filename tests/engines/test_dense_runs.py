@@ -15,16 +15,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fairlead as fl
-from fairlead.augmentation import Augmentation, InputPipeline
 from fairlead.local_solver import LocalSolver
+from fairlead.models.augmentation import Augmentation, InputPipeline
 from fairlead.parameters import FlatModule
 from fairlead.task import PerExample, cross_entropy, squared_error
 from fairlead.worlds.batches import draw_batches
-from fairlead.worlds.engines import dense_runs as module
-from fairlead.worlds.engines import workers
+from fairlead.worlds.engines import dense_cpu as module
+from fairlead.worlds.engines import threads as workers
 from fairlead.worlds.engines.base import LocalJobs, LocalResults, LocalSteps, Objective
 from fairlead.worlds.engines.batched import BatchedEngine
-from fairlead.worlds.engines.dense_runs import dense_runs
+from fairlead.worlds.engines.dense_cpu import dense_runs
 from fairlead.worlds.engines.loop import LoopEngine
 
 SIZES, STEPS = (7, 1, 4, 30, 3), (5, 3, 6, 9, 1)

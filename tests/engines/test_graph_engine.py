@@ -15,15 +15,14 @@ from hypothesis import strategies as st
 
 import fairlead as fl
 from fairlead.errors import EngineError
-from fairlead.worlds.engines import graphs, lane_memory
+from fairlead.worlds.engines import graphs
+from fairlead.worlds.engines import lanes as lane_memory
 from fairlead.worlds.engines.base import LocalJobs, LocalSteps
 from fairlead.worlds.engines.graphs import GraphEngine, _next_width, _roomy_batch
 from fairlead.worlds.engines.lane_gradients import Backend
-from fairlead.worlds.engines.lane_memory import lanes_that_fit
-from fairlead.worlds.engines.lanes import LanePlan
-from fairlead.worlds.engines.schedule import Schedule
+from fairlead.worlds.engines.lanes import LanePlan, Schedule, lanes_that_fit
+from fairlead.worlds.host_data import Staging
 from fairlead.worlds.simulated import DataPlace
-from fairlead.worlds.staging import Staging
 
 SIZES = (40, 3, 17, 9, 1, 25, 60, 12)
 COHORTS = ((4,), (0, 1, 2), (3,), tuple(range(8)), (5, 6), (0, 7), tuple(range(8)), (1,))

@@ -14,13 +14,11 @@ import fairlead as fl
 from fairlead.errors import EngineError
 from fairlead.parameters import FlatModule
 from fairlead.worlds.engines import graphs
-from fairlead.worlds.engines.base import Engine, LocalJobs, LocalSteps
+from fairlead.worlds.engines.base import Engine, LaneOrder, LocalJobs, LocalSteps
 from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.graphs import GraphEngine
-from fairlead.worlds.engines.lane_block import LaneBlock
 from fairlead.worlds.engines.lane_gradients import lane_gradient
-from fairlead.worlds.engines.lane_order import LaneOrder
-from fairlead.worlds.engines.schedule import Schedule
+from fairlead.worlds.engines.lanes import LaneBlock, Schedule
 
 
 class Standardised(nn.Conv2d):

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fairlead as fl
-from fairlead.augmentation import Augmentation, InputPipeline
+from fairlead.models.augmentation import Augmentation, InputPipeline
 from fairlead.parameters import FlatModule
 from fairlead.task import PerExample, cross_entropy
 from fairlead.worlds.batches import draw_batches
+from fairlead.worlds.engines import softmax_kernels as kernel_numba
 from fairlead.worlds.engines.base import LocalJobs, LocalSteps, Objective
-from fairlead.worlds.engines.linear import kernel_numba, linear_runs
 from fairlead.worlds.engines.loop import LoopEngine
+from fairlead.worlds.engines.softmax_kernels import linear_runs
 
 SIZES, STEPS = (7, 1, 4, 30, 3), (5, 3, 6, 4, 1)
 PLAIN = fl.LocalSolver(fl.SGD(0.3), batch_size=3)

@@ -9,8 +9,8 @@ import torch
 
 import fairlead as fl
 from fairlead.worlds.engines.choice import EngineName
+from fairlead.worlds.host_data import Staging
 from fairlead.worlds.simulated import DataPlace
-from fairlead.worlds.staging import Staging
 
 SIZES = (5, 1, 2, 9, 3)
 

@@ -7,15 +7,14 @@ import torch
 from torch import Tensor, nn
 
 import fairlead as fl
-from fairlead.augmentation import InputPipeline
+from fairlead.models.augmentation import InputPipeline
 from fairlead.parameters import FlatModule
 from fairlead.task import PerExample, cross_entropy, squared_error
 from fairlead.worlds.batches import draw_batches
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalSteps, Objective
 from fairlead.worlds.engines.batched import BatchedEngine
-from fairlead.worlds.engines.graphs import GraphEngine
+from fairlead.worlds.engines.graphs import GraphEngine, two_layer_descent
 from fairlead.worlds.engines.loop import LoopEngine
-from fairlead.worlds.engines.two_layers import two_layer_descent
 
 SIZES, STEPS, WIDTH, CLASSES = (70, 1, 40, 130, 9), (5, 3, 6, 4, 1), 21, 5
 PLAIN = fl.LocalSolver(fl.SGD(0.3))

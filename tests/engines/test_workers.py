@@ -14,7 +14,7 @@ import fairlead as fl
 from fairlead.errors import EngineError
 from fairlead.worlds.engines.choice import EngineName
 from fairlead.worlds.engines.loop import LoopEngine
-from fairlead.worlds.engines.workers import Workers
+from fairlead.worlds.engines.threads import Workers
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from small_runs import experiment
 
 import fairlead as fl
-from fairlead.checkpoint import checkpointed_rounds
+from fairlead.checkpoint.store import checkpointed_rounds
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fairlead as fl
 from fairlead.errors import FieldError
-from fairlead.experiments.record_lines import record_from_line, record_to_line
+from fairlead.experiments.record_io import record_from_line, record_to_line
 
 FLOATS = st.floats(allow_nan=False)
 NAMED_FLOATS = st.dictionaries(st.text(max_size=5), FLOATS, max_size=3)

@@ -15,7 +15,7 @@ import torch
 from small_runs import METHODS, KilledError, experiment, kill_after
 
 import fairlead as fl
-from fairlead.checkpoint import checkpointed_rounds
+from fairlead.checkpoint.store import checkpointed_rounds
 from fairlead.errors import CheckpointError, CheckpointWarning, FieldError, NonFiniteError, RunFolderError
 from fairlead.experiments.provenance import git_commit
 

@@ -9,9 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairlead.receiving import ClientReply, PackedArray, Reason, ReceivedUpdate, ReplyForm, examine, leave_out
 from fairlead.records import ClientUpdates, Refusal, WorkOrder
-from fairlead.worlds import SimulatedWorld
+from fairlead.reply_checks import (
+    ClientReply,
+    PackedArray,
+    Reason,
+    ReceivedUpdate,
+    ReplyForm,
+    examine,
+    leave_out,
+)
+from fairlead.worlds.simulated import SimulatedWorld
 
 Attack = Callable[[Tensor], Tensor]
 ATTACKS: Mapping[str, Attack] = {

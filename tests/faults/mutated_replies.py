@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from fairlead.receiving import ClientReply, PackedArray, Reason, ReplyForm
+from fairlead.reply_checks import ClientReply, PackedArray, Reason, ReplyForm
 
 ROUND, NUM_CLIENTS, ASKED, RECEIVED = 7, 20, (2, 3, 5, 11, 19), (3, 11)
 

@@ -13,9 +13,9 @@ import torch
 from fault_runs import FULL, METHODS, experiment, outcome
 
 import fairlead as fl
+from fairlead.experiments.study import PlannedRun
 from fairlead.records import WorkOrder
-from fairlead.studies.study import PlannedRun
-from fairlead.worlds.workforce import ClientBlock, LocalReturns, LocalWorkforce, Workforce
+from fairlead.worlds.executor import ClientBlock, LocalReturns, LocalWorkforce, Workforce
 
 ROUNDS = 12
 ORDERS = 100 if FULL else 10

@@ -19,7 +19,7 @@ from hostile_world import ATTACKS, HostileWorld
 import fairlead as fl
 from fairlead.errors import ClashError, NonFiniteError
 from fairlead.presets import ClientSide
-from fairlead.receiving import Reason
+from fairlead.reply_checks import Reason
 
 NUM_CLIENTS, ROUNDS = 20, 100 if FULL else 50
 SHARES = (0.1, 0.2, 0.3) if FULL else (0.3,)

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import fairlead as fl
 from fairlead.cli import app
 from fairlead.errors import CheckpointError, DataError, FairleadError
-from fairlead.studies.study import folder_name
+from fairlead.experiments.study import folder_name
 
 SOURCE = Path(fl.__file__).parent
 RESTRICTED_UNPICKLER = "clients/image_folders.py"

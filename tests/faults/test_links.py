@@ -20,9 +20,9 @@ from torch import Tensor
 import fairlead as fl
 from fairlead.client_table import ClientTable
 from fairlead.experiments.signatures import argument_parameters
-from fairlead.methods import METHODS
+from fairlead.presets import METHODS
 from fairlead.records import ServerState
-from fairlead.round import run_round, start
+from fairlead.round import initial_state, run_round
 from fairlead.testing.rounds import make_conditions, make_population, make_updates
 
 FAILING = (0.0, 0.1, 0.3, 0.5, 0.9)
@@ -110,7 +110,7 @@ def test_every_preset_gets_through_and_empty_rounds_change_nothing(
         counting = {
             field for part, field in COUNTERS.items() if type(getattr(method, field)).__name__ == part
         }
-        state = start(method, here, key)
+        state = initial_state(method, here, key)
         for round in range(ROUNDS):
             before = contents(state)
             state, record = run_round(method, here, state, key)
@@ -133,7 +133,7 @@ def update_of_everyone(
     """Δ_i of every client at the given model, (N, d), and ‖a_i‖₁, (N,), by a round without losses."""
     everyone = fl.Algorithm(solver, aggregator=fl.WeightedMean("asked"))
     lossless = here.over(fl.PerfectLink())
-    state = replace(start(everyone, lossless, fl.Key.from_seed(0)), params=params)
+    state = replace(initial_state(everyone, lossless, fl.Key.from_seed(0)), params=params)
     delta = []
     for client in range(NUM_CLIENTS):
         alone = replace(everyone, sampler=fl.ScriptedSampler(((client,),)))
@@ -167,7 +167,7 @@ def test_link_corrections_are_unbiased(name: str, failing: float, figure: Callab
     """
     here = world(failing, work=fl.FixedSteps((1, 2, 3, 4, 5, 6)))
     method = algorithm(name)
-    state = start(method, here, fl.Key.from_seed(2))
+    state = initial_state(method, here, fl.Key.from_seed(2))
     delta, work = update_of_everyone(here, method.solver, state.params)
     omega, arrival = here.population.weights, 1 - (failing * SPREAD).clamp(max=0.97)
     expected = {
@@ -198,7 +198,7 @@ def test_fedvarp_is_unbiased_where_clients_are_alike_in_weight_and_links(
         here.population, weights=torch.full((NUM_CLIENTS,), 1 / NUM_CLIENTS, dtype=torch.float64)
     )
     method = algorithm("fedvarp")
-    state = start(method, here, fl.Key.from_seed(3))
+    state = initial_state(method, here, fl.Key.from_seed(3))
     for _ in range(5):
         state, _ = run_round(method, here, state, fl.Key.from_seed(3))
     delta, _ = update_of_everyone(here, method.solver, state.params)

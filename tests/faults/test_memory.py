@@ -14,8 +14,9 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead import client_table, run_budget
+from fairlead import client_table
 from fairlead.errors import MemoryBudgetError
+from fairlead.memory import run_budget
 
 MEMORY = 1024 * int(Path("/proc/meminfo").read_text().split()[1])
 """What this machine has in all."""

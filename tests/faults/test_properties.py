@@ -19,7 +19,7 @@ import fairlead as fl
 from fairlead.client_table import PartState
 from fairlead.component import Component, parts_of
 from fairlead.errors import ClashError, FairleadError, FieldError
-from fairlead.samplers import Sampler
+from fairlead.samplers.base import Sampler
 from fairlead.testing import examples
 from fairlead.testing.rounds import (
     NUM_PARAMETERS,

@@ -15,9 +15,9 @@ from mutated_replies import MUTATIONS, RECEIVED, mutated_replies, reply_form, so
 
 import fairlead as fl
 from fairlead.errors import FieldError
-from fairlead.experiments.record_lines import record_from_line, record_to_line
-from fairlead.receiving import Reason, ReceivedUpdate, ReplyLimits, examine
+from fairlead.experiments.record_io import record_from_line, record_to_line
 from fairlead.records import Refusal
+from fairlead.reply_checks import Reason, ReceivedUpdate, ReplyLimits, examine
 
 COUNT = 10_000 if FULL else 1_000
 

@@ -19,8 +19,8 @@ from small_federation import METHODS, SIZES, simulated
 from trial_app import Hold, is_finished, kill_server_app, rounds_in, wait_for, write_app
 
 import fairlead as fl
-from fairlead.experiments import RunFolder, load_records
-from fairlead.flower.local_federation import LocalFederation
+from fairlead.experiments.run_folder import RunFolder, load_records
+from fairlead.flower.local_trial import LocalFederation
 
 _SERVER = """
 import torch

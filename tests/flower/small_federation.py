@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 
 import fairlead as fl
-from fairlead.experiments import Experiment
+from fairlead.experiments.experiment import Experiment
 from fairlead.flower import RoundRules, client_of, make_client_app
 
 SIZES = (12, 7, 20)

@@ -13,7 +13,7 @@ from test_strategy import STEPS, plain_app, plan
 from trial_app import wait_for, write_app
 
 import fairlead as fl
-from fairlead.flower.local_federation import LocalFederation
+from fairlead.flower.local_trial import LocalFederation
 
 ROUNDS = 2
 _CLIENT = f"""

@@ -12,7 +12,7 @@ import pytest
 from direct_grid import DirectGrid
 from flwr.app import Context, RecordDict
 
-from fairlead.experiments import load_records
+from fairlead.experiments.run_folder import load_records
 
 APP = Path(__file__).parents[2] / "examples" / "flower_app"
 

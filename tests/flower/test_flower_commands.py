@@ -17,11 +17,12 @@ from flwr.app import Context, RecordDict
 from typer.testing import CliRunner
 
 import fairlead as fl
-from fairlead.checkpoint import has_checkpoint
+from fairlead.checkpoint.store import has_checkpoint
 from fairlead.cli import app
 from fairlead.errors import FairleadError, FieldError
-from fairlead.experiments import RunFolder, load_experiment, load_records
-from fairlead.flower.local_federation import LocalFederation, Submitted
+from fairlead.experiments.run_folder import RunFolder, load_records
+from fairlead.experiments.spec import load_experiment
+from fairlead.flower.local_trial import LocalFederation, Submitted
 from fairlead.flower.project import write_project
 from fairlead.task import squared_error
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from small_federation import METHODS, ROUNDS, simulated
 from trial_app import wait_for, write_app
 
-from fairlead.flower.local_federation import LocalFederation
+from fairlead.flower.local_trial import LocalFederation
 
 _SERVER = """
 from pathlib import Path

@@ -17,7 +17,7 @@ from test_strategy import plan, trained
 
 import fairlead as fl
 from fairlead.errors import ClashError, FieldError
-from fairlead.experiments import Experiment
+from fairlead.experiments.experiment import Experiment
 from fairlead.flower import FlowerStrategy
 from fairlead.flower.messages import ModelForm
 from fairlead.flower.project import write_project
@@ -25,7 +25,7 @@ from fairlead.flower.roster import Roster
 from fairlead.flower.server import run_on_grid
 from fairlead.flower.world import FlowerWorld, RunIdentity
 from fairlead.parameters import FlatModule
-from fairlead.worlds.objective_weights import Weights
+from fairlead.worlds.base import Weights
 
 VALUES, ARRAYS = "fairlead.values", "fairlead.arrays"
 ROBUST = (fl.presets.coordinate_median, fl.presets.trimmed_mean, fl.presets.norm_bounded_mean)

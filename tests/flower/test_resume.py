@@ -14,10 +14,9 @@ from small_federation import METHODS, QUICK, SIZES, build_model, client_apps, ex
 
 import fairlead as fl
 from fairlead.errors import RunFolderError
-from fairlead.experiments import load_records
-from fairlead.flower.kept_run import consistency_of
+from fairlead.experiments.run_folder import load_records
+from fairlead.flower.run_identity import EarlierStarts, consistency_of
 from fairlead.flower.server import run_on_grid
-from fairlead.flower.starts import EarlierStarts
 from fairlead.flower.world import FlowerWorld, RunIdentity
 
 ROUNDS = 5

@@ -7,8 +7,7 @@ from time import sleep
 
 from trial_app import wait_for
 
-from fairlead.flower.credentials import Credentials, make_node_key
-from fairlead.flower.local_federation import LocalFederation
+from fairlead.flower.local_trial import Credentials, LocalFederation, make_node_key
 
 _SECONDS = 300.0
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
 
-from fairlead.experiments import RunFolder
+from fairlead.experiments.run_folder import RunFolder
 
 HERE = Path(__file__).parent
 

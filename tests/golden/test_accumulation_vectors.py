@@ -26,7 +26,7 @@ import fairlead as fl
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.errors import FieldError
 from fairlead.optimizers.base import OptimizerState
-from fairlead.testing.quadratic_theory import LocalWork, accumulation
+from fairlead.theory.quadratics import LocalWork, accumulation
 
 STEPS = range(1, 10)
 ETA, MU, GAMMA, RHO, DELTA = 0.1, 0.7, 0.9, 0.6, 0.3

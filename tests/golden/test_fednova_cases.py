@@ -13,7 +13,7 @@ import torch
 
 import fairlead as fl
 from fairlead.errors import ClashError
-from fairlead.testing.quadratic_theory import LocalWork, effective_steps
+from fairlead.theory.quadratics import LocalWork, effective_steps
 
 
 def constant_gradients(linear: list[list[float]], weights: list[float] | None = None) -> fl.SimulatedWorld:

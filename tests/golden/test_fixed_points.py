@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 import fairlead as fl
-from fairlead.testing.quadratic_theory import (
+from fairlead.testing.run_checks import STEPS, check_limit, standard_problem
+from fairlead.theory.quadratics import (
     LocalWork,
     expected_shares,
     fedavg_limit,
@@ -19,7 +20,6 @@ from fairlead.testing.quadratic_theory import (
     resting_point,
     surrogate_weights,
 )
-from fairlead.testing.run_checks import STEPS, check_limit, standard_problem
 
 TWO = fl.Quadratics(linear=((0.0,), (4.0,))).problem(fl.Key.from_seed(0))
 

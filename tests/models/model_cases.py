@@ -9,23 +9,19 @@ import torch
 from torch import Tensor
 
 from fairlead.clients.data import ClientData
-from fairlead.models import (
-    MLP,
+from fairlead.models.base import ExampleShape, Model
+from fairlead.models.convolutional import (
     VGG11,
-    CharLSTM,
     DropoutCNN,
-    ExampleShape,
     FedAvgCNN,
     FiveLayerCNN,
-    ImportedModel,
-    LogisticRegression,
-    Model,
     PooledCNN,
     ResNet18,
-    TextTransformer,
     UnpooledCNN,
-    WindowCNN,
 )
+from fairlead.models.dense import MLP, LogisticRegression
+from fairlead.models.imported import ImportedModel
+from fairlead.models.sequences import CharLSTM, TextTransformer, WindowCNN
 
 
 class Case(NamedTuple):

@@ -10,10 +10,12 @@ import torch
 from torch import nn
 
 from fairlead import presets
-from fairlead.clients import Digits
+from fairlead.clients.images import Digits
 from fairlead.errors import FieldError
-from fairlead.experiments import Experiment, from_toml, to_toml
-from fairlead.models import ExampleShape, ImportedModel, Model
+from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.spec import from_toml, to_toml
+from fairlead.models.base import ExampleShape, Model
+from fairlead.models.imported import ImportedModel
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.task import Task
 

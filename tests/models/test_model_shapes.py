@@ -9,22 +9,19 @@ from torch import nn
 
 from fairlead.component import parts_of
 from fairlead.errors import ClashError, FieldError
-from fairlead.models import (
-    MLP,
+from fairlead.models.base import ExampleShape, Model
+from fairlead.models.convolutional import (
     VGG11,
-    CharLSTM,
     DropoutCNN,
-    ExampleShape,
     FedAvgCNN,
     FiveLayerCNN,
     ImageModel,
-    Model,
     PooledCNN,
     ResNet18,
-    TextTransformer,
     UnpooledCNN,
-    WindowCNN,
 )
+from fairlead.models.dense import MLP
+from fairlead.models.sequences import CharLSTM, TextTransformer, WindowCNN
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.randomness import Key
 from fairlead.references import reference

@@ -8,23 +8,23 @@ from model_cases import Case, every_model
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
-from fairlead.clients import ClientData, Digits
+from fairlead.clients.data import ClientData
+from fairlead.clients.images import Digits
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
-from fairlead.models import (
+from fairlead.models.base import Model
+from fairlead.models.convolutional import (
     VGG11,
-    CharLSTM,
     DropoutCNN,
     FedAvgCNN,
     FiveLayerCNN,
-    Model,
     PooledCNN,
     ResNet18,
-    TextTransformer,
     UnpooledCNN,
-    WindowCNN,
 )
-from fairlead.optimizers import SGD, Adam
+from fairlead.models.sequences import CharLSTM, TextTransformer, WindowCNN
+from fairlead.optimizers.adaptive import Adam
+from fairlead.optimizers.sgd import SGD
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, WorkOrder
 from fairlead.task import Task

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from fairlead.clients.data import ClientData
 from fairlead.errors import ClashError, FieldError
-from fairlead.models import CharLSTM, ExampleShape, TextTransformer, TokenModel
+from fairlead.models.base import ExampleShape
+from fairlead.models.sequences import CharLSTM, TextTransformer, TokenModel
 from fairlead.task import Task
 from fairlead.worlds.simulated import SimulatedWorld
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState
-from fairlead.conditions import PerfectLink
+from fairlead.conditions.links import PerfectLink
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key

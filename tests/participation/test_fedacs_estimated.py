@@ -11,11 +11,11 @@ from lossy_quadratics import Array, ChangingLinks, ClosedFormWorld, long_run, ti
 
 from fairlead import presets
 from fairlead.client_table import tensor_in
-from fairlead.conditions import BernoulliLink
+from fairlead.conditions.links import BernoulliLink
 from fairlead.federation import Federation
 from fairlead.randomness import Key
 from fairlead.records import Cohort, Conditions, Population
-from fairlead.samplers import FedACSEstimated
+from fairlead.samplers.fedacs import FedACSEstimated
 
 OMEGA = np.array([0.1, 0.3, 0.2, 0.4])
 RATES = (1.0, 0.8, 0.5, 0.3)

@@ -10,16 +10,19 @@ import torch
 from lossy_quadratics import ClosedFormWorld, Links
 
 from fairlead import presets
-from fairlead.aggregators import CommunicationAware, FedAU, FedNova
+from fairlead.aggregators.communication_aware import CommunicationAware
+from fairlead.aggregators.fedau import FedAU
+from fairlead.aggregators.fednova import FedNova
 from fairlead.algorithm import Algorithm
-from fairlead.conditions import BernoulliLink
+from fairlead.conditions.links import BernoulliLink
 from fairlead.errors import ClashError, FieldError
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers import Adam
+from fairlead.optimizers.adaptive import Adam
 from fairlead.randomness import Key
 from fairlead.records import Conditions
-from fairlead.samplers import FedACS, FedACSEstimated, OptimalSampling
+from fairlead.samplers.fedacs import FedACS, FedACSEstimated
+from fairlead.samplers.optimal import OptimalSampling
 
 WEIGHTS = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 

@@ -19,7 +19,7 @@ from lossy_quadratics import Array, ClosedFormWorld, LongRun, long_run, time_ave
 from fairlead import presets
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import tensor_in
-from fairlead.conditions import BernoulliLink
+from fairlead.conditions.links import BernoulliLink
 from fairlead.federation import Federation
 
 OMEGA = np.array([0.1, 0.3, 0.2, 0.4])

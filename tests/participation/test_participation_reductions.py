@@ -8,28 +8,23 @@ import pytest
 import torch
 
 from fairlead import presets
-from fairlead.aggregators import (
-    MIFA,
-    Aggregator,
-    CommunicationAware,
-    FedAU,
-    FedNova,
-    FedVARP,
-    StaleFedVARP,
-    WeightedMean,
-)
-from fairlead.clients import Quadratics
-from fairlead.conditions import BernoulliLink, FixedSteps, LinkModel, PerfectLink
+from fairlead.aggregators.base import Aggregator
+from fairlead.aggregators.communication_aware import CommunicationAware
+from fairlead.aggregators.fedau import FedAU
+from fairlead.aggregators.fednova import FedNova
+from fairlead.aggregators.last_updates import MIFA, FedVARP, StaleFedVARP
+from fairlead.aggregators.weighted_mean import WeightedMean
+from fairlead.clients.quadratics import Quadratics
+from fairlead.conditions.links import BernoulliLink, LinkModel, PerfectLink
+from fairlead.conditions.work import FixedSteps
 from fairlead.errors import FieldError
 from fairlead.federation import Federation
 from fairlead.randomness import Key
-from fairlead.samplers import (
-    FullParticipation,
-    OptimalSampling,
-    Sampler,
-    UniformWithoutReplacement,
-    WeightedWithReplacement,
-)
+from fairlead.samplers.base import Sampler
+from fairlead.samplers.full import FullParticipation
+from fairlead.samplers.optimal import OptimalSampling
+from fairlead.samplers.uniform import UniformWithoutReplacement
+from fairlead.samplers.weighted import WeightedWithReplacement
 from fairlead.worlds.simulated import SimulatedWorld
 
 PROBLEM = Quadratics(num_clients=5, dim=3, conditioning=3.0).problem(Key.from_seed(2))

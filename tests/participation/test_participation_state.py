@@ -10,11 +10,14 @@ import torch
 from lossy_quadratics import updates_of
 
 from fairlead import presets
-from fairlead.aggregators import MIFA, Aggregator, FedAU, FedVARP, StaleFedVARP
+from fairlead.aggregators.base import Aggregator
+from fairlead.aggregators.fedau import FedAU
+from fairlead.aggregators.last_updates import MIFA, FedVARP, StaleFedVARP
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import ClientTable, table_in, tensor_in
-from fairlead.clients import Quadratics
-from fairlead.conditions import BernoulliLink, RandomSteps
+from fairlead.clients.quadratics import Quadratics
+from fairlead.conditions.links import BernoulliLink
+from fairlead.conditions.work import RandomSteps
 from fairlead.federation import Federation
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.randomness import Key

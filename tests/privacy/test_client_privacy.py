@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import fairlead as fl
 from fairlead.errors import ClashError, FieldError
-from fairlead.experiments import from_toml, to_toml
+from fairlead.experiments.spec import from_toml, to_toml
 from fairlead.testing import check_algorithm
 
 PRIVACY = fl.ClientPrivacy(clip=0.5, noise_multiplier=0.8, delta=1e-5)

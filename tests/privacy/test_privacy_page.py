@@ -11,7 +11,7 @@ import torch
 
 import fairlead as fl
 from fairlead.errors import ClashError
-from fairlead.experiments import from_toml
+from fairlead.experiments.spec import from_toml
 
 PAGE = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
 

@@ -26,7 +26,7 @@ from fairlead.testing import check_world
 from fairlead.testing.rounds import contents
 from fairlead.worlds.engines.choice import EngineName
 from fairlead.worlds.ray.actor import Recipe
-from fairlead.worlds.ray.crew import Crew
+from fairlead.worlds.ray.executor import Crew
 
 NUM_CLIENTS, ROUNDS = 23, 4
 

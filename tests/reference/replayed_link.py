@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairlead.conditions import LinkModel
+from fairlead.conditions.links import LinkModel
 from fairlead.randomness import Key
 
 

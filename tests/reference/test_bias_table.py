@@ -29,14 +29,15 @@ from replayed_link import replayed_link
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.conditions import BernoulliLink, FixedSteps, LinkModel, PerfectLink
+from fairlead.conditions.links import BernoulliLink, LinkModel, PerfectLink
+from fairlead.conditions.work import FixedSteps
 from fairlead.federation import Federation
 from fairlead.presets import METHODS
 from fairlead.randomness import Key
 from fairlead.records import ServerState
-from fairlead.round import run_round, start
+from fairlead.round import initial_state, run_round
 from fairlead.testing.transcriptions import smallest_in_hull
-from fairlead.worlds import SimulatedWorld
+from fairlead.worlds.simulated import SimulatedWorld
 
 Array = NDArray[np.float64]
 
@@ -114,7 +115,7 @@ def mean_round(algorithm: Algorithm, setting: Setting, state: ServerState, z: Ar
 
 def mean_limit(algorithm: Algorithm, setting: Setting, taught: ServerState | None = None) -> Array:
     """The model at the fixed point of the mean map; `taught` is a state whose parts have learnt."""
-    state = taught or start(algorithm, world(setting, PerfectLink()), Key.from_seed(0))
+    state = taught or initial_state(algorithm, world(setting, PerfectLink()), Key.from_seed(0))
     dim = len(state.params) * (1 + len(state.shared))
     origin = mean_round(algorithm, setting, state, np.zeros(dim))
     columns = [mean_round(algorithm, setting, state, unit) - origin for unit in np.eye(dim)]

@@ -13,13 +13,14 @@ from torch import Tensor
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.conditions import BernoulliLink, LinkModel, ScriptedWork
+from fairlead.conditions.links import BernoulliLink, LinkModel
+from fairlead.conditions.work import ScriptedWork
 from fairlead.federation import Federation
 from fairlead.presets import METHODS
-from fairlead.samplers import ScriptedSampler
+from fairlead.samplers.scripted import ScriptedSampler
 from fairlead.testing.transcriptions import TRANSCRIPTIONS, Array, Script, aware_projection
-from fairlead.transforms import AwareProjection
-from fairlead.worlds import SimulatedWorld
+from fairlead.transforms.aware_projection import AwareProjection
+from fairlead.worlds.simulated import SimulatedWorld
 
 TOLERANCE = 1e-10
 CLIENTS, DIM = 4, 3

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fabricated import USUAL, Made, fabricate
 
-from fairlead.reports.curves import (
+from fairlead.results.curves import (
     AXES,
     BYTES,
     CHI_SQUARE,
@@ -24,8 +24,8 @@ from fairlead.reports.curves import (
     metric_quantity,
     quantities,
 )
-from fairlead.reports.methods import group_runs
-from fairlead.reports.runs import ReportedRun, find_runs, read_run
+from fairlead.results.methods import group_runs
+from fairlead.results.runs import ReportedRun, find_runs, read_run
 
 STUDENT = {1: 12.706204736, 2: 4.302652730}
 

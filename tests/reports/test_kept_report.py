@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from fairlead.cli import app
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.reports import summarise_runs, summarise_settings
-from fairlead.reports.curves import AXES, quantities
-from fairlead.reports.run_figures import RunFigures
 from fairlead.reports.tables import report_tables
-from fairlead.studies.kept_runs import KeptRun, curves_of, runs_file, save_runs
+from fairlead.results.curves import AXES, quantities
+from fairlead.results.figures import RunFigures
+from fairlead.results.run_archive import KeptRun, curves_of, runs_file, save_runs
 
 KEPT = Path(__file__).parents[2] / "reproductions"
 

@@ -10,9 +10,9 @@ from fabricated import Made, experiment_of, fabricate
 
 import fairlead as fl
 from fairlead.errors import FieldError, RunFolderError
-from fairlead.reports.methods import Study, baseline_of, group_runs
-from fairlead.reports.runs import find_runs, read_run
-from fairlead.studies.study import PlannedRun, StudyFolder
+from fairlead.experiments.study import PlannedRun, StudyFolder
+from fairlead.results.methods import Study, baseline_of, group_runs
+from fairlead.results.runs import find_runs, read_run
 
 
 def study_of(*paths: Path) -> Study:

@@ -10,7 +10,7 @@ import pytest
 import fairlead as fl
 from fairlead.errors import RunFolderError
 from fairlead.reports import summarise_runs
-from fairlead.reports.runs import find_runs, read_run
+from fairlead.results.runs import find_runs, read_run
 
 ROWS = "hospital,age,ill\n" + "".join(
     f"{hospital},{age},{age % 2}\n" for hospital, count in (("Ulm", 6), ("Bern", 2)) for age in range(count)

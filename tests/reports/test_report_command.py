@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import fairlead as fl
 from fairlead.cli import app
-from fairlead.studies import PlannedRun, StudyFolder
+from fairlead.experiments.study import PlannedRun, StudyFolder
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@ import pytest
 from fabricated import Made, fabricate
 
 from fairlead.errors import FieldError
-from fairlead.reports.cells import Table
-from fairlead.reports.summary import Summary, summarise_runs
+from fairlead.reports.table import Table
 from fairlead.reports.table_files import csv_table, latex_table, write_tables
 from fairlead.reports.tables import report_tables
+from fairlead.results.summary import Summary, summarise_runs
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.reports.scales import Scale, fitted, round_step
+from fairlead.reports.charts import Scale, fitted, round_step
 
 
 def test_an_even_scale() -> None:

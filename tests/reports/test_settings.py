@@ -12,9 +12,9 @@ from fabricated import Made, experiment_of, fabricate
 from page_tree import page_of
 
 from fairlead.errors import FieldError
+from fairlead.experiments.study import PlannedRun, StudyFolder, folder_name
 from fairlead.reports import summarise_runs, summarise_settings, write_tables
-from fairlead.reports.summary import Summary
-from fairlead.studies.study import PlannedRun, StudyFolder, folder_name
+from fairlead.results.summary import Summary
 
 SETTINGS = {"equal": (2, 2), "un equal": (1, 3)}
 """Local steps by setting: the data are the same, so that nothing else keeps their runs apart."""

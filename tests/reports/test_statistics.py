@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairlead.reports.statistics import Curve, spread, tenth, worst_tenth
-from fairlead.studies.seed_statistics import estimate
+from fairlead.results.curves import Curve, spread, tenth, worst_tenth
+from fairlead.results.estimates import estimate
 
 VALUES = [0.61, 0.58, 0.67, 0.72]
 

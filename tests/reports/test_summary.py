@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from fabricated import Made, fabricate
 
-from fairlead.reports.summary import Summary, summarise_runs
 from fairlead.reports.tables import report_tables
+from fairlead.results.summary import Summary, summarise_runs
 
 RISING = tuple(place / 20 for place in range(20))
 """Accuracy 0 to 0.95 over 20 rounds."""

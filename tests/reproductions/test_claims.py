@@ -6,9 +6,21 @@ import math
 
 import pytest
 
-from fairlead.reproductions.claims import Best, Check, Claim, Falling, Less, Near
-from fairlead.reproductions.judgement import judge, worded
-from fairlead.reproductions.table import Cell, Published, column, deviation, mean
+from fairlead.reproductions.claims import (
+    Best,
+    Cell,
+    Check,
+    Claim,
+    Falling,
+    Less,
+    Near,
+    Published,
+    column,
+    deviation,
+    judge,
+    mean,
+    worded,
+)
 
 A, B, C = (Cell(row, "accuracy") for row in "abc")
 HOLDS, FAILS, OPEN = Less(A, B), Less(B, A), Less(A, Cell("d", "accuracy"))

@@ -10,7 +10,7 @@ import torch
 import fairlead as fl
 from fairlead.reproductions.closed_form import Balls, ClosedFormWorld, reach_of
 from fairlead.settings import fedacs_quadratics_dynamic
-from fairlead.testing.quadratic_theory import LocalWork
+from fairlead.theory.quadratics import LocalWork
 
 SOLVERS = {
     "plain": LocalWork(0.05, 1),

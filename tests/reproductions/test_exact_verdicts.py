@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 import fairlead as fl
 from fairlead.reproductions import REPRODUCTIONS, Request
 from fairlead.reproductions.bias_table import BIAS_TABLE, _EverySet
+from fairlead.reproductions.claims import Cell
 from fairlead.reproductions.computed import Computed
-from fairlead.reproductions.table import Cell
-from fairlead.reproductions.weng2025_quadratics import FIGURE_7
+from fairlead.reproductions.weng2025 import FIGURE_7
 
 EXACT = [entry.name for entry in REPRODUCTIONS.values() if not entry.needs]
 

@@ -13,10 +13,9 @@ import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.references import REFERENCES
 from fairlead.reproductions import OMITTED, REPRODUCTIONS, Request, reproduction_named
-from fairlead.reproductions.claims import judged
+from fairlead.reproductions.claims import Cell, judged
 from fairlead.reproductions.data_sets import DATA_SETS, source_of
 from fairlead.reproductions.reproduction import SCALES, NotRunError
-from fairlead.reproductions.table import Cell
 from fairlead.reproductions.trained import Trained, figure_column
 
 TRAINED = [entry for entry in REPRODUCTIONS.values() if isinstance(entry, Trained)]

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from fairlead.reproductions import REPRODUCTIONS
-from fairlead.reproductions.outcome_files import load_outcomes, outcome_file
+from fairlead.reproductions.reproduction import load_outcomes, outcome_file
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "reproductions"

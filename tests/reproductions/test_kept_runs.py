@@ -13,13 +13,13 @@ from test_trained_tables import ENTRY
 
 import fairlead as fl
 from fairlead.errors import FieldError
+from fairlead.experiments.study import StudyFolder
+from fairlead.experiments.workers import run_study
 from fairlead.reproductions import Request
+from fairlead.reproductions.claims import Cell
 from fairlead.reproductions.reproduction import listed_parts
-from fairlead.reproductions.table import Cell
 from fairlead.reproductions.trained import Entrant
-from fairlead.studies.kept_runs import KeptRun, load_runs, merged, runs_file, save_runs
-from fairlead.studies.runner import run_study
-from fairlead.studies.study import StudyFolder
+from fairlead.results.run_archive import KeptRun, load_runs, merged, runs_file, save_runs
 
 RUN = KeptRun(
     setting="slow",

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from fairlead.records import Evaluation, RoundRecord
-from fairlead.reproductions import statistics
+from fairlead.reproductions import trained as statistics
 
 
 def record(round: int, accuracy: float | None = None, elud: float | None = None) -> RoundRecord:

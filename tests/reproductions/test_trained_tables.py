@@ -11,15 +11,13 @@ import pytest
 
 import fairlead as fl
 from fairlead.errors import FieldError
+from fairlead.experiments.study import PlannedRun, StudyFolder
+from fairlead.experiments.workers import run_study
 from fairlead.reproductions import Request
-from fairlead.reproductions.claims import Less
-from fairlead.reproductions.outcome_files import load_outcomes, save_outcome
-from fairlead.reproductions.statistics import final_accuracy, mean_elud
-from fairlead.reproductions.table import Cell, Published
-from fairlead.reproductions.trained import Entrant, Scene, Size, Trained, grid
+from fairlead.reproductions.claims import Cell, Less, Published
+from fairlead.reproductions.reproduction import load_outcomes, save_outcome
+from fairlead.reproductions.trained import Entrant, Scene, Size, Trained, final_accuracy, grid, mean_elud
 from fairlead.settings import Setting
-from fairlead.studies.runner import run_study
-from fairlead.studies.study import PlannedRun, StudyFolder
 
 SETTING = Setting(
     4,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.studies.method_list import listed_methods, planned_comparison
+from fairlead.experiments.plans import listed_methods, planned_comparison
 from fairlead.worlds import batches as batches_of_world
 from fairlead.worlds.batches import draw_batches
 

@@ -12,7 +12,7 @@ import pytest
 
 import fairlead as fl
 from fairlead.errors import FieldError, RunFolderError
-from fairlead.studies.kept_runs import KeptRun, curves_of, runs_file, save_runs
+from fairlead.results.run_archive import KeptRun, curves_of, runs_file, save_runs
 
 EXPERIMENT = fl.Experiment(
     fl.Digits(4), fl.presets.fedavg(lr=0.1, steps=2), rounds=4, link=fl.BernoulliLink(0.5), evaluate_every=2
@@ -179,6 +179,6 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             raise ImportError(name)
         return real(name, *arguments, **options)
 
-    monkeypatch.setattr("fairlead.studies.frames.import_module", without)
+    monkeypatch.setattr("fairlead.results.frames.import_module", without)
     with pytest.raises(FieldError, match="load_frame needs polars: install it with pip install polars"):
         fl.load_frame(tmp_path, library="polars")

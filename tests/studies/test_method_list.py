@@ -8,8 +8,8 @@ import pytest
 
 import fairlead as fl
 from fairlead.errors import FairleadError
-from fairlead.studies.method_list import listed_methods, planned_comparison
-from fairlead.studies.ranges import read_seeds, split_values
+from fairlead.experiments.overrides import read_seeds, split_values
+from fairlead.experiments.plans import listed_methods, planned_comparison
 
 WORLD = """
 rounds = 3

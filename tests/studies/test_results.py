@@ -11,8 +11,8 @@ import pytest
 import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.experiments.summary import RunSummary
-from fairlead.studies.results import Metric, Result, best_first
-from fairlead.studies.seed_statistics import estimate
+from fairlead.results.estimates import estimate
+from fairlead.results.study_results import Metric, Result, best_first
 
 SUMMARY = RunSummary(
     rounds=1,

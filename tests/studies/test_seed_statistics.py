@@ -6,13 +6,7 @@ import math
 
 import pytest
 
-from fairlead.studies.seed_statistics import (
-    Estimate,
-    estimate,
-    paired_difference,
-    student_quantile,
-    too_few,
-)
+from fairlead.results.estimates import Estimate, estimate, paired_difference, student_quantile, too_few
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 import fairlead as fl
 from fairlead.errors import FieldError
-from fairlead.studies.sweep import planned_sweep
+from fairlead.experiments.plans import planned_sweep
 
 SPEC = """
 rounds = 2

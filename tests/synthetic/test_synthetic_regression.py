@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import fairlead as fl
-from fairlead.clients.linear_regression import LinearRegressionProblem
+from fairlead.clients.synthetic import LinearRegressionProblem
 from fairlead.errors import FieldError
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from fairlead.client_table import PartState
 from fairlead.component import Component
 from fairlead.errors import ClashError
+from fairlead.numerics.row_products import wide_sum
 from fairlead.records import Aggregate, ClientUpdates, Conditions, Population
-from fairlead.row_products import wide_sum
 
 
 class Aggregator(Component, ABC):

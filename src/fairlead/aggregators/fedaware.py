@@ -9,11 +9,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, normalised, weighted_sum
-from fairlead.aware_memory import Rows, Start, aware_memory_of, settle_aware
 from fairlead.client_table import PartState, table_in
 from fairlead.errors import FieldError
-from fairlead.records import Aggregate, ClientUpdates, Conditions, Population
-from fairlead.update_memory import (
+from fairlead.memory.aware_memory import Rows, Start, aware_memory_of, settle_aware
+from fairlead.memory.update_memory import (
     FirstVisit,
     MovingAverages,
     UpdateMemory,
@@ -22,6 +21,7 @@ from fairlead.update_memory import (
     settle_alpha,
     with_remembered_part,
 )
+from fairlead.records import Aggregate, ClientUpdates, Conditions, Population
 
 
 @dataclass(frozen=True)

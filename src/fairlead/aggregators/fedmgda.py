@@ -11,9 +11,9 @@ import torch
 from fairlead.aggregators.base import Aggregator, normalised, weighted_sum
 from fairlead.client_table import PartState
 from fairlead.errors import require_number
-from fairlead.minimum_norm import shortest_in_box
+from fairlead.numerics.minimum_norm import shortest_in_box
+from fairlead.numerics.row_products import inner_products
 from fairlead.records import Aggregate, ClientUpdates, Conditions, Population
-from fairlead.row_products import inner_products
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,16 @@
-"""The server's memory of every client's last update, and its weighted mean."""
+"""The server's memory of every client's last update, and the methods that average it: MIFA and FedVARP."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from fairlead.aggregators.base import Aggregator, normalised, weighted_sum
 from fairlead.client_table import ClientTable, PartState, table_in, tensor_in
-from fairlead.records import ClientUpdates, Population
+from fairlead.records import Aggregate, ClientUpdates, ClientWeights, Conditions, Population
 
 
 def empty_table(population: Population) -> ClientTable:
@@ -37,3 +41,110 @@ def renewed(state: PartState, updates: ClientUpdates, old: Tensor, weights: Tens
     for weight, new_row, old_row in zip(own, updates.delta, old, strict=True):
         mean.add_(new_row, alpha=weight).sub_(old_row, alpha=weight)
     return {"last": table_in(state, "last").write(updates.clients, updates.delta), "mean": mean}
+
+
+@dataclass(frozen=True)
+class MIFA(Aggregator):
+    """Follows the mean of all clients' last updates, fresh or remembered (Gu et al. 2021).
+
+        y_i ← Δ_i for i ∈ R,   then Σ_j ω_j y_j
+
+    Symbols: R the clients that arrived, y_j the last update received from client j, zero at first. The sum
+    is kept up to date, so that a round costs the rows that arrived and not all N.
+
+    Reduces to `WeightedMean` when everyone arrives in every round.
+
+    Differs from the paper: ω_j instead of 1/N, to which uniform weights reduce; memories start at zero
+    instead of after a round in which everyone took part, so that early steps are short; an empty round
+    changes nothing. Limit weights ∝ ω‖a‖₁: links cannot move it, unequal work can.
+    """
+
+    references = ("gu2021mifa",)
+    needs_effective_steps: ClassVar[bool] = False
+    needs_arrival: ClassVar[bool] = False
+
+    def init(self, population: Population) -> PartState:
+        return nothing_remembered(population)
+
+    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
+        if not len(updates):
+            return Aggregate(updates.delta.sum(0), state, updates.importance)
+        table, weights = table_in(state, "last"), conditions.weights
+        absent = table.clients[~torch.isin(table.clients, updates.clients)]
+        after = renewed(state, updates, table.read(updates.clients), weights)
+        direction = tensor_in(after, "mean").to(updates.delta)
+        remembered = ClientWeights(absent, weights[absent])
+        return Aggregate(direction, after, weights[updates.clients], remembered)
+
+
+@dataclass(frozen=True)
+class FedVARP(Aggregator):
+    """Averages what is new in the updates, and adds the mean of all remembered ones.
+
+        Σ_R p̂_i(Δ_i − y_i) + Σ_j ω_j y_j,   then y_i ← Δ_i for i ∈ R
+
+    Symbols: R the clients that arrived, p̂_i their importance normalised to sum 1, y_j the last update
+    received from client j, zero at first. The second sum is kept up to date, so that a round costs the
+    rows that arrived and not all N.
+
+    Reduces to `WeightedMean` in the first round, and whenever everyone arrives.
+
+    Differs from the paper (Jhunjhunwala et al. 2022): p̂_i and ω_j instead of 1/|R| and 1/N, to which
+    uniform weights reduce; updates are remembered as displacements, without the factor 1/(ητ). An empty
+    round changes nothing. Limit weights ∝ ω‖a‖₁: links cannot move it, unequal work can.
+    """
+
+    references = ("jhunjhunwala2022fedvarp",)
+    needs_effective_steps: ClassVar[bool] = False
+    needs_arrival: ClassVar[bool] = False
+
+    def init(self, population: Population) -> PartState:
+        return nothing_remembered(population)
+
+    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
+        if not len(updates):
+            return Aggregate(updates.delta.sum(0), state, updates.importance)
+        table, weights = table_in(state, "last"), conditions.weights
+        seen, old = table.clients, table.read(updates.clients)
+        share = normalised(updates.importance)
+        mean = tensor_in(state, "mean").to(updates.delta)
+        direction = weighted_sum(share, updates.delta - old) + mean
+        recalled = weights.index_add(0, updates.clients, -share)[seen]
+        after = renewed(state, updates, old, weights)
+        return Aggregate(direction, after, share, ClientWeights(seen, recalled))
+
+
+@dataclass(frozen=True)
+class StaleFedVARP(Aggregator):
+    """Puts the last update received from a client in the place of one that was lost (Weng 2025 (114)).
+
+        Σ_R importance_i Δ_i + Σ_{asked, lost} importance_i y_i,   then y_i ← Δ_i for i ∈ R
+
+    Symbols: R the clients that arrived, y_i the last update received from client i, zero at first.
+
+    Reduces to `WeightedMean(over="asked")` on perfect links.
+
+    Differs from the paper: a round in which everything was lost changes nothing here, where (114) would
+    still follow the remembered updates; with few clients asked and poor links that leaves part of the bias.
+    Weng 2025 §6 says that the method resolves no inconsistency; its own (115) and simulation show that
+    links do not move the limit, whose weights are ∝ ω‖a‖₁.
+    """
+
+    references = ("weng2025fedacs", "jhunjhunwala2022fedvarp")
+    needs_effective_steps: ClassVar[bool] = False
+    needs_arrival: ClassVar[bool] = False
+
+    def init(self, population: Population) -> PartState:
+        return {"last": empty_table(population)}
+
+    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
+        if not len(updates):
+            return Aggregate(updates.delta.sum(0), state, updates.importance)
+        table, cohort = table_in(state, "last"), updates.cohort
+        replaced = ~torch.isin(cohort.clients, updates.clients) & (table.positions(cohort.clients) >= 0)
+        lost, importance = cohort.clients[replaced], cohort.importance[replaced]
+        direction = weighted_sum(updates.importance, updates.delta) + weighted_sum(
+            importance, table.read(lost)
+        )
+        after = {"last": table.write(updates.clients, updates.delta)}
+        return Aggregate(direction, after, updates.importance, ClientWeights(lost, importance))

@@ -14,12 +14,12 @@ from fairlead.cli.compare import compare
 from fairlead.cli.demo import demo
 from fairlead.cli.diagnose import diagnose
 from fairlead.cli.doctor import doctor
+from fairlead.cli.options import import_modules
 from fairlead.cli.parts import cite, list_parts, show
 from fairlead.cli.report import report
 from fairlead.cli.reproduce import reproduce
 from fairlead.cli.run import run
 from fairlead.cli.setup import init
-from fairlead.cli.spec import import_modules
 from fairlead.cli.sweep import sweep
 from fairlead.errors import FairleadError
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.console import JsonOption, print_json, print_table, say
-from fairlead.cli.spec import read_spec
+from fairlead.cli.options import read_spec
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fairlead.diagnostics import ClientOverview
+    from fairlead.diagnostics.overview import ClientOverview
 
 _ALL_SHOWN = 40
 """Clients above which the table shows quantiles instead of everyone."""
@@ -46,8 +46,8 @@ def clients(
     as_json: JsonOption = False,
 ) -> None:
     """Show who has which data, does how much work and gets through how often, before training."""
-    from fairlead.diagnostics import overview, plot_overview
-    from fairlead.worlds import SimulatedWorld
+    from fairlead.diagnostics.overview import overview, plot_overview
+    from fairlead.worlds.simulated import SimulatedWorld
 
     # In this process, since nothing is trained here.
     federation = replace(read_spec(spec, overrides or [], seed), ray=None).build()
@@ -128,7 +128,7 @@ def _say_meanings(found: ClientOverview, heads: list[str]) -> None:
 
 def _some(names: Sequence[str]) -> str:
     """The first names, shortened, and how many more there are."""
-    from fairlead.clients.names import shown
+    from fairlead.text import shown
 
     first = ", ".join(shown(name) for name in names[:_MOST_NAMES])
     return first if len(names) <= _MOST_NAMES else f"{first} and {len(names) - _MOST_NAMES} more"

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.charts import interval_chart, sparklines
-from fairlead.cli.console import JsonOption, print_json, print_table, say
+from fairlead.cli.console import JsonOption, interval_chart, print_json, print_table, say, sparklines
 from fairlead.cli.options import (
     CheckpointOption,
     JobsOption,
@@ -21,9 +20,9 @@ from fairlead.cli.options import (
     RoundsOption,
     SpecArgument,
     all_overrides,
+    read_spec,
     read_target,
 )
-from fairlead.cli.spec import read_spec
 from fairlead.cli.study import (
     figures_beside,
     leave,
@@ -38,8 +37,8 @@ from fairlead.cli.study import (
 )
 
 if TYPE_CHECKING:
-    from fairlead.studies.results import Metric, Result
-    from fairlead.studies.study import PlannedRun, StudyFolder
+    from fairlead.experiments.study import PlannedRun, StudyFolder
+    from fairlead.results.study_results import Metric, Result
 
 
 def compare(
@@ -86,10 +85,9 @@ def compare(
     The same command again goes on with what was interrupted or has failed, and runs nothing twice.
     """
     from fairlead.errors import FieldError
-    from fairlead.studies.compare_table import compare_table
-    from fairlead.studies.method_list import listed_methods, planned_comparison
-    from fairlead.studies.ranges import read_seeds
-    from fairlead.studies.results import chosen_metric, results_of
+    from fairlead.experiments.overrides import read_seeds
+    from fairlead.experiments.plans import compare_table, listed_methods, planned_comparison
+    from fairlead.results.study_results import chosen_metric, results_of
 
     changes = all_overrides(overrides, rounds)
     # Before anything is asked of its [compare] table: a spec that cannot be read says so itself.
@@ -135,8 +133,8 @@ def _report(
     metric: Metric,
     target: float | None,
 ) -> None:
-    from fairlead.studies.results import target_resolution
-    from fairlead.studies.seed_statistics import COVERED
+    from fairlead.results.estimates import COVERED
+    from fairlead.results.study_results import target_resolution
 
     reference = results[0].name
     columns = ["method", metric.name, "difference", "beyond\nnoise", *figures_beside(results[0], metric)]
@@ -192,7 +190,7 @@ def _report(
 
 def _reached(result: Result) -> str:
     """Rounds to the target with their margin, or the mean and of how many seeds where not all met it."""
-    from fairlead.studies.seed_statistics import estimate
+    from fairlead.results.estimates import estimate
 
     found = estimate([done for done in result.reached.values() if done is not None])
     if found is None:

@@ -10,9 +10,9 @@ from fairlead.cli.console import JsonOption, print_json, print_table, say
 from fairlead.cli.progress import RoundProgress
 
 if TYPE_CHECKING:
-    from fairlead.diagnostics import ConsistencyReport
-    from fairlead.experiments import ComparedMethod
+    from fairlead.diagnostics.consistency import ConsistencyReport
     from fairlead.records import RoundRecord
+    from fairlead.results.comparison import ComparedMethod
 
 
 def demo(
@@ -25,9 +25,9 @@ def demo(
     """Compare methods on embedded data with unequal work and lossy links (some seconds)."""
     import torch
 
-    from fairlead.experiments.comparison import compare
     from fairlead.experiments.demo import demo_algorithms, demo_experiment
     from fairlead.experiments.live_figures import figures_of
+    from fairlead.results.comparison import compare
 
     # The products are so small that a second thread costs more than it brings.
     torch.set_num_threads(1)
@@ -79,7 +79,7 @@ def _report(methods: list[ComparedMethod]) -> None:
 
 def _misplacement(report: ConsistencyReport) -> tuple[str, str]:
     """Share of misplaced weight and chi-square, where they were measured."""
-    from fairlead.diagnostics.wording import divergence
+    from fairlead.text import divergence
 
     if report.restored:
         return "none by design", ""

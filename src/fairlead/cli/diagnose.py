@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.console import JsonOption, print_json, print_table, say
+from fairlead.cli.options import find_modules, read_spec
 from fairlead.cli.progress import RoundProgress
-from fairlead.cli.spec import find_modules, read_spec
 from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
-    from fairlead.diagnostics import Diagnosis
-    from fairlead.experiments import Experiment
+    from fairlead.diagnostics.diagnosis import Diagnosis
+    from fairlead.experiments.experiment import Experiment
     from fairlead.records import RoundRecord
 
 
@@ -55,9 +55,9 @@ def diagnose(
     as_json: JsonOption = False,
 ) -> None:
     """Say what is unequal, which objective is really optimised, and which method to use."""
-    from fairlead.diagnostics.figures import SUFFIXES, draw_diagnosis
-    from fairlead.experiments import diagnose as probe
-    from fairlead.experiments.diagnosing import spec_file
+    from fairlead.diagnostics.plots import SUFFIXES, draw_diagnosis
+    from fairlead.experiments.diagnose import diagnose as probe
+    from fairlead.experiments.diagnose import spec_file
     from fairlead.experiments.live_figures import figures_of
 
     suffix = next((known for known in SUFFIXES if known == figure_format.lstrip(".")), None)
@@ -105,14 +105,14 @@ def _subject(path: Path, overrides: list[str], seed: int | None) -> Experiment |
 
 
 def _probe_rounds(*, quick: bool) -> int:
-    from fairlead.experiments.diagnosing import PROBE_ROUNDS, QUICK_ROUNDS
+    from fairlead.experiments.diagnose import PROBE_ROUNDS, QUICK_ROUNDS
 
     return QUICK_ROUNDS if quick else PROBE_ROUNDS
 
 
 def _print_comparison(found: Diagnosis) -> None:
     """A table of the presets asked about, and for those without weights what theory says instead."""
-    from fairlead.diagnostics.wording import divergence, percent
+    from fairlead.text import divergence, percent
 
     columns = ["preset", "misplaced weight", "chi-square", "steps a round"]
     rows = [

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.console import INTERRUPTED, JsonOption, print_json, print_table, say
-from fairlead.cli.options import QuietOption, SpecArgument
+from fairlead.cli.options import QuietOption, SpecArgument, read_spec
 from fairlead.cli.progress import RoundProgress, describe_evaluation
-from fairlead.cli.spec import read_spec
 from fairlead.errors import FairleadError, FieldError
 
 if TYPE_CHECKING:
     from fairlead.diagnostics.consistency import ConsistencyReport
-    from fairlead.experiments import Experiment, RunFolder
-    from fairlead.flower.local_federation import LocalFederation, Submitted
+    from fairlead.experiments.experiment import Experiment
+    from fairlead.experiments.run_folder import RunFolder
+    from fairlead.flower.local_trial import LocalFederation, Submitted
 
 _LOOK_SECONDS = 1.0
 _ASK_SECONDS = 20.0
@@ -64,12 +64,11 @@ def up(
 ) -> None:
     """Try an app out: a SuperLink and nodes on this machine alone, one run, and all ended."""
     _require_flower()
-    from fairlead.experiments import RunFolder
-    from fairlead.flower.credentials import Credentials
-    from fairlead.flower.kept_run import MEMBERS, consistency_of
-    from fairlead.flower.local_federation import LocalFederation
-    from fairlead.flower.own_modules import own_modules, refuse_without_imports
-    from fairlead.flower.reported_weights import refuse_reported_weights
+    from fairlead.experiments.run_folder import RunFolder
+    from fairlead.flower.local_trial import Credentials, LocalFederation
+    from fairlead.flower.project import own_modules, refuse_without_imports
+    from fairlead.flower.run_identity import MEMBERS, consistency_of
+    from fairlead.flower.validation import refuse_reported_weights
 
     experiment, package = _experiment_of(app)
     _require_settings(app)
@@ -112,7 +111,7 @@ def weights(
 ) -> None:
     """The weights that a run on Flower really optimises, client by client, against those asked for."""
     _require_flower()
-    from fairlead.flower.kept_run import consistency_of
+    from fairlead.flower.run_identity import consistency_of
 
     _tell(consistency_of(run), run, as_json=as_json, quiet=False)
 

@@ -13,11 +13,8 @@ from fairlead.cli.console import print_table, say
 from fairlead.cli.progress import duration
 
 if TYPE_CHECKING:
-    from fairlead.reproductions import Outcome, Reproduction
-    from fairlead.reproductions.claims import Check, State
-    from fairlead.reproductions.failures import FailedRun
-    from fairlead.reproductions.reproduction import Figure, Scale
-    from fairlead.reproductions.table import Published
+    from fairlead.reproductions.claims import Check, Published, State
+    from fairlead.reproductions.reproduction import FailedRun, Figure, Outcome, Reproduction, Scale
 
 _WIDE = 4
 """Columns from which on a table gets a line for each figure."""
@@ -27,7 +24,7 @@ _NAMED = 4
 
 def show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale, kept_in: Path | None) -> None:
     """Print what came of a reproduction: its figures, the comparisons, the folder that keeps it and the verdict."""
-    from fairlead.reproductions.judgement import worded
+    from fairlead.reproductions.claims import worded
 
     say(f"\n{entry.name}: {entry.paper}, {entry.where}")
     say(f"Claim: {entry.claim}")
@@ -54,8 +51,8 @@ def show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale, kept_in: P
 
 def _kept(folder: Path, outcome: Outcome) -> str:
     """Where a result is, and how to see its runs if it has some."""
-    from fairlead.reproductions.outcome_files import outcome_file
-    from fairlead.studies.kept_runs import runs_file
+    from fairlead.reproductions.reproduction import outcome_file
+    from fairlead.results.run_archive import runs_file
 
     runs = runs_file(folder, f"{outcome.name}-{outcome.scale}")
     page = f"; for a page of its runs: fairlead report {quote(str(runs))}" if runs.exists() else ""
@@ -94,7 +91,7 @@ def _say_failures(failures: Sequence[FailedRun]) -> None:
 
 
 def _print_figures(entry: Reproduction, outcome: Outcome) -> None:
-    from fairlead.reproductions.table import Cell
+    from fairlead.reproductions.claims import Cell
 
     most = max(figure.seeds for figure in outcome.figures)
     decimals = _decimals_by_column(outcome.figures)
@@ -129,7 +126,7 @@ def _columns(outcome: Outcome) -> list[str]:
 
 def _key(outcome: Outcome, measured: str) -> str:
     """What the figures of a table are, and what stands after ± in ours and in the published ones."""
-    from fairlead.diagnostics.wording import counted
+    from fairlead.text import counted
 
     figures = outcome.figures
     fewest, most = min(figure.seeds for figure in figures), max(figure.seeds for figure in figures)
@@ -176,7 +173,7 @@ def _decimals(numbers: Sequence[float], spreads: Sequence[float]) -> int | None:
 
 def _ours(figure: Figure, most: int, decimals: int | None) -> str:
     """A figure, and of how many seeds where others have more."""
-    from fairlead.diagnostics.wording import counted
+    from fairlead.text import counted
 
     number = _number(figure.ours, figure.half_width, decimals)
     return number if figure.seeds == most else f"{number} ({counted(figure.seeds, 'seed')})"

@@ -112,8 +112,8 @@ def show(
 def _print_make_up(name: str) -> None:
     """What a preset corrects, and the parts it is made of."""
     from fairlead.component import summary
-    from fairlead.methods import method_named
-    from fairlead.testing import example_of_preset
+    from fairlead.presets import method_named
+    from fairlead.testing.run_checks import example_of_preset
 
     method = method_named(name)
     made = example_of_preset(method.build)
@@ -126,7 +126,7 @@ def _print_make_up(name: str) -> None:
 
 def _print_figures(name: str) -> None:
     """What a setting fills in, by the paths of a spec."""
-    from fairlead.optimizers import Constant
+    from fairlead.optimizers.schedules import Constant
     from fairlead.plain_data import NONE
     from fairlead.settings import SETTINGS
 

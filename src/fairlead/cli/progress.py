@@ -14,10 +14,10 @@ from rich.text import Text
 from fairlead.cli.console import console
 
 if TYPE_CHECKING:
+    from fairlead.experiments.executor import Event
     from fairlead.experiments.live_figures import RoundFigures
+    from fairlead.experiments.study import PlannedRun
     from fairlead.records import Evaluation
-    from fairlead.studies.executor import Event
-    from fairlead.studies.study import PlannedRun
 
 _LINES = 10
 """Lines of a piped run that evaluates nothing."""
@@ -117,7 +117,7 @@ class StudyProgress(_Shown):
 
     def watch(self, run: PlannedRun, event: Event) -> None:
         """Show what happened to a run."""
-        from fairlead.studies.executor import Advanced, Began, Said
+        from fairlead.experiments.executor import Advanced, Began, Said
 
         if isinstance(event, Began):
             self._begun[run.folder] = monotonic()
@@ -152,7 +152,7 @@ class StudyProgress(_Shown):
 
 def describe_round(figures: RoundFigures, evaluation: Evaluation | None) -> str:
     """A round in one line, with an evaluation if there is one to show."""
-    from fairlead.diagnostics.wording import divergence
+    from fairlead.text import divergence
 
     facts = [f"arrived {figures.arrived}/{figures.asked}"]
     if figures.train_loss is not None:

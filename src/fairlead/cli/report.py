@@ -13,8 +13,8 @@ from fairlead.cli.options import read_target
 from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
-    from fairlead.reports import Summary
-    from fairlead.reports.method_figures import MethodFigures
+    from fairlead.results.figures import MethodFigures
+    from fairlead.results.summary import Summary
 
 
 def report(
@@ -58,8 +58,11 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Make a page of runs: curves, tables, consistency and clients, over seeds."""
-    from fairlead.diagnostics.wording import counted
-    from fairlead.reports import summarise_settings, write_figures, write_page, write_tables
+    from fairlead.reports.page import write_page
+    from fairlead.reports.paper_figures import write_figures
+    from fairlead.reports.table_files import write_tables
+    from fairlead.results.summary import summarise_settings
+    from fairlead.text import counted
 
     summaries = summarise_settings(
         paths, baseline=baseline, targets=[read_target(each) for each in targets or ()]
@@ -107,7 +110,7 @@ def _default_page(paths: list[Path]) -> Path:
 
 
 def _default_title(paths: list[Path]) -> str:
-    from fairlead.studies.kept_runs import table_name
+    from fairlead.results.run_archive import table_name
 
     return " and ".join(table_name(path.resolve()) for path in paths[:3]) + (" …" if len(paths) > 3 else "")
 

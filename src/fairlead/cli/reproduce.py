@@ -17,9 +17,8 @@ from fairlead.cli.study import leave, run_and_show
 from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
-    from fairlead.reproductions import Reproduction
-    from fairlead.reproductions.reproduction import Runner
-    from fairlead.studies.study import PlannedRun, StudyFolder
+    from fairlead.experiments.study import PlannedRun, StudyFolder
+    from fairlead.reproductions.reproduction import Reproduction, Runner
 
 _HEEDED = {
     "data": ("--data", "data"),
@@ -76,12 +75,17 @@ def reproduce(
 
     The same command again goes on with what was interrupted; pieces run with --only add up.
     """
-    from fairlead.reproductions import REPRODUCTIONS, Request, reproduction_named
-    from fairlead.reproductions.judgement import worded
-    from fairlead.reproductions.outcome_files import outcome_file, save_outcome, seeds_to_lose
-    from fairlead.reproductions.reproduction import listed_parts
-    from fairlead.studies.ranges import read_seeds
-    from fairlead.worlds.usable_device import usable_device
+    from fairlead.experiments.overrides import read_seeds
+    from fairlead.reproductions.claims import worded
+    from fairlead.reproductions.gallery import REPRODUCTIONS, reproduction_named
+    from fairlead.reproductions.reproduction import (
+        Request,
+        listed_parts,
+        outcome_file,
+        save_outcome,
+        seeds_to_lose,
+    )
+    from fairlead.worlds.arithmetic import usable_device
 
     # Not only where something is trained: a name that is wrong would go unnoticed elsewhere.
     usable_device("reproduce", device)
@@ -143,7 +147,7 @@ def reproduce(
 
 def list_reproductions(as_json: bool) -> None:
     """Every published result that can be repeated, and those that are left out."""
-    from fairlead.reproductions import OMITTED, REPRODUCTIONS
+    from fairlead.reproductions.gallery import OMITTED, REPRODUCTIONS
 
     if as_json:
         print_json(
@@ -172,7 +176,7 @@ def list_reproductions(as_json: bool) -> None:
 
 def _refuse_beside_collect(context: typer.Context) -> None:
     """Raise if something is asked of runs where none is made, or only some are to be judged."""
-    from fairlead.diagnostics.wording import listed
+    from fairlead.text import listed
 
     given = _given(context, ["seeds", *_HEEDED])
     if given:
@@ -183,7 +187,7 @@ def _refuse_beside_collect(context: typer.Context) -> None:
 
 def _refuse_unheeded(context: typer.Context, entry: Reproduction) -> None:
     """Raise if options are given that make no difference to a reproduction."""
-    from fairlead.diagnostics.wording import listed
+    from fairlead.text import listed
 
     given = _given(context, [name for name, (_, field) in _HEEDED.items() if field not in entry.heeds])
     if given:

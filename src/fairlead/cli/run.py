@@ -10,24 +10,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlead.cli.charts import line_chart
-from fairlead.cli.console import INTERRUPTED, JsonOption, print_json, say
+from fairlead.cli.console import INTERRUPTED, JsonOption, line_chart, print_json, say
 from fairlead.cli.options import (
     CheckpointOption,
     OverridesOption,
     QuietOption,
     RoundsOption,
     all_overrides,
+    read_spec,
 )
 from fairlead.cli.progress import RoundProgress, describe_evaluation
-from fairlead.cli.spec import read_spec
 from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
-    from fairlead.experiments import Experiment, Run, RunFolder
+    from fairlead.experiments.experiment import Experiment
     from fairlead.experiments.live_figures import LiveFigures
-    from fairlead.experiments.round_logs import OpenLog, RoundLog
+    from fairlead.experiments.run_folder import RunFolder
+    from fairlead.experiments.runner import Run
     from fairlead.experiments.summary import RunSummary
+    from fairlead.experiments.tracking import OpenLog, RoundLog
     from fairlead.federation import Federation
     from fairlead.records import RoundRecord
 
@@ -59,8 +60,9 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run an experiment and keep it in a folder."""
-    from fairlead.experiments import RunFolder, run_experiment
-    from fairlead.experiments.round_logs import log_named
+    from fairlead.experiments.run_folder import RunFolder
+    from fairlead.experiments.runner import run_experiment
+    from fairlead.experiments.tracking import log_named
 
     if spec.is_dir():
         spec, output, resume = _run_in(spec, output)
@@ -142,7 +144,7 @@ class _Onlookers:
 
 def _run_in(folder: Path, output: Path | None) -> tuple[Path, Path, bool]:
     """The spec and the folder of a run that is to go on where it is."""
-    from fairlead.experiments import RunFolder
+    from fairlead.experiments.run_folder import RunFolder
 
     store = RunFolder(folder)
     if not (store.spec_file.exists() and store.rounds_file.exists()):
@@ -154,7 +156,7 @@ def _run_in(folder: Path, output: Path | None) -> tuple[Path, Path, bool]:
 
 def _new_folder(spec: Path, experiment: Experiment) -> Path:
     """runs/NAME-SEED, or the next free name."""
-    from fairlead.experiments import RunFolder
+    from fairlead.experiments.run_folder import RunFolder
 
     folder = Path("runs") / f"{spec.stem}-{experiment.seed}"
     number = 2
@@ -166,7 +168,7 @@ def _new_folder(spec: Path, experiment: Experiment) -> Path:
 
 def _say_what_is_left(progress: RoundProgress, store: RunFolder, experiment: Experiment) -> None:
     """A line where there is nothing to resume."""
-    from fairlead.diagnostics.wording import counted
+    from fairlead.text import counted
 
     if store.is_free():
         progress.note(f"{store.path} holds no run to go on with: a new one starts.")
@@ -182,7 +184,7 @@ def _how_to_go_on(folder: Path) -> str:
 
 
 def _report(ended: Run) -> None:
-    from fairlead.diagnostics.wording import counted
+    from fairlead.text import counted
 
     summary, folder = ended.summary, ended.folder.path
     if summary is None:
@@ -208,7 +210,7 @@ def _report(ended: Run) -> None:
 
 def _by_chance(summary: RunSummary) -> str:
     """How much of the weight as many rounds misplace anyway."""
-    from fairlead.diagnostics.wording import counted
+    from fairlead.text import counted
 
     chance = summary.misplaced_by_chance
     if summary.by_design or not summary.misplaced_weight or chance < _TOLD:

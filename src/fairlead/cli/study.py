@@ -14,9 +14,9 @@ from fairlead.cli.console import INTERRUPTED, say
 from fairlead.cli.progress import StudyProgress, duration
 
 if TYPE_CHECKING:
-    from fairlead.studies.results import Metric, Result
-    from fairlead.studies.seed_statistics import Estimate
-    from fairlead.studies.study import PlannedRun, StudyFolder
+    from fairlead.experiments.study import PlannedRun, StudyFolder
+    from fairlead.results.estimates import Estimate
+    from fairlead.results.study_results import Metric, Result
 
 _FAILED = 1
 
@@ -25,8 +25,8 @@ def study_folder(
     output: Path | None, spec: Path, command: str, planned: Sequence[PlannedRun], changes: Sequence[str]
 ) -> StudyFolder:
     """The folder of a study: a default one has rounds in its name that were asked for; other lengths are refused."""
-    from fairlead.diagnostics.wording import counted
-    from fairlead.studies.study import StudyFolder
+    from fairlead.experiments.study import StudyFolder
+    from fairlead.text import counted
 
     name = f"{spec.stem}-{command}"
     if any(change.partition("=")[0].strip() == "rounds" for change in changes):
@@ -47,7 +47,7 @@ def run_and_show(
 ) -> dict[str, str]:
     """Run a study with live progress; returns the outcomes by folder."""
     from fairlead.errors import FieldError
-    from fairlead.studies.runner import run_study
+    from fairlead.experiments.workers import run_study
 
     for option, value in (("--jobs", jobs), ("--checkpoint-every", checkpoint_every)):
         if value is not None and value < 1:
@@ -83,7 +83,7 @@ def leave(outcomes: Mapping[str, str], *, quiet: bool) -> None:
 
 def figures_beside(result: Result, metric: Metric) -> dict[str, str]:
     """What a result shows beside the metric, by column."""
-    from fairlead.diagnostics.wording import divergence
+    from fairlead.text import divergence
 
     objective, misplaced, chance, chi_square = (
         result.mean(figure)
@@ -129,7 +129,7 @@ def _difference_facts(difference: Estimate | None) -> dict[str, Any] | None:
 
 def say_failures(results: Sequence[Result], noun: str) -> None:
     """A line for each run that failed, with the reason, and one on methods or settings of which no run learnt."""
-    from fairlead.studies.results import any_or_listed, told_unlearnt
+    from fairlead.results.study_results import any_or_listed, told_unlearnt
 
     for result in results:
         for seed, outcome in result.failures.items():
@@ -164,8 +164,8 @@ def verdict(result: Result, reference: str, metric: Metric) -> str:
 
 
 def _told(result: Result, difference: Estimate, reference: str, metric: Metric) -> str:
-    from fairlead.diagnostics.wording import counted
-    from fairlead.studies.seed_statistics import too_few
+    from fairlead.results.estimates import too_few
+    from fairlead.text import counted
 
     amount = f"{abs(difference.mean):.3g}"
     if difference.half_width is None:

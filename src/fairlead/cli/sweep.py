@@ -21,8 +21,8 @@ from fairlead.cli.options import (
     RoundsOption,
     SpecArgument,
     all_overrides,
+    find_modules,
 )
-from fairlead.cli.spec import find_modules
 from fairlead.cli.study import (
     figures_beside,
     leave,
@@ -37,7 +37,7 @@ from fairlead.cli.study import (
 )
 
 if TYPE_CHECKING:
-    from fairlead.studies.results import Metric, Result
+    from fairlead.results.study_results import Metric, Result
 
 _SHOWN = 20
 """Settings in the table; the runs of the others are in their folders all the same."""
@@ -80,8 +80,8 @@ def sweep(
 
     The same command again goes on with what was interrupted or has failed, and runs nothing twice.
     """
-    from fairlead.studies.results import best_first, chosen_metric, results_of
-    from fairlead.studies.sweep import planned_sweep
+    from fairlead.experiments.plans import planned_sweep
+    from fairlead.results.study_results import best_first, chosen_metric, results_of
 
     changes = all_overrides(overrides, rounds)
     find_modules(spec.resolve().parent)

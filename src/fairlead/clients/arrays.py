@@ -14,9 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.clients.classes import whole_classes
-from fairlead.clients.columns import owners_of, require_ids
-from fairlead.clients.examples import as_tensor, require_shape, shaped
+from fairlead.clients.columns import owners_of, require_ids, whole_classes
+from fairlead.clients.data import as_tensor, require_shape, shaped
 from fairlead.clients.files import existing_file, is_packed, keep_path, read_file, refuse_bomb
 from fairlead.clients.pool import Pool
 from fairlead.clients.pooled import PooledSource, linear_task

@@ -12,7 +12,7 @@ from fairlead.clients.columns import Columns, Names
 from fairlead.clients.files import existing_folder, keep_path
 from fairlead.clients.pool import Missing, Pool, names_of
 from fairlead.clients.pooled import PooledSource, linear_task, text_task
-from fairlead.clients.text import Tokenizer
+from fairlead.clients.tokenizers import Tokenizer
 from fairlead.errors import DataError, did_you_mean, require_choice
 from fairlead.models.convolutional import FedAvgCNN
 from fairlead.task import Task

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.clients.columns import Owners, owners_of
-from fairlead.clients.examples import require_shape, shaped
+from fairlead.clients.data import require_shape, shaped
 from fairlead.clients.files import existing_folder, keep_path, read_text
 from fairlead.clients.pool import Pool
 from fairlead.clients.pooled import PooledSource
-from fairlead.clients.text import character_ids, code_points
+from fairlead.clients.tokenizers import character_ids, code_points
 from fairlead.errors import ClashError, DataError, is_integer
 from fairlead.models.convolutional import FedAvgCNN
 from fairlead.models.dense import LogisticRegression
-from fairlead.models.lstm import CharLSTM
+from fairlead.models.sequences import CharLSTM
 from fairlead.task import Task
 
 

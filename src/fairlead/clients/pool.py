@@ -13,14 +13,13 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from fairlead.clients.columns import Columns, Names, Owners, owners_of, require_ids
-from fairlead.clients.data import ClientData, offsets_of
-from fairlead.clients.examples import ArrayLike, as_tensor, first_non_finite, stacked
-from fairlead.clients.names import ClientNames, given_names
+from fairlead.clients.data import ArrayLike, ClientData, as_tensor, first_non_finite, offsets_of, stacked
 from fairlead.clients.partitioners.base import Partitioner, Rows
 from fairlead.clients.partitioners.natural import NaturalIdPartitioner
-from fairlead.clients.text import Tokenizer
+from fairlead.clients.tokenizers import Tokenizer
 from fairlead.errors import ClashError, DataError, FieldError, is_integer
 from fairlead.randomness import Key
+from fairlead.text import ClientNames, given_names
 
 Ids = Sequence[Any] | NDArray[Any] | Tensor
 """One id or name per example."""

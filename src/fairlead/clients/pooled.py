@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fairlead.clients.feature_skew import FeatureSkew
 from fairlead.clients.partitioners.base import Partitioner, Rows
 from fairlead.clients.partitioners.natural import NaturalIdPartitioner
 from fairlead.clients.pool import Pool
 from fairlead.clients.source import ClientSource, FederatedData
-from fairlead.clients.text import Tokenizer
+from fairlead.clients.tokenizers import Tokenizer
 from fairlead.component import freeze_lists
 from fairlead.errors import FieldError, field_error, require_instance, require_integer, require_number
 from fairlead.models.base import Model
 from fairlead.models.dense import LogisticRegression
-from fairlead.models.transformer import TextTransformer
+from fairlead.models.sequences import TextTransformer
 from fairlead.randomness import Key
 from fairlead.task import Task
 
@@ -116,3 +117,58 @@ def _task(model: Model, *, regression: bool) -> Task:
     if regression:
         return Task(model, loss="squared_error", metrics=("mean_squared_error",))
     return Task(model)
+
+
+@dataclass(frozen=True)
+class Excerpt(PooledSource):
+    """At most `num_examples` of a data set, the same ones for every seed, and at most `num_test` of its test set.
+
+    They are drawn evenly, so that classes and natural clients keep their shares; a test set that the data do
+    not bring is held out of the excerpt. How the examples are dealt is said here, and what `source` itself says
+    about that has no effect.
+
+    >>> from fairlead import Digits, IidPartitioner
+    >>> excerpt = Excerpt(Digits(), num_examples=100, num_clients=5, partition=IidPartitioner())
+    >>> excerpt.load(Key.from_seed(0)).train.sizes.tolist()
+    [16, 16, 16, 16, 16]
+    """
+
+    source: PooledSource
+    num_examples: int
+    _: KW_ONLY
+    num_test: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_instance(self, "source", self.source, PooledSource)
+        require_integer(self, "num_examples", at_least=1)
+        require_integer(self, "num_test", at_least=1)
+
+    def pool(self) -> Pool:
+        pool = self.source.pool()
+        chosen = _evenly_drawn(len(pool), self.num_examples)
+        tested = _evenly_drawn(0 if pool.test_inputs is None else len(pool.test_inputs), self.num_test)
+        some = replace(
+            pool,
+            inputs=pool.inputs[chosen],
+            targets=pool.targets[chosen],
+            natural=None,
+            test_inputs=None if pool.test_inputs is None else pool.test_inputs[tested],
+            test_targets=None if pool.test_targets is None else pool.test_targets[tested],
+            test_natural=None,
+            client_names=None,
+        )
+        if pool.natural is None:
+            return some
+        # Nobody's number, where the clients of the test set are not known.
+        test_ids = torch.tensor([-1]) if pool.test_natural is None else pool.test_natural[tested]
+        return some.owned_by_both(pool.natural[chosen], test_ids, pool.client_names)
+
+    def default_task(self) -> Task:
+        return self.source.default_task()
+
+
+def _evenly_drawn(total: int, wanted: int) -> Tensor:
+    """Rows of an excerpt, ascending."""
+    order = torch.from_numpy(Key.from_seed(0).fold("excerpt").generator().permutation(total))
+    return order[:wanted].sort().values

@@ -13,7 +13,7 @@ from fairlead.clients.data import ClientData
 from fairlead.clients.source import LARGEST, ClientSource, FederatedData, is_moderate
 from fairlead.component import freeze_lists
 from fairlead.errors import FieldError, field_error, is_number, require_integer, require_number
-from fairlead.memory_budget import require_memory
+from fairlead.memory.budget import require_memory
 from fairlead.models.base import ExampleShape, Model, StackableModule
 from fairlead.randomness import Key
 from fairlead.task import Task

@@ -16,7 +16,7 @@ from fairlead.clients.columns import Columns, Names, Owners, refuse_repeated
 from fairlead.clients.files import absent, existing_file, keep_path, read_text
 from fairlead.clients.pool import Missing, Pool, names_of
 from fairlead.clients.pooled import PooledSource, linear_task, text_task
-from fairlead.clients.text import Tokenizer, character_ids, code_points, next_character_windows
+from fairlead.clients.tokenizers import Tokenizer, character_ids, code_points, next_character_windows
 from fairlead.errors import (
     ClashError,
     DataError,
@@ -26,7 +26,7 @@ from fairlead.errors import (
     require_integer,
     short,
 )
-from fairlead.models.lstm import CharLSTM
+from fairlead.models.sequences import CharLSTM
 from fairlead.task import Task
 
 _USUAL_DELIMITERS = ",;\t|"

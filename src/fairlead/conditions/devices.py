@@ -1,9 +1,11 @@
-"""The role `DeviceModel`: how fast clients compute and transmit, for a virtual clock."""
+"""The role `DeviceModel`: how fast clients compute and transmit, and the virtual clock that follows."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -11,9 +13,10 @@ from torch import Tensor
 
 from fairlead.component import freeze_lists
 from fairlead.conditions.base import Condition, Figures, figures_of, require_figures
-from fairlead.errors import require_instance, require_integer, require_number
+from fairlead.errors import FieldError, did_you_mean, require_instance, require_integer, require_number
 from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
+from fairlead.records import RoundRecord
 
 _SLACK = 1e-9
 
@@ -189,3 +192,31 @@ def _rates_of(devices: DeviceModel, field: str, clients: Tensor) -> Tensor:
     if getattr(devices, field) is None:
         return torch.full((len(clients),), torch.inf, dtype=torch.float64)
     return figures_of(devices, field, clients)
+
+
+def elapsed(records: Sequence[RoundRecord]) -> tuple[float, ...]:
+    """Virtual seconds from the start of the run to the end of each round.
+
+    >>> elapsed([])
+    ()
+    """
+    seconds = [record.virtual_seconds for record in records]
+    if None in seconds:
+        raise FieldError(
+            "The records have no virtual seconds: give the world devices, for instance "
+            "devices=FixedDevices(step_seconds=0.1)."
+        )
+    return tuple(accumulate(s for s in seconds if s is not None))
+
+
+def time_to(records: Sequence[RoundRecord], level: float, metric: str = "accuracy") -> float | None:
+    """Virtual seconds until `metric` was first measured at `level` or above; None if it never was."""
+    for record, time in zip(records, elapsed(records), strict=True):
+        if record.evaluation is None:
+            continue
+        measured = record.evaluation.metrics
+        if metric not in measured:
+            raise FieldError(f"{metric!r} was not measured." + did_you_mean(metric, measured))
+        if measured[metric] >= level:
+            return time
+    return None

@@ -1,8 +1,5 @@
 """What a run really did, for people."""
 
-from fairlead.diagnostics.client_overview import ClientOverview as ClientOverview
-from fairlead.diagnostics.client_overview import overview as overview
-from fairlead.diagnostics.client_overview import plot_overview as plot_overview
 from fairlead.diagnostics.consensus import ConsensusReport as ConsensusReport
 from fairlead.diagnostics.consensus import Drift as Drift
 from fairlead.diagnostics.consensus import consensus_test as consensus_test
@@ -10,10 +7,6 @@ from fairlead.diagnostics.consensus import drift_price as drift_price
 from fairlead.diagnostics.consistency import ConsistencyReport as ConsistencyReport
 from fairlead.diagnostics.consistency import measured_consistency as measured_consistency
 from fairlead.diagnostics.consistency import predicted_consistency as predicted_consistency
-from fairlead.diagnostics.convergence_factors import ConsistencyCondition as ConsistencyCondition
-from fairlead.diagnostics.convergence_factors import ConvergenceFactors as ConvergenceFactors
-from fairlead.diagnostics.convergence_factors import consistency_condition as consistency_condition
-from fairlead.diagnostics.convergence_factors import convergence_factors as convergence_factors
 from fairlead.diagnostics.diagnosis import Advice as Advice
 from fairlead.diagnostics.diagnosis import Diagnosis as Diagnosis
 from fairlead.diagnostics.diagnosis import Finding as Finding
@@ -25,14 +18,14 @@ from fairlead.diagnostics.diversity import gradient_diversity as gradient_divers
 from fairlead.diagnostics.diversity import local_update_diversity as local_update_diversity
 from fairlead.diagnostics.diversity import running_elud as running_elud
 from fairlead.diagnostics.diversity import surrogate_diversity as surrogate_diversity
-from fairlead.diagnostics.figures import draw_diagnosis as draw_diagnosis
-from fairlead.diagnostics.gradient_figures import gradient_figures as gradient_figures
 from fairlead.diagnostics.gradients import NearOptimum as NearOptimum
+from fairlead.diagnostics.gradients import Stationarity as Stationarity
 from fairlead.diagnostics.gradients import client_gradients as client_gradients
 from fairlead.diagnostics.gradients import client_optima as client_optima
+from fairlead.diagnostics.gradients import gradient_figures as gradient_figures
 from fairlead.diagnostics.gradients import near_optimum as near_optimum
 from fairlead.diagnostics.gradients import objective_value as objective_value
-from fairlead.diagnostics.guard import ConsistencyGuard as ConsistencyGuard
+from fairlead.diagnostics.gradients import stationarity as stationarity
 from fairlead.diagnostics.heterogeneity import GeneralBound as GeneralBound
 from fairlead.diagnostics.heterogeneity import Heterogeneity as Heterogeneity
 from fairlead.diagnostics.heterogeneity import HeterogeneityReport as HeterogeneityReport
@@ -41,7 +34,14 @@ from fairlead.diagnostics.heterogeneity import gradient_heterogeneity as gradien
 from fairlead.diagnostics.heterogeneity import measure_heterogeneity as measure_heterogeneity
 from fairlead.diagnostics.heterogeneity import optimum_difference as optimum_difference
 from fairlead.diagnostics.heterogeneity import work_heterogeneity as work_heterogeneity
-from fairlead.diagnostics.stationarity import Stationarity as Stationarity
-from fairlead.diagnostics.stationarity import stationarity as stationarity
-from fairlead.diagnostics.surrogate import Surrogate as Surrogate
-from fairlead.diagnostics.surrogate import implied_surrogate as implied_surrogate
+from fairlead.diagnostics.monitor import ConsistencyGuard as ConsistencyGuard
+from fairlead.diagnostics.overview import ClientOverview as ClientOverview
+from fairlead.diagnostics.overview import overview as overview
+from fairlead.diagnostics.overview import plot_overview as plot_overview
+from fairlead.diagnostics.plots import draw_diagnosis as draw_diagnosis
+from fairlead.theory.convergence import ConsistencyCondition as ConsistencyCondition
+from fairlead.theory.convergence import ConvergenceFactors as ConvergenceFactors
+from fairlead.theory.convergence import consistency_condition as consistency_condition
+from fairlead.theory.convergence import convergence_factors as convergence_factors
+from fairlead.theory.prediction import Surrogate as Surrogate
+from fairlead.theory.prediction import implied_surrogate as implied_surrogate

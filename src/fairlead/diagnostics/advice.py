@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlead.diagnostics.agreement import agreement, drift_confidence, drift_of
-from fairlead.diagnostics.aware_weights import aware_weights
-from fairlead.diagnostics.diagnosis import Advice, Decision, Diagnosis, Finding, Number
-from fairlead.diagnostics.evidence import Evidence
-from fairlead.diagnostics.foreseen import Foreseen, fits_in, foresee, step_length
+from fairlead.diagnostics.diagnosis import (
+    Advice,
+    Decision,
+    Diagnosis,
+    Finding,
+    Foreseen,
+    Number,
+    fits_in,
+    foresee,
+    step_length,
+)
+from fairlead.diagnostics.evidence import Confidence, Evidence, weakest
+from fairlead.diagnostics.findings import agreement, aware_weights, drift_confidence, drift_of, unequal_things
 from fairlead.diagnostics.objective import (
     chance_of_conditions,
     measured_weights,
@@ -23,11 +31,9 @@ from fairlead.diagnostics.rules import (
     rule_for,
     same_cure,
 )
-from fairlead.diagnostics.spread import Confidence, weakest
-from fairlead.diagnostics.unequal import unequal_things
-from fairlead.diagnostics.wording import percent
-from fairlead.methods import Cause
-from fairlead.optimizers import SGD
+from fairlead.optimizers.sgd import SGD
+from fairlead.presets import Cause
+from fairlead.text import percent
 
 _HARDLY = 0.02
 """Share of the weight that the present method may misplace beyond the advised one and still be kept."""

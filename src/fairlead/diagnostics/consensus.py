@@ -18,8 +18,8 @@ from fairlead.diagnostics.gradients import (
     objective_value,
 )
 from fairlead.errors import FieldError
+from fairlead.numerics.row_products import combination, inner_products
 from fairlead.randomness import Key
-from fairlead.row_products import combination, inner_products
 from fairlead.worlds.batches import draw_batches
 from fairlead.worlds.simulated import SimulatedWorld
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -9,21 +10,20 @@ import torch
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
-from fairlead.clients.names import ClientNames, called, label
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.diagnostics.convergence_factors import (
+from fairlead.diagnostics.tally import Tally
+from fairlead.errors import FieldError
+from fairlead.randomness import Key
+from fairlead.records import Conditions, RoundRecord
+from fairlead.text import ClientNames, called, counted, label, of_clients
+from fairlead.text import divergence as written
+from fairlead.theory.convergence import (
     ConsistencyCondition,
     ConvergenceFactors,
     condition_of,
     convergence_factors,
 )
-from fairlead.diagnostics.surrogate import Surrogate, foregone, implied_surrogate, read_weights
-from fairlead.diagnostics.tally import Tally
-from fairlead.diagnostics.wording import counted, of_clients
-from fairlead.diagnostics.wording import divergence as written
-from fairlead.errors import FieldError
-from fairlead.randomness import Key
-from fairlead.records import Conditions, RoundRecord
+from fairlead.theory.prediction import Surrogate, foregone, implied_surrogate, read_weights
 from fairlead.worlds.base import World
 from fairlead.worlds.simulated import SimulatedWorld
 from fairlead.worlds.simulation import simulation_of
@@ -255,8 +255,8 @@ def predicted_consistency(
     It looks at the conditions of `rounds` rounds (200 at most) from round `first` on, as the run with the given
     key would meet them: `Federation.key` for that of a federation, else that of seed 0.
 
-    >>> from fairlead.clients import Quadratics
-    >>> from fairlead.conditions import FixedSteps
+    >>> from fairlead import Quadratics
+    >>> from fairlead import FixedSteps
     >>> from fairlead.presets import fedavg
     >>> problem = Quadratics(linear=((0.0,), (4.0,))).problem(Key.from_seed(0))
     >>> world = SimulatedWorld(problem.task(), problem.data(), work=FixedSteps((1, 3)))
@@ -314,3 +314,24 @@ def extremes(intended: Tensor, surrogate: Tensor, names: ClientNames | None) -> 
 
 def _listed(values: Tensor | None) -> list[float] | None:
     return None if values is None else list(values.tolist())
+
+
+_STRETCHES = 10
+
+
+def chance_level(records: Sequence[RoundRecord], weights: Tensor) -> float:
+    """Share of the weight that lost updates and draws would misplace by chance if Ω were ω on average.
+
+        ½ Σ_i E|N(0, s_i²)| = Σ_i s_i/√(2π)
+
+    Symbols: s_i the standard error of client i's measured weight, from its spread over ten equal
+    stretches of the run.
+    """
+    length = max(len(records) // _STRETCHES, 1)
+    stretches = [records[start : start + length] for start in range(0, len(records), length)]
+    measured = [measured_consistency(stretch, weights).surrogate for stretch in stretches]
+    heard = [surrogate for surrogate in measured if surrogate is not None]
+    if len(heard) < 2:
+        return 0.0
+    errors = torch.stack(heard).std(0) / math.sqrt(len(heard))
+    return float(errors.sum() / math.sqrt(2 * math.pi))

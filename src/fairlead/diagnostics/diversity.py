@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from fairlead.errors import FieldError
-from fairlead.observation import diversity, length_ratio
+from fairlead.numerics.row_products import inner_products
 from fairlead.records import RoundRecord
-from fairlead.row_products import inner_products
+from fairlead.round_record import diversity, length_ratio
 
 
 def gradient_diversity(gradients: Tensor, weights: Tensor | None = None) -> float:

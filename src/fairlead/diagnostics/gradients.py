@@ -7,6 +7,7 @@ the world's training is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,8 +15,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fairlead.algorithm import Algorithm
+from fairlead.diagnostics.consistency import chi_square
 from fairlead.errors import FieldError
 from fairlead.randomness import Key
+from fairlead.records import Conditions, GradientFigures, RoundRecord, ServerState
+from fairlead.round_record import diversity, length_ratio
+from fairlead.theory.prediction import Contributions, followed
 from fairlead.worlds.simulated import SimulatedWorld
 
 _CHUNK = 4096
@@ -182,3 +188,121 @@ def client_optima(
 
 def _buffers(world: SimulatedWorld, buffers: Tensor | None) -> Tensor:
     return world.objective.model.initial_buffers() if buffers is None else buffers
+
+
+@dataclass(frozen=True)
+class Stationarity:
+    """Lengths of the gradients of both objectives at one model."""
+
+    true_gradient: float
+    """‖Σ ω_i∇F_i‖."""
+    surrogate_gradient: float
+    """‖Σ Ω_i∇F_i‖."""
+    gap_bound: float
+    """√(χ² Σ Ω_i‖∇F_i‖²), which bounds the length of their difference (Wang 2021, Theorem 2)."""
+    mean_square: float
+    """Σ ω_i‖∇F_i‖²."""
+
+    def __str__(self) -> str:
+        true, surrogate = self.true_gradient, self.surrogate_gradient
+        if max(true, surrogate) < 2 * min(true, surrogate):
+            tail = "neither is much nearer to rest."
+        elif surrogate < true:
+            tail = "the model rests for the surrogate, not for the objective asked for."
+        else:
+            tail = "the model rests for the objective asked for, not for the surrogate."
+        return f"The objective's gradient has length {true:.3g}, the surrogate's {surrogate:.3g}: {tail}"
+
+
+def stationarity(
+    world: SimulatedWorld,
+    params: Tensor,
+    buffers: Tensor,
+    surrogate: Tensor,
+    *,
+    weight_decay: float = 0.0,
+    chunk: int = 1024,
+) -> Stationarity:
+    """Full gradients at a model, one client after another and `chunk` examples at a time.
+
+    Every F_i includes the penalty ½·weight_decay·‖x‖² that the clients' optimizer adds. Dropout and
+    augmentation are off. The cost is one pass over all data and memory for two vectors.
+    """
+    weights, objective = world.population.weights, world.objective
+    true, biased = torch.zeros_like(params), torch.zeros_like(params)
+    squares = torch.zeros_like(weights)
+    with measuring(world):
+        for client in ((weights > 0) | (surrogate > 0)).nonzero().flatten().tolist():
+            gradient = objective.full_gradient(params, buffers, client, None, chunk) + weight_decay * params
+            true += float(weights[client]) * gradient
+            biased += float(surrogate[client]) * gradient
+            squares[client] = float(torch.linalg.vector_norm(gradient)) ** 2
+    divergence, surrogate_square = chi_square(weights, surrogate), float(surrogate @ squares)
+    return Stationarity(
+        float(torch.linalg.vector_norm(true)),
+        float(torch.linalg.vector_norm(biased)),
+        math.sqrt(divergence * surrogate_square) if surrogate_square > 0 else 0.0,
+        float(weights @ squares),
+    )
+
+
+def gradient_figures(
+    algorithm: Algorithm,
+    world: SimulatedWorld,
+    state: ServerState,
+    record: RoundRecord,
+    conditions: Conditions,
+) -> GradientFigures:
+    """The figures at the model with which a round ended.
+
+        D = √(Σ ω_i‖∇F_i‖²)/‖Σ ω_i∇F_i‖,   D̃ = √(Σ ω_i‖∇F_i‖²)/‖Σ λ̃_i∇F_i‖   (Zeng 2023 (3), (6))
+
+    Symbols: λ̃ `round_weights`. Every F_i includes the penalty of the clients' weight decay.
+    """
+    weights = world.population.weights
+    applied = round_weights(algorithm, record, conditions)
+    found = stationarity(
+        world,
+        state.params,
+        state.buffers,
+        weights if applied is None else applied,
+        weight_decay=algorithm.solver.optimizer.weight_decay,
+    )
+    return GradientFigures(
+        norm=found.true_gradient,
+        diversity=diversity(found.mean_square, found.true_gradient**2),
+        surrogate_norm=None if applied is None else found.surrogate_gradient,
+        surrogate_diversity=None
+        if applied is None
+        else length_ratio(found.mean_square, found.surrogate_gradient**2),
+    )
+
+
+def round_weights(algorithm: Algorithm, record: RoundRecord, conditions: Conditions) -> Tensor | None:
+    """λ̃: how much each client's gradient counts in the step of one round, to first order in the learning rate, (N,).
+
+        λ̃_i ∝ (coefficient_i + remembered_i)‖a_i‖₁
+
+    A remembered update is taken to have the work behind it that is planned for its client now. ω under
+    corrections that restore the weights. None where nothing tells it: nothing arrived, updates are not
+    linear in gradients, or other gradients than the clients' own act.
+    """
+    work, corrections = conditions.effective_steps, algorithm.solver.corrections
+    if any(transform.hides_weights for transform in algorithm.transforms):
+        return None
+    if any(correction.restores_weights for correction in corrections):
+        return conditions.weights
+    if work is None or (record.coefficients is None and not record.remembered):
+        return None
+    coefficient = torch.zeros_like(conditions.weights)
+    if record.coefficients is not None:
+        arrived = torch.tensor(record.arrived, dtype=torch.int64)
+        coefficient[arrived] = torch.tensor(record.coefficients, dtype=coefficient.dtype)
+    for client, share in record.remembered.items():
+        coefficient[client] += share
+    mass = coefficient * work
+    facts = Contributions(conditions.weights, coefficient, mass, work, echoed=work, steady=True)
+    mixed = any(followed(correction, algorithm, facts) is not None for correction in corrections)
+    if mixed or bool((mass < 0).any()) or not bool(mass.sum() > 0):
+        return None
+    return mass / mass.sum()

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 
 from fairlead.diagnostics.consistency import chi_square, total_variation
 from fairlead.diagnostics.diagnosis import Finding, Number
-from fairlead.diagnostics.evidence import Evidence
-from fairlead.diagnostics.mean_coefficients import LARGE_COHORT, Exactness
+from fairlead.diagnostics.evidence import COVERED, Confidence, Evidence, weakest
 from fairlead.diagnostics.rules import MIN_ROUNDS
-from fairlead.diagnostics.spread import COVERED, Confidence, weakest
-from fairlead.diagnostics.surrogate import has_no_weights
-from fairlead.diagnostics.wording import counted, listed, percent
-from fairlead.diagnostics.wording import divergence as written
+from fairlead.text import counted, listed, percent
+from fairlead.text import divergence as written
+from fairlead.theory.contributions import LARGE_COHORT, Exactness
+from fairlead.theory.prediction import has_no_weights
 
 _NAMED = 3
 """Clients named at either end."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from fairlead.diagnostics.spread import Verdict
-from fairlead.methods import METHODS, Cause
+from fairlead.diagnostics.evidence import Verdict
+from fairlead.presets import METHODS, Cause
 
 MIN_ROUNDS = 5
 """Rounds below which nothing is advised."""

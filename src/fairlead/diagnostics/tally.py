@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlead.diagnostics.surrogate import Contributions
 from fairlead.records import RoundRecord
+from fairlead.theory.prediction import Contributions
 
 
 class Tally:

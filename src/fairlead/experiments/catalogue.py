@@ -6,21 +6,27 @@ import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fairlead.aggregators import Aggregator
-from fairlead.augmentation import Augmentation
-from fairlead.clients import ClientSource, FeatureSkew, Partitioner, Tokenizer
+from fairlead.aggregators.base import Aggregator
+from fairlead.clients.feature_skew import FeatureSkew
+from fairlead.clients.partitioners.base import Partitioner
+from fairlead.clients.source import ClientSource
+from fairlead.clients.tokenizers import Tokenizer
 from fairlead.component import Component, is_part, parts_of, summary
-from fairlead.conditions import DeviceModel, LinkModel, WorkModel
-from fairlead.corrections import Correction
+from fairlead.conditions.devices import DeviceModel
+from fairlead.conditions.links import LinkModel
+from fairlead.conditions.work import WorkModel
+from fairlead.corrections.base import Correction
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.signatures import Parameter, argument_parameters, spec_parameters
-from fairlead.models import Model
-from fairlead.optimizers import Optimizer, Schedule
+from fairlead.models.augmentation import Augmentation
+from fairlead.models.base import Model
+from fairlead.optimizers.base import Optimizer
+from fairlead.optimizers.schedules import Schedule
 from fairlead.presets import METHODS
 from fairlead.references import REFERENCES, Reference, reference
-from fairlead.samplers import Sampler
+from fairlead.samplers.base import Sampler
 from fairlead.settings import SETTINGS
-from fairlead.transforms import DirectionTransform
+from fairlead.transforms.base import DirectionTransform
 
 ROLES: dict[str, tuple[type[Component], ...]] = {
     "samplers": (Sampler,),

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fairlead.algorithm import Algorithm
-from fairlead.calibration import step_length
-from fairlead.clients import Digits, DirichletPartitioner
-from fairlead.conditions import BernoulliLink, FixedEpochs
+from fairlead.clients.images import Digits
+from fairlead.clients.partitioners.dirichlet import DirichletPartitioner
+from fairlead.conditions.links import BernoulliLink
+from fairlead.conditions.work import FixedEpochs
 from fairlead.experiments.experiment import Experiment
-from fairlead.models import LogisticRegression
+from fairlead.models.dense import LogisticRegression
 from fairlead.presets import fedavg, method_named
 from fairlead.task import Task
+from fairlead.theory.calibration import step_length
 
 DEMO_METHODS = ("fedavg", "fedprox", "fednova", "scaffold", "fedacs")
 

@@ -12,19 +12,18 @@ from fairlead.algorithm import Algorithm
 from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.component import Component, freeze_lists
 from fairlead.conditions.devices import DeviceModel
-from fairlead.conditions.link import LinkModel, PerfectLink
+from fairlead.conditions.links import LinkModel, PerfectLink
 from fairlead.conditions.work import EqualWork, WorkModel
 from fairlead.errors import field_error, require_choice, require_integer
 from fairlead.federation import Federation
 from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
 from fairlead.task import Task
-from fairlead.worlds.arithmetic import Arithmetic, Precision
+from fairlead.worlds.arithmetic import Arithmetic, Precision, usable_device
 from fairlead.worlds.engines.choice import EngineName
 from fairlead.worlds.ray.cluster import RayCluster
 from fairlead.worlds.ray.world import RayWorld
 from fairlead.worlds.simulated import DataPlace, SimulatedWorld
-from fairlead.worlds.usable_device import usable_device
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")

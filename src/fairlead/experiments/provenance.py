@@ -13,8 +13,9 @@ import torch
 
 from fairlead import __version__
 from fairlead.federation import Federation
-from fairlead.native import has_numba
+from fairlead.numerics.native import has_numba
 from fairlead.worlds.base import RunWorld
+from fairlead.worlds.simulation import simulation_of
 
 
 @dataclass(frozen=True)
@@ -101,3 +102,31 @@ def git_commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip() or None
+
+
+@dataclass(frozen=True)
+class ClientFacts:
+    """The clients of a run."""
+
+    weights: tuple[float, ...]
+    """ω."""
+    names: tuple[str, ...] | None
+    """None where the data name nobody."""
+    held_out: bool | None
+    """Whether figures per client are of test data of their own, not of training data; None if nobody knows."""
+
+    @property
+    def real(self) -> bool:
+        """Whether the clients were real: what they hold is known in simulations alone."""
+        return self.held_out is None
+
+
+def client_facts(federation: Federation) -> ClientFacts:
+    """The clients of a federation."""
+    simulation, population = simulation_of(federation.world), federation.world.population
+    held_out = None
+    if simulation is not None:
+        test = simulation.test
+        held_out = test is not None and test.num_clients == population.num_clients
+    names = None if population.names is None else tuple(map(str, population.names))
+    return ClientFacts(tuple(population.weights.tolist()), names, held_out)

@@ -13,25 +13,111 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
-from fairlead.checkpoint import KEPT, has_checkpoint, make_folder, write_durably
-from fairlead.diagnostics.wording import counted
-from fairlead.errors import RunFolderError
-from fairlead.experiments.client_facts import ClientFacts
+from fairlead.checkpoint.durable_files import make_folder, write_durably
+from fairlead.checkpoint.store import KEPT, has_checkpoint
+from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.provenance import Provenance
-from fairlead.experiments.record_lines import decoded, strict
-from fairlead.experiments.rounds_file import RoundsFile, disk_errors
+from fairlead.experiments.provenance import ClientFacts, Provenance
+from fairlead.experiments.record_io import decoded, record_from_line, record_to_line, strict
 from fairlead.experiments.spec import load_experiment, to_toml
 from fairlead.experiments.summary import RunSummary
 from fairlead.federation import Federation
-from fairlead.records import RoundRecord
+from fairlead.records import RoundLog, RoundRecord
+from fairlead.text import counted
+
+
+class RoundsFile(RoundLog):
+    """The complete lines of a file; a run of any length takes eight bytes of memory per round.
+
+    A line that a crash cut short has no line break and does not count; the next one replaces it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._ends = array("q", [0])
+        self._last: RoundRecord | None = None
+        with disk_errors(path, "read"), path.open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    self._ends.append(self._ends[-1] + len(line))
+            self.cut_short = file.tell() > self._ends[-1]
+            """Whether there is a line without an end."""
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, place: int) -> RoundRecord: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[RoundRecord]: ...
+    def __getitem__(self, place: int | slice) -> RoundRecord | list[RoundRecord]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(*place.indices(len(self)))]
+        number = range(len(self))[place]
+        if number == len(self) - 1 and self._last is not None:
+            return self._last
+        with disk_errors(self.path, "read"), self.path.open("rb") as file:
+            file.seek(self._ends[number])
+            line = file.read(self._ends[number + 1] - self._ends[number])
+        return self._parsed(line, number)
+
+    def __iter__(self) -> Iterator[RoundRecord]:
+        with disk_errors(self.path, "read"), self.path.open("rb") as file:
+            for number, line in enumerate(islice(file, len(self))):
+                yield self._parsed(line, number)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(one == two for one, two in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def append(self, record: RoundRecord) -> None:
+        line = record_to_line(record).encode() + b"\n"
+        with disk_errors(self.path, "written"), self.path.open("ab") as file:
+            file.write(line)
+        self._ends.append(self._ends[-1] + len(line))
+        self._last = record
+
+    def cut(self, length: int) -> None:
+        """Keep the first `length` records, after making sure that they can be read."""
+        for _ in islice(self, length):
+            pass
+        with disk_errors(self.path, "written"):
+            os.truncate(self.path, self._ends[length])
+        del self._ends[length + 1 :]
+        self._last, self.cut_short = None, False
+
+    def _parsed(self, line: bytes, number: int) -> RoundRecord:
+        try:
+            record = record_from_line(line.decode())
+        except (FieldError, UnicodeDecodeError) as error:
+            raise RunFolderError(f"Line {number + 1} of {self.path} is damaged.") from error
+        if record.round != number:
+            raise RunFolderError(
+                f"Line {number + 1} of {self.path} should be round {number}, and is round {record.round}."
+            )
+        return record
+
+
+@contextmanager
+def disk_errors(path: Path, verb: str) -> Iterator[None]:
+    """Say in one sentence what the disk refused."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderError(f"{error.filename or path} cannot be {verb}: {error.strerror}.") from error
+
 
 FactsT = TypeVar("FactsT")
 

@@ -2,26 +2,55 @@
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from types import FrameType
 from typing import Literal
 
-from fairlead.checkpoint import KEPT, warn
+from fairlead.checkpoint.store import KEPT, warn
 from fairlead.clients.source import FederatedData
 from fairlead.errors import FieldError, RunFolderError
-from fairlead.experiments.client_facts import client_facts
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.interrupts import interrupts
-from fairlead.experiments.provenance import Provenance, now, provenance_of
+from fairlead.experiments.provenance import Provenance, client_facts, now, provenance_of
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.summary import RunSummary, summarise
 from fairlead.federation import Federation
 from fairlead.records import RoundRecord
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def interrupts(on_interrupt: Callable[[], None] | None = None) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C or SIGTERM sets; the second raises `KeyboardInterrupt`."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        # Python lets only the main thread receive signals.
+        yield interrupted
+        return
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        interrupted.set()
+        if on_interrupt:
+            on_interrupt()
+
+    # What whoever started the process chose to ignore stays ignored.
+    heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, receive) for number in heeded}
+    try:
+        yield interrupted
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
 
 Outcome = Literal["finished", "interrupted"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from fairlead.experiments.comparison import chance_level
+from fairlead.diagnostics.consistency import chance_level
 from fairlead.federation import Federation
 from fairlead.privacy.accounting import PrivacyStatement
 from fairlead.records import Evaluation

@@ -20,7 +20,7 @@ from pathlib import Path
 from safetensors.torch import load, save
 from torch import Tensor
 
-from fairlead.checkpoint import write_durably
+from fairlead.checkpoint.durable_files import write_durably
 from fairlead.flower.messages import RequestError
 from fairlead.records import Vectors
 

@@ -30,8 +30,8 @@ from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.randomness import Key
-from fairlead.receiving import ClientReply, PackedArray, ReplyError, content_of, numbers_in
 from fairlead.records import Vectors
+from fairlead.reply_checks import ClientReply, PackedArray, ReplyError, content_of, numbers_in
 
 _ARRAYS, _VALUES, _REFUSAL = "fairlead.arrays", "fairlead.values", "fairlead.refusal"
 _SHARED, _MESSAGE = "shared.", "message."

@@ -14,18 +14,18 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from fairlead.checkpoint import write_durably
-from fairlead.clients.real import RealClients
+from fairlead.checkpoint.durable_files import write_durably
+from fairlead.clients.source import RealClients
 from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.runner import Run, run_experiment
 from fairlead.experiments.spec import load_experiment
 from fairlead.federation import Federation
-from fairlead.flower.mailbox import RoundRules
 from fairlead.flower.messages import ModelForm
-from fairlead.flower.reported_weights import refuse_reported_weights
+from fairlead.flower.pending import RoundRules
 from fairlead.flower.roster import Roster
-from fairlead.flower.starts import EarlierStarts, note_start
+from fairlead.flower.run_identity import EarlierStarts, note_start
+from fairlead.flower.validation import refuse_reported_weights
 from fairlead.flower.world import FlowerWorld
 from fairlead.parameters import FlatModule
 from fairlead.records import RoundRecord

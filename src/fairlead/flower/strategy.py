@@ -19,14 +19,13 @@ from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.consistency import ConsistencyReport, measured_consistency
 from fairlead.diagnostics.diagnosis import Diagnosis
 from fairlead.errors import ClashError, FieldError, field_error, require_instance, require_integer
-from fairlead.experiments.probe import evidence_of_records
-from fairlead.experiments.recorded import REAL_CLIENTS, Recorded
-from fairlead.flower.plain_arrays import ArrayLayout
-from fairlead.flower.plain_world import PlainWorld
-from fairlead.flower.reported_weights import refuse_reported_weights
+from fairlead.experiments.diagnose import evidence_of_records
+from fairlead.experiments.external_log import REAL_CLIENTS, Recorded
+from fairlead.flower.strategy_world import ArrayLayout, PlainWorld
+from fairlead.flower.validation import refuse_reported_weights
 from fairlead.randomness import Key
 from fairlead.records import RoundRecord, ServerState
-from fairlead.round import run_round, start
+from fairlead.round import initial_state, run_round
 
 _log = getLogger("flwr")
 _ARRAYS, _CONFIG = "arrays", "config"
@@ -86,7 +85,7 @@ class FlowerStrategy(Strategy):
         if self._world is None or self._state is None:
             layout = ArrayLayout.of(arrays)
             self._world = PlainWorld(layout, self._await_nodes(grid), layout.flatten(arrays), self._weights)
-            self._state = start(self.algorithm, self._world, self._key)
+            self._state = initial_state(self.algorithm, self._world, self._key)
         self._arrays = arrays
         # The app may have changed the model between rounds: what it hands over is what is sent and moved.
         self._state = replace(self._state, params=self._world.layout.flatten(arrays))

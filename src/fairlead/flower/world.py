@@ -14,16 +14,19 @@ from torch import Tensor, nn
 
 from fairlead.client_table import PartState, tensor_in
 from fairlead.conditions.base import refuse_misfits
+from fairlead.conditions.timed import planned_work
 from fairlead.conditions.work import EqualWork, Workload, WorkModel
-from fairlead.conditions.work.budget import planned_work
-from fairlead.flower.desk import Desk
-from fairlead.flower.estimates import Estimates
-from fairlead.flower.examining import examined
-from fairlead.flower.mailbox import Letter, Mailbox, RoundRules
 from fairlead.flower.messages import ModelForm, Question, answer_shapes, examination
-from fairlead.flower.replies import Arrival, assembled, refuse_late_adopters, upload_lengths
-from fairlead.flower.reported_weights import are_self_reported
-from fairlead.flower.roster import Roster, refuse_incomplete
+from fairlead.flower.pending import Letter, Mailbox, RoundRules, examined
+from fairlead.flower.roster import Estimates, Roster, refuse_incomplete
+from fairlead.flower.validation import (
+    Arrival,
+    Desk,
+    are_self_reported,
+    assembled,
+    refuse_late_adopters,
+    upload_lengths,
+)
 from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key
@@ -37,8 +40,7 @@ from fairlead.records import (
     RoundRecord,
     WorkOrder,
 )
-from fairlead.worlds.base import RunWorld, Workings
-from fairlead.worlds.objective_weights import Weights, objective_weights
+from fairlead.worlds.base import RunWorld, Weights, Workings, objective_weights
 
 
 class RunIdentity(NamedTuple):

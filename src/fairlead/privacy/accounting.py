@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.errors import ClashError
-from fairlead.samplers import FullParticipation, PoissonSampling, Sampler, UniformWithoutReplacement
+from fairlead.samplers.base import Sampler
+from fairlead.samplers.full import FullParticipation
+from fairlead.samplers.uniform import PoissonSampling, UniformWithoutReplacement
 
 Adjacency = Literal["zero-out", "replace-one"]
 """Which federations must look alike: those in which one client sends zeros instead of its updates, or those in

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairlead.aggregators import Aggregator, WeightedMean
-from fairlead.aggregators.base import weighted_sum
+from fairlead.aggregators.base import Aggregator, weighted_sum
+from fairlead.aggregators.weighted_mean import WeightedMean
 from fairlead.component import Component
-from fairlead.corrections import Correction
+from fairlead.corrections.base import Correction
 from fairlead.errors import ClashError, require_number
 from fairlead.privacy.accounting import (
     PrivacyStatement,
@@ -21,8 +21,8 @@ from fairlead.privacy.accounting import (
 )
 from fairlead.randomness import Key
 from fairlead.records import Aggregate, ClientUpdates, Conditions, Population
-from fairlead.samplers import Sampler
-from fairlead.transforms import DirectionTransform
+from fairlead.samplers.base import Sampler
+from fairlead.transforms.base import DirectionTransform
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,20 @@ from pathlib import Path
 
 from fairlead import __version__
 from fairlead.errors import FieldError
-from fairlead.reports.elements import count_of, section
-from fairlead.reports.markup import Markup, join, tag
-from fairlead.reports.run_list import runs_section, unfinished_section
-from fairlead.reports.sections import curves_section, legend, measure_rows, table_section, weights_rows
-from fairlead.reports.standing import standing_section
-from fairlead.reports.summary import Summary
+from fairlead.reports.ranking import standing_section
+from fairlead.reports.sections import (
+    curves_section,
+    legend,
+    measure_rows,
+    runs_section,
+    table_section,
+    unfinished_section,
+    weights_rows,
+)
+from fairlead.reports.style import Markup, join, tag
 from fairlead.reports.tables import report_tables
+from fairlead.reports.template import count_of, section
+from fairlead.results.summary import Summary
 
 _LINKS = {
     "standing": "At a glance",

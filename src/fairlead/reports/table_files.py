@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairlead.errors import FieldError
-from fairlead.reports.cells import Cell, Table
-from fairlead.reports.summary import Summary
+from fairlead.reports.table import Cell, Table
 from fairlead.reports.tables import report_tables
+from fairlead.results.summary import Summary
 
 _ESCAPES = str.maketrans(
     {

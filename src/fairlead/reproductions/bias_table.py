@@ -15,17 +15,17 @@ from torch import Tensor
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.conditions import FixedSteps, LinkModel
-from fairlead.corrections import Proximal
+from fairlead.conditions.links import LinkModel
+from fairlead.conditions.work import FixedSteps
+from fairlead.corrections.proximal import Proximal
 from fairlead.federation import Federation
-from fairlead.methods import METHODS
+from fairlead.presets import METHODS
 from fairlead.randomness import Key
-from fairlead.reproductions.claims import Claim, Less
+from fairlead.reproductions.claims import Cell, Claim, Less
 from fairlead.reproductions.closed_form import Balls, ClosedFormWorld, reach_of
 from fairlead.reproductions.computed import Computed
 from fairlead.reproductions.reproduction import Request
-from fairlead.reproductions.table import Cell
-from fairlead.testing.quadratic_theory import LocalWork
+from fairlead.theory.quadratics import LocalWork
 from fairlead.worlds.base import World
 from fairlead.worlds.simulated import SimulatedWorld
 

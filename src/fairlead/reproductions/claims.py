@@ -4,13 +4,61 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from fairlead.reproductions.table import BySeed, Cell, Results, mean
-from fairlead.studies.seed_statistics import paired_difference
+from fairlead.results.estimates import estimate, paired_difference
+
+
+class Cell(NamedTuple):
+    """A place in a table."""
+
+    row: str
+    """As a rule the method."""
+    column: str
+    """As a rule the setting, and what is measured in it."""
+
+    def __str__(self) -> str:
+        return f"{self.row} ({self.column})" if self.column else self.row
+
+
+class Published(NamedTuple):
+    """A number as a paper prints it."""
+
+    value: float
+    """Infinite where the paper says that a target was never met."""
+    spread: float | None = None
+    """What stands after ±."""
+
+
+BySeed = Mapping[int, float]
+Results = Mapping[Cell, BySeed]
+"""What was measured; a cell whose runs are missing is left out."""
+
+
+def mean(values: BySeed) -> float:
+    """Over seeds; infinite if one of them is."""
+    return sum(values.values()) / len(values)
+
+
+def deviation(values: BySeed) -> float | None:
+    """Sample standard deviation over seeds, as papers print it; None for one seed or infinite values."""
+    found = estimate(list(values.values()))
+    if found is None or found.half_width is None:
+        return None
+    centre = found.mean
+    return math.sqrt(math.fsum((value - centre) ** 2 for value in values.values()) / (len(values) - 1))
+
+
+def column(name: str, values: Mapping[str, float | tuple[float, float]]) -> dict[Cell, Published]:
+    """A column of a published table: numbers by row, alone or with what stands after ±."""
+    return {
+        Cell(row, name): Published(*value) if isinstance(value, tuple) else Published(value)
+        for row, value in values.items()
+    }
+
 
 Noise = Literal["beyond", "within", "one seed"]
 """Where the difference of two figures stands to the noise over seeds; one seed cannot tell."""
@@ -257,3 +305,74 @@ def _named(operand: Operand) -> str:
 
 def _value(operand: Operand, results: Results) -> float:
     return mean(results[operand]) if isinstance(operand, Cell) else operand
+
+
+Verdict = Literal["holds", "does not hold", "open", "not judged", "not run"]
+"""Open: runs that a comparison needs are missing or failed; not judged: the scale cannot test the claim; not run:
+there are no figures."""
+_COUNTED: dict[State, tuple[str, str]] = {
+    "fails": ("fails", "fail"),
+    "lacks runs": ("lacks runs", "lack runs"),
+    "needs failed runs": ("needs a run that failed", "need runs that failed"),
+    "holds": ("holds", "hold"),
+}
+"""What one comparison does, and several."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict, why it is not simply "holds", and the comparisons behind it."""
+
+    verdict: str
+    """One of `Verdict`."""
+    reason: str
+    checks: tuple[Check, ...]
+
+
+def judge(claims: Sequence[Claim], results: Results, failed: Collection[Cell] = ()) -> Judgement:
+    """All claims against our figures: one that fails is enough, and one that lacks runs leaves the rest open."""
+    checks = judged(claims, results, failed)
+    held = {check.holds for check in checks}
+    verdict: Verdict = "does not hold" if False in held else "open" if None in held else "holds"
+    facts = [] if verdict == "holds" else [_tally(checks)]
+    seeds = len(seeds_of(results))
+    shared = [check.seeds for check in checks if check.holds is not None]
+    fewest = min(shared, default=seeds)
+    if fewest < seeds:
+        which = "each comparison rests" if fewest == max(shared) else "some comparisons rest"
+        facts.append(f"{which} on {fewest} of {seeds} seeds")
+    told = "; ".join(facts)
+    reason = f"{told[0].upper()}{told[1:]}." if told else ""
+    return Judgement(verdict, reason, checks)
+
+
+def worded(verdict: str, checks: Sequence[Check]) -> str:
+    """A verdict, and where the comparisons that decide it stand to the noise over seeds."""
+    if verdict not in ("holds", "does not hold"):
+        return verdict
+    deciding = [check.noise for check in checks if check.holds is (verdict == "holds")]
+    within = deciding.count("within")
+    if within == len(deciding) > 0:
+        return f"{verdict}, within the noise over seeds"
+    if within:
+        what = "comparisons" if verdict == "holds" else "failing comparisons"
+        return f"{verdict}, {within} of {len(deciding)} {what} within the noise over seeds"
+    if set(deciding) - {None} == {"one seed"}:
+        return f"{verdict}, but one seed cannot tell it from noise"
+    return verdict
+
+
+def _tally(checks: Sequence[Check]) -> str:
+    """How many comparisons fail, lack runs or need some that failed, and hold."""
+    told: list[str] = []
+    for state, (one, many) in _COUNTED.items():
+        number = sum(check.state == state for check in checks)
+        if number:
+            of_all = "" if told else f" of {len(checks)} comparisons"
+            told.append(f"{number}{of_all} {one if number == 1 else many}")
+    return ", ".join(told)
+
+
+def seeds_of(results: Results) -> tuple[int, ...]:
+    """All seeds of which there is a figure."""
+    return tuple(sorted({seed for values in results.values() for seed in values}))

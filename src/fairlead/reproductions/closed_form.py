@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from fairlead.client_table import PartState
-from fairlead.conditions import LinkModel, WorkModel
+from fairlead.conditions.links import LinkModel
+from fairlead.conditions.work import WorkModel
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, Population, WorkOrder
-from fairlead.testing.quadratic_theory import LocalWork, response
+from fairlead.theory.quadratics import LocalWork, response
 from fairlead.worlds.base import World
 
 Reach = Callable[[Tensor], Tensor]

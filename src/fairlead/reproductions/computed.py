@@ -8,6 +8,7 @@ from time import perf_counter
 
 from fairlead import __version__
 from fairlead.experiments.provenance import git_commit
+from fairlead.reproductions.claims import Cell
 from fairlead.reproductions.data_sets import require_data
 from fairlead.reproductions.reproduction import (
     Measured,
@@ -18,7 +19,6 @@ from fairlead.reproductions.reproduction import (
     machine,
     today,
 )
-from fairlead.reproductions.table import Cell
 
 Measurement = Callable[[Request, int], Mapping[Cell, float]]
 """The figures at a seed."""

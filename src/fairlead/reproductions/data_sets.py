@@ -6,16 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.clients import (
-    CifarFolder,
-    CsvTable,
-    FashionMnistFolder,
-    HashedWords,
-    LeafFolder,
-    MnistFolder,
-    NpzArrays,
-    PooledSource,
-)
+from fairlead.clients.arrays import NpzArrays
+from fairlead.clients.images import CifarFolder, FashionMnistFolder, MnistFolder
+from fairlead.clients.leaf import LeafFolder
+from fairlead.clients.pooled import PooledSource
+from fairlead.clients.tables import CsvTable
+from fairlead.clients.tokenizers import HashedWords
 from fairlead.reproductions.reproduction import NotRunError
 
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead.errors import FieldError, did_you_mean
-from fairlead.reproductions import (
-    wang2021_quadratics,
-    wang2021_training,
-    wang2024,
-    wang2024_splits,
-    weng2025_quadratics,
-    weng2025_training,
-    zeng2023,
-    zeng2025,
-)
+from fairlead.reproductions import wang2021 as wang2021_quadratics
+from fairlead.reproductions import wang2021 as wang2021_training
+from fairlead.reproductions import wang2024, zeng2023, zeng2025
+from fairlead.reproductions import wang2024 as wang2024_splits
+from fairlead.reproductions import weng2025 as weng2025_quadratics
+from fairlead.reproductions import weng2025 as weng2025_training
 from fairlead.reproductions.bias_table import BIAS_TABLE
 from fairlead.reproductions.reproduction import Reproduction, cited
 

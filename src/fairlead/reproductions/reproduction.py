@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -15,14 +16,54 @@ from fairlead import __version__
 from fairlead.errors import DataError, FairleadError, FieldError, did_you_mean
 from fairlead.experiments.overrides import parse_override
 from fairlead.experiments.provenance import git_commit, now
+from fairlead.experiments.record_io import decoded, strict
+from fairlead.experiments.study import PlannedRun, StudyFolder
+from fairlead.experiments.workers import run_study
 from fairlead.references import reference
-from fairlead.reproductions.claims import Check, Claim
-from fairlead.reproductions.failures import FailedRun, failed_cells
-from fairlead.reproductions.judgement import Judgement, judge, seeds_of
-from fairlead.reproductions.table import Cell, Published, Results, deviation, mean
-from fairlead.studies.runner import run_study
-from fairlead.studies.seed_statistics import student_quantile
-from fairlead.studies.study import PlannedRun, StudyFolder
+from fairlead.reproductions.claims import (
+    Cell,
+    Check,
+    Claim,
+    Judgement,
+    Published,
+    Results,
+    deviation,
+    judge,
+    mean,
+    seeds_of,
+)
+from fairlead.results.estimates import student_quantile
+from fairlead.text import counted
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """A run that cannot go on, and so has no figures."""
+
+    method: str
+    setting: str
+    seed: int
+    rounds: int
+    """That it did before."""
+    reason: str
+    """A sentence."""
+    columns: tuple[str, ...]
+    """Of the figures that the table lacks."""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The places of these figures."""
+        return tuple(Cell(self.method, column) for column in self.columns)
+
+    def __str__(self) -> str:
+        where = Cell(self.method, self.setting)
+        return f"{where}, seed {self.seed}, failed after {counted(self.rounds, 'round')}: {self.reason}"
+
+
+def failed_cells(failures: Sequence[FailedRun]) -> frozenset[Cell]:
+    """All places that lack a figure because a run failed."""
+    return frozenset(cell for failure in failures for cell in failure.cells)
+
 
 Scale = Literal["smoke", "small", "full"]
 """Whether it runs at all; whether the claim shows on a small problem; the paper's own numbers."""
@@ -281,3 +322,36 @@ def today() -> str:
 def machine(device: str) -> str:
     """What figures are computed on: a device by its name, or how many cores there are."""
     return f"{os.cpu_count()} CPU cores, {platform.machine()}" if device == "cpu" else device
+
+
+def outcome_file(folder: Path, outcome: Outcome) -> Path:
+    """Where an outcome is kept in a folder: one file for each scale of a reproduction."""
+    return folder / f"{outcome.name}-{outcome.scale}.json"
+
+
+def save_outcome(folder: Path, outcome: Outcome) -> Path:
+    """Write an outcome into a folder, in the place of an earlier one of the same scale."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = outcome_file(folder, outcome)
+    content = json.dumps(strict(asdict(outcome)), indent=1, allow_nan=False, ensure_ascii=False)
+    file.write_text(content + "\n", encoding="utf-8")
+    return file
+
+
+def seeds_to_lose(folder: Path, outcome: Outcome) -> list[int]:
+    """Seeds of the outcome that a folder has, which this one would replace without having them."""
+    file = outcome_file(folder, outcome)
+    return sorted(set(load_outcome(file).seeds) - set(outcome.seeds)) if file.is_file() else []
+
+
+def load_outcome(file: Path) -> Outcome:
+    """The outcome in a file."""
+    try:
+        return decoded(Outcome, json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise FieldError(f"{file} is not the outcome of a reproduction.") from error
+
+
+def load_outcomes(folder: Path) -> list[Outcome]:
+    """All outcomes in a folder, by name and scale."""
+    return [load_outcome(file) for file in sorted(folder.glob("*.json"))]

@@ -3,45 +3,168 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from fairlead.algorithm import Algorithm
-from fairlead.augmentation import Augmentation
-from fairlead.clients import ClientSource, Excerpt
+from fairlead.clients.pooled import Excerpt
+from fairlead.clients.source import ClientSource
 from fairlead.component import summary
-from fairlead.diagnostics.wording import counted
 from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.provenance import Provenance
 from fairlead.experiments.spec import from_toml, to_toml
-from fairlead.methods import method_named
-from fairlead.models import Model
-from fairlead.presets import with_aware
+from fairlead.experiments.study import PlannedRun, StudyFolder, folder_name
+from fairlead.models.augmentation import Augmentation
+from fairlead.models.base import Model
+from fairlead.presets import method_named, with_aware
+from fairlead.records import RoundRecord
+from fairlead.reproductions.claims import Cell
 from fairlead.reproductions.data_sets import require_data, source_of
-from fairlead.reproductions.failures import FailedRun
 from fairlead.reproductions.reproduction import (
+    FailedRun,
     Measured,
     NotRunError,
     Reproduction,
     Request,
     Scale,
+    machine,
 )
-from fairlead.reproductions.runs_of_study import kept_runs_of
-from fairlead.reproductions.statistics import Statistic
-from fairlead.reproductions.table import Cell
+from fairlead.results.curves import Curve, tenth
+from fairlead.results.run_archive import KeptRun, Place, curves_of, load_runs, merged, runs_file, save_runs
 from fairlead.settings import Setting
-from fairlead.studies.kept_runs import (
-    KeptRun,
-    Place,
-    load_runs,
-    merged,
-    runs_file,
-    save_runs,
-)
-from fairlead.studies.study import PlannedRun, StudyFolder, folder_name
 from fairlead.task import Task
+from fairlead.text import counted
+
+
+def kept_runs_of(
+    study: StudyFolder, statistics: Mapping[str, Statistic], targets: Mapping[str, float | None]
+) -> Iterator[KeptRun]:
+    """The runs that finished or failed in the settings of `targets`, which have the accuracy to be met, if any."""
+    for run in study.runs() if study.index_file.exists() else ():
+        store, setting = study.store(run), str(run.labels["setting"])
+        starts, finished = store.provenance(), store.summary() is not None
+        failure = None if finished or not starts else starts[-1].failure
+        if setting not in targets or not (finished or failure):
+            continue
+        records, experiment, last = store.records(), store.experiment(), starts[-1]
+        asked = statistics if finished else {}
+        measured = {name: statistic(records, targets[setting]) for name, statistic in asked.items()}
+        yield KeptRun(
+            setting=setting,
+            method=str(run.labels["method"]),
+            seed=experiment.seed,
+            rounds=len(records),
+            figures={name: value for name, value in measured.items() if value is not None},
+            curves=curves_of(records),
+            seconds=math.fsum(map(_spent, starts)),
+            machine="; ".join(dict.fromkeys(machine(start.device) for start in starts)),
+            precision=experiment.precision,
+            engine=last.engine,
+            torch=last.torch,
+            fairlead=last.fairlead,
+            git_commit=last.git_commit,
+            date=last.started[:10],
+            failure=failure,
+            target=targets[setting],
+        )
+
+
+def _spent(start: Provenance) -> float:
+    """Seconds that a start of a run lasted; none if it was cut off."""
+    if start.ended is None:
+        return 0.0
+    span = datetime.fromisoformat(start.ended) - datetime.fromisoformat(start.started)
+    return span.total_seconds()
+
+
+Statistic = Callable[[Sequence[RoundRecord], float | None], float | None]
+"""A figure of all rounds of a run and the target of its setting; None where it was not measured."""
+
+
+def top_accuracy(records: Sequence[RoundRecord], target: float | None) -> float | None:
+    """The best accuracy of all rounds, in percent (Zeng 2023)."""
+    return _percent(_accuracy(records).best(higher=True))
+
+
+def last_tenth_accuracy(records: Sequence[RoundRecord], target: float | None) -> float | None:
+    """Mean accuracy of the last 10 % of rounds, in percent (Zeng 2025)."""
+    return _percent(_accuracy(records).tail_mean(len(records), tenth(len(records))))
+
+
+def last_five_accuracy(records: Sequence[RoundRecord], target: float | None) -> float | None:
+    """Mean accuracy of the last five rounds, in percent (Weng 2025)."""
+    return _percent(_accuracy(records).tail_mean(len(records), 5))
+
+
+def final_accuracy(records: Sequence[RoundRecord], target: float | None) -> float | None:
+    """Accuracy after the last round, in percent (Wang 2021)."""
+    return _percent(_accuracy(records).tail_mean(len(records), 1))
+
+
+def rounds_to_target(records: Sequence[RoundRecord], target: float | None) -> float | None:
+    """Rounds until the accuracy is first met, infinite if it never is (Weng 2025 Tables 1, 4 and 5)."""
+    curve = _accuracy(records)
+    if target is None or not len(curve):
+        return None
+    done = curve.rounds_to(target, higher=True)
+    return math.inf if done is None else float(done)
+
+
+def steps_to_target(records: Sequence[RoundRecord], target: float | None) -> float | None:
+    """Local steps of all clients that were heard until the accuracy is first met, in thousands."""
+    done = rounds_to_target(records, target)
+    if done is None or math.isinf(done):
+        return done
+    return sum(sum(record.num_steps) for record in records[: int(done)]) / 1000
+
+
+def mean_elud(records: Sequence[RoundRecord], target: float | None) -> float | None:
+    """e-LUDD, the mean of e-LUD over rounds; rounds whose updates cancel are left out (Zeng 2025)."""
+    known = [record.elud for record in records if record.elud is not None and math.isfinite(record.elud)]
+    return math.fsum(known) / len(known) if known else None
+
+
+def late_loss(records: Sequence[RoundRecord], target: float | None) -> float | None:
+    """Mean loss of the second half of the rounds."""
+    points = [(record.round + 1, record.evaluation.loss) for record in records if record.evaluation]
+    curve = Curve(tuple(done for done, _ in points), tuple(loss for _, loss in points))
+    return curve.tail_mean(len(records), len(records) // 2)
+
+
+def early_coherence(records: Sequence[RoundRecord], target: float | None) -> float | None:
+    """Mean cosine between two clients' updates in the first 10 % of rounds (Zeng 2025 Fig. 6)."""
+    return _cosine(records[: tenth(len(records))])
+
+
+def late_coherence(records: Sequence[RoundRecord], target: float | None) -> float | None:
+    """Mean cosine between two clients' updates in the last 10 % of rounds (Zeng 2025 Fig. 6)."""
+    return _cosine(records[-tenth(len(records)) :])
+
+
+def _cosine(records: Sequence[RoundRecord]) -> float | None:
+    cosines = [
+        record.coherence / math.comb(len(record.arrived), 2)
+        for record in records
+        if record.coherence is not None and len(record.arrived) > 1
+    ]
+    return math.fsum(cosines) / len(cosines) if cosines else None
+
+
+def _accuracy(records: Sequence[RoundRecord]) -> Curve:
+    points = [
+        (record.round + 1, record.evaluation.metrics["accuracy"])
+        for record in records
+        if record.evaluation is not None and "accuracy" in record.evaluation.metrics
+    ]
+    return Curve(tuple(done for done, _ in points), tuple(value for _, value in points))
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 @dataclass(frozen=True)

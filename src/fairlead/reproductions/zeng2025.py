@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from fairlead.clients import HashedWords
-from fairlead.models import FiveLayerCNN, ResNet18, TextTransformer
-from fairlead.reproductions.claims import Best, Claim, Less
-from fairlead.reproductions.fedaware_variants import DIFFERENCE, PRINTED, released, released_row
+from fairlead.clients.tokenizers import HashedWords
+from fairlead.models.convolutional import FiveLayerCNN, ResNet18
+from fairlead.models.sequences import TextTransformer
+from fairlead.reproductions.claims import Best, Cell, Claim, Less, Published
 from fairlead.reproductions.reproduction import Scale
-from fairlead.reproductions.statistics import early_coherence, last_tenth_accuracy, late_coherence, mean_elud
-from fairlead.reproductions.table import Cell, Published
-from fairlead.reproductions.trained import Entrant, Scene, Size, Trained, grid
+from fairlead.reproductions.trained import (
+    Entrant,
+    Scene,
+    Size,
+    Trained,
+    early_coherence,
+    grid,
+    last_tenth_accuracy,
+    late_coherence,
+    mean_elud,
+)
+from fairlead.reproductions.zeng2023 import DIFFERENCE, PRINTED, released, released_row
 from fairlead.settings import Setting, fedaware_agnews, fedaware_cifar10, fedaware_cifar100, label_blocks
 
 

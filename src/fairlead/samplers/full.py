@@ -1,4 +1,4 @@
-"""Everybody, every round."""
+"""Everybody: in every round, or once before another sampler takes over."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 from fairlead.client_table import PartState
 from fairlead.randomness import Key
-from fairlead.records import Cohort, Conditions, Population
-from fairlead.samplers.base import MemorylessSampler
+from fairlead.records import ClientUpdates, Cohort, Conditions, Population
+from fairlead.samplers.base import MemorylessSampler, Sampler
 
 
 @dataclass(frozen=True)
@@ -26,3 +26,39 @@ class FullParticipation(MemorylessSampler):
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         clients = conditions.weights.nonzero().flatten()
         return Cohort(clients, torch.ones_like(clients), conditions.weights[clients])
+
+
+@dataclass(frozen=True)
+class FullFirstRound(Sampler):
+    """Asks every client of positive weight in the first round, and as `sampler` says from then on.
+
+    So that methods with a memory of every client start with all of them (the remark after Lemma 4.1's proof
+    in Zeng 2023; `startup=1` in FedAWARE's released code). A client whose first update is lost is not asked again
+    before `sampler` draws it. `sampler` observes the first round too.
+    """
+
+    sampler: Sampler
+
+    references = ("zeng2023gradient",)
+    exemptions: ClassVar[Mapping[str, str]] = {"different keys": "the first round asks everyone"}
+
+    @property
+    def needs_effective_steps(self) -> bool:
+        return self.sampler.needs_effective_steps
+
+    @property
+    def needs_arrival(self) -> bool:
+        return self.sampler.needs_arrival
+
+    def init(self, population: Population) -> PartState:
+        return self.sampler.init(population)
+
+    def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
+        if conditions.round == 0:
+            return FullParticipation().draw({}, conditions, key)
+        return self.sampler.draw(state, conditions, key)
+
+    def observe(
+        self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates
+    ) -> PartState:
+        return self.sampler.observe(state, conditions, cohort, updates)

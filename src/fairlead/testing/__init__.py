@@ -18,4 +18,4 @@ from fairlead.testing.world_checks import check_devices as check_devices
 from fairlead.testing.world_checks import check_link as check_link
 from fairlead.testing.world_checks import check_partitioner as check_partitioner
 from fairlead.testing.world_checks import check_work as check_work
-from fairlead.testing.world_contract import check_world as check_world
+from fairlead.testing.world_checks import check_world as check_world

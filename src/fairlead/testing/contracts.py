@@ -3,7 +3,7 @@
 Every check takes an instance and raises an `AssertionError` with a sentence. A contract that does not bind
 a part by intention is named in its class attribute `exemptions`, with the reason.
 
->>> from fairlead.aggregators import WeightedMean
+>>> from fairlead import WeightedMean
 >>> check_part(WeightedMean())
 """
 
@@ -17,7 +17,9 @@ from fairlead.aggregators.base import Aggregator
 from fairlead.algorithm import Algorithm
 from fairlead.clients.partitioners.base import Partitioner
 from fairlead.component import Component
-from fairlead.conditions import DeviceModel, LinkModel, WorkModel
+from fairlead.conditions.devices import DeviceModel
+from fairlead.conditions.links import LinkModel
+from fairlead.conditions.work import WorkModel
 from fairlead.corrections.base import Correction
 from fairlead.optimizers.base import Optimizer
 from fairlead.optimizers.schedules import Schedule

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from fairlead.checkpoint import load_state, save_state
+from fairlead.checkpoint.store import load_state, save_state
 from fairlead.client_table import ClientTable, PartState
 from fairlead.component import Component
 from fairlead.randomness import Key

@@ -13,7 +13,8 @@ from torch import Tensor
 from fairlead.algorithm import Algorithm
 from fairlead.clients.data import ClientData
 from fairlead.clients.quadratics import QuadraticProblem, Quadratics
-from fairlead.conditions import BernoulliLink, FixedSteps, RandomSteps
+from fairlead.conditions.links import BernoulliLink
+from fairlead.conditions.work import FixedSteps, RandomSteps
 from fairlead.errors import FieldError
 from fairlead.federation import Federation
 from fairlead.models.dense import MLP
@@ -21,8 +22,8 @@ from fairlead.plain_data import from_plain, to_plain
 from fairlead.randomness import Key
 from fairlead.records import RoundRecord
 from fairlead.task import Task
-from fairlead.testing.quadratic_theory import predicted_limit
 from fairlead.testing.rounds import name_of, require
+from fairlead.theory.quadratics import predicted_limit
 from fairlead.worlds.engines.choice import EngineName
 from fairlead.worlds.simulated import SimulatedWorld
 

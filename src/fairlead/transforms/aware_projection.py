@@ -8,11 +8,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fairlead.aware_memory import Rows, Start, aware_memory_of, settle_aware
 from fairlead.client_table import PartState
+from fairlead.memory.aware_memory import Rows, Start, aware_memory_of, settle_aware
+from fairlead.memory.update_memory import FirstVisit, UpdateMemory, remembered_part, with_remembered_part
 from fairlead.records import ClientUpdates, Conditions, Population, Transformed
 from fairlead.transforms.base import DirectionTransform
-from fairlead.update_memory import FirstVisit, UpdateMemory, remembered_part, with_remembered_part
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from fairlead.client_table import ClientTable, PartState, table_in
 from fairlead.clients.data import ClientData
 from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.devices import DeviceModel, Payload
-from fairlead.conditions.link import LinkModel, PerfectLink
+from fairlead.conditions.links import LinkModel, PerfectLink
 from fairlead.conditions.work import EqualWork, WorkModel
 from fairlead.corrections.base import Aftermath, LocalOutcome
 from fairlead.errors import FieldError, field_error, is_integer, require_instance
@@ -24,18 +24,15 @@ from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, Population, WorkOrder
 from fairlead.task import Task
-from fairlead.worlds.arithmetic import Arithmetic, Precision
-from fairlead.worlds.base import RunWorld, Workings, WorksAhead
-from fairlead.worlds.conduct import Answers, Conduct
+from fairlead.worlds.arithmetic import Arithmetic, Precision, usable_device
+from fairlead.worlds.base import RunWorld, Weights, Workings, WorksAhead, objective_weights
+from fairlead.worlds.behaviour import Answers, Conduct
 from fairlead.worlds.engines.base import EarlyEngine, Engine, Objective
 from fairlead.worlds.engines.choice import EngineName, choose_engine
 from fairlead.worlds.evaluation import evaluate
-from fairlead.worlds.example_shape import example_shape
-from fairlead.worlds.objective_weights import Weights, objective_weights
-from fairlead.worlds.staging import Staging, on_host, stays_on_host
-from fairlead.worlds.traffic import Traffic
-from fairlead.worlds.usable_device import usable_device
-from fairlead.worlds.workforce import LocalWorkforce, Workforce
+from fairlead.worlds.executor import LocalWorkforce, Workforce
+from fairlead.worlds.host_data import Staging, example_shape, on_host, stays_on_host
+from fairlead.worlds.message_sizes import Traffic
 
 DataPlace = Literal["auto", "device", "host"]
 """Where the clients' examples lie between rounds."""
@@ -71,7 +68,7 @@ class SimulatedWorld(RunWorld, WorksAhead):
     A client whose update will be lost is not trained, since nothing of its work could be seen; a client
     without examples never answers.
 
-    >>> from fairlead.clients import Quadratics
+    >>> from fairlead import Quadratics
     >>> problem = Quadratics(num_clients=3).problem(Key.from_seed(0))
     >>> SimulatedWorld(problem.task(), problem.data()).population.num_clients
     3

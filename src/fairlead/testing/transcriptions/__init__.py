@@ -35,6 +35,7 @@ from fairlead.testing.transcriptions.averaging import (
 from fairlead.testing.transcriptions.client_side import fedawe, fedcm, feddyn, fednova_vr, scaffold, vrlsgd
 from fairlead.testing.transcriptions.memory import (
     aware_projection,
+    coordinate_median,
     fedau,
     fedaware,
     fedaware_na,
@@ -42,8 +43,9 @@ from fairlead.testing.transcriptions.memory import (
     fedvarp,
     fedvarp_stale,
     mifa,
+    norm_bounded_mean,
+    trimmed_mean,
 )
-from fairlead.testing.transcriptions.robust import coordinate_median, norm_bounded_mean, trimmed_mean
 from fairlead.testing.transcriptions.script import (
     Array,
     Round,

@@ -6,14 +6,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Objective
-from fairlead.worlds.engines.dense_runs import dense_runs
-from fairlead.worlds.engines.lane_block import LaneBlock
+from fairlead.worlds.engines.dense_cpu import dense_runs
 from fairlead.worlds.engines.lane_gradients import Backend, lane_gradient
-from fairlead.worlds.engines.lanes import pack
-from fairlead.worlds.engines.linear import linear_runs
-from fairlead.worlds.engines.schedule import Schedule
+from fairlead.worlds.engines.lanes import LaneBlock, Schedule, pack
+from fairlead.worlds.engines.softmax_kernels import linear_runs
 from fairlead.worlds.engines.stacked import dense_layers
-from fairlead.worlds.engines.workers import heavy_steps, on_cores
+from fairlead.worlds.engines.threads import heavy_steps, on_cores
 
 
 @dataclass(frozen=True)

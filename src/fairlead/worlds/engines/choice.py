@@ -2,20 +2,162 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any, Literal, NamedTuple, get_args
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fairlead.errors import ClashError, EngineError, FieldError, did_you_mean
-from fairlead.worlds.engines.base import Engine, Objective
+from fairlead.local_solver import LocalSolver
+from fairlead.optimizers.sgd import SGD
+from fairlead.randomness import keyed_uniform
+from fairlead.worlds.engines.base import Engine, LocalJobs, LocalSteps, Objective
 from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.dense import dense_stack
 from fairlead.worlds.engines.graphs import GraphEngine
 from fairlead.worlds.engines.lane_gradients import Backend
 from fairlead.worlds.engines.loop import LoopEngine
-from fairlead.worlds.engines.probe import seconds_per_step
-from fairlead.worlds.engines.refusals import refuse_unbatchable
-from fairlead.worlds.engines.stacked import has_own_stack
+from fairlead.worlds.engines.stacked import has_own_stack, stacked_losses
+
+_CLIENTS, _STEPS, _BATCH, _REPEATS = 8, 8, 32, 3
+
+
+def seconds_per_step(objective: Objective, backend: Backend) -> float:
+    """Time of one step of eight clients in captured graphs; raises where they cannot be captured."""
+    jobs, engine = _trial_jobs(objective), GraphEngine(_CLIENTS, backend)
+    try:
+        engine.run(objective, jobs)
+        torch.cuda.synchronize()
+        taken = []
+        for _ in range(_REPEATS):
+            started = perf_counter()
+            engine.run(objective, jobs)
+            torch.cuda.synchronize()
+            taken.append(perf_counter() - started)
+    except EngineError:
+        raise
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise EngineError(
+            f"The steps of {type(objective.model.module).__name__} cannot be captured in a CUDA graph: {reason} "
+            'Keep values on the device, without .item() or control flow on them, or use engine="loop".'
+        ) from error
+    return min(taken) / _STEPS
+
+
+def _trial_jobs(objective: Objective) -> LocalJobs:
+    model, num_rows = objective.model, len(objective.data.inputs)
+    rows = torch.arange(_CLIENTS * _STEPS * _BATCH).view(_CLIENTS, _STEPS, _BATCH) % num_rows
+    return LocalJobs(
+        clients=range(_CLIENTS),
+        steps=LocalSteps(
+            solver=LocalSolver(SGD(lr=0.0), steps=_STEPS, batch_size=_BATCH),
+            batches=list(rows),
+            noise=[torch.zeros(_STEPS + 1, dtype=torch.int64)] * _CLIENTS,
+            step_lrs=torch.zeros(_STEPS, dtype=torch.float64),
+        ),
+        anchor=model.initial_params(),
+        buffers=model.initial_buffers(),
+        shared={},
+        memory={},
+    )
+
+
+def refuse_unbatchable(objective: Objective, backend: Backend) -> None:
+    """Raise an error that names the module which several clients at once cannot run, and the cure."""
+    for name, module in objective.model.module.named_modules():
+        tracked = getattr(module, "track_running_stats", False)
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) or tracked:
+            raise EngineError(
+                f"The batched engine cannot run {type(module).__name__} {name!r}: its batch statistics "
+                "would mix in padding, and its running ones differ by client. Use GroupNorm or "
+                'LayerNorm, or engine="loop".'
+            )
+    # In full precision, where a difference can only come from the other examples.
+    with torch.autocast(objective.device.type, enabled=False):
+        padded, alone = _trial_losses(objective, backend)
+    tolerance = torch.finfo(alone.dtype).eps ** 0.5
+    if not torch.allclose(padded[:2], alone, rtol=tolerance, atol=tolerance, equal_nan=True):
+        raise EngineError(
+            f"The batched engine cannot run {type(objective.model.module).__name__}: the loss of an example "
+            "depends on the other examples of its batch, into which padding would mix. Keep examples apart, "
+            'with the batch as first axis wherever dropout is drawn, or use engine="loop".'
+        )
+
+
+def _trial_losses(objective: Objective, backend: Backend) -> tuple[Tensor, Tensor]:
+    """Losses of a batch of three examples, and of its first two alone."""
+    params, buffers = _trial_params(objective), objective.model.initial_buffers()
+    rows = torch.arange(6, device=params.device).view(2, 3) % len(objective.data.inputs)
+    noise = torch.zeros(2, dtype=torch.int64, device=params.device) if objective.draws_noise else None
+    objective.model.module.train()
+    if backend == "stacked":
+        padded = _try_stacked(objective, params.repeat(2, 1), buffers, rows, noise)[0]
+    else:
+        with torch.no_grad():
+            padded = objective.losses(params, buffers, rows[0], None if noise is None else noise[0])
+    with torch.no_grad():
+        alone = objective.losses(params, buffers, rows[0, :2], None if noise is None else noise[0])
+    return padded, alone
+
+
+def _trial_params(objective: Objective) -> Tensor:
+    """Parameters away from the initial ones, where a layer of zeros may hide what lies before it."""
+    params = objective.model.initial_params()
+    shift = keyed_uniform(torch.tensor(1, device=params.device), params.shape, params.device)
+    return params + 0.1 * (shift - 0.5).to(params)
+
+
+def _try_stacked(
+    objective: Objective, params: Tensor, buffers: Tensor, rows: Tensor, noise: Tensor | None
+) -> Tensor:
+    """Losses of two clients run at once, so that a module which cannot be is named."""
+    with _naming_modules(objective.model.module) as running, warnings.catch_warnings():
+        # An operation without a batching rule runs one client after another: worse than the loop.
+        warnings.filterwarnings("error", message="There is a performance drop", category=UserWarning)
+        try:
+            leaf = params.requires_grad_()
+            inputs, targets = objective.examples(rows)
+            # The hooks turn plain stacks away from batched products to vmap: it refuses a loss that decides by
+            # values, among which those products would show it other clients' too.
+            losses = stacked_losses(objective, buffers)(leaf, inputs, targets, noise)
+            torch.autograd.grad(losses.sum(), leaf)
+        except EngineError:
+            raise
+        except (RuntimeError, ValueError, IndexError, UserWarning) as error:
+            culprit = running[-1] if running else "the loss"
+            reason = str(error).splitlines()[0].split(" Please file us an issue")[0]
+            raise EngineError(
+                f"The batched engine cannot run {culprit}: {reason} Rewrite it without control flow that "
+                'depends on values, or use engine="loop".'
+            ) from error
+    return losses.detach()
+
+
+@contextmanager
+def _naming_modules(module: nn.Module) -> Iterator[list[str]]:
+    """A list of the modules that are being called, the innermost last."""
+    running: list[str] = []
+    hooks = []
+    for name, part in module.named_modules():
+
+        def enter(part: nn.Module, args: Any, name: str = name) -> None:
+            running.append(f"{type(part).__name__} {name!r}" if name else type(part).__name__)
+
+        def leave(part: nn.Module, args: Any, output: Any) -> None:
+            running.pop()
+
+        hooks += [part.register_forward_pre_hook(enter), part.register_forward_hook(leave)]
+    try:
+        yield running
+    finally:
+        for hook in hooks:
+            hook.remove()
+
 
 EngineName = Literal["auto", "loop", "batched", "branches"]
 """One client after the other, side by side in shared products, or side by side with a pass each."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fairlead.augmentation import InputPipeline
+from fairlead.models.augmentation import InputPipeline
 from fairlead.task import cross_entropy, squared_error
 from fairlead.worlds.engines.base import LaneBatch, LaneGradient, Objective
 from fairlead.worlds.engines.stacked import dense_layers

@@ -6,22 +6,63 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fairlead.errors import EngineError
 from fairlead.local_solver import LocalSolver
-from fairlead.memory_budget import available_bytes
-from fairlead.worlds.engines.base import EarlyEngine, LocalJobs, LocalResults, LocalSteps, Objective
-from fairlead.worlds.engines.lane_block import LaneBlock
+from fairlead.memory.budget import available_bytes
+from fairlead.task import cross_entropy
+from fairlead.worlds.engines.base import (
+    EarlyEngine,
+    LocalJobs,
+    LocalResults,
+    LocalSteps,
+    Objective,
+    plain_descent,
+)
+from fairlead.worlds.engines.dense import RELU, Affine, dense_stack
 from fairlead.worlds.engines.lane_gradients import Backend, lane_gradient
-from fairlead.worlds.engines.lane_memory import bytes_per_lane, lanes_that_fit
-from fairlead.worlds.engines.lanes import LanePlan, pack
-from fairlead.worlds.engines.linear import linear_runs
-from fairlead.worlds.engines.schedule import Schedule
-from fairlead.worlds.engines.two_layers import two_layer_descent
+from fairlead.worlds.engines.lanes import LaneBlock, LanePlan, Schedule, bytes_per_lane, lanes_that_fit, pack
+from fairlead.worlds.engines.softmax_kernels import linear_runs
+
+if TYPE_CHECKING:
+    from fairlead.worlds.engines.mlp_triton import TwoLayerDescent
+
+
+def two_layer_descent(objective: Objective, solver: LocalSolver) -> TwoLayerDescent | None:
+    """Steps of several clients by Triton, or None where its kernels do not apply.
+
+    They are for two linear layers with biases and ReLU between them, cross-entropy with classes, and SGD in float32
+    without momentum and clipping, with no correction but `Proximal`; for data that lie on the GPU as numbers or bytes.
+    """
+    descent, layers = plain_descent(solver), _two_layers(objective)
+    inputs, targets = objective.data.inputs, objective.data.targets
+    if descent is None or layers is None or not inputs.is_cuda or find_spec("triton") is None:
+        return None
+    in_order = inputs.is_contiguous() and targets.is_contiguous()
+    if not in_order or inputs.dtype not in (torch.float32, torch.uint8):
+        return None
+    from fairlead.worlds.engines.mlp_triton import MOST_CLASSES, TwoLayerDescent
+
+    if layers[1].outputs > MOST_CLASSES:
+        return None
+    return TwoLayerDescent(*layers, inputs.flatten(1), targets, descent)
+
+
+def _two_layers(objective: Objective) -> tuple[Affine, Affine] | None:
+    """The layers of the model, if it is of that kind and computes in float32 on its inputs as they are."""
+    precise = next(objective.model.module.parameters()).dtype == torch.float32
+    if not precise or objective.model.pipeline.steps or objective.loss is not cross_entropy:
+        return None
+    match dense_stack(objective):
+        case (Affine(bias=slice()) as below, between, Affine(bias=slice()) as above) if between is RELU:
+            return below, above
+    return None
+
 
 _WIDTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 _WIDER = 128

@@ -2,14 +2,126 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
+from torch.func import grad_and_value
 
-from fairlead.worlds.engines.base import LaneGradient, Objective
-from fairlead.worlds.engines.branches import BranchGradient
+from fairlead.worlds.engines.base import LaneBatch, LaneGradient, Objective
 from fairlead.worlds.engines.dense import dense_gradient
 from fairlead.worlds.engines.stacked import StackedGradient
+
+Named = Callable[[Tensor], Mapping[str, Tensor]]
+"""Parameters by name that share memory with a vector (d,)."""
+Branch = Callable[[Tensor, Tensor, Tensor, Tensor, "Tensor | None", Tensor], Tensor]
+"""(params (d,), inputs, targets, weight (B,), noise, out (d,)) -> loss, with its gradient written into `out`."""
+
+
+class BranchGradient(LaneGradient):
+    """Runs the model's ordinary step for every lane, each on a stream of its own.
+
+    No operation needs a batching rule, and convolutions keep the kernels that are fast for one client:
+    cuDNN runs a grouped convolution, which is what `vmap` makes of them, one group after another. Launching
+    so many small kernels costs more than running them, so this is meant to be captured in a graph, in which
+    the streams become parallel branches.
+    """
+
+    def __init__(self, objective: Objective, buffers: Tensor, *, compiled: bool = False) -> None:
+        self._objective = objective
+        self.order = objective.lane_order
+        named = objective.model.unflatten if self.order is None else self.order.named
+        self._branch_of = (_compiled if compiled else _by_autograd)(objective, buffers, named)
+        self._streams: list[Any] = []
+
+    def __call__(self, params: Tensor, batch: LaneBatch, out: Tensor) -> Tensor:
+        pipeline = self._objective.model.pipeline
+        if not pipeline.steps:
+            # Once for all lanes: then there is nothing left for it to do in each of them.
+            whole = pipeline.apply(batch.inputs.flatten(0, 1), None, params.dtype)
+            if self._objective.channels_last:
+                whole = whole.contiguous(memory_format=torch.channels_last)
+            batch = batch._replace(inputs=whole.view(batch.inputs.shape))
+        if params.device.type != "cuda":
+            return torch.stack([self._branch(params, batch, out, lane) for lane in range(len(params))])
+        while len(self._streams) < len(params):
+            self._streams.append(torch.cuda.Stream(params.device))  # type: ignore[no-untyped-call]
+        trunk, losses = torch.cuda.current_stream(params.device), []
+        for lane, stream in enumerate(self._streams[: len(params)]):
+            stream.wait_stream(trunk)
+            with torch.cuda.stream(stream):
+                losses.append(self._branch(params, batch, out, lane))
+        for stream in self._streams[: len(params)]:
+            trunk.wait_stream(stream)
+        return torch.stack(losses)
+
+    def _branch(self, params: Tensor, batch: LaneBatch, out: Tensor, lane: int) -> Tensor:
+        noise = None if batch.noise is None else batch.noise[lane]
+        return self._branch_of(
+            params[lane], batch.inputs[lane], batch.targets[lane], batch.weight[lane], noise, out[lane]
+        )
+
+
+def _loss_of(objective: Objective, buffers: Tensor) -> Callable[..., Tensor]:
+    def loss_of(
+        named: Mapping[str, Tensor], inputs: Tensor, targets: Tensor, weight: Tensor, noise: Tensor | None
+    ) -> Tensor:
+        # What a module writes into its buffers counts for nobody here, and must not meet what its neighbours write.
+        outputs = objective.model.call_named(
+            named, buffers.clone(), inputs, noise, channels_last=objective.channels_last
+        )
+        return (objective.loss(outputs, targets) * weight).sum()
+
+    return loss_of
+
+
+def _by_autograd(objective: Objective, buffers: Tensor, named: Named) -> Branch:
+    loss_of = _loss_of(objective, buffers)
+
+    def branch(
+        params: Tensor, inputs: Tensor, targets: Tensor, weight: Tensor, noise: Tensor | None, out: Tensor
+    ) -> Tensor:
+        leaf = params.detach().requires_grad_()
+        loss = loss_of(named(leaf), inputs, targets, weight, noise)
+        out.copy_(torch.autograd.grad(loss, leaf)[0])
+        return loss.detach()
+
+    return branch
+
+
+def _compiled(objective: Objective, buffers: Tensor, named: Named) -> Branch:
+    """Forward and backward pass as one function of each parameter by itself.
+
+    So the kernel that ends a parameter's gradient writes it where it belongs; a gradient by the flat vector would
+    first be put together and then copied, which for a large model costs as much as a layer.
+    """
+    gradient_of = grad_and_value(_loss_of(objective, buffers))
+
+    def write_gradient(
+        params: Mapping[str, Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+        weight: Tensor,
+        noise: Tensor | None,
+        out: Mapping[str, Tensor],
+    ) -> Tensor:
+        loss: Tensor
+        gradients, loss = gradient_of(params, inputs, targets, weight, noise)
+        for name, gradient in gradients.items():
+            out[name].copy_(gradient)
+        return loss
+
+    compiled = torch.compile(write_gradient, dynamic=False)
+
+    def branch(
+        params: Tensor, inputs: Tensor, targets: Tensor, weight: Tensor, noise: Tensor | None, out: Tensor
+    ) -> Tensor:
+        loss: Tensor = compiled(named(params), inputs, targets, weight, noise, named(out))
+        return loss
+
+    return branch
+
 
 Backend = Literal["stacked", "branches"]
 """Whether lanes share batched products, or each has a forward and backward pass of its own."""

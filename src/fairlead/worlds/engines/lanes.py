@@ -1,11 +1,29 @@
-"""Packing clients with unequal numbers of steps into lanes that run side by side."""
+"""Lanes: clients with unequal numbers of steps packed side by side, their memory, and what they read at every tick."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heapreplace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairlead.errors import EngineError
+from fairlead.local_solver import LocalSolver, LocalState
+from fairlead.memory.budget import available_bytes
+from fairlead.worlds.engines.base import (
+    LaneBatch,
+    LaneGradient,
+    LocalJobs,
+    LocalResults,
+    LocalSteps,
+    Objective,
+)
 
 
 @dataclass(frozen=True)
@@ -71,3 +89,299 @@ def pack(num_steps: Sequence[int], num_lanes: int) -> LanePlan:
     rank = {lane: position for position, (_, lane) in enumerate(by_load)}
     slots = tuple(Slot(slot.job, rank[slot.lane], slot.start, slot.end) for slot in placed)
     return LanePlan(slots, tuple(load for load, _ in by_load))
+
+
+class Tick(NamedTuple):
+    """What the busy lanes use at one tick."""
+
+    rows: Tensor
+    """(width, B) row numbers, padding included."""
+    weight: Tensor
+    """(width, B) 1/size for examples of the batch, 0 for padding."""
+    noise: Tensor | None
+    """(width,) keys of augmentation and dropout, None where the model uses neither."""
+    lr: Tensor
+    """(width, 1)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """The ticks of a round, (ticks, lanes, ...) each."""
+
+    rows: Tensor
+    weight: Tensor
+    noise: Tensor | None
+    lr: Tensor
+
+    @staticmethod
+    def empty(ticks: int, lanes: int, batch_size: int, like: Tensor, *, draws_noise: bool) -> Schedule:
+        """Room for a schedule, on the device of `like`; every lane reads example 0 with weight 0."""
+        return Schedule(
+            torch.zeros((ticks, lanes, batch_size), dtype=torch.int64, device=like.device),
+            like.new_zeros((ticks, lanes, batch_size)),
+            torch.zeros((ticks, lanes), dtype=torch.int64, device=like.device) if draws_noise else None,
+            like.new_zeros((ticks, lanes, 1)),
+        )
+
+    def at(self, tick: int, width: int) -> Tick:
+        """What the first lanes read at a tick."""
+        return Tick(
+            self.rows[tick, :width],
+            self.weight[tick, :width],
+            None if self.noise is None else self.noise[tick, :width],
+            self.lr[tick, :width],
+        )
+
+    def at_counter(self, counter: Tensor, width: int) -> Tick:
+        """The same for a tick that only the device knows, (1,) int64."""
+
+        def now(part: Tensor) -> Tensor:
+            return part[:, :width].index_select(0, counter)[0]
+
+        noise = None if self.noise is None else now(self.noise)
+        return Tick(now(self.rows), now(self.weight), noise, now(self.lr))
+
+    @staticmethod
+    def of(
+        plan: LanePlan, steps: LocalSteps, batch_size: int, dtype: torch.dtype, *, draws_noise: bool
+    ) -> Schedule:
+        """The ticks of a plan, on the host."""
+        ticks, lanes, num_steps = plan.ticks, len(plan.loads), sum(steps.num_steps)
+        # NumPy, whose operations on few numbers cost a fraction of torch's; all steps in a row before any idle lane.
+        drawn = np.full((num_steps, batch_size), -1, dtype=np.int64)
+        places, lrs = np.empty(num_steps, dtype=np.int64), np.empty(num_steps)
+        noises, step_lrs = np.zeros(num_steps, dtype=np.int64), steps.step_lrs.numpy()
+        end = 0
+        for slot in plan.slots:
+            batches = steps.batches[slot.job].numpy()
+            length, width = batches.shape
+            start, end = end, end + length
+            drawn[start:end, :width] = batches
+            places[start:end] = np.arange(slot.start * lanes, slot.end * lanes, lanes) + slot.lane
+            lrs[start:end] = step_lrs[:length]
+            if draws_noise:
+                noises[start:end] = steps.noise[slot.job].numpy()[:length]
+        used = drawn >= 0
+        weights = np.where(used, 1 / used.sum(1, keepdims=True).clip(min=1), 0.0)
+        # Padding repeats an example of the same batch, whose loss is finite if the batch's is.
+        filled = np.where(used, drawn, drawn[:, :1].clip(min=0))
+
+        def placed(values: NDArray[Any], dtype: torch.dtype) -> Tensor:
+            """What the lanes read, and zeros where they are idle."""
+            table = np.zeros((ticks * lanes, *values.shape[1:]), dtype=values.dtype)
+            table[places] = values
+            return torch.from_numpy(table).to(dtype).view(ticks, lanes, *values.shape[1:])
+
+        return Schedule(
+            placed(filled, torch.int64),
+            placed(weights, dtype),
+            placed(noises, torch.int64) if draws_noise else None,
+            placed(lrs[:, None], dtype),
+        )
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Schedule:
+        """With every part changed alike."""
+        noise = None if self.noise is None else change(self.noise)
+        return Schedule(change(self.rows), change(self.weight), noise, change(self.lr))
+
+    def take(self, other: Schedule) -> None:
+        """Take over the ticks and lanes of another, of which there may be fewer than room is for.
+
+        Sent without waiting: a device reads pinned memory when its turn comes, any other before the call returns.
+        """
+        ticks, lanes = other.rows.shape[:2]
+        for own, its in zip(self._parts, other._parts, strict=True):
+            own[:ticks, :lanes].copy_(its, non_blocking=True)
+
+    @property
+    def _parts(self) -> tuple[Tensor, ...]:
+        noise = () if self.noise is None else (self.noise,)
+        return (self.rows, self.weight, *noise, self.lr)
+
+
+class LaneBlock:
+    """Parameters, optimizer state and memory of the clients in all lanes, at fixed addresses.
+
+    A client is placed into a lane before its first step and read out after its last; what a lane holds
+    otherwise is of no importance. Everything is written in place, so that captured steps find it.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        gradient_of: LaneGradient,
+        jobs: LocalJobs,
+        schedule: Schedule,
+        num_lanes: int,
+        *,
+        compiled: bool = False,
+    ) -> None:
+        self._objective, self._gradient_of = objective, gradient_of
+        self.solver: LocalSolver = jobs.steps.solver
+        # Compiled, all that a solver does to a vector is one pass over it; for every width by itself, so that no bit
+        # depends on what was compiled before.
+        self._take_step = self.solver.step_
+        if compiled:
+            self._take_step = torch.compile(self.solver.step_, dynamic=False)
+        self.anchor = self._arranged(jobs.anchor).clone()
+        self.shared = {name: self._arranged(vector).clone() for name, vector in jobs.shared.items()}
+        self.schedule = schedule
+        memory = {
+            name: _aligned_zeros((num_lanes, rows.shape[1]), rows) for name, rows in jobs.memory.items()
+        }
+        fresh = self.solver.start(self.anchor.repeat(num_lanes, 1), memory, self.shared)
+        # Copies, since a correction may start from what it remembers.
+        optimizer = {
+            name: _aligned_zeros(rows.shape, rows).copy_(rows) for name, rows in fresh.optimizer.items()
+        }
+        local = _aligned_zeros(fresh.local.shape, fresh.local).copy_(fresh.local)
+        self.state = LocalState(local, optimizer, memory)
+        self.gradient = _aligned_zeros(local.shape, local)
+        self.losses = self.anchor.new_zeros((len(schedule.rows), num_lanes))
+
+    def run(self, plan: LanePlan, jobs: LocalJobs, advance: Callable[[int, int, int], None]) -> LocalResults:
+        """Let lanes work by a plan; `advance(start, end, width)` must step the first lanes tick by tick."""
+        delta = self.anchor.new_zeros((len(jobs), len(self.anchor)))
+        starting, ending = plan.starting(), plan.ending()
+        held, learnt = self.state.local.unbind(), delta.unbind()
+        for start, end, width in plan.segments:
+            if start in starting:
+                self._place(starting[start], jobs)
+            advance(start, end, width)
+            for slot in ending[end]:
+                torch.sub(held[slot.lane], self.anchor, out=learnt[slot.job])
+        order = self._gradient_of.order
+        delta = delta if order is None else order.restored(delta)
+        loss = _LossRuns.of(plan, delta.device).means(self.losses[: plan.ticks, : len(plan.loads)])
+        return LocalResults(delta, loss, jobs.buffers.expand(len(jobs), -1))
+
+    def load(self, jobs: LocalJobs, schedule: Schedule) -> None:
+        """Take over the vectors of a round, and what its lanes read."""
+        self.anchor.copy_(self._arranged(jobs.anchor))
+        for name, vector in jobs.shared.items():
+            self.shared[name].copy_(self._arranged(vector))
+        self.schedule.take(schedule)
+
+    def _arranged(self, vectors: Tensor) -> Tensor:
+        """Vectors of the model in the order of the lanes; what a client remembers may also be a single number."""
+        order = self._gradient_of.order
+        return vectors if order is None or vectors.shape[-1] == 1 else order.arranged(vectors)
+
+    def _place(self, slots: Sequence[Slot], jobs: LocalJobs) -> None:
+        """Put clients at their start into their lanes."""
+        # Stacked rather than indexed by a list, which would be sent from the host and wait for the device.
+        memory = {
+            name: self._arranged(torch.stack([rows[slot.job] for slot in slots]))
+            for name, rows in jobs.memory.items()
+        }
+        fresh = self.solver.start(self.anchor.expand(len(slots), -1), memory, self.shared)
+        for places, lanes in _neighbours(slots):
+            self.state.local[lanes] = fresh.local[places]
+            for name, rows in fresh.optimizer.items():
+                self.state.optimizer[name][lanes] = rows[places]
+            for name, rows in fresh.memory.items():
+                self.state.memory[name][lanes] = rows[places]
+
+    def step(self, tick: Tick) -> Tensor:
+        """One local step of as many lanes as the tick has; their losses (width,)."""
+        width, data = len(tick.rows), self._objective.data
+        rows = tick.rows.flatten()
+        batch = LaneBatch(
+            data.inputs.index_select(0, rows).view(*tick.rows.shape, *data.inputs.shape[1:]),
+            data.targets.index_select(0, rows).view(*tick.rows.shape, *data.targets.shape[1:]),
+            tick.weight,
+            tick.noise,
+        )
+        gradient = self.gradient[:width]
+        busy = LocalState(
+            self.state.local[:width],
+            {name: rows[:width] for name, rows in self.state.optimizer.items()},
+            {name: rows[:width] for name, rows in self.state.memory.items()},
+        )
+        loss = self._gradient_of(busy.local, batch, gradient)
+        self._take_step(busy, gradient, self.anchor, self.shared, tick.lr)
+        return loss
+
+
+def _neighbours(slots: Sequence[Slot]) -> Iterator[tuple[slice, slice]]:
+    """Places of slots that follow each other in lanes that do, and these lanes: one copy serves them all."""
+    first = 0
+    for place in range(1, len(slots) + 1):
+        if place == len(slots) or slots[place].lane != slots[place - 1].lane + 1:
+            start = slots[first].lane
+            yield slice(first, place), slice(start, start + place - first)
+            first = place
+
+
+_ALIGNED = 64
+"""Bytes at whose multiples lanes begin. A device reads 16 at once where they are aligned, of which Triton is sure where
+lanes lie a multiple of 16 numbers apart. What is compiled for the first lane also takes copies of all others that do
+not begin as it does."""
+
+
+def _aligned_zeros(shape: Sequence[int], like: Tensor) -> Tensor:
+    """Zeros (..., d) whose rows all begin at such a multiple."""
+    if len(shape) < 2:
+        return like.new_zeros(shape)
+    numbers = _ALIGNED // like.element_size()
+    return like.new_zeros((*shape[:-1], -(-shape[-1] // numbers) * numbers))[..., : shape[-1]]
+
+
+class _LossRuns(NamedTuple):
+    """Where the losses of each job stand among those of all lanes, lane by lane."""
+
+    lengths: Tensor
+    """Ticks of each job, and of each lane's idle time after its last job."""
+    places: Tensor
+    """(m,) which of these runs is a job's."""
+
+    @staticmethod
+    def of(plan: LanePlan, device: torch.device) -> _LossRuns:
+        jobs = [(slot.lane, slot.start, slot.end - slot.start, slot.job) for slot in plan.slots]
+        idle = [(lane, load, plan.ticks - load, -1) for lane, load in enumerate(plan.loads)]
+        runs = sorted(jobs + idle)
+        place_of = {job: place for place, (*_, job) in enumerate(runs)}
+        lengths = [length for _, _, length, _ in runs]
+        places = [place_of[job] for job in range(len(plan.slots))]
+        sent = (torch.tensor(n, dtype=torch.int64).to(device, non_blocking=True) for n in (lengths, places))
+        return _LossRuns(*sent)
+
+    def means(self, losses: Tensor) -> Tensor:
+        """Mean loss of every job over its steps, (m,), from losses (ticks, lanes)."""
+        if not len(self.places):
+            return losses.new_zeros(0)
+        columns = losses.T.flatten()
+        return torch.segment_reduce(columns, "mean", lengths=self.lengths, unsafe=True)[self.places]
+
+
+_UPDATE_COPIES = 4
+"""Rows of d numbers per client that a round holds beside the lanes: its update, and what is made of it."""
+_USABLE = 0.9
+
+
+def bytes_per_lane(objective: Objective, gradient_of: LaneGradient, jobs: LocalJobs, batch_size: int) -> int:
+    """Peak memory of one client's step: its state, its gradient and all that lies between them."""
+    device = jobs.anchor.device
+    before = torch.cuda.memory_allocated(device)
+    schedule = Schedule.empty(1, 1, batch_size, like=jobs.anchor, draws_noise=objective.draws_noise)
+    block = LaneBlock(objective, gradient_of, jobs, schedule, num_lanes=1)
+    # Twice, since convolutions try several algorithms the first time, with more memory than the best needs.
+    for _ in range(2):
+        torch.cuda.reset_peak_memory_stats(device)
+        block.step(schedule.at(0, 1))
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def lanes_that_fit(wanted: int, per_lane: int, jobs: LocalJobs) -> int:
+    """As many lanes as are wanted, or fewer if the device has no room for them."""
+    device = jobs.anchor.device
+    free = available_bytes(device)
+    results = _UPDATE_COPIES * len(jobs) * jobs.anchor.nbytes
+    fitting = int(_USABLE * (free - results) / max(per_lane, 1))
+    if fitting < 1:
+        raise EngineError(
+            f"A local step of one client takes about {per_lane / 2**30:.1f} GiB and a round's updates "
+            f"{results / 2**30:.1f} GiB, of which the device has {free / 2**30:.1f} GiB free: use smaller "
+            'batches or cohorts, or precision="bfloat16".'
+        )
+    return min(wanted, fitting)

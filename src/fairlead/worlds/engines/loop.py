@@ -9,7 +9,7 @@ from fairlead.errors import EngineError
 from fairlead.parameters import FlatModule
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Objective
 from fairlead.worlds.engines.relu_pool import joined_pooling
-from fairlead.worlds.engines.workers import Workers
+from fairlead.worlds.engines.threads import Workers
 
 
 @dataclass(frozen=True)

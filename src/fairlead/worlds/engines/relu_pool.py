@@ -19,7 +19,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from fairlead.native import compiled, has_numba
+from fairlead.numerics.native import compiled, has_numba
 
 _BITS = {torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
 _FEWEST = 2**16

@@ -2,24 +2,147 @@
 
 from __future__ import annotations
 
+import io
 import os
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+import pickle
+import warnings
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from fairlead.clients.data import ClientData
 from fairlead.records import WorkOrder
 from fairlead.worlds.arithmetic import Arithmetic
 from fairlead.worlds.engines.base import Engine, Objective
-from fairlead.worlds.ray.shards import Shards
-from fairlead.worlds.ray.wire import Packed, Parcel
+from fairlead.worlds.executor import ClientBlock, LocalWorkforce
+from fairlead.worlds.host_data import Staging
 from fairlead.worlds.simulated import SimulatedWorld
-from fairlead.worlds.staging import Staging
-from fairlead.worlds.workforce import ClientBlock, LocalWorkforce
 
 if TYPE_CHECKING:
     from ray import ObjectRef
+
+ValueT = TypeVar("ValueT")
+
+
+class Packed(NamedTuple):
+    """A tensor as bytes, which every type of numbers has, with what they mean."""
+
+    content: NDArray[np.uint8]
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def of(tensor: Tensor) -> Packed:
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        return Packed(flat.view(torch.uint8).numpy(), tensor.dtype, tuple(tensor.shape))
+
+    def view(self) -> Tensor:
+        """The tensor in memory that others may share: to be read alone."""
+        with warnings.catch_warnings():
+            # Ray's memory cannot be written to, and torch warns of tensors in such memory.
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            flat = torch.from_numpy(self.content)
+        return flat.view(self.dtype).view(self.shape)
+
+
+class Parcel(Generic[ValueT]):
+    """Any value with its tensors packed; opening it gives tensors with memory of their own."""
+
+    def __init__(self, value: ValueT) -> None:
+        from ray import cloudpickle
+
+        tensors: list[Packed] = []
+
+        class Packer(cloudpickle.Pickler):
+            def persistent_id(self, obj: Any) -> int | None:
+                if type(obj) is not Tensor:
+                    return None
+                tensors.append(Packed.of(obj))
+                return len(tensors) - 1
+
+        text = io.BytesIO()
+        Packer(text).dump(value)  # type: ignore[no-untyped-call]
+        self._text, self._tensors = text.getvalue(), tensors
+
+    def open(self) -> ValueT:
+        """The value, its tensors on the CPU."""
+        tensors = self._tensors
+
+        class Unpacker(pickle.Unpickler):
+            def persistent_load(self, pid: int) -> Tensor:
+                return tensors[pid].view().clone()
+
+        value: ValueT = Unpacker(io.BytesIO(self._text)).load()
+        return value
+
+
+_SHARD_BYTES = 2**26
+
+
+class PackedShard(NamedTuple):
+    """The examples of consecutive clients on their way to an actor."""
+
+    inputs: Packed
+    targets: Packed
+    offsets: Packed
+
+    def view(self) -> ClientData:
+        return ClientData(self.inputs.view(), self.targets.view(), self.offsets.view())
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """All clients' examples, in the memory of the cluster.
+
+    Actors on one machine share a single copy of a shard. The first copy lives where the shards were made, so
+    that no actor's death loses one.
+    """
+
+    first_clients: Sequence[int]
+    """Of each shard, ascending."""
+    references: Sequence[ObjectRef[PackedShard]]
+    _viewed: dict[int, ClientData] = field(default_factory=dict)
+
+    @staticmethod
+    def put(data: ClientData, most_bytes: int = _SHARD_BYTES) -> Shards:
+        """Shards of about `most_bytes` each; no client is divided."""
+        import ray
+
+        first_clients = first_clients_of_shards(data, most_bytes)
+        references = []
+        for first, last in zip(first_clients, [*first_clients[1:], data.num_clients], strict=True):
+            offsets = data.offsets[first : last + 1]
+            rows = slice(int(offsets[0]), int(offsets[-1]))
+            shard = PackedShard(
+                Packed.of(data.inputs[rows]), Packed.of(data.targets[rows]), Packed.of(offsets - offsets[0])
+            )
+            references.append(ray.put(shard))
+        return Shards(first_clients, references)
+
+    def examples_of(self, client: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of one client, in memory that others share."""
+        import ray
+
+        shard = bisect_right(self.first_clients, client) - 1
+        if shard not in self._viewed:
+            self._viewed[shard] = ray.get(self.references[shard]).view()
+        return self._viewed[shard].examples_of(client - self.first_clients[shard])
+
+
+def first_clients_of_shards(data: ClientData, most_bytes: int) -> list[int]:
+    """Where shards begin: a client belongs to the shard in which its first byte falls."""
+    examples = max(len(data.inputs), 1)
+    bytes_each = max((data.inputs.nbytes + data.targets.nbytes) / examples, 1.0)
+    shard = torch.div(data.offsets[:-1] * bytes_each, most_bytes, rounding_mode="floor")
+    begins = torch.cat([torch.tensor([True]), shard.diff() > 0])
+    return begins.nonzero().flatten().tolist()
+
 
 PackedReturns = tuple["Packed | None", ...]
 """The fields of `LocalReturns`."""

@@ -11,7 +11,7 @@ from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
 from fairlead.worlds.base import RunWorld, Workings
 from fairlead.worlds.ray.cluster import RayCluster
-from fairlead.worlds.ray.workforce import RayWorkforce, needs_block
+from fairlead.worlds.ray.executor import RayWorkforce, needs_block
 from fairlead.worlds.simulated import SimulatedWorld
 
 
@@ -23,7 +23,7 @@ class RayWorld(RunWorld):
     go on in the other. Engines whose bits depend on who trains together need the simulation's `block`, by which a
     round is divided in both; bits are those of a process with as many threads as the cluster's actors have.
 
-    >>> from fairlead.clients import Quadratics
+    >>> from fairlead import Quadratics
     >>> problem = Quadratics(num_clients=3).problem(Key.from_seed(0))
     >>> RayWorld(SimulatedWorld(problem.task(), problem.data(), engine="batched"), RayCluster(actors=2))
     Traceback (most recent call last):

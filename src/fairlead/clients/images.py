@@ -1,0 +1,293 @@
+"""Images of public data sets: the embedded digits, and the folders in which torchvision leaves the others."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairlead.clients.files import absent, existing_folder, keep_path, read_file
+from fairlead.clients.partitioners.base import Partitioner
+from fairlead.clients.partitioners.sizes import IidPartitioner
+from fairlead.clients.pool import Pool
+from fairlead.clients.pooled import PooledSource
+from fairlead.errors import DataError, require_choice
+from fairlead.models.convolutional import FedAvgCNN, FiveLayerCNN
+from fairlead.models.dense import MLP
+from fairlead.task import Task
+
+
+@dataclass(frozen=True)
+class Digits(PooledSource):
+    """Handwritten digits in 10 classes (Alpaydin and Kaynak 1998, CC BY 4.0), embedded in the package.
+
+    1,797 images of 8 x 8 pixels with 17 grey levels, scaled to [0, 1].
+    """
+
+    num_clients: int | None = 20
+    partition: Partitioner | None = IidPartitioner()
+
+    references = ("alpaydin1998digits",)
+
+    def pool(self) -> Pool:
+        with (
+            files("fairlead.clients").joinpath("digits.npz").open("rb") as file,
+            np.load(file, allow_pickle=False) as arrays,
+        ):
+            inputs = torch.from_numpy(arrays["images"]).to(torch.float32) / 16
+            targets = torch.from_numpy(arrays["labels"]).to(torch.int64)
+        return Pool(inputs, targets)
+
+    def default_task(self) -> Task:
+        return Task(MLP(hidden=(32,)))
+
+
+@dataclass(frozen=True)
+class MnistFolder(PooledSource):
+    """MNIST's four idx files, gzipped or not: 60,000 and 10,000 grey digits of 28 x 28 pixels.
+
+    `path` is the folder that holds them, or one above it: torchvision's root, `MNIST` or `MNIST/raw`.
+    """
+
+    path: str
+
+    references = ("lecun1998mnist",)
+
+    def __post_init__(self) -> None:
+        keep_path(self)
+        super().__post_init__()
+
+    def pool(self) -> Pool:
+        return _idx_pool(self.path, "MNIST")
+
+    def default_task(self) -> Task:
+        return Task(FedAvgCNN())
+
+
+@dataclass(frozen=True)
+class FashionMnistFolder(PooledSource):
+    """Fashion-MNIST's four idx files, gzipped or not: 60,000 and 10,000 grey garments of 28 x 28 pixels.
+
+    `path` is the folder that holds them, or one above it: torchvision's root, `FashionMNIST` or its `raw`.
+    """
+
+    path: str
+
+    references = ("xiao2017fashion",)
+
+    def __post_init__(self) -> None:
+        keep_path(self)
+        super().__post_init__()
+
+    def pool(self) -> Pool:
+        return _idx_pool(self.path, "FashionMNIST")
+
+    def default_task(self) -> Task:
+        return Task(FedAvgCNN())
+
+
+@dataclass(frozen=True)
+class CifarFolder(PooledSource):
+    """CIFAR-10 or CIFAR-100 as "python version" batches: colour images of 32 x 32 pixels.
+
+    `path` is `cifar-10-batches-py` or `cifar-100-python`, or the folder above if it holds one of them;
+    `labels` chooses between the 100 "fine" and the 20 "coarse" classes of CIFAR-100. Batches are pickles:
+    they are read without running any code, and refused if they ask for some.
+    """
+
+    path: str
+    labels: Literal["fine", "coarse"] = "fine"
+
+    references = ("krizhevsky2009cifar",)
+
+    def __post_init__(self) -> None:
+        keep_path(self)
+        super().__post_init__()
+        require_choice(self, "labels", ("fine", "coarse"))
+
+    def pool(self) -> Pool:
+        root = existing_folder(self.path)
+        for folder in (root, root / "cifar-10-batches-py", root / "cifar-100-python"):
+            if (folder / "data_batch_1").is_file():
+                train = [folder / f"data_batch_{number}" for number in range(1, 6)]
+                return _cifar_pool(root, train, [folder / "test_batch"], b"labels", 10)
+            if (folder / "train").is_file():
+                field, classes = (b"fine_labels", 100) if self.labels == "fine" else (b"coarse_labels", 20)
+                return _cifar_pool(root, [folder / "train"], [folder / "test"], field, classes)
+        raise DataError(
+            f"{root} holds neither data_batch_1 (CIFAR-10) nor train (CIFAR-100), nor does "
+            "cifar-10-batches-py or cifar-100-python in it."
+        )
+
+    def default_task(self) -> Task:
+        return Task(FiveLayerCNN())
+
+
+def _idx_pool(path: str, name: str) -> Pool:
+    root = existing_folder(path)
+    folders = [root, root / "raw", root / name / "raw"]
+
+    def read(stem: str, ndim: int) -> NDArray[np.uint8]:
+        kind = f"idx{ndim}-ubyte"
+        names = [f"{stem}{mark}{kind}{packed}" for packed in ("", ".gz") for mark in ("-", ".")]
+        for folder in folders:
+            for file in (folder / name for name in names):
+                if file.is_file():
+                    return _read_idx(file, ndim)
+        raise DataError(f"{root} holds no file {names[0]}, gzipped or not, nor do raw and {name}/raw in it.")
+
+    parts: list[Tensor] = []
+    for stem in ("train", "t10k"):
+        images, labels = read(f"{stem}-images", 3), read(f"{stem}-labels", 1)
+        _require_labels(labels, 10, f"{root}, {stem}-labels")
+        if len(images) != len(labels):
+            raise DataError(f"{root} has {len(images)} {stem} images but {len(labels)} {stem} labels.")
+        parts += [torch.from_numpy(images[:, None]), torch.from_numpy(labels.astype(np.int64))]
+    return Pool(parts[0], parts[1], test_inputs=parts[2], test_targets=parts[3], name=str(root))
+
+
+def _read_idx(file: Path, ndim: int) -> NDArray[np.uint8]:
+    """An array of bytes in the idx format: 0, 0, 8, the number of axes, their lengths, the bytes."""
+    content = read_file(file)
+    if content[:4] != bytes((0, 0, 8, ndim)) or len(content) < 4 + 4 * ndim:
+        raise DataError(
+            f"{file} is not an idx file of bytes with {ndim} axes: it starts with {content[:4].hex(' ')}."
+        )
+    shape = tuple(np.frombuffer(content, ">u4", ndim, 4).tolist())
+    size = int(np.prod(shape, dtype=np.int64))
+    if len(content) != 4 + 4 * ndim + size:
+        raise DataError(
+            f"{file} must hold {size} bytes after its header, as its shape {shape} says, got "
+            f"{len(content) - 4 - 4 * ndim}: it may be cut short."
+        )
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * ndim).reshape(shape).copy()
+
+
+def _cifar_pool(root: Path, train: list[Path], test: list[Path], field: bytes, classes: int) -> Pool:
+    parts: list[Tensor] = []
+    for half in (train, test):
+        batches = [_read_cifar(file, field, classes) for file in half]
+        parts += [torch.cat([images for images, _ in batches]), torch.cat([labels for _, labels in batches])]
+    return Pool(parts[0], parts[1], test_inputs=parts[2], test_targets=parts[3], name=str(root))
+
+
+def _read_cifar(file: Path, field: bytes, classes: int) -> tuple[Tensor, Tensor]:
+    """Images (n, 3, 32, 32) and labels (n,) of one batch."""
+    if not file.is_file():
+        raise DataError(absent(file))
+    batch = _unpickled(file)
+    named = {_as_bytes(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
+    stated, labels = named.get(b"data"), named.get(field)
+    images = stated.bytes_in_rows(3072) if isinstance(stated, _StatedArray) else None
+    if images is None or not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
+        raise DataError(
+            f"{file} is not a CIFAR batch: it must hold bytes 'data' of 3072 columns and a list "
+            f"{field.decode()!r} of whole numbers."
+        )
+    if len(images) != len(labels):
+        raise DataError(f"{file} has {len(images)} images but {len(labels)} labels.")
+    _require_labels(np.array(labels, dtype=np.int64), classes, str(file))
+    return torch.from_numpy(images.copy().reshape(-1, 3, 32, 32)), torch.tensor(labels, dtype=torch.int64)
+
+
+def _require_labels(labels: NDArray[Any], classes: int, name: str) -> None:
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if len(wrong):
+        raise DataError(f"{name}, row {wrong[0]}: {labels[wrong[0]]} is not a class from 0 to {classes - 1}.")
+
+
+def _as_bytes(key: Any) -> Any:
+    return key.encode() if isinstance(key, str) else key
+
+
+class _Stated:
+    """What a pickle says of an object: its state is kept as it is, and nothing of it is done."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _StatedType(_Stated):
+    """The type of an array, by the name that it was given."""
+
+
+class _StatedArray(_Stated):
+    """An array: no object of NumPy's is made before its shape, type and bytes have been looked at."""
+
+    def bytes_in_rows(self, width: int) -> NDArray[np.uint8] | None:
+        """An (n, width) array of bytes, or None if it is none."""
+        if not isinstance(self.state, tuple) or len(self.state) != 5:
+            return None
+        _, shape, dtype, by_columns, content = self.state
+        if not isinstance(dtype, _StatedType) or dtype.arguments[:1] not in (("u1",), (b"u1",)):
+            return None
+        if not isinstance(content, bytes) or shape != (len(content) // width, width) or len(content) % width:
+            return None
+        return np.frombuffer(content, np.uint8).reshape(shape, order="F" if by_columns else "C")
+
+
+class _Latin1(bytes):
+    """What Python 3 pickles call to make the bytes of an array; any other encoding is not about bytes."""
+
+    def __new__(cls, text: str, encoding: str) -> _Latin1:
+        if encoding != "latin1":
+            raise pickle.UnpicklingError(f"it encodes text as {encoding}")
+        return super().__new__(cls, text.encode("latin1"))
+
+    def __setstate__(self, state: object) -> None:
+        raise pickle.UnpicklingError("it gives bytes a state")
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Makes Python's own containers and notes of arrays, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("_codecs", "encode"):
+            return _Latin1
+        if (module, name) == ("numpy", "dtype"):
+            return _StatedType
+        if (module, name) == ("numpy", "ndarray"):
+            return _StatedArray
+        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
+            return _StatedArray
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which data do not need")
+
+
+def _refuse_large_memo(content: bytes) -> None:
+    """Raise if a pickle numbers more objects than it can hold: Python would make room for all of them."""
+    for operation, argument, _ in pickletools.genops(content):
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
+            raise pickle.UnpicklingError(f"it counts {argument} objects in {len(content)} bytes")
+
+
+def _unpickled(file: Path) -> Any:
+    content = read_file(file)
+    try:
+        _refuse_large_memo(content)
+        return _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
+    except pickle.UnpicklingError as error:
+        raise DataError(f"{file} is refused: {error}.") from error
+    except (
+        EOFError,
+        IndexError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        MemoryError,
+    ) as error:
+        raise DataError(f"{file} is not a pickle that can be read: it may be cut short.") from error

@@ -1,0 +1,120 @@
+"""Texts as token ids."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairlead.component import Component
+from fairlead.errors import require_integer
+from fairlead.memory.budget import require_memory
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+class Tokenizer(Component, ABC):
+    """Turns texts into rows of token ids of one length; 0 is padding, and long texts are cut."""
+
+    length: int
+
+    @property
+    @abstractmethod
+    def vocabulary(self) -> int:
+        """One more than the largest id."""
+
+    @abstractmethod
+    def tokens(self, text: str) -> Sequence[int]:
+        """Ids from 1 up, at least as many of the text's as `length` asks for."""
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """(texts, length) int64."""
+        what = f"{type(self).__name__} with length = {self.length} for {len(texts)} texts"
+        require_memory(what, 2 * 8 * len(texts) * self.length, "lower the length")
+        rows = np.zeros((len(texts), self.length), dtype=np.int64)
+        for row, text in zip(rows, texts, strict=True):
+            tokens = self.tokens(text)[: self.length]
+            row[: len(tokens)] = tokens
+        return torch.from_numpy(rows)
+
+
+@dataclass(frozen=True)
+class ByteTokens(Tokenizer):
+    """One token per UTF-8 byte, its value plus one: 257 ids, padding included.
+
+    >>> ByteTokens(length=4).encode(["Hi"]).tolist()
+    [[73, 106, 0, 0]]
+    """
+
+    length: int = 256
+
+    def __post_init__(self) -> None:
+        require_integer(self, "length", at_least=1)
+
+    @property
+    def vocabulary(self) -> int:
+        return 257
+
+    def tokens(self, text: str) -> Sequence[int]:
+        # A character takes at least one byte.
+        return [byte + 1 for byte in text[: self.length].encode(errors="surrogatepass")]
+
+
+@dataclass(frozen=True)
+class HashedWords(Tokenizer):
+    """One token per word or punctuation mark in lower case, hashed to `buckets` ids.
+
+        id = 1 + crc32(word) mod buckets
+
+    No vocabulary has to be learnt from the clients' texts or shared among them, and a word is the same
+    id in every data set; two words share an id by chance.
+
+    >>> HashedWords(length=3, buckets=1000).encode(["Stocks fall", "stocks"])[:, 0].unique().numel()
+    1
+    """
+
+    length: int = 64
+    buckets: int = 8192
+
+    def __post_init__(self) -> None:
+        require_integer(self, "length", at_least=1)
+        require_integer(self, "buckets", at_least=1)
+
+    @property
+    def vocabulary(self) -> int:
+        return self.buckets + 1
+
+    def tokens(self, text: str) -> Sequence[int]:
+        words = (word.encode(errors="surrogatepass") for word in _WORD.findall(text.lower()))
+        return [1 + zlib.crc32(word) % self.buckets for word in words]
+
+
+def code_points(text: str) -> NDArray[np.int64]:
+    """The Unicode number of every character."""
+    # Files may hold one half of a pair of surrogates, which is no character but does no harm here.
+    return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype=np.uint32).astype(np.int64)
+
+
+def character_ids(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Characters as 0, 1, 2, ... in the sorted order of all that occur, in an array of the same shape."""
+    occurs = np.bincount(codes.ravel()) > 0
+    places: NDArray[np.int64] = (np.cumsum(occurs) - 1)[codes]
+    return places
+
+
+def next_character_windows(ids: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """Pieces of `length` + 1 ids, (pieces, length + 1), of which each begins where the one before ends.
+
+    What is left at the end and fills no piece is dropped.
+    """
+    count = max((len(ids) - 1) // length, 0)
+    if count == 0:
+        return ids[:0].reshape(0, length + 1)
+    return np.lib.stride_tricks.sliding_window_view(ids, length + 1)[: count * length : length]

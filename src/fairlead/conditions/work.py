@@ -1,0 +1,330 @@
+"""How much local work each client does in each round."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairlead.component import freeze_lists
+from fairlead.conditions.base import Condition, entries_of, require_counts, require_range
+from fairlead.conditions.traces import require_trace_path, timetable
+from fairlead.errors import field_error, require_choice, require_integer, require_number
+from fairlead.local_solver import MOST_STEPS, LocalSolver, epochs_to_steps
+from fairlead.randomness import Key
+
+
+class Workload(NamedTuple):
+    """Local work of some clients in one round."""
+
+    num_steps: Tensor
+    """(c,) 0 for a client without examples."""
+    batch_sizes: Tensor
+    """(c,) examples a step."""
+
+
+class WorkModel(Condition, ABC):
+    """Decides the workload of any set of clients in a round."""
+
+    @abstractmethod
+    def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
+        """Work of the given clients, which hold `sizes` examples."""
+
+
+class EpochCounts(WorkModel, ABC):
+    """Family of models that count passes over the data, in batches of the solver's size."""
+
+    @abstractmethod
+    def epochs_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        """Epochs of the given clients, (c,) int64."""
+
+    def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
+        batches = solver.batches(sizes)
+        return Workload(epochs_to_steps(self.epochs_of(clients, round, key), sizes, batches), batches)
+
+
+class StepCounts(WorkModel, ABC):
+    """Family of models that count local steps, whatever the client holds."""
+
+    @abstractmethod
+    def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        """Steps of the given clients, (c,) int64."""
+
+    def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
+        steps = self.steps_of(clients, round, key)
+        return Workload(torch.where(sizes > 0, steps, 0), solver.batches(sizes))
+
+
+@dataclass(frozen=True)
+class EqualWork(WorkModel):
+    """Everyone does what the solver says: the same number of epochs or of steps."""
+
+    def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
+        return Workload(solver.count_steps(sizes), solver.batches(sizes))
+
+
+@dataclass(frozen=True)
+class FixedEpochs(EpochCounts):
+    """Each client its own number of epochs, the same in every round."""
+
+    epochs: tuple[int, ...]
+
+    per_client: ClassVar[tuple[str, ...]] = ("epochs",)
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        require_counts(self, "epochs", self.epochs)
+
+    def epochs_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        return torch.tensor(entries_of(self, "epochs", self.epochs, clients), dtype=torch.int64)
+
+
+@dataclass(frozen=True)
+class FixedSteps(StepCounts):
+    """Each client its own number of local steps, the same in every round."""
+
+    steps: tuple[int, ...]
+
+    per_client: ClassVar[tuple[str, ...]] = ("steps",)
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        require_counts(self, "steps", self.steps)
+
+    def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        return torch.tensor(entries_of(self, "steps", self.steps, clients), dtype=torch.int64)
+
+
+@dataclass(frozen=True)
+class LadderEpochs(EpochCounts):
+    """Client i makes `first` + i·`increment` epochs in every round (Weng 2025 §I.3.1: 1, 3, ..., 39)."""
+
+    first: int = 1
+    increment: int = 2
+
+    references = ("weng2025fedacs",)
+
+    def __post_init__(self) -> None:
+        require_integer(self, "first", at_least=1, at_most=MOST_STEPS)
+        require_integer(self, "increment", at_least=0, at_most=MOST_STEPS)
+
+    def epochs_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        return self.first + clients * self.increment
+
+
+@dataclass(frozen=True)
+class LadderSteps(StepCounts):
+    """Client i takes `first` + i·`increment` local steps in every round (Weng 2025 Fig. 7: 1, 3, ..., 39)."""
+
+    first: int = 1
+    increment: int = 2
+
+    references = ("weng2025fedacs",)
+
+    def __post_init__(self) -> None:
+        require_integer(self, "first", at_least=1, at_most=MOST_STEPS)
+        require_integer(self, "increment", at_least=0, at_most=MOST_STEPS)
+
+    def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        return self.first + clients * self.increment
+
+
+@dataclass(frozen=True)
+class ScriptedWork(StepCounts):
+    """Replays given numbers of steps: one row per round, one column per client, then again."""
+
+    steps: tuple[tuple[int, ...], ...]
+
+    per_client: ClassVar[tuple[str, ...]] = ("steps",)
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        if not isinstance(self.steps, tuple) or not self.steps:
+            raise field_error(self, "steps", "at least one row", self.steps)
+        for row in self.steps:
+            require_counts(self, "steps", row)
+
+    def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        row = self.steps[round % len(self.steps)]
+        return torch.tensor(entries_of(self, "steps", row, clients), dtype=torch.int64)
+
+
+@dataclass(frozen=True)
+class RandomEpochs(EpochCounts):
+    """Epochs drawn uniformly from `low` to `high`, anew for every client and round (Wang 2021: U(2, 5))."""
+
+    low: int
+    high: int
+
+    references = ("wang2021fednova",)
+
+    def __post_init__(self) -> None:
+        require_integer(self, "low", at_least=1)
+        require_integer(self, "high", at_least=self.low, at_most=MOST_STEPS)
+
+    def epochs_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        return key.fold(round).integers(clients, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class RandomSteps(StepCounts):
+    """Local steps drawn uniformly from `low` to `high`, anew for every client and round."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        require_integer(self, "low", at_least=1)
+        require_integer(self, "high", at_least=self.low, at_most=MOST_STEPS)
+
+    def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        return key.fold(round).integers(clients, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class NormalSteps(StepCounts):
+    """Local steps drawn from a normal distribution, anew for every client and round (Wang 2021 Fig. 2b).
+
+        τ_i(t) = round(N(mean, std²)), then bounded by `low` and `high`
+
+    The paper says mean 30 and a range of [1, 96]; `std` = 16 is what makes that range of 36,000 draws
+    likely.
+    """
+
+    mean: float = 30.0
+    std: float = 16.0
+    low: int = 1
+    high: int = 96
+
+    references = ("wang2021fednova",)
+
+    def __post_init__(self) -> None:
+        require_number(self, "mean")
+        require_number(self, "std", at_least=0)
+        require_integer(self, "low", at_least=1)
+        require_integer(self, "high", at_least=self.low, at_most=MOST_STEPS)
+
+    def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        draws = self.mean + self.std * key.fold(round).normal(clients)
+        return draws.round().clamp(self.low, self.high).to(torch.int64)
+
+
+@dataclass(frozen=True)
+class TwoGroupEpochs(EpochCounts):
+    """Clients below `boundary` draw epochs from the range `first`, the others from `second`.
+
+    Anew in every round, both ends included. With (1, 10) and (20, 30) this is the dynamic setting of Weng 2025.
+    """
+
+    boundary: int
+    first: tuple[int, int] = (1, 10)
+    second: tuple[int, int] = (20, 30)
+
+    references = ("weng2025fedacs",)
+
+    def __post_init__(self) -> None:
+        _check_groups(self)
+
+    def epochs_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        return _draw_by_group(self, clients, round, key)
+
+
+@dataclass(frozen=True)
+class TwoGroupSteps(StepCounts):
+    """Clients below `boundary` draw local steps from the range `first`, the others from `second`.
+
+    Anew in every round, both ends included. With (1, 10) and (20, 30) this is the right panel of Weng 2025 Fig. 4.
+    """
+
+    boundary: int
+    first: tuple[int, int] = (1, 10)
+    second: tuple[int, int] = (20, 30)
+
+    references = ("weng2025fedacs",)
+
+    def __post_init__(self) -> None:
+        _check_groups(self)
+
+    def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        return _draw_by_group(self, clients, round, key)
+
+
+@dataclass(frozen=True)
+class RandomEpochsAndBatches(WorkModel):
+    """Epochs and batch size both drawn for every client and round: *hybrid+* of Zeng 2023.
+
+        E_i ~ U{low, ..., high},   B_i ~ U{min_batch_size, ..., n_i},   K_i = E_i·⌈n_i/B_i⌉
+
+    Symbols: n_i the client's examples. A client with fewer than `min_batch_size` uses all of them at every
+    step. The epochs are those that `RandomEpochs` with the same range draws.
+
+    Differs from the paper, whose K_i = ⌊E_i n_i/B_i⌋ drops the last partial batch and is 0 for some
+    draws; the released code keeps it, as here, and never draws B_i = n_i.
+    """
+
+    low: int = 2
+    high: int = 5
+    min_batch_size: int = 10
+
+    references = ("zeng2023gradient",)
+
+    def __post_init__(self) -> None:
+        require_integer(self, "low", at_least=1)
+        require_integer(self, "high", at_least=self.low, at_most=MOST_STEPS)
+        require_integer(self, "min_batch_size", at_least=1, at_most=MOST_STEPS)
+
+    def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
+        key = key.fold(round)
+        epochs = key.integers(clients, self.low, self.high)
+        batches = key.fold("batch").integers(clients, sizes.clamp(max=self.min_batch_size), sizes)
+        return Workload(epochs_to_steps(epochs, sizes, batches), batches)
+
+
+def _check_groups(work: TwoGroupEpochs | TwoGroupSteps) -> None:
+    freeze_lists(work)
+    require_integer(work, "boundary", at_least=0)
+    for field in ("first", "second"):
+        require_counts(work, field, getattr(work, field))
+        require_range(work, field, 1)
+
+
+def _draw_by_group(work: TwoGroupEpochs | TwoGroupSteps, clients: Tensor, round: int, key: Key) -> Tensor:
+    is_first = clients < work.boundary
+    low = torch.where(is_first, work.first[0], work.second[0])
+    high = torch.where(is_first, work.first[1], work.second[1])
+    return key.fold(round).integers(clients, low, high)
+
+
+@dataclass(frozen=True)
+class TraceWork(WorkModel):
+    """Replays the local steps in a trace (`fairlead.conditions.traces`), then again from its first round.
+
+    `path` names a CSV file or JSON lines with the columns round, client, steps and, if the trace knows it,
+    batch_size; the solver's batch size otherwise. `missing` says what a client does in a round for which
+    it has no entry: "refuse" stops the run, "hold" repeats its latest entry, "absent" means that it does
+    nothing. 0 steps mean absence too.
+    """
+
+    path: str
+    missing: Literal["refuse", "hold", "absent"] = "refuse"
+
+    replayed: ClassVar[Mapping[str, tuple[str, ...]]] = {"path": ("steps", "batch_size")}
+
+    def __post_init__(self) -> None:
+        require_trace_path(self, self.path)
+        require_choice(self, "missing", ("refuse", "hold", "absent"))
+
+    def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
+        table = timetable(self.path, *self.replayed["path"])
+        rows = (table.latest_rows if self.missing == "hold" else table.rows)(clients, round)
+        if self.missing != "absent":
+            table.refuse_gaps(rows, clients, round, self)
+        steps, batch_sizes = table.values[rows].unbind(1)
+        batches = torch.where(
+            (rows >= 0) & (batch_sizes > 0), batch_sizes.minimum(sizes), solver.batches(sizes)
+        )
+        return Workload(torch.where((rows >= 0) & (sizes > 0), steps, 0), batches)

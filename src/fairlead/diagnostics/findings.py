@@ -1,0 +1,356 @@
+"""Findings of a diagnosis: what is unequal (data, work, links), and whether clients agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from fairlead.diagnostics.consensus import ConsensusReport
+from fairlead.diagnostics.consistency import total_variation
+from fairlead.diagnostics.diagnosis import Finding, Number
+from fairlead.diagnostics.diversity import consensus_dynamics
+from fairlead.diagnostics.evidence import COVERED, Confidence, DataSkew, Evidence, Spread
+from fairlead.diagnostics.rules import Drifting
+from fairlead.records import RoundRecord
+from fairlead.text import counted, percent
+
+_NAMED = 3
+"""Clients named."""
+
+
+def mean_aware_weights(records: Sequence[RoundRecord], num_clients: int) -> Tensor | None:
+    """The mean over rounds of each client's share in AWARE's direction, (N,) with sum 1; None without such a round.
+
+    The share is λ_i, and λ_i/‖m_i‖ scaled to sum 1 where rows are scaled to length 1 (`FedAWARE.rows`).
+    """
+    told = _rounds_of(records)
+    if not told:
+        return None
+    total = torch.zeros(num_clients, dtype=torch.float64)
+    for record in told:
+        shares = torch.tensor(list(record.remembered.values()), dtype=torch.float64)
+        total[torch.tensor(list(record.remembered), dtype=torch.int64)] += shares / shares.sum()
+    return total / len(told)
+
+
+def aware_weights(evidence: Evidence) -> Iterator[Finding]:
+    """Who has most of AWARE's weight, on how many clients a round rests, and how exact its solution is."""
+    told = _rounds_of(evidence.records)
+    shares = mean_aware_weights(told, evidence.num_clients)
+    if shares is None:
+        return
+    order = shares.argsort(descending=True, stable=True)[:_NAMED]
+    leading: dict[str, Number] = {
+        evidence.label(client): float(shares[client]) for client in order.tolist() if shares[client] > 0
+    }
+    # Not the fact of that name, which counts clusters where the memory has some.
+    support = sum(len(record.remembered) for record in told) / len(told)
+    gap = max(record.facts["aware_gap"] for record in told)
+    whom = ", ".join(f"{name} ({percent(share or 0.0)})" for name, share in leading.items())
+    yield Finding(
+        "aware",
+        f"AWARE's weights: over {counted(len(told), 'round')} a step rests on {support:.3g} of "
+        f"{counted(evidence.num_clients, 'client')} on average, most of it on {whom}; the duality gap is at most "
+        f"{gap:.2g}.",
+        {
+            "share": leading,
+            "support": support,
+            "duality_gap": gap,
+            "rounds": len(told),
+            "clients": evidence.num_clients,
+        },
+        "low",
+    )
+
+
+def _rounds_of(records: Sequence[RoundRecord]) -> list[RoundRecord]:
+    """Rounds in which AWARE has a direction."""
+    return [r for r in records if sum(r.remembered.values()) > 0 and "aware_gap" in r.facts]
+
+
+def agreement(evidence: Evidence) -> Iterator[Finding]:
+    """Findings on the consensus test, or why there is none, on the updates, and on full gradients if there are."""
+    yield _consensus(evidence)
+    yield from _diversity(evidence)
+    yield from _dynamics(evidence)
+    yield from _gradients(evidence)
+
+
+def drift_of(evidence: Evidence) -> Drifting:
+    """Whether the clients' local steps fail to cancel, as far as it is known."""
+    if evidence.most_steps == 1:
+        return "no"
+    if evidence.consensus is None or evidence.consensus.verdict == "not enough data to say":
+        return "unknown"
+    return "yes" if evidence.consensus.verdict == "drift matters" else "no"
+
+
+def drift_confidence(evidence: Evidence) -> Confidence:
+    """How far the answer of `drift_of` can be relied upon."""
+    if evidence.most_steps == 1:
+        return "high"
+    if drift_of(evidence) == "unknown":
+        return "none"
+    return "low" if evidence.fits_all else "moderate"
+
+
+def _consensus(evidence: Evidence) -> Finding:
+    if evidence.most_steps == 1:
+        said = "Consensus: every update is a single local step, and a single step cannot drift."
+        if evidence.data is None:
+            said += f" The data were not looked at, since {evidence.no_consensus}."
+        return Finding("consensus", said, {"steps": 1, "rounds": evidence.rounds}, "high")
+    report = evidence.consensus
+    if report is None:
+        said = f"Consensus: not tested, since {evidence.no_consensus}."
+        return Finding("consensus", said, {"clients": 0}, "none")
+    tested = [drift for drift in report.drifts if drift.steps > 1] or list(report.drifts)
+    worst = max(tested, key=lambda drift: drift.low)
+    vacuous = " The model fits all data there, which says little of the way." if evidence.fits_all else ""
+    return Finding(
+        "consensus",
+        f"Consensus over {report.num_clients} clients: {_verdict(evidence, report)}: {report.reason}{vacuous}",
+        {
+            "share": None if math.isnan(worst.share) else worst.share,
+            "low": worst.low,
+            "high": worst.high,
+            "steps": worst.steps,
+            "average_drift": worst.average,
+            "bound": worst.bound,
+            "gradient_norm": report.gradient_norm,
+            "dissimilarity": report.dissimilarity,
+            "confidence_level": report.confidence,
+            "clients": report.num_clients,
+        },
+        drift_confidence(evidence),
+    )
+
+
+def _verdict(evidence: Evidence, report: ConsensusReport) -> str:
+    """The verdict; where work or links may be unequal as well, it speaks of drift alone."""
+    alone = evidence.work.verdict == evidence.links.verdict == "equal"
+    if report.verdict == "FedAvg is enough here" and not alone:
+        return "drift of local steps does no harm here"
+    return report.verdict
+
+
+def _diversity(evidence: Evidence) -> Iterator[Finding]:
+    eluds = [
+        record.elud for record in evidence.records if record.elud is not None and math.isfinite(record.elud)
+    ]
+    if not eluds:
+        return
+    mean = sum(eluds) / len(eluds)
+    cosine = _mean_cosine(evidence)
+    beside = "" if cosine is None else f", and two clients' updates have a cosine of {cosine:.2f} on average"
+    yield Finding(
+        "diversity",
+        f"Diversity: e-LUD is {mean:.3g} on average over {counted(len(eluds), 'round')} (1 where all updates "
+        f"agree){beside}.",
+        {"elud": mean, "mean_cosine": cosine, "rounds": len(eluds), "clients": evidence.num_clients},
+        "low",
+    )
+
+
+def _dynamics(evidence: Evidence) -> Iterator[Finding]:
+    """Client consensus dynamics, and how far updates lie from their mean, where the rounds tell it."""
+    told = [r for r in evidence.records if r.consensus is not None and r.client_lr and r.num_steps]
+    distances = [
+        record.drift_norm / record.update_norm
+        for record in told
+        if record.update_norm and record.drift_norm is not None
+    ]
+    if not distances:
+        return
+    found = consensus_dynamics(told)
+    rho, apart = sum(found.rho) / len(told), sum(distances) / len(distances)
+    yield Finding(
+        "dynamics",
+        f"Consensus dynamics: updates lie {apart:.2f} of their length from the mean of their round; ρ, the squared "
+        f"length of the weighted mean, is {rho:.3g} on average over {counted(len(told), 'round')} "
+        f"(Ψ = {found.psi:.3g}).",
+        {
+            "distance_from_mean": apart,
+            "rho": rho,
+            "psi": found.psi,
+            "psi_applied": found.psi_applied,
+            "rounds": len(told),
+            "clients": evidence.num_clients,
+        },
+        "low",
+    )
+
+
+def _gradients(evidence: Evidence) -> Iterator[Finding]:
+    """The latest figures of full gradients, where the run was asked for them."""
+    told = [
+        (record.round + 1, record.gradients) for record in evidence.records if record.gradients is not None
+    ]
+    if not told:
+        return
+    done, found = told[-1]
+    length, ratio = found.surrogate_norm, found.surrogate_diversity
+    known = length is not None and ratio is not None
+    beside = f"; under the weights of that round's step {length:.3g} and {ratio:.3g}" if known else ""
+    yield Finding(
+        "gradients",
+        f"Full gradients after {counted(done, 'round')}: the objective's has length {found.norm:.3g}, and the clients' "
+        f"diversity is {found.diversity:.3g} (1 where all agree){beside}.",
+        {
+            "gradient_norm": found.norm,
+            "gradient_diversity": found.diversity,
+            "surrogate_gradient_norm": found.surrogate_norm,
+            "surrogate_gradient_diversity": found.surrogate_diversity,
+            "rounds": done,
+            "clients": evidence.num_clients,
+        },
+        "high",
+    )
+
+
+def _mean_cosine(evidence: Evidence) -> float | None:
+    """Σ coherence over Σ pairs of all rounds that tell it."""
+    told = [
+        (record.coherence, len(record.arrived) * (len(record.arrived) - 1) / 2)
+        for record in evidence.records
+        if record.coherence is not None and math.isfinite(record.coherence)
+    ]
+    pairs = sum(number for _, number in told)
+    return sum(coherence for coherence, _ in told) / pairs if pairs else None
+
+
+def unequal_things(evidence: Evidence) -> Iterator[Finding]:
+    """Findings on data, where they are at hand, on work and on links."""
+    if evidence.data is not None:
+        yield from _data(evidence, evidence.data)
+    yield _work(evidence)
+    yield _links(evidence)
+
+
+def _data(evidence: Evidence, data: DataSkew) -> Iterator[Finding]:
+    sizes = data.sizes[evidence.weights > 0].to(torch.float64)
+    cv = float(sizes.std(unbiased=False) / sizes.mean())
+    least, most = int(sizes.min()), int(sizes.max())
+    numbers: dict[str, Number] = {
+        "coefficient_of_variation": cv,
+        "least": least,
+        "most": most,
+        "examples": int(sizes.sum()),
+        "clients": len(sizes),
+    }
+    held = counted(least, "example") if least == most else f"between {least} and {most} examples"
+    yield Finding(
+        "sizes",
+        f"Data sizes: {counted(len(sizes), 'client')} with {held} each (coefficient of variation {cv:.2f}).",
+        numbers,
+        "high",
+    )
+    if data.label_counts is not None:
+        skew, chance = label_skew(data.label_counts, evidence.weights)
+        yield Finding(
+            "labels",
+            f"Labels: a client's mix differs from that of all by {percent(skew)} on average, where chance would "
+            f"make it {percent(chance)}.",
+            {"label_skew": skew, "by_chance": chance, "clients": len(sizes)},
+            "high",
+        )
+
+
+def label_skew(counts: Tensor, weights: Tensor) -> tuple[float, float]:
+    """Mean distance of the clients' label mixes from the common one, and what chance would make of it.
+
+        skew = Σ ω_i ½ Σ_k |p_ik − p_k|,   p_k = Σ ω_i p_ik,   chance = Σ ω_i Σ_k √(p_k(1 − p_k)/(2πn_i))
+
+    Symbols: p_ik the share of label k among the n_i examples of client i. Chance is the mean of the normal
+    approximation for examples dealt at random.
+    """
+    kept = (weights > 0) & (counts.sum(1) > 0)
+    held, omega = counts[kept].to(torch.float64), weights[kept] / weights[kept].sum()
+    sizes = held.sum(1)
+    mixes = held / sizes[:, None]
+    common = omega @ mixes
+    skew = omega @ (mixes - common).abs().sum(1) / 2
+    chance = (omega @ sizes.rsqrt()) * (common * (1 - common) / (2 * math.pi)).sqrt().sum()
+    return float(skew), float(chance)
+
+
+def _work(evidence: Evidence) -> Finding:
+    linear = evidence.algorithm is None or evidence.algorithm.solver.is_linear
+    # Steps of a solver without ‖a‖₁ do not say how far a client pulls the mean.
+    alone = misplaced_alone(evidence.work, evidence.weights) if linear else None
+    unit = "effective local steps a round" if linear else "local steps a round"
+    return Finding(
+        "work",
+        _spread_statement("Work", unit, evidence.work, alone),
+        _spread_numbers(evidence.work, alone),
+        evidence.work.confidence,
+    )
+
+
+def _links(evidence: Evidence) -> Finding:
+    how = "of updates arrive, as the world tells" if evidence.rates_told else "of updates arrived"
+    alone = misplaced_alone(evidence.links, evidence.weights)
+    return Finding(
+        "links",
+        _spread_statement("Links", how, evidence.links, alone, share=True),
+        _spread_numbers(evidence.links, alone),
+        evidence.links.confidence,
+    )
+
+
+def misplaced_alone(spread: Spread, weights: Tensor) -> float | None:
+    """½ Σ |ω_i − Ω_i| for Ω ∝ ωx: what plain averaging would misplace if nothing else were unequal."""
+    known = ~spread.values.isnan()
+    mass = torch.where(known, weights * spread.values, 0.0)
+    if not bool(mass.sum() > 0):
+        return None
+    kept = torch.where(known, weights, 0.0)
+    return total_variation(kept / kept.sum(), mass / mass.sum())
+
+
+def _spread_statement(
+    name: str, unit: str, spread: Spread, alone: float | None, *, share: bool = False
+) -> str:
+    over = f"over {counted(spread.rounds, 'round')}"
+    if spread.verdict == "unknown":
+        if int((~spread.values.isnan()).sum()) < 2:
+            return f"{name}: not known; fewer than two clients were observed {over}."
+        if math.isnan(spread.cv) or spread.covered < COVERED:
+            return (
+                f"{name}: not known {over}, in which clients with {percent(spread.covered)} of the weight were "
+                "observed often enough."
+            )
+        return (
+            f"{name}: not known; {over} the coefficient of variation is {spread.cv:.2f}, and one of "
+            f"{spread.at_most:.2f} could hide behind chance."
+        )
+    low, high = spread.extremes
+    ends = (percent(low), percent(high)) if share else (f"{low:.3g}", f"{high:.3g}")
+    figures = ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+    if spread.verdict == "unequal":
+        told = f"{name}: unequal, {figures} {unit} {over} (coefficient of variation {spread.cv:.2f})"
+        if alone is None:
+            return f"{told}."
+        return f"{told}; plain averaging would misplace {percent(alone)} of the weight for this alone."
+    allowed = "" if spread.chance == 0 else f", and no more than {spread.at_most:.2f} can hide behind chance"
+    return f"{name}: equal, {figures} {unit} {over} (coefficient of variation {spread.cv:.2f}{allowed})."
+
+
+def _spread_numbers(spread: Spread, alone: float | None) -> dict[str, Number]:
+    known = not math.isnan(spread.cv)
+    low, high = spread.extremes if known else (None, None)
+    return {
+        "coefficient_of_variation": spread.cv if known else None,
+        "by_chance": spread.chance if known else None,
+        "at_most": spread.at_most if known else None,
+        "p_value": spread.p_value,
+        "least": low,
+        "most": high,
+        "misplaced_alone": alone,
+        "weight_observed": spread.covered,
+        "rounds": spread.rounds,
+        "clients": int((~spread.values.isnan()).sum()),
+    }

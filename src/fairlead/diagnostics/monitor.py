@@ -1,0 +1,147 @@
+"""A guard in training: says once that another objective is being optimised, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fairlead.algorithm import Algorithm
+from fairlead.diagnostics.consistency import ConsistencyReport, chi_square, extremes, report_of
+from fairlead.diagnostics.tally import Tally
+from fairlead.errors import require_number
+from fairlead.records import Conditions, RoundRecord
+from fairlead.text import ClientNames
+from fairlead.theory.prediction import foregone, implied_surrogate
+
+Cause = Literal["work", "links", "sampling"]
+
+_FIRST_LOOK = 10
+_GROWTH = 1.25
+"""Each look comes a quarter of the rounds later, so that there are few of them."""
+_WORDS: dict[Cause, str] = {
+    "work": "unequal work",
+    "links": "unequal links",
+    "sampling": "unequal sampling",
+}
+_NOT_YET = 0.5
+"""Arrivals that a client is credited with of which none was seen."""
+_SCRIPT = 50
+"""Rounds of a script that are looked at for its part in the matter."""
+_OUTCOMES = 128
+"""Random cohorts for a cause: enough to tell causes apart, few enough not to be felt in a round."""
+
+
+class ConsistencyGuard:
+    """Watches the measured χ²(ω‖Ω) of a run and speaks once when it exceeds a threshold.
+
+    Counting costs what took part in a round; χ² is computed from the tenth round on, at rounds that grow
+    geometrically. What lost updates and random draws alone would make of χ², about Σ ω_i/(arrivals of i),
+    is granted twice over before anything is said, and so is half of the weight unheard.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        weights: Tensor,
+        threshold: float = 0.1,
+        *,
+        names: ClientNames | None = None,
+    ) -> None:
+        self.threshold = threshold
+        require_number(self, "threshold", above=0)
+        self.algorithm, self.weights, self.names = algorithm, weights, names
+        self.notice: str | None = None
+        """The sentence, once there is one."""
+        self._idle = foregone(algorithm, weights) is not None
+        self._tally, self._next_look = Tally(weights), _FIRST_LOOK
+
+    def watch(self, records: Sequence[RoundRecord]) -> None:
+        """Take in the records of a run from its first round on; those known already cost nothing."""
+        if self._idle or self.notice is not None:
+            return
+        if len(records) < self._tally.rounds:
+            self._tally, self._next_look = Tally(self.weights), _FIRST_LOOK
+        # One by one, so that a resumed run is looked at after the same rounds as one that was never stopped.
+        for place in range(self._tally.rounds, len(records)):
+            self._tally.add([records[place]])
+            if self._tally.rounds >= self._next_look:
+                self._next_look = math.ceil(self._tally.rounds * _GROWTH)
+                self.notice = self._judged()
+            if self.notice is not None:
+                return
+
+    def _judged(self) -> str | None:
+        tally = self._tally
+        # Clients asked too seldom to be judged are left out, on both sides.
+        judged = (tally.asked >= min(_FIRST_LOOK, tally.rounds)) & (self.weights > 0)
+        covered = self.weights[judged].sum()
+        if covered < 0.5:
+            return None
+        report = report_of(tally, self.algorithm)
+        if report.surrogate is None or (through := report.surrogate[judged].sum()) <= 0:
+            return None
+        divergence = chi_square(self.weights[judged] / covered, report.surrogate[judged] / through)
+        # Without chance, everybody is heard in every round.
+        noisy = self.weights * (tally.arrived < tally.rounds)
+        chance = float((noisy / tally.arrived.clamp(min=1))[judged].sum() / covered)
+        if divergence <= self.threshold + 2 * chance:
+            return None
+        whom = extremes(torch.where(judged, self.weights, 0.0), report.surrogate, self.names)
+        return _notice(report, divergence, self.threshold, whom, main_cause(self.algorithm, tally))
+
+
+def main_cause(algorithm: Algorithm, tally: Tally) -> tuple[Cause, float] | None:
+    """What alone would make χ² largest with the arrival rates and the work met so far; None if nothing.
+
+    With equal work and perfect links, theory's χ² is the sampler's own; unequal work alone and unequal links
+    alone count by what they add to it.
+    """
+    facts = tally.contributions
+    if facts is None:
+        return None
+    asked, heard = tally.asked > 0, tally.arrived > 0
+    # Who was not heard yet may be later: at a rate of 0 methods that divide by it would refuse.
+    arrival = torch.where(asked, tally.arrived.clamp(min=_NOT_YET) / tally.asked.clamp(min=1), 1.0)
+    arrival = torch.where(asked, arrival, arrival[asked].mean())
+    work = torch.where(heard, facts.work, facts.work[heard].mean())
+    perfect, equal = torch.ones_like(arrival), torch.full_like(work, float(work.mean()))
+    alone: dict[Cause, tuple[Tensor, Tensor]] = {
+        "work": (perfect, work),
+        "links": (arrival, equal),
+        "sampling": (perfect, equal),
+    }
+    found: dict[Cause, float] = {}
+    for cause, (rates, steps) in alone.items():
+        rounds = _constant(tally.weights, rates, steps)
+        surrogate = implied_surrogate(algorithm, rounds, outcomes=_OUTCOMES).weights
+        found[cause] = 0.0 if surrogate is None else chi_square(tally.weights, surrogate)
+    own = found["sampling"]
+    if math.isfinite(own):
+        found = {"sampling": own, "work": found["work"] - own, "links": found["links"] - own}
+    cause = max(found, key=lambda name: found[name])
+    return (cause, found[cause]) if found[cause] > 1e-9 else None
+
+
+def _constant(weights: Tensor, arrival: Tensor, work: Tensor) -> list[Conditions]:
+    return [Conditions(round, weights, lambda: work, lambda: arrival) for round in range(_SCRIPT)]
+
+
+def _notice(
+    report: ConsistencyReport,
+    divergence: float,
+    threshold: float,
+    whom: str,
+    cause: tuple[Cause, float] | None,
+) -> str:
+    why = "no single cause stands out"
+    if cause is not None:
+        why = f"the main cause is {_WORDS[cause[0]]} (chi-square {cause[1]:.2g} alone)"
+    return (
+        f"After {report.rounds} rounds another objective is being optimised than the one asked for: "
+        f"{report.total_variation:.0%} of the weight goes to other clients (chi-square {divergence:.2g}, "
+        f"above {threshold:g}): {whom}; {why}."
+    )

@@ -1,0 +1,151 @@
+"""A look at a federation before training: who has what, does how much, and gets through how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fairlead.errors import FieldError
+from fairlead.local_solver import LocalSolver
+from fairlead.randomness import Key
+from fairlead.text import ClientNames, shown
+from fairlead.worlds.simulated import SimulatedWorld
+
+_BARS_AT_MOST = 200
+"""Clients above which bars become too thin to draw one by one, and names to read."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClientOverview:
+    """Facts of every client, averaged over the rounds looked at; None where the world cannot know."""
+
+    weights: Tensor
+    """ω, (N,)."""
+    sizes: Tensor
+    """Examples held, (N,)."""
+    label_counts: Tensor | None
+    """(N, classes); None where targets are not single classes."""
+    effective_steps: Tensor | None
+    """Mean ‖a‖₁ of a round, (N,)."""
+    arrival: Tensor | None
+    """Mean probability that an update arrives, (N,)."""
+    rounds: int
+    names: ClientNames | None = None
+    """What clients are called, (N,); None where they have numbers alone."""
+    num_dropped: int = 0
+    """Rows of the data that were left out because a value was missing."""
+    num_test: int = 0
+    """Examples of the test set."""
+    test_sizes: Tensor | None = None
+    """Those of each client, (N,), where the test set is divided among them."""
+    features: tuple[str, ...] = ()
+    """Columns that the inputs were made of, where they come from a table."""
+    class_names: tuple[str, ...] | None = None
+    """What the data call the classes; None where they have numbers alone."""
+
+    @property
+    def shown_names(self) -> list[str] | None:
+        """Names as people read them, long ones shortened."""
+        return None if self.names is None else [shown(name) for name in self.names.tolist()]
+
+    @property
+    def pull(self) -> Tensor | None:
+        """Ω_i/ω_i of plain averaging, Ω ∝ ω(1 − q)‖a‖₁ (Weng 2025 §3): how much too strongly a client counts.
+
+        None where it is not known, or where nobody's update arrives.
+        """
+        if self.effective_steps is None or self.arrival is None:
+            return None
+        strength = self.effective_steps * self.arrival
+        total = self.weights @ strength
+        return strength / total if total > 0 else None
+
+
+def overview(world: SimulatedWorld, solver: LocalSolver, key: Key, rounds: int = 20) -> ClientOverview:
+    """What the given rounds would ask of the clients, without training anybody."""
+    if rounds < 1:
+        raise FieldError(f"overview needs rounds of at least 1, got {rounds}.")
+    work: list[Tensor | None] = []
+    arrival: list[Tensor | None] = []
+    for round in range(rounds):
+        conditions = world.conditions(round, solver, key)
+        work.append(conditions.effective_steps)
+        arrival.append(conditions.arrival)
+    test = world.test
+    is_divided = test is not None and test.num_clients == world.population.num_clients
+    return ClientOverview(
+        weights=world.population.weights,
+        sizes=world.clients.sizes,
+        label_counts=_label_counts(world),
+        effective_steps=_mean(work),
+        arrival=_mean(arrival),
+        rounds=rounds,
+        names=world.population.names,
+        num_dropped=world.clients.num_dropped,
+        num_test=0 if test is None else len(test.inputs),
+        test_sizes=test.sizes if test is not None and is_divided else None,
+        features=world.clients.features,
+        class_names=world.clients.class_names,
+    )
+
+
+def plot_overview(clients: ClientOverview, path: Path) -> None:
+    """Bubbles of labels by client as the papers draw them, with sizes, work and arrival rates beside them.
+
+    Needs matplotlib (the extra `plots`). The ending of `path` decides the format.
+    """
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
+    except ImportError as error:
+        raise FieldError("Plots need matplotlib: pip install 'matplotlib>=3.9,<4'.") from error
+    bars = {"examples": clients.sizes, "work": clients.effective_steps, "arrival": clients.arrival}
+    known = {name: values for name, values in bars.items() if values is not None}
+    wide = clients.label_counts is not None
+    ratios = ([3.0] if wide else []) + [1.0] * len(known)
+    height = min(3.0 + 0.14 * len(clients.sizes), 40.0)
+    figure = Figure(figsize=(2.0 + 1.9 * sum(ratios), height), layout="constrained")
+    axes = list(figure.subplots(1, len(ratios), sharey=True, width_ratios=ratios, squeeze=False)[0])
+    ids = range(len(clients.sizes))
+    if clients.label_counts is not None:
+        bubbles = axes.pop(0)
+        owner, label = clients.label_counts.nonzero(as_tuple=True)
+        counts = clients.label_counts[owner, label].to(torch.float64)
+        bubbles.scatter(label.tolist(), owner.tolist(), s=(120 * counts / counts.max()).tolist(), alpha=0.7)
+        bubbles.set(xlabel="label")
+        bubbles.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axis, (name, values) in zip(axes, known.items(), strict=True):
+        if len(ids) <= _BARS_AT_MOST:
+            axis.barh(ids, values.tolist())
+        else:
+            axis.fill_betweenx(ids, values.tolist(), step="mid")
+        axis.set(xlabel=name)
+    for axis in figure.axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].set(ylabel="client", ylim=(len(ids) - 0.5, -0.5))
+    if len(ids) <= _BARS_AT_MOST and clients.shown_names is not None:
+        # A dollar sign would begin a formula.
+        figure.axes[0].set_yticks(ids, [name.replace("$", r"\$") for name in clients.shown_names])
+    else:
+        figure.axes[0].yaxis.set_major_locator(MaxNLocator(integer=True))
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise FieldError(f"The plot cannot be written to {path}: {error}.") from error
+
+
+def _label_counts(world: SimulatedWorld) -> Tensor | None:
+    targets = world.clients.targets.cpu()
+    if targets.is_floating_point() or targets.ndim > 1 or not len(targets):
+        return None
+    classes, num_clients = int(targets.max()) + 1, world.population.num_clients
+    owner = torch.repeat_interleave(torch.arange(num_clients), world.clients.sizes)
+    return torch.bincount(owner * classes + targets, minlength=num_clients * classes).view(-1, classes)
+
+
+def _mean(values: list[Tensor | None]) -> Tensor | None:
+    known = [value for value in values if value is not None]
+    return torch.stack(known).mean(0) if len(known) == len(values) else None

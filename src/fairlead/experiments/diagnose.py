@@ -1,0 +1,341 @@
+"""`diagnose`: a short probe of a federation, and what it says about the method to use."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairlead.checkpoint.store import has_checkpoint
+from fairlead.conditions.links import PerfectLink
+from fairlead.diagnostics.advice import diagnosis_of
+from fairlead.diagnostics.consensus import consensus_test, drift_price
+from fairlead.diagnostics.consistency import chance_level, measured_consistency
+from fairlead.diagnostics.diagnosis import Diagnosis, SpecFile
+from fairlead.diagnostics.evidence import (
+    Cosines,
+    DataSkew,
+    DriftPrice,
+    Evidence,
+    Foresight,
+    constant_foresight,
+    observed_links,
+    observed_work,
+    outlook,
+    silent_clients,
+)
+from fairlead.diagnostics.gradients import near_optimum, objective_value
+from fairlead.diagnostics.overview import overview
+from fairlead.errors import DataError, FieldError
+from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.external_log import REAL_CLIENTS, Recorded, read_recorded, recorded_run
+from fairlead.experiments.run_folder import RunFolder
+from fairlead.experiments.spec import load_experiment
+from fairlead.federation import Federation
+from fairlead.local_solver import LocalSolver
+from fairlead.presets import ClientSide, fedavg, method_named
+from fairlead.records import Cohort, Conditions, RoundRecord, WorkOrder
+from fairlead.text import listed
+from fairlead.theory.prediction import implied_surrogate
+from fairlead.worlds.simulated import SimulatedWorld
+from fairlead.worlds.simulation import simulation_of
+
+_FORESEEN = 10
+"""Rounds whose conditions are looked at for every round trained; they cost next to nothing."""
+_FORESEEN_AT_MOST = 200
+_HORIZONS = (1, 2, 5, 10, 20, 50)
+_SEARCH = 100
+"""Iterations of the search for the optimum that the consensus test starts from."""
+_NUMBERS = 2**27
+"""Numbers that are held at a time, at most: a GiB in double precision."""
+_SEARCHABLE = 10**10
+"""Examples times parameters beyond which the search for the optimum takes longer than a short probe may."""
+_PRICED = 5
+"""Rounds of averaging from the optimum by which the price of drift is measured."""
+_FITS = 0.01
+"""Share of the initial model's loss below which the optimum is said to fit all data."""
+_COMPARED = 50
+"""Clients whose updates are compared with each other, at most."""
+
+
+def evidence_of_federation(
+    source: str, federation: Federation, records: Sequence[RoundRecord], *, quick: bool
+) -> Evidence:
+    """What a federation and its records tell; `quick` leaves the consensus test out."""
+    algorithm, world = federation.algorithm, federation.world
+    weights, names = world.population.weights, world.population.names
+    simulation = simulation_of(world)
+    if simulation is None:
+        # What a real world foretells it has estimated from these rounds, which bear no more than they hold.
+        kept = Recorded(tuple(records), weights, names, algorithm=algorithm, no_data=REAL_CLIENTS)
+        return evidence_of_records(source, kept)
+    first = records[0].round
+    looked_at = min(_FORESEEN * len(records), _FORESEEN_AT_MOST, max(_NUMBERS // len(weights), 1))
+    ahead = range(first, first + looked_at)
+
+    def conditions(solver: LocalSolver) -> list[Conditions]:
+        return [world.conditions(round, solver, federation.key) for round in ahead]
+
+    told = outlook(conditions(algorithm.solver))
+    seen_work, seen_links = observed_work(records, weights), observed_links(records, weights)
+    work, links = told.work or seen_work, told.links or seen_links
+    foresight: Foresight = conditions
+    if told.links is None:
+        foresight = _with_rates(conditions, links.values)
+    evidence = Evidence(
+        source=source,
+        weights=weights,
+        names=names,
+        records=records,
+        algorithm=algorithm,
+        foresight=foresight,
+        consistency=replace(
+            measured_consistency(records, weights, algorithm=algorithm),
+            predicted=implied_surrogate(algorithm, foresight(algorithm.solver)),
+        ),
+        chance=chance_level(records, weights),
+        work=work,
+        links=links,
+        rates_told=told.links is not None,
+        unreachable=told.unreachable if told.links is not None else silent_clients(records, weights),
+    )
+    return _looked_closer(evidence, federation, simulation, quick=quick)
+
+
+def _with_rates(conditions: Foresight, rates: Tensor) -> Foresight:
+    """Conditions of a world that does not tell arrival rates, with those that were counted."""
+    filled = torch.where(rates.isnan(), rates.nanmean(), rates)
+
+    def counted(solver: LocalSolver) -> list[Conditions]:
+        return [replace(told, forecast_arrival=lambda: filled) for told in conditions(solver)]
+
+    return counted
+
+
+def _looked_closer(
+    evidence: Evidence, federation: Federation, world: SimulatedWorld, *, quick: bool
+) -> Evidence:
+    """What only a simulation can tell: the clients' data, their updates from one model, their consensus."""
+    seen = overview(world, federation.algorithm.solver, federation.key, rounds=1)
+    evidence = replace(
+        evidence, data=DataSkew(seen.sizes, seen.label_counts), cosines=_compared(federation, world)
+    )
+    if evidence.most_steps == 0:
+        return replace(evidence, no_consensus="nothing arrived")
+    if quick:
+        return replace(evidence, no_consensus="the quick probe leaves it out")
+    return _tested(evidence, federation, world) if evidence.most_steps > 1 else evidence
+
+
+def _tested(evidence: Evidence, federation: Federation, world: SimulatedWorld) -> Evidence:
+    """The same with a consensus test near the optimum, on as many clients as memory allows."""
+    lr = federation.algorithm.solver.optimizer.lr_at(0)
+    horizons = [steps for steps in _HORIZONS if steps <= max(evidence.most_steps, 2)]
+    weighty = int((evidence.weights > 0).sum())
+    size, examples = world.population.num_parameters, int(world.clients.sizes.sum())
+    clients = min(weighty, _NUMBERS // (len(horizons) * size))
+    if weighty < 2:
+        return replace(evidence, no_consensus="there are fewer than two clients")
+    if clients < 2 or examples * size > _SEARCHABLE:
+        why = (
+            f"it would take long with {examples} examples and {size} parameters: call consensus_test on a part "
+            "of them"
+        )
+        return replace(evidence, no_consensus=why)
+    start, buffers = federation.params, federation.state.buffers
+    optimum = near_optimum(world, params=start, buffers=buffers, iterations=_SEARCH)
+    try:
+        report = consensus_test(world, optimum.params, lr, steps=horizons, clients=clients, buffers=buffers)
+    except FieldError:
+        why = f"local steps with learning rate {lr:g} do not stay finite near the optimum"
+        return replace(evidence, no_consensus=why)
+    before = objective_value(world, world.initial_model(federation.key)[0], buffers)
+    price = None
+    if report.verdict == "drift matters":
+        rise = drift_price(world, optimum, lr, steps=horizons[-1], rounds=_PRICED)
+        price = DriftPrice(rise, _PRICED, horizons[-1])
+    fits = 0 <= optimum.loss < _FITS * before
+    return replace(evidence, consensus=report, fits_all=fits, price=price)
+
+
+def _compared(federation: Federation, world: SimulatedWorld) -> Cosines | None:
+    """Updates of up to 50 clients from the present model, whatever their links; none of them is applied."""
+    weighty = world.population.weights.nonzero().flatten()
+    number = min(len(weighty), _COMPARED, _NUMBERS // world.population.num_parameters)
+    clients = weighty[torch.linspace(0, len(weighty) - 1, number).long()]
+    cohort = Cohort(clients, torch.ones_like(clients), world.population.weights[clients])
+    state = federation.state
+    updates = world.over(PerfectLink()).work(
+        WorkOrder(
+            state.round,
+            federation.algorithm.solver,
+            state.params,
+            state.buffers,
+            state.shared,
+            cohort,
+            state.memory,
+            federation.key,
+        )
+    )
+    return Cosines.of(updates.clients, updates.delta) if len(updates) > 1 else None
+
+
+def evidence_of_records(source: str, recorded: Recorded) -> Evidence:
+    """What rounds tell without the clients' data."""
+    records, weights = recorded.records, recorded.weights
+    work, links = observed_work(records, weights), observed_links(records, weights)
+    foresight = constant_foresight(weights, work.values, links.values, len(records))
+    method = recorded.algorithm
+    report = measured_consistency(records, weights, algorithm=method)
+    if recorded.averaged_by_weight:
+        asked = max(len(record.asked) for record in records)
+        method = fedavg(lr=0.1, steps=1, cohort_size=None if asked == len(weights) else asked)
+    if method is not None:
+        report = replace(report, predicted=implied_surrogate(method, foresight(method.solver)))
+    return Evidence(
+        source=source,
+        weights=weights,
+        names=recorded.names,
+        records=records,
+        algorithm=recorded.algorithm,
+        foresight=foresight,
+        consistency=report,
+        chance=chance_level(records, weights),
+        work=work,
+        links=links,
+        rates_told=False,
+        unreachable=silent_clients(records, weights),
+        assumptions=recorded.assumptions,
+        no_consensus=recorded.no_data,
+    )
+
+
+PROBE_ROUNDS, QUICK_ROUNDS = 20, 10
+"""Rounds that a probe trains unless told otherwise, in full and in haste."""
+
+
+def diagnose(
+    subject: Experiment | Federation | str | PathLike[str],
+    *,
+    rounds: int | None = None,
+    quick: bool = False,
+    against: Sequence[str] = (),
+    on_round: Callable[[RoundRecord], None] | None = None,
+) -> Diagnosis:
+    """What is unequal in a federation, which objective its method really optimises, and what to use instead.
+
+    An experiment, or the path of its spec, is trained for a probe of `rounds` rounds (20; 10 if `quick`). A
+    federation that has records, the folder of a run and a file of records logged elsewhere
+    (`fairlead.experiments.external_log`) are judged by the rounds they have. Beside them the conditions
+    of ten times as many rounds are looked at, 200 at most. Of a run with real clients, or whose data are no
+    longer there, its records and what its folder notes of the clients are all that is used. The consensus test
+    searches for the optimum of the clients' own data and is left out if `quick`. `against` names presets whose
+    expected effect to compare. Nothing that is given is changed.
+
+    >>> import fairlead as fl
+    >>> world = fl.Quadratics(num_clients=12)
+    >>> unequal = fl.FixedSteps((1, 9) * 6)
+    >>> found = diagnose(Experiment(world, fl.presets.fedavg(lr=0.01, steps=1), rounds=100, work=unequal))
+    >>> found.advice.preset
+    'fednova'
+    """
+    if rounds is not None and rounds < 1:
+        raise FieldError(f"diagnose needs rounds of at least 1, got {rounds}.")
+    for preset in against:
+        # A name that is none should be refused before the work, not after it.
+        method_named(preset)
+    if isinstance(subject, Federation):
+        found: _Probed | Recorded = _Probed("the federation", subject, list(subject.records))
+    elif isinstance(subject, Experiment):
+        found = _Probed("the experiment", subject.build(), [])
+    else:
+        found = _opened(Path(subject))
+    if rounds is not None and found.records:
+        raise FieldError("rounds are those of a probe: what has run already is judged by all of its own.")
+    if isinstance(found, Recorded):
+        return diagnosis_of(evidence_of_records(str(subject), found), against)
+    if not found.records:
+        found = _trained(found, rounds or (QUICK_ROUNDS if quick else PROBE_ROUNDS), on_round)
+    evidence = evidence_of_federation(found.source, found.federation, found.records, quick=quick)
+    found_out = diagnosis_of(evidence, against)
+    return found_out if found.spec is None else replace(found_out, spec=spec_file(found.spec))
+
+
+def spec_file(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
+    """A spec as `fairlead compare` takes it: changes of the method alone belong to the present method."""
+    algorithm = tomllib.loads(path.read_text(encoding="utf-8")).get("algorithm")
+    method = None if algorithm is None else algorithm.get("preset", str(path))
+    shared, own = [], []
+    for change in overrides:
+        name, _, value = change.partition("=")
+        head, _, argument = name.strip().partition(".")
+        if argument == "preset" and head == "algorithm":
+            method = value.strip().strip("\"'")
+        elif head == "algorithm" and argument not in ClientSide.__annotations__:
+            own.append(f"{argument}={value.strip()}")
+        else:
+            shared.append(change)
+    return SpecFile(str(path), None if method is None else ":".join([method, *own]), tuple(shared))
+
+
+class _Probed(NamedTuple):
+    source: str
+    federation: Federation
+    records: list[RoundRecord]
+    spec: Path | None = None
+
+
+def _opened(path: Path) -> _Probed | Recorded:
+    """What lies at a path: a spec, the folder of a run, or the records of a real federation."""
+    if path.name == "rounds.jsonl" and (path.parent / "spec.toml").exists():
+        path = path.parent
+    if path.is_dir():
+        return _opened_run(RunFolder(path))
+    if path.suffix == ".toml":
+        return _Probed(str(path), load_experiment(path).build(), [], path)
+    return read_recorded(path)
+
+
+def _opened_run(store: RunFolder) -> _Probed | Recorded:
+    """A run with its clients' data where they can be had, else with what its folder tells."""
+    if not store.spec_file.exists() or not store.rounds_file.exists():
+        below = _runs_below(store.path)
+        raise FieldError(
+            f"{store.path} is not the folder of a run: it lacks spec.toml or rounds.jsonl{below}."
+        )
+    records, clients, experiment = store.records(), store.clients(), store.experiment()
+    if not records:
+        raise FieldError(f"The run in {store.path} has no rounds yet: diagnose its spec.toml instead.")
+    if clients is not None and clients.real:
+        return recorded_run(records, experiment.algorithm, clients)
+    try:
+        federation = experiment.build()
+    except DataError as error:
+        if clients is None:
+            raise
+        return recorded_run(records, experiment.algorithm, clients, error)
+    if has_checkpoint(store.checkpoint):
+        federation.resume(store.checkpoint)
+    return _Probed(str(store.path), federation, records, store.spec_file)
+
+
+def _runs_below(path: Path) -> str:
+    """Which runs a folder of several holds, as the end of a sentence."""
+    below = sorted(file.parent for file in path.rglob("rounds.jsonl") if file.with_name("spec.toml").exists())
+    return f"; runs below it are {listed(below)}" if below else ""
+
+
+def _trained(probed: _Probed, rounds: int, on_round: Callable[[RoundRecord], None] | None) -> _Probed:
+    """The same after some rounds, in a federation of its own."""
+    given = probed.federation
+    fresh = Federation(given.algorithm, given.world, given.seed)
+    for record in fresh.train(rounds):
+        if on_round:
+            on_round(record)
+    return probed._replace(federation=fresh, records=list(fresh.records))

@@ -1,0 +1,232 @@
+"""Rounds without the clients' data: the folder of a run that was made elsewhere, or lines that a server logged.
+
+A logged file has lines like those of a run, of which few fields are needed: every line is the JSON of one round,
+and needs `round`, `asked` and `arrived` (ids of clients, any whole numbers) and `num_steps` (local steps of each
+that arrived). It may have `weights`, the objective weight or number of examples of clients by id, and `names` by
+id, each as soon as the server knows them; and every field of a `RoundRecord`, of which `effective_steps` (‖a‖₁),
+`coefficients` (what the server multiplied each update by) and the figures of updates (`elud`, `coherence`,
+`consensus` and others) are of use to a diagnosis.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlead.algorithm import Algorithm
+from fairlead.errors import DataError, FieldError, is_number
+from fairlead.experiments.provenance import ClientFacts
+from fairlead.experiments.record_io import record_from_line
+from fairlead.records import RoundRecord
+from fairlead.text import ClientNames, names_from
+
+_NEEDED = ("round", "asked", "arrived", "num_steps")
+_UNTOLD = "nor can data sizes, label mixes and the angles between all clients' updates be told without them"
+REAL_CLIENTS = f"the clients' data stay with them; {_UNTOLD}"
+"""Why there are no data of a run with real clients, as the end of a sentence."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """Rounds of a federation whose clients are numbered from 0, in the order of their ids."""
+
+    records: tuple[RoundRecord, ...]
+    weights: Tensor
+    """ω, (N,), sum 1."""
+    names: ClientNames | None
+    assumptions: tuple[str, ...] = ()
+    """What the lines leave open and was taken for granted, a sentence each."""
+    averaged_by_weight: bool = False
+    """Whether the server was taken to average what arrives, since no line has coefficients."""
+    algorithm: Algorithm | None = None
+    """The method; None where nobody wrote it down."""
+    no_data: str = "records do not hold the clients' data and model"
+    """Why there are no data, as the end of a sentence."""
+
+
+def recorded_run(
+    records: Sequence[RoundRecord],
+    algorithm: Algorithm,
+    clients: ClientFacts,
+    error: DataError | None = None,
+) -> Recorded:
+    """The rounds of a run with real clients, or whose data cannot be read as the error says."""
+    no_data = REAL_CLIENTS
+    if error is not None:
+        no_data = f"the clients' data cannot be read here ({str(error).rstrip('.')}); {_UNTOLD}"
+    names = None if clients.names is None else names_from(np.asarray(clients.names, dtype=object))
+    return Recorded(
+        tuple(records),
+        torch.tensor(clients.weights, dtype=torch.float64),
+        names,
+        algorithm=algorithm,
+        no_data=no_data,
+    )
+
+
+def read_recorded(path: Path) -> Recorded:
+    """The rounds that a federation logged into a file."""
+    try:
+        text = path.read_bytes().decode()
+    except OSError as error:
+        raise FieldError(f"The records {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise FieldError(f"The records {path} are not UTF-8 text.") from error
+    lines = [line for line in text.split("\n") if line.strip()]
+    if not lines:
+        raise FieldError(f"{path} holds no records.")
+    records, weights, names = [], dict[int, float](), dict[int, str]()
+    measured = True
+    for number, line in enumerate(lines, 1):
+        where = f"Line {number} of {path}"
+        table = _table(line, where)
+        weights |= _weights(table.pop("weights", {}), where)
+        names |= _names(table.pop("names", {}), where)
+        measured &= "effective_steps" in table
+        records.append(_record(table, where))
+    found = _joined(records, weights, names, path)
+    if measured:
+        return found
+    plain = "The lines have no effective_steps: clients are taken to use plain SGD without clipping."
+    return replace(found, assumptions=(*found.assumptions, plain))
+
+
+def _table(line: str, where: str) -> dict[str, Any]:
+    try:
+        table = json.loads(line)
+    except ValueError as error:
+        raise FieldError(f"{where} is damaged or cut short.") from error
+    if not isinstance(table, dict):
+        raise FieldError(f"{where} is not the record of a round.")
+    missing = [field for field in _NEEDED if field not in table]
+    if missing:
+        raise FieldError(f"{where} lacks {', '.join(missing)}: a round needs {', '.join(_NEEDED)}.")
+    return table
+
+
+def _record(table: dict[str, Any], where: str) -> RoundRecord:
+    """The record of a line, with what it leaves out as a run that measured nothing else would have it."""
+    try:
+        filled = {
+            "multiplicity": [1] * len(table["asked"]),
+            # Those of plain SGD.
+            "effective_steps": table["num_steps"],
+            "coefficients": None,
+            "remembered": {},
+            "train_loss": None,
+            "direction_norm": 0.0,
+            "step_norm": 0.0,
+            "elud": None,
+            "bytes_down": 0,
+            "bytes_up": 0,
+            **table,
+        }
+        record = record_from_line(json.dumps(filled))
+    except (FieldError, TypeError) as error:
+        raise FieldError(f"{where} is not the record of a round.") from error
+    _refuse_contradictions(record, where)
+    return record
+
+
+def _refuse_contradictions(record: RoundRecord, where: str) -> None:
+    strangers = sorted(set(record.arrived) - set(record.asked))
+    if strangers:
+        raise FieldError(f"{where}: client {strangers[0]} arrived but was not asked.")
+    absent = sorted(set(record.late) - set(record.arrived))
+    if absent:
+        raise FieldError(f"{where}: client {absent[0]} is late but has not arrived.")
+    for field in ("asked", "arrived"):
+        if len(set(getattr(record, field))) < len(getattr(record, field)):
+            raise FieldError(f"{where}: {field} must name each client once; multiplicity says how often.")
+    aligned = {"num_steps": record.arrived, "effective_steps": record.arrived, "coefficients": record.arrived}
+    for field, clients in {**aligned, "multiplicity": record.asked}.items():
+        values = getattr(record, field)
+        if values is not None and len(values) != len(clients):
+            raise FieldError(
+                f"{where}: {field} must have one number for each of {len(clients)} clients, got {len(values)}."
+            )
+    for field in ("num_steps", "multiplicity"):
+        if min(getattr(record, field), default=1) < 1:
+            raise FieldError(f"{where}: {field} must be at least 1, got {min(getattr(record, field))}.")
+    for work in record.effective_steps or ():
+        if not (math.isfinite(work) and work > 0):
+            raise FieldError(f"{where}: effective_steps must be finite and above 0, got {work:g}.")
+    for share in (*(record.coefficients or ()), *record.remembered.values()):
+        if not math.isfinite(share):
+            raise FieldError(f"{where}: coefficients must be finite, got {share:g}.")
+
+
+def _weights(told: Any, where: str) -> dict[int, float]:
+    if not isinstance(told, dict) or not all(is_number(value) and value >= 0 for value in told.values()):
+        raise FieldError(f"{where}: weights must be numbers of at least 0 by client, got {told!r:.80}.")
+    return {_id(client, where): float(value) for client, value in told.items()}
+
+
+def _names(told: Any, where: str) -> dict[int, str]:
+    if not isinstance(told, dict):
+        raise FieldError(f"{where}: names must be given by client, got {told!r:.80}.")
+    return {_id(client, where): str(name) for client, name in told.items()}
+
+
+def _id(text: str, where: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise FieldError(f"{where}: the id of a client must be a whole number, got {text!r}.") from error
+
+
+def _joined(
+    records: Sequence[RoundRecord], weights: Mapping[int, float], names: Mapping[int, str], path: Path
+) -> Recorded:
+    rounds = [record.round for record in records]
+    if any(later <= earlier for earlier, later in pairwise(rounds)):
+        raise FieldError(f"The rounds in {path} must ascend.")
+    met = sorted({client for r in records for client in (*r.asked, *r.remembered)} | set(weights))
+    assumptions = []
+    if weights:
+        unknown = [client for client in met if client not in weights]
+        if unknown:
+            raise FieldError(
+                f"Client {unknown[0]} in {path} has no weight, although others have: add it to weights."
+            )
+        if not sum(weights.values()) > 0:
+            raise FieldError(f"The weights in {path} must not all be 0.")
+    else:
+        assumptions.append("The lines have no weights: all clients are taken to count the same.")
+    place = {client: position for position, client in enumerate(met)}
+    values = torch.tensor([weights.get(client, 1.0) for client in met], dtype=torch.float64)
+    omega = values / values.sum()
+    numbered = [_renumbered(record, place) for record in records]
+    averaged = all(record.coefficients is None and not record.remembered for record in records)
+    if averaged:
+        assumptions.append(
+            "The lines have no coefficients: the server is taken to average what arrives by weight."
+        )
+        numbered = [replace(record, coefficients=_by_weight(record, omega)) for record in numbered]
+    called = names_from(np.array([names.get(client, str(client)) for client in met], dtype=object))
+    return Recorded(tuple(numbered), omega, called, tuple(assumptions), averaged)
+
+
+def _renumbered(record: RoundRecord, place: Mapping[int, int]) -> RoundRecord:
+    return replace(
+        record,
+        asked=tuple(place[client] for client in record.asked),
+        arrived=tuple(place[client] for client in record.arrived),
+        remembered={place[client]: share for client, share in record.remembered.items()},
+        late={place[client]: age for client, age in record.late.items()},
+    )
+
+
+def _by_weight(record: RoundRecord, weights: Tensor) -> tuple[float, ...]:
+    own = weights[list(record.arrived)]
+    total = float(own.sum())
+    return tuple((own / total).tolist()) if total > 0 else (0.0,) * len(own)

@@ -1,0 +1,258 @@
+"""The runs of a comparison or a sweep: methods in the place of a spec's own, or values of its fields."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import tomllib
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tomli_w
+
+from fairlead.errors import FairleadError, FieldError, short
+from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.overrides import split_values
+from fairlead.experiments.spec import from_toml, load_experiment
+from fairlead.experiments.study import Label, PlannedRun, folder_name
+from fairlead.plain_data import refuse_unknown
+from fairlead.presets import ClientSide, method_named
+from fairlead.randomness import Key
+
+
+@dataclass(frozen=True)
+class CompareTable:
+    """What a spec says about comparisons; lists as the command line has them."""
+
+    methods: str | None = None
+    seeds: str | None = None
+    target: float | None = None
+    metric: str | None = None
+
+
+def compare_table(spec: str | PathLike[str]) -> CompareTable:
+    """The table of a spec that can be read; an empty one if it has none."""
+    table = tomllib.loads(Path(spec).read_text(encoding="utf-8")).get("compare", {})
+    if not isinstance(table, dict):
+        raise FieldError(f"compare must be a table, got {table!r}.")
+    refuse_unknown(
+        list(table), [field.name for field in fields(CompareTable)], "a field of [compare]", "compare"
+    )
+    target, metric = table.get("target"), table.get("metric")
+    if target is not None and (isinstance(target, bool) or not isinstance(target, int | float)):
+        raise FieldError(f"compare.target must be a number, got {target!r}.")
+    if metric is not None and not isinstance(metric, str):
+        raise FieldError(f"compare.metric must be the name of a metric, got {metric!r}.")
+    return CompareTable(
+        _listed_in_table(table, "methods", str, "a list of presets and spec files"),
+        _listed_in_table(table, "seeds", int, "a list of whole numbers, or a text such as '0..4'"),
+        None if target is None else float(target),
+        metric,
+    )
+
+
+def _listed_in_table(table: dict[str, Any], name: str, kind: type, allowed: str) -> str | None:
+    """A list in one text, from a list or such a text."""
+    value = table.get(name)
+    if value is None or (isinstance(value, str) and value):
+        return value
+    if not isinstance(value, list) or not value or not all(type(entry) is kind for entry in value):
+        raise FieldError(f"compare.{name} must be {allowed}, got {value!r}.")
+    return ",".join(map(str, value))
+
+
+Table = dict[str, Any]
+
+
+class ListedMethod(NamedTuple):
+    """A method as it was listed, and the experiment with it."""
+
+    name: str
+    experiment: Experiment
+
+
+def listed_methods(
+    spec: str | PathLike[str], methods: str, overrides: Sequence[str] = ()
+) -> list[ListedMethod]:
+    """The experiment of a spec with each of the methods of a list such as "fedavg,fedprox:mu=0.1"."""
+    own = load_experiment(spec, overrides)
+    table = tomllib.loads(Path(spec).read_text(encoding="utf-8"))
+    found = [_listed(text, own, table, Path(spec), overrides) for text in split_values(methods, "methods")]
+    names = [method.name for method in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise FieldError(f"Every method must be listed once, got {name!r} {names.count(name)} times.")
+    return found
+
+
+def planned_comparison(methods: Sequence[ListedMethod], seeds: Sequence[int]) -> list[PlannedRun]:
+    """A run for every method and seed, seed by seed, so that methods share the data that were loaded for it."""
+    return [
+        PlannedRun(
+            folder=f"{folder_name(method.name)}/seed-{seed}",
+            labels={"method": method.name, "seed": seed},
+            experiment=replace(method.experiment, seed=seed),
+        )
+        for seed in seeds
+        for method in methods
+    ]
+
+
+def _listed(text: str, own: Experiment, table: Table, spec: Path, overrides: Sequence[str]) -> ListedMethod:
+    # A colon inside a value, as in 'module:function', is not followed by a name and an equals sign.
+    base, *values = re.split(r":(?=[A-Za-z_][\w.\[\]]*=)", text.strip())
+    if base.endswith(".toml"):
+        algorithm, name = _algorithm_of(Path(base)), ":".join([Path(base).stem, *values])
+    else:
+        algorithm, name = _with_preset(method_named(base).name, own, table.get("algorithm", {})), text.strip()
+    written = tomli_w.dumps({**table, "algorithm": algorithm})
+    try:
+        changes = [*overrides, *(f"algorithm.{value}" for value in values)]
+        return ListedMethod(name, from_toml(Experiment, written, changes, source=str(spec)))
+    except FairleadError as error:
+        raise type(error)(f"Method {name}: {error}") from error
+
+
+def _with_preset(preset: str, own: Experiment, algorithm: Table) -> Table:
+    """A table that names the preset and keeps the client side of the spec's algorithm."""
+    if algorithm.get("preset") == preset:
+        return algorithm
+    names = typing.get_type_hints(ClientSide)
+    kept = {name: value for name, value in algorithm.items() if name in names}
+    solver = {name: value for name, value in algorithm.get("solver", {}).items() if name != "corrections"}
+    if "preset" not in algorithm:
+        # By parts: what presets take as arguments must not stand beside them as well.
+        kept["lr"] = own.algorithm.solver.optimizer.lr
+        kept |= {name: solver.pop(name) for name in list(solver) if name in names}
+        if "cohort_size" in algorithm.get("sampler", {}):
+            kept["cohort_size"] = algorithm["sampler"]["cohort_size"]
+    return {"preset": preset, **kept, **({"solver": solver} if solver else {})}
+
+
+def _algorithm_of(file: Path) -> Table:
+    load_experiment(file)
+    algorithm: Table = tomllib.loads(file.read_text(encoding="utf-8"))["algorithm"]
+    return algorithm
+
+
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_RANGE = re.compile(rf"(log:)?({_NUMBER})\.\.({_NUMBER})")
+_DIGITS = 4
+"""Digits of a drawn number: enough for any search, and few enough to be read and typed."""
+
+
+class _Axis(NamedTuple):
+    """Values of one field."""
+
+    path: str
+    values: list[str]
+
+
+class _Range(NamedTuple):
+    """A field that is drawn, from a number in [0, 1)."""
+
+    path: str
+    draw: Callable[[float], str]
+
+
+def planned_sweep(
+    spec: str | PathLike[str],
+    *,
+    grid: Sequence[str] = (),
+    ranges: Sequence[str] = (),
+    draws: int = 0,
+    draw_seed: int = 0,
+    overrides: Sequence[str] = (),
+) -> list[PlannedRun]:
+    """A run for every point of the grid and, if there are `ranges`, for each of `draws` settings drawn from them.
+
+    The draws depend on `draw_seed` and their number in the list alone: asking for more adds to them. A setting that
+    is drawn twice, as few whole numbers are, is run once.
+    """
+    axes, drawn = [_axis(text) for text in grid], [_range(text) for text in ranges]
+    if bool(drawn) != bool(draws):
+        raise FieldError("A random search needs both the number of draws and ranges to draw from.")
+    if draws < 0:
+        raise FieldError(f"The number of draws must be at least 0, got {draws}.")
+    if not axes and not drawn:
+        raise FieldError("A sweep needs a grid or ranges, such as seed=0..4 or algorithm.lr=log:1e-3..1.")
+    paths = [*(axis.path for axis in axes), *(each.path for each in drawn)]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise FieldError(f"Every field must be swept once, got {path} {paths.count(path)} times.")
+    settings = (
+        list(dict.fromkeys(_drawn(drawn, number, draw_seed) for number in range(draws))) if drawn else [()]
+    )
+    points = itertools.product(*([(axis.path, value) for value in axis.values] for axis in axes))
+    return [
+        _planned(spec, [*setting, *point], overrides)
+        for setting, point in itertools.product(settings, points)
+    ]
+
+
+def _planned(
+    spec: str | PathLike[str], values: Sequence[tuple[str, str]], overrides: Sequence[str]
+) -> PlannedRun:
+    changes = [f"{path}={value}" for path, value in values]
+    labels: dict[str, Label] = {path: _number(value) for path, value in values}
+    experiment = load_experiment(spec, [*overrides, *changes])
+    return PlannedRun(folder_name(",".join(changes)), labels, experiment)
+
+
+def _axis(text: str) -> _Axis:
+    path, values = _assignment(text, "seed=0..4 or algorithm.lr=0.01,0.1")
+    split = split_values(values, f"The grid of {path}")
+    if not all(split) or len(set(map(_number, split))) < len(split):
+        raise FieldError(f"The grid of {path} must be a list of different values, got {values!r}.")
+    return _Axis(path, split)
+
+
+def _range(text: str) -> _Range:
+    path, bounds = _assignment(text, "algorithm.lr=log:1e-3..1")
+    found = _RANGE.fullmatch(bounds)
+    if found is None:
+        raise FieldError(f"The range of {path} must be low..high or log:low..high, got {bounds!r}.")
+    low, high = float(found[2]), float(found[3])
+    if not -math.inf < low < high < math.inf or (found[1] and low <= 0):
+        raise FieldError(
+            f"The range of {path} must go upwards, between finite numbers and from above 0 for log, got "
+            f"{short(bounds)}."
+        )
+    whole = all(re.fullmatch(r"[+-]?\d+", bound) for bound in (found[2], found[3]))
+
+    def draw(share: float) -> str:
+        # Whole numbers are drawn from half below the first to half above the last, so that all are alike.
+        first, last = (low - 0.5, high + 0.5) if whole and not found[1] else (low, high)
+        value = first * (last / first) ** share if found[1] else first + (last - first) * share
+        return (
+            str(min(max(math.floor(value + 0.5), int(low)), int(high))) if whole else f"{value:.{_DIGITS}g}"
+        )
+
+    return _Range(path, draw)
+
+
+def _drawn(ranges: Sequence[_Range], number: int, seed: int) -> tuple[tuple[str, str], ...]:
+    shares = Key.from_seed(seed).fold("sweep", number).generator().random(len(ranges))
+    return tuple((each.path, each.draw(float(share))) for each, share in zip(ranges, shares, strict=True))
+
+
+def _assignment(text: str, example: str) -> tuple[str, str]:
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip() or not value.strip():
+        raise FieldError(f"What is swept must be of a form such as {example}, got {text!r}.")
+    return path.strip(), value.strip()
+
+
+def _number(text: str) -> Label:
+    """A value as a number where it is one, so that tables and frames can sort it."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

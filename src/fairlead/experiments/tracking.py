@@ -1,0 +1,127 @@
+"""Rounds written to TensorBoard or MLflow beside the run's own folder."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from fairlead.checkpoint.durable_files import write_durably
+from fairlead.errors import FieldError, did_you_mean
+from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.record_io import row_of
+from fairlead.experiments.run_folder import RunFolder
+from fairlead.plain_data import to_plain
+from fairlead.records import RoundRecord
+
+
+class RoundLog(ABC):
+    """Something that takes the rounds of a run as they end."""
+
+    @abstractmethod
+    def write(self, record: RoundRecord) -> None:
+        """Take in a round; it becomes step `round + 1`, the number of rounds done."""
+
+    @abstractmethod
+    def close(self, outcome: str) -> None:
+        """End, with the outcome of the run."""
+
+
+class TensorBoardLog(RoundLog):
+    """Scalars in the folder `tensorboard` of the run: `tensorboard --logdir runs` shows them.
+
+    A resumed run goes on in the same folder, and hides the rounds that it computes again.
+    """
+
+    def __init__(self, store: RunFolder, experiment: Experiment, first_round: int) -> None:
+        purge = first_round + 1 if first_round else None
+        self._writer = _tensorboard().SummaryWriter(str(store.path / "tensorboard"), purge_step=purge)
+
+    def write(self, record: RoundRecord) -> None:
+        for name, value in _numbers(record).items():
+            self._writer.add_scalar(name, value, record.round + 1)
+
+    def close(self, outcome: str) -> None:
+        self._writer.close()
+
+
+class MlflowLog(RoundLog):
+    """A run of the MLflow experiment "fairlead", where `MLFLOW_TRACKING_URI` says.
+
+    The spec becomes its parameters. A resumed run goes on in the same one, whose id the folder keeps.
+    """
+
+    def __init__(self, store: RunFolder, experiment: Experiment, first_round: int) -> None:
+        self._client = _mlflow().MlflowClient()
+        id_file = store.path / "mlflow_run_id"
+        if first_round and id_file.exists():
+            self._run = id_file.read_text().strip()
+            self._client.update_run(self._run, status="RUNNING")
+            return
+        known = self._client.get_experiment_by_name("fairlead")
+        owner = known.experiment_id if known else self._client.create_experiment("fairlead")
+        self._run = self._client.create_run(owner, run_name=str(store.path)).info.run_id
+        write_durably(id_file, self._run.encode() + b"\n")
+        for name, value in _flat(to_plain(experiment, Experiment)).items():
+            self._client.log_param(self._run, name, value)
+
+    def write(self, record: RoundRecord) -> None:
+        for name, value in _numbers(record).items():
+            self._client.log_metric(self._run, name, value, step=record.round + 1)
+
+    def close(self, outcome: str) -> None:
+        status = {"finished": "FINISHED", "interrupted": "KILLED"}.get(outcome, "FAILED")
+        self._client.set_terminated(self._run, status)
+
+
+OpenLog = Callable[[RunFolder, Experiment, int], RoundLog]
+"""Opens the log of a run, given its folder, its experiment and the rounds that it has already."""
+
+
+def _tensorboard() -> Any:
+    return _imported("torch.utils.tensorboard", "TensorBoard", "pip install 'tensorboard>=2.16,<3'")
+
+
+def _mlflow() -> Any:
+    return _imported("mlflow", "MLflow", "pip install 'mlflow-skinny>=2.16,<4'")
+
+
+_LOGS: dict[str, tuple[OpenLog, Callable[[], Any]]] = {
+    "tensorboard": (TensorBoardLog, _tensorboard),
+    "mlflow": (MlflowLog, _mlflow),
+}
+"""What opens each log, and what loads its package."""
+
+
+def log_named(name: str) -> OpenLog:
+    """What opens the log with that name; a package that is missing is told now, before there is a run to log."""
+    if name not in _LOGS:
+        raise FieldError(f"{name!r} is not a log." + did_you_mean(name, _LOGS))
+    opened, load = _LOGS[name]
+    load()
+    return opened
+
+
+def _numbers(record: RoundRecord) -> dict[str, float]:
+    row = row_of(record)
+    del row["round"]
+    return {name: float(value) for name, value in row.items() if value is not None}
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """A table of tables as dotted names and text."""
+    flat: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = str(value)
+    return flat
+
+
+def _imported(module: str, name: str, command: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise FieldError(f"This log needs {name}: install it with {command}.") from error

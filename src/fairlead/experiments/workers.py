@@ -1,0 +1,260 @@
+"""Worker processes: runs of a study side by side, over cores or GPUs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+import torch
+
+from fairlead.errors import FieldError
+from fairlead.experiments.executor import Checkpoints, DataKey, Ended, Event, Executor, data_key
+from fairlead.experiments.run_folder import RunFolder
+from fairlead.experiments.runner import interrupts
+from fairlead.experiments.study import PlannedRun, StudyFolder
+
+_POLL = 0.2
+"""Seconds after which an interrupt is noticed."""
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        # Only Linux tells which cores a process may use.
+        return os.cpu_count() or 1
+
+
+def default_jobs(planned: Sequence[PlannedRun]) -> int:
+    """As many processes as there are cores, or GPUs if all runs use one, and not more than runs."""
+    on_gpu = bool(planned) and all(run.experiment.device.startswith("cuda") for run in planned)
+    devices = torch.cuda.device_count() if on_gpu else usable_cores()
+    return max(min(devices, len(planned)), 1)
+
+
+def visible_device(worker: int, count: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variable that shows a worker one GPU out of `count`, in turn; nothing where there is no choice."""
+    if count < 2:
+        return {}
+    name = "CUDA_VISIBLE_DEVICES"
+    devices = environment[name].split(",") if environment.get(name) else list(map(str, range(count)))
+    return {name: devices[worker % count].strip()}
+
+
+class _Worker:
+    """A process that is given one run at a time."""
+
+    def __init__(self, number: int, checkpoints: Checkpoints, threads: int, gpus: int) -> None:
+        self.number = number
+        context = get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(
+            target=_serve, args=(theirs, checkpoints, threads), daemon=True
+        )
+        with _inherited(visible_device(number, gpus, os.environ)):
+            self.process.start()
+        theirs.close()
+        self.run: PlannedRun | None = None
+        self.data: DataKey | None = None
+
+    def give(self, run: PlannedRun, store: RunFolder) -> None:
+        self.run, self.data = run, data_key(run.experiment)
+        # A process that is gone is noticed when something is expected from it.
+        with suppress(OSError):
+            self.connection.send((run.experiment, store))
+
+    def receive(self) -> Event | None:
+        """The next thing that the worker tells, or None if its process is gone."""
+        try:
+            event: Event = self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            return None
+        return event
+
+    def interrupt(self) -> None:
+        """Ask for the end of its run after the round; the second time, at once. Without a run it just ends."""
+        self.process.terminate()
+
+    def dismiss(self) -> None:
+        """Wait for the end of a worker that has no run or was interrupted."""
+        self.connection.close()
+        self.process.join()
+
+
+class _Crew:
+    """Workers, and the runs that wait for one of them."""
+
+    def __init__(
+        self, study: StudyFolder, planned: Sequence[PlannedRun], jobs: int, checkpoints: Checkpoints
+    ) -> None:
+        self._study, self._waiting = study, list(planned)
+        self._checkpoints, self._threads = checkpoints, max(usable_cores() // jobs, 1)
+        on_any_gpu = any(run.experiment.device == "cuda" for run in planned)
+        self._gpus = torch.cuda.device_count() if on_any_gpu else 0
+        self.workers = [self._hire(number) for number in range(min(jobs, len(planned)))]
+
+    def _hire(self, number: int) -> _Worker:
+        return _Worker(number, self._checkpoints, self._threads, self._gpus)
+
+    def assign(self) -> None:
+        """Give every idle worker the next run, preferably one whose data it has."""
+        for place, worker in enumerate(self.workers):
+            if worker.run is None and self._waiting:
+                if worker.process.exitcode is not None:
+                    worker = self.workers[place] = self._hire(worker.number)
+                alike = [run for run in self._waiting if data_key(run.experiment) == worker.data]
+                run = (alike or self._waiting)[0]
+                self._waiting.remove(run)
+                worker.give(run, self._study.store(run))
+
+    def busy(self) -> dict[Connection, _Worker]:
+        """Workers that have a run, by the connection over which they tell of it."""
+        return {worker.connection: worker for worker in self.workers if worker.run is not None}
+
+    def dismiss(self) -> None:
+        """Let everyone go, whatever they are doing."""
+        for worker in self.workers:
+            worker.interrupt()
+        for worker in self.workers:
+            worker.dismiss()
+
+
+def run_in_workers(
+    study: StudyFolder,
+    planned: Sequence[PlannedRun],
+    *,
+    jobs: int,
+    checkpoints: Checkpoints,
+    watch: Callable[[PlannedRun, Event], None],
+    stop: threading.Event,
+) -> None:
+    """Give runs to `jobs` processes until all have ended or `stop` is set."""
+    crew = _Crew(study, planned, jobs, checkpoints)
+    asked_to_stop = False
+    try:
+        while True:
+            if not stop.is_set():
+                crew.assign()
+            busy = crew.busy()
+            if not busy:
+                return
+            if stop.is_set() and not asked_to_stop:
+                asked_to_stop = True
+                for worker in busy.values():
+                    worker.interrupt()
+            for connection in wait(list(busy), timeout=_POLL):
+                assert isinstance(connection, Connection)
+                worker = busy[connection]
+                event, run = worker.receive(), worker.run
+                assert run is not None
+                if event is None:
+                    worker.dismiss()
+                    lost = f"failed: its process ended with exit status {worker.process.exitcode}"
+                    event = Ended("interrupted" if stop.is_set() else lost)
+                if isinstance(event, Ended):
+                    worker.run = None
+                watch(run, event)
+    finally:
+        crew.dismiss()
+
+
+def _serve(connection: Connection, checkpoints: Checkpoints, threads: int) -> None:
+    """The life of a worker: runs as they come, until its connection is closed."""
+    torch.set_num_threads(threads)
+    executor = Executor(checkpoints)
+
+    def tell(event: Event) -> None:
+        try:
+            connection.send(event)
+        except OSError:
+            # Nobody is left to work for; the run can be resumed.
+            raise SystemExit(1) from None
+
+    with suppress(EOFError, KeyboardInterrupt), interrupts() as stop:
+        while True:
+            experiment, store = connection.recv()
+            executor.run(experiment, store, tell, stop)
+
+
+@contextmanager
+def _inherited(environment: Mapping[str, str]) -> Iterator[None]:
+    """Start processes with some variables set, and deaf to Ctrl-C, which the terminal sends to all at once."""
+    former = {name: os.environ.get(name) for name in environment}
+    in_main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        for name, value in former.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+        if in_main:
+            signal.signal(signal.SIGINT, handler)
+
+
+def run_study(
+    study: StudyFolder,
+    planned: Sequence[PlannedRun],
+    *,
+    jobs: int | None = None,
+    checkpoint_every: int = 10,
+    keep_finished_checkpoints: bool = True,
+    watch: Callable[[PlannedRun, Event], None] = lambda run, event: None,
+    on_interrupt: Callable[[], None] | None = None,
+) -> dict[str, str]:
+    """Run what is planned and not done yet; returns the outcome of each run by its folder.
+
+    With more than one of `jobs` (by default one per core, or per GPU where all runs use one) the runs go to
+    as many processes. `watch` is told what happens, in this process. A run that fails leaves the others
+    alone. Without `keep_finished_checkpoints` a finished run leaves its records alone, and no state from which
+    it could be made longer. Interrupts are those of `run_experiment`: what was running, and what was waiting,
+    goes on when the study is run again. A script that calls this with several jobs must do so under
+    `if __name__ == "__main__":`, since the processes import it.
+    """
+    if jobs is not None and jobs < 1:
+        raise FieldError(f"run_study.jobs must be at least 1, got {jobs}.")
+    if checkpoint_every < 1:
+        raise FieldError(f"run_study.checkpoint_every must be at least 1, got {checkpoint_every}.")
+    checkpoints = Checkpoints(checkpoint_every, keep_finished_checkpoints)
+    done = {run.folder for run in planned if study.store(run).is_done(run.experiment)}
+    for run in planned:
+        # Every run would say the same; those that are done need no device.
+        if run.folder not in done:
+            run.experiment.require_device()
+    study.plan(planned)
+    outcomes = {run.folder: "waiting" for run in planned}
+
+    def note(run: PlannedRun, event: Event) -> None:
+        if isinstance(event, Ended):
+            outcomes[run.folder] = event.outcome
+            study.settle(run, event.outcome)
+        watch(run, event)
+
+    ahead = []
+    for run in planned:
+        if run.folder in done:
+            note(run, Ended("finished", before=True))
+        else:
+            ahead.append(run)
+    jobs = min(jobs or default_jobs(ahead), len(ahead))
+    with interrupts(on_interrupt) as stop:
+        if jobs > 1:
+            run_in_workers(study, ahead, jobs=jobs, checkpoints=checkpoints, watch=note, stop=stop)
+        else:
+            executor = Executor(checkpoints)
+            for run in ahead:
+                if stop.is_set():
+                    break
+                executor.run(run.experiment, study.store(run), partial(note, run), stop)
+    return outcomes

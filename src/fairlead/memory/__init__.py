@@ -1,0 +1,1 @@
+"""Rows per client at scale, and whether they fit."""

@@ -1,0 +1,144 @@
+"""What a run will need, estimated before its first round: what it remembers, and what a round holds."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from fairlead.algorithm import Algorithm
+from fairlead.checkpoint.state_tensors import tables_of
+from fairlead.client_table import ClientTable
+from fairlead.errors import MemoryBudgetError
+from fairlead.memory.budget import available_bytes
+from fairlead.randomness import Key
+from fairlead.records import ServerState
+from fairlead.worlds.base import World
+
+_VECTORS = 16
+"""Vectors of d numbers that a round holds whatever its cohort: the model, the server's step, clients at work."""
+_CLIENT_COPIES, _SERVER_COPIES = 3, 1
+"""Rows per client of a round beside a table that takes them in: of clients' memory as it was, as it will be and as a
+message of the difference; of the server's as it will be."""
+_PRODUCT_COPIES = 3
+"""Of AWARE's inner products while λ is sought: all of them as they are now, those of clients seen, and these scaled."""
+
+
+class Need(NamedTuple):
+    """Something that takes space."""
+
+    what: str
+    size: int
+    device: torch.device
+    table: ClientTable | None = None
+
+
+def refuse_too_large(algorithm: Algorithm, world: World, state: ServerState, key: Key, rounds: int) -> None:
+    """Raise `MemoryBudgetError` if `rounds` more rounds need more memory or disk than there is.
+
+    A client is met in a round with probability c(1 − q)/N, so that N(1 − (1 − c(1 − q)/N)^R) clients are
+    expected to be remembered after R rounds; a table that is full doubles, and is copied.
+
+    Symbols: N clients of a table, c the size of the next round's cohort, 1 − q its mean arrival rate, R `rounds`.
+    What grows beyond the estimate is refused when it does.
+    """
+    everyone = world.population.num_clients
+    if _fits(needs_of(state, everyone, everyone, rounds)):
+        return
+    conditions = world.conditions(state.round, algorithm.solver, key)
+    cohort = algorithm.sampler.draw(state.sampler, conditions, key.fold("sampler", state.round)).clients
+    met = float(len(cohort) if conditions.arrival is None else conditions.arrival[cohort].sum())
+    _refuse(needs_of(state, len(cohort), met, rounds))
+
+
+def needs_of(state: ServerState, asked: int, met: float, rounds: int) -> list[Need]:
+    """What is needed beyond what is there by rounds that ask `asked` clients and meet `met`, largest first."""
+    dim, device, per_client = len(state.params), state.params.device, state.params.nbytes
+    found = [Need(f"the model and the server's step, {dim} numbers", _VECTORS * state.params.nbytes, device)]
+    for path, table in tables_of(state):
+        rows, copied = _room(table, met, rounds)
+        size = (rows + copied - table.capacity) * table.row_bytes
+        found.append(Need(f"{path}, {rows} rows x {table.dim} numbers", size, table.rows.device, table))
+        if path.endswith("/products"):
+            copies = _PRODUCT_COPIES * rows * table.row_bytes
+            found.append(
+                Need(f"AWARE's weights from {rows} x {table.dim} products", copies, table.rows.device)
+            )
+        per_client += table.row_bytes * _copies(path, whole=table.dim == dim)
+    found.append(Need(f"the updates of a round, {asked} x {dim} numbers", asked * per_client, device))
+    return sorted(found, key=lambda need: -need.size)
+
+
+def _copies(path: str, *, whole: bool) -> int:
+    if path.startswith("memory/"):
+        return _CLIENT_COPIES
+    # Moving averages are renewed a few at a time, from the updates themselves where these are remembered whole.
+    return 0 if path.endswith("/averages") and whole else _SERVER_COPIES
+
+
+def _room(table: ClientTable, met: float, rounds: int) -> tuple[int, int]:
+    """Rows that a table will have room for, and those of before, which are there too while they are copied."""
+    rows, room, before = _expected_rows(table, met, rounds), table.capacity, 0
+    while room < rows:
+        before, room = room, min(max(2 * room, math.ceil(met)), table.num_clients)
+    # A file grows in place.
+    return room, before if table.folder is None else 0
+
+
+def _expected_rows(table: ClientTable, met: float, rounds: int) -> int:
+    absent = max(1 - met / table.num_clients, 0.0) ** rounds
+    return max(math.ceil(table.num_clients * (1 - absent)), len(table.clients))
+
+
+def _in_memory(needs: Sequence[Need]) -> dict[torch.device, list[Need]]:
+    """Needs by device, without those of files."""
+    found: dict[torch.device, list[Need]] = {}
+    for need in needs:
+        if need.table is None or need.table.folder is None:
+            found.setdefault(need.device, []).append(need)
+    return found
+
+
+def _fits(needs: Sequence[Need]) -> bool:
+    """Whether everything fits in memory, without a look at any disk."""
+    in_files = any(need.table is not None and need.table.folder is not None for need in needs)
+    return not in_files and all(
+        _total(there) <= available_bytes(device) for device, there in _in_memory(needs).items()
+    )
+
+
+def _refuse(needs: Sequence[Need]) -> None:
+    for device, there in _in_memory(needs).items():
+        left = available_bytes(device)
+        if _total(there) > left:
+            raise MemoryBudgetError(
+                f"{_sentence(there, left, f'on {device}')}: ask fewer clients a round, run fewer rounds or a smaller "
+                "model, or keep tables in files (SimulatedWorld.tables_in, UpdateMemory.folder) or in half the space "
+                '(UpdateMemory.dtype="bfloat16").'
+            )
+    for folder in {need.table.folder for need in needs if need.table is not None} - {None}:
+        assert folder is not None
+        there = [need for need in needs if need.table is not None and need.table.folder == folder]
+        left = shutil.disk_usage(folder).free
+        if _total(there) > left:
+            raise MemoryBudgetError(
+                f"{_sentence(there, left, f'in {folder}')}: keep the tables in another folder, or run fewer rounds "
+                "or a smaller model."
+            )
+
+
+def _total(needs: Sequence[Need]) -> int:
+    return sum(need.size for need in needs)
+
+
+def _sentence(needs: Sequence[Need], left: int, where: str) -> str:
+    total = _total(needs)
+    parts = "; ".join(f"{_gib(need.size)} for {need.what}" for need in needs if need.size > total / 50)
+    return f"This run is expected to need {_gib(total)} {where} ({parts}), and {_gib(left)} are left"
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

@@ -1,0 +1,248 @@
+"""The server's memory of clients' updates: a moving average per client, or per cluster of clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from fairlead.client_table import ClientTable, PartState, table_in, tensor_in
+from fairlead.component import Component, freeze_lists
+from fairlead.errors import FieldError, did_you_mean, field_error, require_choice, require_number
+from fairlead.numerics.row_products import combination
+from fairlead.records import ClientUpdates, ClientWeights, Population
+
+FirstVisit = Literal["update", "scaled"]
+
+_AT_ONCE, _AT_ONCE_ON_GPU = 2**20, 2**28
+"""Numbers that are averaged at a time: on a CPU memory for more costs more to come by than the arithmetic, on a GPU
+every operation takes a while however short it is."""
+
+
+@dataclass(frozen=True)
+class UpdateMemory(Component):
+    """What is remembered of clients' updates, and where: Zeng 2025 names the first two ways to save space.
+
+    - `layers`: patterns of parameter names, such as "fc2.*"; only these parameters are remembered. All if
+      empty. What happens to the others is the business of the part that remembers.
+    - `clusters`: one cluster id per client; the members of a cluster share one memory, renewed with the
+      mean of their updates that arrived. Every client for itself if empty.
+    - `dtype`: "model", or "bfloat16" for half or a quarter of the space. Then a client's change of less than
+      one part in 512 of its memory may be rounded away.
+    - `folder`: rows live in a file in this folder, mapped into memory and deleted with the run. In
+      memory, on the model's device, if not given.
+
+    With n rows of d parameters the memory takes n·d numbers of its type.
+    """
+
+    layers: tuple[str, ...] = ()
+    clusters: tuple[int, ...] = ()
+    dtype: Literal["model", "bfloat16"] = "model"
+    folder: str | None = None
+
+    references = ("zeng2025fedaware",)
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        require_choice(self, "dtype", ("model", "bfloat16"))
+        if any(not isinstance(pattern, str) for pattern in self.layers):
+            raise field_error(self, "layers", "patterns of parameter names", self.layers)
+        if any(not isinstance(cluster, int) or isinstance(cluster, bool) for cluster in self.clusters):
+            raise field_error(self, "clusters", "one whole number per client", self.clusters)
+
+    def columns(self, population: Population) -> Tensor:
+        """First and last-plus-one entry of each remembered parameter in the flat vector, (·, 2)."""
+        names = list(population.layout)
+        for pattern in self.layers:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise FieldError(
+                    f"UpdateMemory.layers must match names of parameters, got {pattern!r}."
+                    + did_you_mean(pattern, names)
+                )
+        if not self.layers:
+            return torch.tensor([[0, population.num_parameters]])
+        ends = torch.tensor(list(population.layout.values())).cumsum(0).tolist()
+        kept = [any(fnmatchcase(name, pattern) for pattern in self.layers) for name in names]
+        spans = zip([0, *ends[:-1]], ends, kept, strict=True)
+        return torch.tensor([[first, last] for first, last, keep in spans if keep])
+
+    def row_of(self, num_clients: int) -> Tensor:
+        """Which row each client writes to, (N,): its own, or its cluster's."""
+        if not self.clusters:
+            return torch.arange(num_clients)
+        if len(self.clusters) != num_clients:
+            raise FieldError(
+                f"UpdateMemory.clusters must have one id for each of {num_clients} clients, got "
+                f"{len(self.clusters)}."
+            )
+        _, row_of = torch.unique(torch.tensor(self.clusters), return_inverse=True)
+        return torch.as_tensor(row_of)
+
+    def table(self, population: Population) -> ClientTable:
+        """An empty table of such rows."""
+        columns = self.columns(population)
+        return ClientTable.create(
+            int(self.row_of(population.num_clients).max()) + 1,
+            int((columns[:, 1] - columns[:, 0]).sum()),
+            dtype=torch.bfloat16 if self.dtype == "bfloat16" else population.dtype,
+            device=population.device,
+            folder=population.tables_in if self.folder is None else Path(self.folder),
+        )
+
+
+class Remembers(Protocol):
+    """A part with a moving average of updates, whose weight is named in one of two ways."""
+
+    @property
+    def alpha(self) -> float | None: ...
+
+    @property
+    def retention(self) -> float | None: ...
+
+    @property
+    def first_visit(self) -> FirstVisit: ...
+
+    @property
+    def memory(self) -> UpdateMemory: ...
+
+
+def settle_alpha(part: Remembers) -> None:
+    """Check the fields of a part that remembers, and say its moving average by `alpha` alone.
+
+    Zeng 2025 writes α for the share of the new update, Zeng 2023 for the share of what was remembered; here the first
+    is `alpha` and the second is `retention` = 1 − `alpha`. Both papers use ½, the default.
+    """
+    if part.alpha is not None and part.retention is not None:
+        raise FieldError(
+            f"{type(part).__name__} takes alpha, the share of the new update (Zeng 2025), or retention, the share "
+            f"of the memory (Zeng 2023), not both; got alpha={part.alpha} and retention={part.retention}."
+        )
+    if part.retention is not None:
+        require_number(part, "retention", at_least=0, below=1)
+        object.__setattr__(part, "alpha", 1.0 - part.retention)
+        object.__setattr__(part, "retention", None)
+    if part.alpha is None:
+        object.__setattr__(part, "alpha", 0.5)
+    require_number(part, "alpha", above=0, at_most=1)
+    require_choice(part, "first_visit", ("update", "scaled"))
+
+
+class Renewed(NamedTuple):
+    """The memory after a round."""
+
+    state: PartState
+    changed: Tensor
+    """Ids of the rows that changed."""
+
+
+@dataclass(frozen=True)
+class MovingAverages:
+    """A moving average m_i of every client's updates, in a table that grows with the clients seen.
+
+        m_i ← (1 − α) m_i + α Δ_i   for the clients that arrived; others keep theirs     (Zeng 2025 (3))
+
+    At the first visit m_i ← Δ_i (`first_visit` = "update"), as the analysis of Zeng 2025 assumes with
+    ‖m⁰ − g⁰‖ = 0, or m_i ← αΔ_i ("scaled"), which is (3) from m_i = 0 and what released code does. Short rows
+    count most where a norm is minimised, so the second favours newcomers.
+    """
+
+    alpha: float
+    first_visit: FirstVisit
+    memory: UpdateMemory
+
+    def init(self, population: Population) -> PartState:
+        return {"averages": self.memory.table(population), "columns": self.memory.columns(population)}
+
+    def renew(self, state: PartState, updates: ClientUpdates, num_clients: int) -> Renewed:
+        """Take in the updates that arrived."""
+        table = table_in(state, "averages")
+        owner = self.memory.row_of(num_clients)[updates.clients]
+        fresh = remembered_part(state, updates.delta)
+        changed = owner
+        if self.memory.clusters:
+            changed, member = torch.unique(owner, return_inverse=True)
+            fresh = _cluster_shares(member, updates.importance, len(changed)).to(fresh) @ fresh
+        table.make_room(changed)
+        at_once = _AT_ONCE_ON_GPU if fresh.is_cuda else _AT_ONCE
+        size = max(1, at_once // max(table.dim, 1))
+        for first in range(0, len(changed), size):
+            table = self._averaged(table, changed[first : first + size], fresh[first : first + size])
+        return Renewed({**state, "averages": table}, changed)
+
+    def _averaged(self, table: ClientTable, changed: Tensor, fresh: Tensor) -> ClientTable:
+        """The table after some of its rows took in fresh updates."""
+        # What the table hands out is a copy, which may be changed in place.
+        rows = table.read(changed).to(fresh).lerp_(fresh, self.alpha)
+        new = table.positions(changed) < 0
+        if self.first_visit == "update" and bool(new.any()):
+            new = new.to(fresh.device)
+            rows[new] = fresh[new]
+        return table.write(changed, rows)
+
+    def all_seen(self, state: PartState, weights: Tensor) -> bool:
+        """Whether every client (or cluster) of positive weight has been heard."""
+        needed = self.memory.row_of(len(weights))[weights > 0]
+        return bool((table_in(state, "averages").positions(needed) >= 0).all())
+
+    def combined(self, state: PartState, coefficients: Tensor, like: Tensor) -> Tensor:
+        """Σ coefficient_i m_i over all rows seen, in their order, in the type and on the device of `like`."""
+        return combination(coefficients, table_in(state, "averages").rows, like=like)
+
+    def by_client(self, state: PartState, coefficients: Tensor, weights: Tensor) -> ClientWeights:
+        """Coefficients of rows as coefficients of clients; a cluster's is shared out by ω."""
+        rows = torch.zeros(table_in(state, "averages").num_clients, dtype=torch.float64)
+        rows[table_in(state, "averages").clients] = coefficients
+        row_of = self.memory.row_of(len(weights))
+        share = torch.ones_like(weights)
+        if self.memory.clusters:
+            totals = torch.zeros_like(rows).index_add_(0, row_of, weights)
+            share = weights / totals[row_of].clamp(min=torch.finfo(weights.dtype).tiny)
+        spread = rows[row_of] * share
+        clients = spread.nonzero()[:, 0]
+        return ClientWeights(clients, spread[clients])
+
+
+def averages_of(part: Remembers) -> MovingAverages:
+    """The moving averages that a part's fields describe."""
+    assert part.alpha is not None, "settle_alpha has been called"
+    return MovingAverages(part.alpha, part.first_visit, part.memory)
+
+
+def _cluster_shares(member: Tensor, importance: Tensor, num_clusters: int) -> Tensor:
+    """Importance as shares within each cluster, equal where all are zero: (clusters, m)."""
+    shares = torch.zeros((num_clusters, len(member)), dtype=torch.float64)
+    each = torch.arange(len(member))
+    shares[member, each] = importance
+    empty = shares.sum(1) == 0
+    shares[member, each] += empty[member].to(shares)
+    return shares / shares.sum(1, keepdim=True)
+
+
+def remembered_part(state: PartState, vectors: Tensor) -> Tensor:
+    """The remembered entries of one or many flat vectors, (..., d) to (..., kept)."""
+    spans = tensor_in(state, "columns").tolist()
+    if len(spans) == 1:
+        return vectors[..., spans[0][0] : spans[0][1]]
+    return torch.cat([vectors[..., first:last] for first, last in spans], dim=-1)
+
+
+def remembers_everything(state: PartState, dim: int) -> bool:
+    """Whether no parameter is left out of the memory."""
+    spans: list[list[int]] = tensor_in(state, "columns").tolist()
+    return spans == [[0, dim]]
+
+
+def with_remembered_part(state: PartState, vector: Tensor, part: Tensor) -> Tensor:
+    """A flat vector with its remembered entries replaced."""
+    if remembers_everything(state, len(vector)):
+        return part
+    spans = tensor_in(state, "columns").tolist()
+    vector = vector.clone()
+    pieces = torch.split(part, [last - first for first, last in spans])
+    for (first, last), piece in zip(spans, pieces, strict=True):
+        vector[first:last] = piece
+    return vector

@@ -1,0 +1,1 @@
+"""Numerical kernels: row products, order statistics, the minimum-norm point, compiled loops."""

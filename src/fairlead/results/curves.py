@@ -1,0 +1,333 @@
+"""Curves: what is drawn against what, for one run and over the seeds of a method."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import torch
+
+from fairlead.diagnostics.consistency import report_of
+from fairlead.diagnostics.tally import Tally
+from fairlead.experiments.study import folder_name
+from fairlead.records import RoundRecord
+from fairlead.results.estimates import estimate
+from fairlead.results.formats import Kind
+from fairlead.results.methods import Method
+from fairlead.results.runs import ReportedRun
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A quantity of one run, where it was measured."""
+
+    rounds: tuple[int, ...]
+    """Numbers of rounds done, ascending."""
+    values: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def spacing(self) -> int:
+        """Most rounds from one measurement to the next, or to the first; 0 without any."""
+        return max((later - done for done, later in pairwise((0, *self.rounds))), default=0)
+
+    def tail_mean(self, total: int, last: int) -> float | None:
+        """Mean of what was measured in the `last` of `total` rounds; None if nothing was."""
+        tail = [
+            value
+            for done, value in zip(self.rounds, self.values, strict=True)
+            if total - last < done <= total
+        ]
+        return math.fsum(tail) / len(tail) if tail else None
+
+    def best(self, *, higher: bool) -> float | None:
+        """The largest value, or the smallest unless `higher` is better."""
+        if not self.values:
+            return None
+        return max(self.values) if higher else min(self.values)
+
+    def rounds_to(self, target: float, *, higher: bool) -> int | None:
+        """Rounds done when the target was first met; None if it never was."""
+        for done, value in zip(self.rounds, self.values, strict=True):
+            if value >= target if higher else value <= target:
+                return done
+        return None
+
+
+def tenth(rounds: int) -> int:
+    """How many rounds the last 10 % are: rounded up, so that there is always one."""
+    return -(-rounds // 10)
+
+
+def worst_tenth(values: Sequence[float], *, higher: bool) -> float | None:
+    """Mean over the worst 10 % (at least one) of the finite values; None without any."""
+    known = sorted((value for value in values if math.isfinite(value)), reverse=not higher)
+    return math.fsum(known[: tenth(len(known))]) / tenth(len(known)) if known else None
+
+
+def spread(values: Sequence[float]) -> float | None:
+    """Standard deviation of the finite values as those of a whole population; None without any."""
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return None
+    mean = math.fsum(known) / len(known)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in known) / len(known))
+
+
+_POINTS = 100
+"""Of a drawn curve at most: as many as a chart of this size can show."""
+_FLOOR = 1e-6
+"""Smallest χ² that is told apart from 0."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Something that changes over a run."""
+
+    key: str
+    """Fit for the name of a file."""
+    title: str
+    kind: Kind
+    note: str
+    read: Callable[[ReportedRun], Curve]
+    logarithmic: bool = False
+    """Whether orders of magnitude are what matters."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A measure of how far a run has got."""
+
+    key: str
+    title: str
+    kind: Kind
+    read: Callable[[ReportedRun], tuple[float, ...] | None]
+    """Its value after each round; None for a run that does not know it."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """The mean curve of a method with its interval over seeds."""
+
+    positions: tuple[float, ...]
+    means: tuple[float, ...]
+    lows: tuple[float, ...] | None
+    """None where there is one run only."""
+    highs: tuple[float, ...] | None
+
+    @property
+    def is_point(self) -> bool:
+        """Whether there is one position only, and so no line to draw."""
+        return len(self.positions) == 1
+
+
+def quantities(runs: Sequence[ReportedRun]) -> list[Quantity]:
+    """What can be drawn for these runs: the metrics of their evaluations, and what every round tells."""
+    names = dict.fromkeys(
+        name
+        for run in runs
+        for record in run.records
+        if record.evaluation is not None
+        for name in record.evaluation.metrics
+    )
+    ordered = sorted(names, key=lambda name: name != "accuracy")
+    found = [metric_quantity(name) for name in ordered]
+    return [*found, LOSS, TRAIN_LOSS, OBJECTIVE, ELUD, CHI_SQUARE]
+
+
+def metric_quantity(name: str) -> Quantity:
+    """A metric of the task, such as accuracy."""
+    return Quantity(
+        folder_name(name),
+        name.replace("_", " ").capitalize(),
+        "share" if name == "accuracy" else "number",
+        "Of the global model on the test set; by the objective's weights where there is none.",
+        lambda run: _evaluated(run, lambda record: _metric(record, name)),
+    )
+
+
+def _metric(record: RoundRecord, name: str) -> float | None:
+    return None if record.evaluation is None else record.evaluation.metrics.get(name)
+
+
+def _evaluated(run: ReportedRun, read: Callable[[RoundRecord], float | None]) -> Curve:
+    """A figure of every round that has it and in which it is finite."""
+    points = [(record.round + 1, read(record)) for record in run.records]
+    known = [(done, value) for done, value in points if value is not None and math.isfinite(value)]
+    return Curve(tuple(done for done, _ in known), tuple(value for _, value in known))
+
+
+def _objective(run: ReportedRun) -> Curve:
+    """Σ ω_i F_i from the losses of all clients."""
+    weights = run.weights
+
+    def read(record: RoundRecord) -> float | None:
+        evaluation = record.evaluation
+        if weights is None or evaluation is None or evaluation.client_loss is None:
+            return None
+        losses = torch.tensor(evaluation.client_loss, dtype=weights.dtype)
+        asked = weights > 0
+        return float(weights[asked] @ losses[asked])
+
+    return _evaluated(run, read)
+
+
+def _chi_square(run: ReportedRun) -> Curve:
+    """χ²(ω‖Ω) of all rounds so far, at evenly spread rounds."""
+    if run.weights is None or run.experiment is None:
+        return Curve((), ())
+    tally, points = Tally(run.weights), []
+    stops = set(_spread(range(1, len(run.records) + 1)))
+    for record in run.records:
+        tally.add([record])
+        if record.round + 1 in stops:
+            report = report_of(tally, run.experiment.algorithm)
+            if report.restored or report.chi_square is None:
+                continue
+            if math.isfinite(report.chi_square):
+                points.append((record.round + 1, max(report.chi_square, _FLOOR)))
+    return Curve(tuple(done for done, _ in points), tuple(value for _, value in points))
+
+
+LOSS = Quantity(
+    "loss",
+    "Test loss",
+    "number",
+    "Of the global model on the test set; the objective where there is none.",
+    lambda run: _evaluated(run, lambda record: record.evaluation.loss if record.evaluation else None),
+    logarithmic=True,
+)
+TRAIN_LOSS = Quantity(
+    "train-loss",
+    "Training loss",
+    "number",
+    "Mean over the local steps of the clients that were heard, as they trained.",
+    lambda run: _evaluated(run, lambda record: record.train_loss),
+    logarithmic=True,
+)
+OBJECTIVE = Quantity(
+    "objective",
+    "Objective Σ ω F",
+    "number",
+    "The loss that was asked for: every client by its weight. Needs runs with per_client = true.",
+    _objective,
+    logarithmic=True,
+)
+ELUD = Quantity(
+    "elud",
+    "e-LUD",
+    "number",
+    "How much the received updates differ (1: not at all); rounds whose updates cancel are left out.",
+    lambda run: _evaluated(run, lambda record: record.elud),
+)
+CHI_SQUARE = Quantity(
+    "chi-square",
+    "χ²(ω‖Ω)",
+    "number",
+    "Distance of the weights really optimised from those asked for, from when every client has been heard.",
+    _chi_square,
+    logarithmic=True,
+)
+
+
+def _total(read: Callable[[RoundRecord], float | None]) -> Callable[[ReportedRun], tuple[float, ...] | None]:
+    """Running sums of a figure of rounds; None if a round does not have it, or if it is 0 in all of them."""
+
+    def total(run: ReportedRun) -> tuple[float, ...] | None:
+        steps = [read(record) for record in run.records]
+        known = [step for step in steps if step is not None]
+        return tuple(accumulate(known)) if any(known) and len(known) == len(steps) else None
+
+    return total
+
+
+ROUNDS = Axis("rounds", "Rounds", "count", _total(lambda record: 1.0))
+VIRTUAL_TIME = Axis("virtual", "Virtual time", "seconds", _total(lambda record: record.virtual_seconds))
+COMPUTE_TIME = Axis("compute", "Compute time", "seconds", _total(lambda record: record.device_seconds))
+LOCAL_STEPS = Axis("steps", "Local steps", "count", _total(lambda record: float(sum(record.num_steps))))
+BYTES = Axis("bytes", "Bytes", "bytes", _total(lambda record: float(record.bytes_down + record.bytes_up)))
+AXES = (ROUNDS, VIRTUAL_TIME, COMPUTE_TIME, LOCAL_STEPS, BYTES)
+
+
+def bands(method: Method, quantity: Quantity, axes: Sequence[Axis]) -> dict[str, Band]:
+    """The curve of a method against every axis that its runs know, by the key of the axis."""
+    curves = [(run, quantity.read(run)) for run in method.counted]
+    found = {}
+    for axis in axes:
+        progress = [(axis.read(run), curve) for run, curve in curves if len(curve)]
+        placed = [
+            (tuple(done[number - 1] for number in curve.rounds), curve.values)
+            for done, curve in progress
+            if done is not None
+        ]
+        drawn = band_of(placed) if placed else None
+        if drawn is not None:
+            found[axis.key] = drawn
+    return found
+
+
+def band_of(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Band | None:
+    """Mean and interval of curves, each given by ascending positions and values.
+
+    Curves measured at the same positions are averaged there, and curves of one point each at the mean of their
+    positions. Others are read between their points, by straight lines, over the stretch that all of them cover;
+    None if there is no such stretch.
+    """
+    positions = _common_positions([own for own, _ in curves])
+    if not positions:
+        return None
+    means, lows, highs = [], [], []
+    for position in positions:
+        found = estimate([interpolate(own, values, position) for own, values in curves])
+        assert found is not None
+        means.append(found.mean)
+        if found.low is not None and found.high is not None:
+            lows.append(found.low)
+            highs.append(found.high)
+    shaded = len(lows) == len(means)
+    return Band(
+        tuple(positions),
+        tuple(means),
+        tuple(lows) if shaded else None,
+        tuple(highs) if shaded else None,
+    )
+
+
+def interpolate(positions: Sequence[float], values: Sequence[float], at: float) -> float:
+    """The value at a position within the given ones, on the straight line between its neighbours."""
+    right = bisect_right(positions, at)
+    if right == len(positions):
+        return values[-1]
+    if right == 0:
+        return values[0]
+    left = right - 1
+    share = (at - positions[left]) / (positions[right] - positions[left])
+    return values[left] + share * (values[right] - values[left])
+
+
+def _common_positions(all_positions: Sequence[Sequence[float]]) -> list[float]:
+    first = all_positions[0]
+    if all(tuple(own) == tuple(first) for own in all_positions):
+        return _spread(first)
+    if all(len(own) == 1 for own in all_positions):
+        return [math.fsum(own[0] for own in all_positions) / len(all_positions)]
+    low, high = max(own[0] for own in all_positions), min(own[-1] for own in all_positions)
+    if low > high:
+        return []
+    inner = sorted({position for own in all_positions for position in own if low <= position <= high})
+    if len(inner) <= _POINTS:
+        return inner
+    return [low + (high - low) * step / (_POINTS - 1) for step in range(_POINTS)]
+
+
+def _spread(values: Sequence[float]) -> list[float]:
+    """At most `_POINTS` of the values, evenly, the first and the last among them."""
+    count = len(values)
+    if count <= _POINTS:
+        return list(values)
+    return [values[round(place * (count - 1) / (_POINTS - 1))] for place in range(_POINTS)]

@@ -1,0 +1,306 @@
+"""Methods: runs of one experiment that differ in nothing but the seed, and what to call them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairlead.errors import FieldError, did_you_mean
+from fairlead.experiments.experiment import Experiment
+from fairlead.optimizers.sgd import SGD
+from fairlead.plain_data import to_plain
+from fairlead.results.run_archive import table_name
+from fairlead.results.runs import ReportedRun
+from fairlead.results.study_results import may_have_learnt
+from fairlead.text import counted, listed
+
+_COMPUTING = ("seed", "device", "engine", "lanes", "block", "reproducible", "compile", "data_on", "ray")
+"""Fields that do not tell methods apart: where and how the arithmetic was done, and the seed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Method:
+    """Repetitions of one experiment over seeds."""
+
+    label: str
+    runs: tuple[ReportedRun, ...]
+    """One per seed, ascending."""
+    unusable: tuple[ReportedRun, ...] = ()
+    """Runs that its study gives this name and that never began or cannot be read."""
+
+    @property
+    def experiment(self) -> Experiment | None:
+        """With the seed of the first run; None where specs were not kept."""
+        return self.runs[0].experiment
+
+    @property
+    def counted(self) -> tuple[ReportedRun, ...]:
+        """The runs that figures are made of: those that finished, or all that there are if none did."""
+        done = tuple(run for run in self.runs if run.finished)
+        return done or tuple(run for run in self.runs if run.records)
+
+    @property
+    def num_runs(self) -> int:
+        """How many runs it should have, whatever became of them."""
+        return len(self.runs) + len(self.unusable)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run finished: a mean over the survivors of others may flatter."""
+        return not self.unusable and all(run.finished for run in self.runs)
+
+    @property
+    def shortfall(self) -> str:
+        """How many runs failed and how many did not finish, in words; empty if all finished."""
+        states = [run.state for run in (*self.runs, *self.unusable) if not run.finished]
+        failed = states.count("failed")
+        total, others = f"of {counted(self.num_runs, 'run')}", len(states) - failed
+        if failed and others:
+            return f"{failed} {total} failed and {others} did not finish"
+        return f"{len(states)} {total} {'failed' if failed else 'did not finish'}" if states else ""
+
+    @property
+    def learnt(self) -> bool:
+        """As `may_have_learnt` has it; a run that cannot be read may go on."""
+        going_on = any(not run.finished and run.state != "failed" for run in (*self.runs, *self.unusable))
+        return may_have_learnt((run.summary for run in self.runs if run.finished), going_on=going_on)
+
+    @property
+    def failed(self) -> bool:
+        """Whether every run failed."""
+        return all(run.state == "failed" for run in (*self.runs, *self.unusable))
+
+    def comparable_with(self, other: Method) -> bool:
+        """Whether their figures are of the same clients and task after as many rounds.
+
+        Without specs they are taken to be, if both have none.
+        """
+        ours, theirs = self.experiment, other.experiment
+        if ours is None or theirs is None:
+            return ours is theirs
+        return (ours.clients, ours.task, ours.rounds) == (theirs.clients, theirs.task, theirs.rounds)
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """The runs that a report compares: all of them, or those under a setting."""
+
+    methods: tuple[Method, ...]
+    repeated: tuple[ReportedRun, ...]
+    """Runs left out because another one has the same experiment and seed."""
+    unusable: tuple[ReportedRun, ...]
+    """Runs that never began or cannot be read."""
+
+    @property
+    def runs(self) -> tuple[ReportedRun, ...]:
+        """Every run, those that could not be used included."""
+        return (*(run for method in self.methods for run in method.runs), *self.repeated, *self.unusable)
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """What studies call methods of which no run has begun or can be read."""
+        # Methods of one name have more words in their labels, which no study knows.
+        shown = {name for method in self.methods for name in (method.label, method.runs[0].label)}
+        labels = dict.fromkeys(run.label for run in self.unusable if run.label not in shown)
+        return tuple(label for label in labels if label is not None)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of all methods, those that are absent included."""
+        return (*(method.label for method in self.methods), *self.absent)
+
+    def method(self, label: str) -> Method:
+        """The method with the given label."""
+        for method in self.methods:
+            if method.label == label:
+                return method
+        if label in self.absent:
+            raise FieldError(f"{label!r} is a method of which no run has begun or can be read.")
+        labels = [method.label for method in self.methods]
+        raise FieldError(f"{label!r} is not a method of these runs." + did_you_mean(label, labels))
+
+    @property
+    def comparable(self) -> bool:
+        """Whether all methods can be ranked by one figure."""
+        return all(method.comparable_with(self.methods[0]) for method in self.methods)
+
+    @property
+    def shortfalls(self) -> str:
+        """Sentences on the methods of which not every run finished; empty if there are none."""
+        said = [f"{method.label} ({method.shortfall})" for method in self.methods if not method.complete]
+        sentences = [f"Not every run finished: {', '.join(said)}."] if said else []
+        if said and len(self.methods) > 1:
+            sentences.append("Methods with such runs are not ranked.")
+        return " ".join(filter(None, [*sentences, self.absences]))
+
+    @property
+    def absences(self) -> str:
+        """A sentence on the methods of which there is nothing to show; empty if there are none."""
+        return f"No run of {listed(self.absent)} has begun or can be read." if self.absent else ""
+
+    def differing_conditions(self) -> tuple[str, ...]:
+        """Fields other than the algorithm in which methods differ: their figures compare more than methods."""
+        known = [method.experiment for method in self.methods if method.experiment is not None]
+        return tuple(
+            name
+            for name in ("clients", "rounds", "task", "work", "link", "devices", "weights", "dtype")
+            if any(getattr(experiment, name) != getattr(known[0], name) for experiment in known)
+        )
+
+
+def group_runs(runs: Sequence[ReportedRun]) -> Study:
+    """Runs by method, in the order in which methods first appear."""
+    groups: dict[tuple[str | None, str], dict[int, list[ReportedRun]]] = {}
+    for run in runs:
+        if run.seed is not None:
+            seeds = groups.setdefault((run.label, _identity(run.experiment)), {})
+            seeds.setdefault(run.seed, []).append(run)
+    chosen, repeated = [], []
+    for seeds in groups.values():
+        # The one that got furthest stands for its seed: a repetition adds no independent number.
+        ranked = {seed: sorted(members, key=_progress, reverse=True) for seed, members in seeds.items()}
+        chosen.append(tuple(ranked[seed][0] for seed in sorted(ranked)))
+        repeated += [run for members in ranked.values() for run in members[1:]]
+    unusable = tuple(run for run in runs if run.seed is None)
+    methods = []
+    for label, kept in zip(_labels(chosen), chosen, strict=True):
+        # Another study may give the same name to something else.
+        names = {(run.study, run.label) for run in kept if run.label is not None}
+        lost = tuple(run for run in unusable if (run.study, run.label) in names)
+        methods.append(Method(label, kept, lost))
+    return Study(tuple(methods), tuple(repeated), unusable)
+
+
+def baseline_of(study: Study, label: str | None) -> Method:
+    """The method to compare with: the one named, else the first of a comparison, else FedAvg, else the first.
+
+    One that is not named has finished runs, if any method has.
+    """
+    if label is not None:
+        named = study.method(label)
+        if named.failed:
+            raise FieldError(
+                f"baseline must be a method that has not failed, got {label!r}: {named.shortfall}."
+            )
+        return named
+    usable = [method for method in study.methods if any(run.finished for run in method.runs)] or study.methods
+    if usable[0].runs[0].label is not None:
+        return usable[0]
+    for method in usable:
+        if re.fullmatch(r"fed[-_ ]?avg", method.label, re.IGNORECASE):
+            return method
+    return usable[0]
+
+
+def _identity(experiment: Experiment | None) -> str:
+    """What runs of one method share: all but the seed, and where and how the arithmetic was done."""
+    fields = {} if experiment is None else to_plain(experiment, Experiment)
+    return repr({name: value for name, value in fields.items() if name not in _COMPUTING})
+
+
+def _progress(run: ReportedRun) -> int:
+    return len(run.records) + (1 if run.finished else 0)
+
+
+def _labels(groups: Sequence[tuple[ReportedRun, ...]]) -> list[str]:
+    """One label per group, all different."""
+    labels = [_label(runs) for runs in groups]
+    for label, count in Counter(labels).items():
+        if count > 1:
+            places = [place for place, other in enumerate(labels) if other == label]
+            for place, text in zip(places, _distinctions([groups[p][0] for p in places]), strict=True):
+                labels[place] = f"{label} ({text})"
+    return labels
+
+
+def _label(runs: Sequence[ReportedRun]) -> str:
+    """What their study calls them, or the one name that their folders have, less the seed; else their parts."""
+    if runs[0].label is not None:
+        return runs[0].label
+    names, experiment = [_folder_label(run) for run in runs], runs[0].experiment
+    if len(set(names)) == 1 or experiment is None:
+        return names[0]
+    return _parts(experiment)
+
+
+def _folder_label(run: ReportedRun) -> str:
+    """The innermost part of the path that says more than the seed."""
+    pattern = re.compile(rf"(?:(?!seed)(.+?)[-_= ])?(?:seed)?[-_= ]?0*{run.seed}(?:-\d+)?")
+    path = run.path.resolve()
+    for part in (path.name, path.parent.name):
+        match = pattern.fullmatch(part)
+        if match is None:
+            return part
+        if match[1]:
+            return match[1]
+    return path.name
+
+
+def _parts(experiment: Experiment) -> str:
+    algorithm = experiment.algorithm
+    parts = [algorithm.aggregator, *algorithm.solver.corrections, *algorithm.transforms]
+    if not isinstance(algorithm.server, SGD):
+        parts.append(algorithm.server)
+    return " + ".join(type(part).__name__ for part in parts)
+
+
+def _distinctions(runs: Sequence[ReportedRun]) -> list[str]:
+    """What sets experiments of one name apart: as few of the fields in which they differ as tell them all."""
+    tables = [dict(_leaves(to_plain(run.experiment, Experiment))) for run in runs]
+    told: list[tuple[str, ...]] = [() for _ in tables]
+    for path in dict.fromkeys(path for table in tables for path in table):
+        if path.split(".")[0] in _COMPUTING:
+            continue
+        more = [
+            (*words, f"{_short(path)}={table.get(path, 'default')}")
+            for words, table in zip(told, tables, strict=True)
+        ]
+        if len(set(more)) > len(set(told)):
+            told = more
+    return [", ".join(words) for words in told]
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value
+
+
+def _short(path: str) -> str:
+    """The last name of a path, or the last two where the last says only that it is a part."""
+    names = path.split(".")
+    return names[-2] if names[-1] == "type" and len(names) > 1 else names[-1]
+
+
+def by_setting(runs: Sequence[ReportedRun]) -> dict[str, list[ReportedRun]]:
+    """Runs by their setting, in the order of appearance; those whose study has none share the name ""."""
+    studies = {run.study for run in runs if run.study is not None and run.setting is not None}
+    names = _names(studies)
+    groups: dict[str, list[ReportedRun]] = {}
+    for run in runs:
+        setting = run.setting or ""
+        # The same setting of another study may have other data.
+        if setting and len(studies) > 1 and run.study is not None:
+            setting = f"{names[run.study]}, {setting}"
+        groups.setdefault(setting, []).append(run)
+    return groups
+
+
+def _names(studies: set[Path]) -> dict[Path, str]:
+    """The shortest end of each path that no other one has, without what the names of all such files end with."""
+    paths = {study: study.parent / table_name(study) for study in studies}
+    if len(set(paths.values())) < len(studies):
+        paths = {study: study for study in studies}
+    ends = Counter(end for path in paths.values() for end in _ends(path))
+    return {study: next(str(end) for end in _ends(path) if ends[end] == 1) for study, path in paths.items()}
+
+
+def _ends(path: Path) -> Iterator[Path]:
+    """`c`, `b/c` and `/b/c` of `/b/c`."""
+    return (Path(*path.parts[-length:]) for length in range(1, len(path.parts) + 1))

@@ -1,0 +1,199 @@
+"""Closed forms for quadratic clients F_i(x) = ½x'H_i x − e_i'x: where a run must come to rest.
+
+One local step is an affine map of the local model and its momentum, and so is a whole round of local
+work: y_i − x = K_i(e_i − H_i x). A server that adds Σ c_i (y_i − x) therefore rests where
+Σ c_i K_i(e_i − H_i x) = 0. The matrices K_i are built here from the step itself and share no code with
+`LocalSolver`; this is the oracle of the tests, and it tells in advance how far a method will miss.
+
+>>> from fairlead import Quadratics
+>>> from fairlead.randomness import Key
+>>> problem = Quadratics(linear=((0.0,), (4.0,))).problem(Key.from_seed(0))
+>>> works = [LocalWork(lr=0.5, num_steps=1), LocalWork(lr=0.5, num_steps=2)]
+>>> round(float(fedavg_limit(problem, works)), 6), float(problem.optimum)
+(2.4, 2.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from fairlead.aggregators.fedau import FedAU
+from fairlead.aggregators.fednova import FedNova
+from fairlead.aggregators.last_updates import MIFA, FedVARP, StaleFedVARP
+from fairlead.aggregators.weighted_mean import WeightedMean
+from fairlead.algorithm import Algorithm
+from fairlead.clients.quadratics import QuadraticProblem
+from fairlead.corrections.proximal import Proximal
+from fairlead.corrections.vrlsgd import VRLSGD
+from fairlead.local_solver import LocalSolver
+from fairlead.optimizers.schedules import Constant, Exponential
+from fairlead.optimizers.sgd import SGD
+from fairlead.samplers.full import FullParticipation
+
+
+@dataclass(frozen=True)
+class LocalWork:
+    """What one client does in a round: `num_steps` steps of SGD from zero momentum.
+
+        g = ∇F_i(y) + μ(y − x)
+        v ← ρ v + (1 − δ) g
+        y ← y − η γᵏ v,  or  y ← y − η γᵏ (g + ρ v)  with Nesterov's look-ahead
+
+    Symbols: η `lr`, ρ `momentum`, δ `dampening`, μ `mu`, γ `decay`, k = 0, 1, ... the step.
+    """
+
+    lr: float
+    num_steps: int
+    momentum: float = 0.0
+    nesterov: bool = False
+    dampening: float = 0.0
+    mu: float = 0.0
+    decay: float = 1.0
+
+
+def response(hessian: Tensor, work: LocalWork) -> Tensor:
+    """K of one client, (d, d): its update is y − x = K(e − Hx).
+
+    With z = y − x and r = e − Hx the gradient is (H + μI)z − r, so z and v stay linear in r. For plain
+    SGD K = [I − (I − ηH)^τ]H⁻¹, with a proximal term [I − (I − η(H + μI))^τ](H + μI)⁻¹.
+    """
+    eye = torch.eye(len(hessian), dtype=hessian.dtype)
+    displacement, velocity = torch.zeros_like(eye), torch.zeros_like(eye)
+    for step in range(work.num_steps):
+        gradient = (hessian + work.mu * eye) @ displacement - eye
+        velocity = work.momentum * velocity + (1 - work.dampening) * gradient
+        ahead = gradient + work.momentum * velocity if work.nesterov else velocity
+        displacement = displacement - work.lr * work.decay**step * ahead
+    return displacement
+
+
+def responses(problem: QuadraticProblem, works: Sequence[LocalWork]) -> Tensor:
+    """K_i of every client, (N, d, d)."""
+    return torch.stack([response(h, work) for h, work in zip(problem.hessians, works, strict=True)])
+
+
+def accumulation(work: LocalWork) -> Tensor:
+    """a, (τ,): the update is −η Σ_j a_j g_j for raw gradients g_j (Wang 2021 §IV).
+
+    The state (z, v) moves by s ← A_k s + b_k g_k; a_j is what an impulse at step j has become at the end.
+    """
+    columns: list[Tensor] = []
+    for step in range(work.num_steps):
+        rate = work.lr * work.decay**step
+        # v' = ρv + (1 − δ)(g + μz); z' = z − rate·(v' or g + μz + ρv').
+        kept, fresh = work.momentum, 1 - work.dampening
+        of_old_v = work.momentum**2 if work.nesterov else kept
+        of_g = 1 + work.momentum * fresh if work.nesterov else fresh
+        advance = torch.tensor(
+            [[1 - rate * of_g * work.mu, -rate * of_old_v], [fresh * work.mu, kept]], dtype=torch.float64
+        )
+        columns = [advance @ column for column in columns]
+        columns.append(torch.tensor([-rate * of_g, fresh], dtype=torch.float64))
+    return torch.stack([-column[0] for column in columns]) / work.lr
+
+
+def effective_steps(works: Sequence[LocalWork]) -> Tensor:
+    """‖a_i‖₁ of every client, (N,)."""
+    return torch.stack([accumulation(work).abs().sum() for work in works])
+
+
+def resting_point(problem: QuadraticProblem, responses: Tensor, coefficients: Tensor) -> Tensor:
+    """x with Σ c_i K_i(e_i − H_i x) = 0, for any scale of the coefficients (Wang 2021 (31))."""
+    weighted = coefficients[:, None, None] * responses
+    linear = torch.einsum("ijk,ik->j", weighted, problem.linear)
+    solution: Tensor = torch.linalg.solve((weighted @ problem.hessians).sum(0), linear)
+    return solution
+
+
+def expected_shares(weights: Tensor, arrival: Tensor) -> Tensor:
+    """E[ω_i/Σ_R ω_j; i ∈ R] over Bernoulli links with the given arrival rates, (N,).
+
+    The mean coefficient of each client when everyone is asked and the received are averaged; an empty
+    round contributes nothing. All 2^N sets R are enumerated.
+    """
+    shares = torch.zeros_like(weights)
+    for arrives in product((0.0, 1.0), repeat=len(weights)):
+        received = torch.tensor(arrives, dtype=weights.dtype)
+        chance = torch.where(received > 0, arrival, 1 - arrival).prod()
+        if any(arrives):
+            shares += chance * received * weights / (received @ weights)
+    return shares
+
+
+def surrogate_weights(weights: Tensor, works: Sequence[LocalWork], arrival: Tensor | None = None) -> Tensor:
+    """Ω_i ∝ ω_i(1 − q_i)‖a_i‖₁: what plain averaging minimises as η → 0 (Weng 2025 §3)."""
+    mass = weights * effective_steps(works) * (1.0 if arrival is None else arrival)
+    return mass / mass.sum()
+
+
+def fedavg_limit(
+    problem: QuadraticProblem, works: Sequence[LocalWork], shares: Tensor | None = None
+) -> Tensor:
+    """Limit of FedAvg, FedAvgM, FedProx and every server optimizer over their mean update.
+
+    `shares` are the mean coefficients of the clients: ω if not given (full participation, perfect links),
+    `expected_shares` for the mean over arrivals, ω(1 − q) where a lost update counts as zero.
+    """
+    return resting_point(problem, responses(problem, works), problem.weights if shares is None else shares)
+
+
+def fednova_limit(
+    problem: QuadraticProblem, works: Sequence[LocalWork], shares: Tensor | None = None
+) -> Tensor:
+    """Limit of FedNova for any constant τ_eff: the coefficients of FedAvg divided by ‖a_i‖₁.
+
+    A τ_eff that depends on who arrived is not constant on lossy links, and then this is not the limit.
+    """
+    shares = problem.weights if shares is None else shares
+    return resting_point(problem, responses(problem, works), shares / effective_steps(works))
+
+
+def predicted_limit(
+    algorithm: Algorithm, problem: QuadraticProblem, num_steps: Sequence[int]
+) -> Tensor | None:
+    """Where an algorithm rests when everyone takes the given steps and arrives in every round.
+
+    None where no closed form is known here: samplers that leave clients out, client optimizers other than
+    SGD, clipping, transforms, and aggregators or corrections that this module does not know.
+    """
+    solver, corrections = algorithm.solver, algorithm.solver.corrections
+    works = _works(solver, num_steps)
+    if works is None or algorithm.transforms or not isinstance(algorithm.sampler, FullParticipation):
+        return None
+    if any(correction.restores_weights for correction in corrections):
+        return problem.optimum
+    if any(isinstance(correction, VRLSGD) for correction in corrections):
+        return problem.minimiser(surrogate_weights(problem.weights, works))
+    if any(not isinstance(correction, Proximal) for correction in corrections):
+        return None
+    if isinstance(algorithm.aggregator, FedNova):
+        return fednova_limit(problem, works)
+    # With memory or without: what these average is the same once everyone has arrived.
+    if isinstance(algorithm.aggregator, WeightedMean | FedAU | FedVARP | StaleFedVARP | MIFA):
+        return fedavg_limit(problem, works)
+    return None
+
+
+def _works(solver: LocalSolver, num_steps: Sequence[int]) -> list[LocalWork] | None:
+    optimizer, schedule = solver.optimizer, solver.step_schedule
+    if not isinstance(optimizer, SGD) or optimizer.weight_decay or optimizer.schedule != Constant():
+        return None
+    if solver.clip is not None or not isinstance(schedule, Constant | Exponential):
+        return None
+    return [
+        LocalWork(
+            lr=optimizer.lr,
+            num_steps=steps,
+            momentum=optimizer.momentum,
+            nesterov=optimizer.nesterov,
+            dampening=optimizer.dampening,
+            mu=sum(correction.mu for correction in solver.corrections if isinstance(correction, Proximal)),
+            decay=schedule.gamma if isinstance(schedule, Exponential) else 1.0,
+        )
+        for steps in num_steps
+    ]

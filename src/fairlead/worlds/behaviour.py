@@ -1,0 +1,90 @@
+"""Which of the clients asked will answer, what they do until then, and how long it takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from fairlead.conditions.devices import DeviceModel
+from fairlead.conditions.links import LinkModel
+from fairlead.conditions.timed import arrivals, closing_time, expected_arrival, planned_work
+from fairlead.conditions.work import Workload, WorkModel
+from fairlead.local_solver import LocalSolver
+from fairlead.randomness import Key
+from fairlead.worlds.executor import ClientBlock
+from fairlead.worlds.message_sizes import Traffic
+
+
+class Answers(NamedTuple):
+    """The clients of those asked whose update will arrive."""
+
+    places: Tensor
+    """Where they stand among those asked."""
+    block: ClientBlock
+    """What they do, without what they remember."""
+    virtual_seconds: float | None
+    device_seconds: float | None
+
+
+class _Plan(NamedTuple):
+    """Local work of some clients in a round, and the seconds it takes; None in a world without devices."""
+
+    work: Workload
+    computing: Tensor | None
+    durations: Tensor | None
+    """From question to answer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Conduct:
+    """How clients of a simulated world behave when they are asked: a function of the question alone."""
+
+    sizes: Tensor
+    """Examples of every client."""
+    work: WorkModel
+    link: LinkModel
+    devices: DeviceModel | None
+    traffic: Traffic
+
+    def num_steps(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor:
+        """Local steps that the given clients would take."""
+        return self._plan(clients, solver, round, key).work.num_steps
+
+    def expected_arrival(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor | None:
+        """How probably an answer of each would get through, where that is known."""
+        durations = None if self.devices is None else self._plan(clients, solver, round, key).durations
+        return expected_arrival(self.link, clients, round, key.fold("link"), durations)
+
+    def answers(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Answers:
+        """Who of the clients asked will answer, what they do, and how long it takes."""
+        plan = self._plan(clients, solver, round, key)
+        # Clients with nothing to do are not heard of, and must not count as early ones.
+        able = (plan.work.num_steps > 0).nonzero().flatten()
+        durations = None if plan.durations is None else plan.durations[able]
+        arrived = arrivals(self.link, clients[able], round, key.fold("link"), durations)
+        places = able[arrived]
+        block = ClientBlock(
+            clients[places],
+            self.sizes[clients[places]],
+            plan.work.num_steps[places],
+            plan.work.batch_sizes[places],
+            {},
+        )
+        return Answers(
+            places,
+            block,
+            None if durations is None else closing_time(self.link, durations, arrived),
+            None if plan.computing is None else float(plan.computing.sum()),
+        )
+
+    def _plan(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> _Plan:
+        """What the given clients would do in a round, and how long it would take them."""
+        sizes = self.sizes[clients]
+        profile = None if self.devices is None else self.devices.profile(clients, round)
+        work = planned_work(self.work, clients, sizes, solver, round, key.fold("work"), profile)
+        if profile is None:
+            return _Plan(work, None, None)
+        computing = profile.compute_seconds(work.num_steps, work.batch_sizes, sizes)
+        return _Plan(work, computing, computing + profile.transfer_seconds(self.traffic.payload(solver)))

@@ -1,0 +1,400 @@
+"""Plain steps of many clients' networks with one hidden layer: three Triton kernels, where torch launches thirty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fairlead.worlds.engines.base import PlainDescent
+from fairlead.worlds.engines.dense import Affine
+from fairlead.worlds.engines.lanes import Schedule
+
+MOST_CLASSES = 128
+"""Scores of a block of examples are held at once."""
+_PARTS = 4
+"""Into which the sum over the inputs of a hidden unit is split: a GPU has more processors than blocks of units."""
+
+
+@dataclass(frozen=True, eq=False)
+class TwoLayerDescent:
+    """One step of SGD on the cross-entropy of softmax(V max(W x + b, 0) + c), for several clients at once.
+
+    Weights are stepped where their gradient is summed, W ← W − η (Eᵀ X + λ W + μ (W − anchor)) for errors E and
+    inputs X with a row for each example, so that no gradient is ever written. Kernels read a tick of the schedule at
+    a counter that only the device knows, and examples where they lie. Products have the precision of float32, by three
+    of TF32 each, unless torch's may be in TF32.
+    """
+
+    below: Affine
+    """W and b."""
+    above: Affine
+    """V and c."""
+    examples: Tensor
+    """(n, inputs), float32 or bytes."""
+    targets: Tensor
+    """(n,) classes."""
+    descent: PlainDescent
+
+    def step_(
+        self, params: Tensor, anchor: Tensor, schedule: Schedule, counter: Tensor, losses: Tensor
+    ) -> None:
+        """Step the lanes of `params` (width, d) at the tick `counter`, and write their `losses` (ticks, lanes)."""
+        width, (_, lanes, batch) = len(params), schedule.rows.shape
+        inputs, units, classes = self.below.inputs, self.below.outputs, self.above.outputs
+        partial = params.new_empty((_PARTS, width, batch, units))
+        hidden, hidden_error = params.new_empty((2, width, batch, units))
+        error, each_loss = params.new_empty((width, batch, classes)), params.new_empty((width, batch))
+        common: dict[str, Any] = {
+            "vectors": params,
+            "stride": params.stride(0),
+            "rows": schedule.rows,
+            "counter": counter,
+            "lanes": lanes,
+            "batch": batch,
+            "inputs": inputs,
+            "units": units,
+            "PRECISION": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3",
+        }
+        examples = min(_padded(batch), 64)
+        _project[(width, triton.cdiv(units, 32), _PARTS * triton.cdiv(batch, examples))](
+            source=self.examples,
+            partial=partial,
+            **common,
+            EXAMPLES=examples,
+            UNITS=32,
+            SUMMED=64,
+            PARTS=_PARTS,
+        )
+        _score[(width, triton.cdiv(batch, 16))](
+            partial=partial,
+            targets=self.targets,
+            weight=schedule.weight,
+            hidden=hidden,
+            hidden_error=hidden_error,
+            error=error,
+            each_loss=each_loss,
+            classes=classes,
+            **common,
+            EXAMPLES=16,
+            UNITS=64,
+            CLASSES=_padded(classes),
+            PARTS=_PARTS,
+            num_stages=1,
+        )
+        blocks_below = triton.cdiv(units, 32) * triton.cdiv(inputs, 64)
+        blocks_above = triton.cdiv(classes, 32) * triton.cdiv(units, 64)
+        # Blocks first: the other axes of a grid end at 65,535.
+        _descend[(blocks_below + blocks_above, width)](
+            source=self.examples,
+            hidden=hidden,
+            hidden_error=hidden_error,
+            error=error,
+            each_loss=each_loss,
+            losses=losses,
+            anchor=anchor,
+            lrs=schedule.lr,
+            decay=self.descent.weight_decay,
+            mu=self.descent.mu,
+            classes=classes,
+            blocks_below=blocks_below,
+            **common,
+            PULLED=any(self.descent),
+            EXAMPLES=examples,
+            OUTPUTS=32,
+            INPUTS=64,
+            num_stages=1,
+        )
+
+
+def _padded(number: int) -> int:
+    """The next power of two, and 16 at least, as block products need."""
+    return max(1 << (number - 1).bit_length(), 16)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _values(source: tl.tensor, at: tl.tensor, inside: tl.tensor) -> tl.tensor:
+    """Numbers of examples, bytes as fractions of 255."""
+    values = tl.load(source + at, mask=inside, other=0)
+    if values.dtype == tl.uint8:
+        values = values.to(tl.float32) / 255.0
+    return values
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _project(
+    vectors: tl.tensor,
+    stride: tl.tensor,
+    source: tl.tensor,
+    partial: tl.tensor,
+    rows: tl.tensor,
+    counter: tl.tensor,
+    lanes: tl.tensor,
+    batch: tl.tensor,
+    inputs: tl.tensor,
+    units: tl.tensor,
+    EXAMPLES: tl.constexpr,
+    UNITS: tl.constexpr,
+    SUMMED: tl.constexpr,
+    PARTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+) -> None:
+    """X Wᵀ over a part of the inputs, for a block of examples and hidden units."""
+    lane = tl.program_id(0).to(tl.int64)
+    unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
+    part, block = tl.program_id(2) % PARTS, tl.program_id(2) // PARTS
+    place = block * EXAMPLES + tl.arange(0, EXAMPLES)
+    own, used, real = vectors + lane * stride, unit < units, place < batch
+    row = tl.load(rows + (tl.load(counter) * lanes + lane) * batch + place, mask=real, other=0)
+    share = tl.cdiv(tl.cdiv(inputs, SUMMED), PARTS) * SUMMED
+    total = tl.zeros((EXAMPLES, UNITS), tl.float32)
+    for begin in range(part * share, min((part + 1) * share, inputs), SUMMED):
+        column = begin + tl.arange(0, SUMMED)
+        filled = column < inputs
+        values = _values(source, row[:, None] * inputs + column[None, :], real[:, None] & filled[None, :])
+        weights = tl.load(
+            own + unit[None, :] * inputs + column[:, None], mask=used[None, :] & filled[:, None], other=0.0
+        )
+        total = tl.dot(values, weights, total, input_precision=PRECISION)
+    at = ((part * tl.num_programs(0) + lane) * batch + place)[:, None] * units + unit[None, :]
+    tl.store(partial + at, total, mask=real[:, None] & used[None, :])
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _activated(
+    partial: tl.tensor,
+    bias: tl.tensor,
+    example: tl.tensor,
+    unit: tl.tensor,
+    units: tl.tensor,
+    apart: tl.tensor,
+    inside: tl.tensor,
+    PARTS: tl.constexpr,
+) -> tl.tensor:
+    """max(X Wᵀ + b, 0) from its parts, which lie `apart`."""
+    at = example[:, None] * units + unit[None, :]
+    total = tl.load(bias + unit, mask=unit < units, other=0.0)[None, :]
+    for part in tl.static_range(PARTS):
+        total += tl.load(partial + part * apart + at, mask=inside, other=0.0)
+    # As torch's, which lets NaN pass.
+    return tl.where(total < 0, 0.0, total)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _score(
+    vectors: tl.tensor,
+    stride: tl.tensor,
+    partial: tl.tensor,
+    targets: tl.tensor,
+    weight: tl.tensor,
+    hidden: tl.tensor,
+    hidden_error: tl.tensor,
+    error: tl.tensor,
+    each_loss: tl.tensor,
+    rows: tl.tensor,
+    counter: tl.tensor,
+    lanes: tl.tensor,
+    batch: tl.tensor,
+    inputs: tl.tensor,
+    units: tl.tensor,
+    classes: tl.tensor,
+    EXAMPLES: tl.constexpr,
+    UNITS: tl.constexpr,
+    CLASSES: tl.constexpr,
+    PARTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+) -> None:
+    """Of a block of examples: −w log p[y], its gradient by scores, w (p − 1[y]), and by what hidden units receive."""
+    lane = tl.program_id(0).to(tl.int64)
+    output, place = tl.arange(0, CLASSES), tl.program_id(1) * EXAMPLES + tl.arange(0, EXAMPLES)
+    bias = vectors + lane * stride + inputs * units
+    above = bias + units
+    used, real, example = output < classes, place < batch, lane * batch + place
+    apart = tl.num_programs(0).to(tl.int64) * batch * units
+    planned = (tl.load(counter) * lanes + lane) * batch + place
+    row = tl.load(rows + planned, mask=real, other=0)
+    target = tl.load(targets + row, mask=real, other=0)
+    share = tl.load(weight + planned, mask=real, other=0.0)
+    scores = tl.zeros((EXAMPLES, CLASSES), tl.float32)
+    for begin in range(0, units, UNITS):
+        unit = begin + tl.arange(0, UNITS)
+        inside = real[:, None] & (unit < units)[None, :]
+        values = _activated(partial, bias, example, unit, units, apart, inside, PARTS)
+        tl.store(hidden + example[:, None] * units + unit[None, :], values, mask=inside)
+        weights = tl.load(
+            above + output[None, :] * units + unit[:, None],
+            mask=used[None, :] & (unit < units)[:, None],
+            other=0.0,
+        )
+        scores = tl.dot(values, weights, scores, input_precision=PRECISION)
+    scores += tl.load(above + classes * units + output, mask=used, other=0.0)[None, :]
+    scores = tl.where(used[None, :], scores, float("-inf"))
+    scores -= tl.max(scores, 1)[:, None]
+    powers = tl.exp(scores)
+    mass = tl.sum(powers, 1)
+    hit = output[None, :] == target[:, None]
+    tl.store(each_loss + example, share * (tl.log(mass) - tl.sum(tl.where(hit, scores, 0.0), 1)), mask=real)
+    errors = share[:, None] * (powers / mass[:, None] - tl.where(hit, 1.0, 0.0))
+    tl.store(error + example[:, None] * classes + output[None, :], errors, mask=real[:, None] & used[None, :])
+    for begin in range(0, units, UNITS):
+        unit = begin + tl.arange(0, UNITS)
+        inside = real[:, None] & (unit < units)[None, :]
+        weights = tl.load(
+            above + output[:, None] * units + unit[None, :],
+            mask=used[:, None] & (unit < units)[None, :],
+            other=0.0,
+        )
+        passed = tl.dot(errors, weights, input_precision=PRECISION)
+        # Summed again, since what a program has stored it may not yet read.
+        values = _activated(partial, bias, example, unit, units, apart, inside, PARTS)
+        tl.store(
+            hidden_error + example[:, None] * units + unit[None, :],
+            tl.where(values <= 0, 0.0, passed),
+            mask=inside,
+        )
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _descend_block(
+    weights_at: tl.tensor,
+    anchor_at: tl.tensor,
+    source: tl.tensor,
+    error: tl.tensor,
+    source_rows: tl.tensor,
+    lane: tl.tensor,
+    batch: tl.tensor,
+    inputs: tl.tensor,
+    outputs: tl.tensor,
+    block: tl.tensor,
+    lr: tl.tensor,
+    decay: tl.tensor,
+    mu: tl.tensor,
+    GATHERED: tl.constexpr,
+    PULLED: tl.constexpr,
+    EXAMPLES: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+) -> None:
+    """W ← W − η (Eᵀ X + λ W + μ (W − anchor)) for a block of a layer's weights, and the same for their biases."""
+    across = tl.cdiv(inputs, INPUTS)
+    output = block // across * OUTPUTS + tl.arange(0, OUTPUTS)
+    column = block % across * INPUTS + tl.arange(0, INPUTS)
+    used, filled = output < outputs, column < inputs
+    inside, at = used[:, None] & filled[None, :], output[:, None] * inputs + column[None, :]
+    bias_at, leads = inputs * outputs + output, used & (block % across == 0)
+    # Asked for before the products, which wait for what they read themselves.
+    weights = tl.load(weights_at + at, mask=inside, other=0.0)
+    bias = tl.load(weights_at + bias_at, mask=leads, other=0.0)
+    total = tl.zeros((OUTPUTS, INPUTS), tl.float32)
+    bias_total = tl.zeros((OUTPUTS,), tl.float32)
+    for begin in range(0, batch, EXAMPLES):
+        place = begin + tl.arange(0, EXAMPLES)
+        real, example = place < batch, lane * batch + place
+        row = example
+        if GATHERED:
+            row = tl.load(source_rows + place, mask=real, other=0)
+        values = _values(source, row[:, None] * inputs + column[None, :], real[:, None] & filled[None, :])
+        errors = tl.load(
+            error + example[None, :] * outputs + output[:, None],
+            mask=real[None, :] & used[:, None],
+            other=0.0,
+        )
+        total = tl.dot(errors, values, total, input_precision=PRECISION)
+        bias_total += tl.sum(errors, 1)
+    if PULLED:
+        start = tl.load(anchor_at + at, mask=inside, other=0.0)
+        total += decay * weights + mu * (weights - start)
+        bias_start = tl.load(anchor_at + bias_at, mask=leads, other=0.0)
+        bias_total += decay * bias + mu * (bias - bias_start)
+    tl.store(weights_at + at, weights - lr * total, mask=inside)
+    tl.store(weights_at + bias_at, bias - lr * bias_total, mask=leads)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _descend(
+    vectors: tl.tensor,
+    stride: tl.tensor,
+    source: tl.tensor,
+    hidden: tl.tensor,
+    hidden_error: tl.tensor,
+    error: tl.tensor,
+    each_loss: tl.tensor,
+    losses: tl.tensor,
+    anchor: tl.tensor,
+    lrs: tl.tensor,
+    decay: tl.tensor,
+    mu: tl.tensor,
+    rows: tl.tensor,
+    counter: tl.tensor,
+    lanes: tl.tensor,
+    batch: tl.tensor,
+    inputs: tl.tensor,
+    units: tl.tensor,
+    classes: tl.tensor,
+    blocks_below: tl.tensor,
+    PULLED: tl.constexpr,
+    EXAMPLES: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+) -> None:
+    """A block of the weights of one layer or the other, and the loss of the batch."""
+    block, lane = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    now = tl.load(counter) * lanes + lane
+    own, lr, planned = vectors + lane * stride, tl.load(lrs + now), rows + now * batch
+    if block < blocks_below:
+        _descend_block(
+            own,
+            anchor,
+            source,
+            hidden_error,
+            planned,
+            lane,
+            batch,
+            inputs,
+            units,
+            block,
+            lr,
+            decay,
+            mu,
+            True,
+            PULLED,
+            EXAMPLES,
+            OUTPUTS,
+            INPUTS,
+            PRECISION,
+        )
+    else:
+        above = (inputs + 1) * units
+        _descend_block(
+            own + above,
+            anchor + above,
+            hidden,
+            error,
+            planned,
+            lane,
+            batch,
+            units,
+            classes,
+            block - blocks_below,
+            lr,
+            decay,
+            mu,
+            False,
+            PULLED,
+            EXAMPLES,
+            OUTPUTS,
+            INPUTS,
+            PRECISION,
+        )
+        if block == blocks_below:
+            loss = 0.0
+            for begin in range(0, batch, EXAMPLES):
+                place = begin + tl.arange(0, EXAMPLES)
+                loss += tl.sum(tl.load(each_loss + lane * batch + place, mask=place < batch, other=0.0))
+            tl.store(losses + now, loss)

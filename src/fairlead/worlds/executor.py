@@ -1,0 +1,176 @@
+"""Who does the local work of a round's clients: the role `Workforce`, and this process as one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairlead.local_solver import LocalSolver
+from fairlead.randomness import Key
+from fairlead.records import Vectors, WorkOrder
+from fairlead.worlds.arithmetic import Arithmetic
+from fairlead.worlds.batches import LocalDraw
+from fairlead.worlds.engines.base import EarlyEngine, Engine, LocalJobs, LocalSteps, Objective
+from fairlead.worlds.host_data import Staging
+
+
+@dataclass(frozen=True, eq=False)
+class ClientBlock:
+    """Clients of a round that will arrive, ascending, and what each of them does."""
+
+    clients: Tensor
+    """(m,) ids."""
+    sizes: Tensor
+    """(m,) examples held."""
+    num_steps: Tensor
+    """(m,) local steps, at least 1."""
+    batch_sizes: Tensor
+    """(m,)"""
+    memory: Vectors
+    """(m, ·) each."""
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def cut(self, most: int | None) -> Iterator[ClientBlock]:
+        """The same clients in blocks of `most`, the last of which may be smaller; None leaves them together.
+
+        A pure function of the clients, since the bits of clients that train side by side may depend on who is
+        beside them.
+        """
+        if most is None or len(self) <= most:
+            yield self
+            return
+        for first in range(0, len(self), most):
+            part = slice(first, first + most)
+            yield ClientBlock(
+                self.clients[part],
+                self.sizes[part],
+                self.num_steps[part],
+                self.batch_sizes[part],
+                {name: rows[part] for name, rows in self.memory.items()},
+            )
+
+
+class LocalReturns(NamedTuple):
+    """What local work leaves behind, one row per client."""
+
+    delta: Tensor
+    """(m, d) local − anchor."""
+    loss: Tensor
+    """(m,) mean loss over the local steps."""
+    buffers: Tensor
+    """(m, b) running statistics after local work."""
+    anchor_gradient: Tensor | None
+    """(m, d) ∇F_i at the anchor; None where no correction asks for it."""
+
+    @staticmethod
+    def joined(parts: Sequence[LocalReturns]) -> LocalReturns:
+        """One after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        gradients = [part.anchor_gradient for part in parts if part.anchor_gradient is not None]
+        return LocalReturns(
+            torch.cat([part.delta for part in parts]),
+            torch.cat([part.loss for part in parts]),
+            torch.cat([part.buffers for part in parts]),
+            torch.cat(gradients) if gradients else None,
+        )
+
+
+class Workforce(ABC):
+    """Does the local work of clients. All workforces of a world give the same bits."""
+
+    @abstractmethod
+    def train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
+        """Local work of all clients in a block, which bring the memory that the order's tables hold of them."""
+
+
+class LocalWorkforce(Workforce):
+    """This process: an engine on one device, over examples that lie there or are fetched by `staging`.
+
+    Clients are handed to the engine in blocks of at most `block` (None: all at once).
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        engine: Engine,
+        arithmetic: Arithmetic,
+        *,
+        staging: Staging | None = None,
+        block: int | None = None,
+    ) -> None:
+        self.objective, self.engine, self.arithmetic = objective, engine, arithmetic
+        self.staging, self.block = staging, block
+        self._drawn_ahead: dict[LocalDraw, LocalSteps] = {}
+
+    def train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
+        return LocalReturns.joined([self._train(order, part) for part in block.cut(self.block)])
+
+    def prepare(self, round: int, solver: LocalSolver, key: Key, block: ClientBlock) -> None:
+        """Draw for the first clients of the next round, as many as are handed to the engine together, and plan them.
+
+        It takes the memory of their batches, and of the engine's plan until its next one. Only for data that lie on the
+        device: where staged examples will lie shows when they are loaded.
+        """
+        first = next(block.cut(self.block))
+        draw = self._draw(round, solver, key, first, self.objective.data.offsets[first.clients])
+        steps = draw.steps()
+        self._drawn_ahead = {draw: steps}
+        if isinstance(self.engine, EarlyEngine):
+            self.engine.prepare(self.objective, steps)
+
+    def _draw(
+        self, round: int, solver: LocalSolver, key: Key, block: ClientBlock, first_rows: Tensor
+    ) -> LocalDraw:
+        return LocalDraw(
+            solver,
+            key,
+            round,
+            clients=tuple(block.clients.tolist()),
+            first_rows=tuple(first_rows.tolist()),
+            sizes=tuple(block.sizes.tolist()),
+            num_steps=tuple(block.num_steps.tolist()),
+            batch_sizes=tuple(block.batch_sizes.tolist()),
+            draws_noise=self.objective.draws_noise,
+        )
+
+    def _train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
+        if self.staging is None:
+            objective, first_rows = self.objective, self.objective.data.offsets[block.clients]
+        else:
+            objective, first_rows = self.staging.load(block.clients)
+        draw = self._draw(order.round, order.solver, order.key, block, first_rows)
+        jobs = LocalJobs(
+            clients=draw.clients,
+            steps=self._drawn_ahead.pop(draw) if draw in self._drawn_ahead else draw.steps(),
+            anchor=order.anchor,
+            buffers=order.buffers,
+            shared=order.shared,
+            memory=block.memory,
+        )
+        with self.arithmetic.on(objective.device):
+            results = self.engine.run(objective, jobs)
+            gradients = None
+            if order.solver.needs_anchor_gradient:
+                gradients = _anchor_gradients(objective, jobs, first_rows, block.sizes)
+        return LocalReturns(results.delta, results.loss, results.buffers, gradients)
+
+
+def _anchor_gradients(objective: Objective, jobs: LocalJobs, first_rows: Tensor, sizes: Tensor) -> Tensor:
+    rows = [
+        objective.mean_gradient(
+            jobs.anchor,
+            jobs.buffers,
+            torch.arange(first, first + size, device=jobs.anchor.device),
+            noise[-1].to(jobs.anchor.device) if objective.draws_noise else None,
+        )
+        for first, size, noise in zip(first_rows.tolist(), sizes.tolist(), jobs.steps.noise, strict=True)
+    ]
+    return torch.stack(rows) if rows else jobs.anchor.new_zeros((0, len(jobs.anchor)))
