@@ -57,7 +57,7 @@ class ClientSide(TypedDict, total=False):
 
 
 Cause = Literal["work", "links", "drift"]
-Arguments = ParamSpec("Arguments")
+_Arguments = ParamSpec("_Arguments")
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,10 @@ METHODS: dict[str, Method] = {}
 
 def method(
     *references: str, corrects: tuple[Cause, ...] = ()
-) -> Callable[[Callable[Arguments, Algorithm]], Callable[Arguments, Algorithm]]:
+) -> Callable[[Callable[_Arguments, Algorithm]], Callable[_Arguments, Algorithm]]:
     """Enter a preset into the table of methods."""
 
-    def enter(build: Callable[Arguments, Algorithm]) -> Callable[Arguments, Algorithm]:
+    def enter(build: Callable[_Arguments, Algorithm]) -> Callable[_Arguments, Algorithm]:
         METHODS[build.__name__] = Method(build.__name__, build, corrects, references)
         return build
 

@@ -46,7 +46,7 @@ from fairlead.optimizers.schedules import Milestones
 from fairlead.optimizers.sgd import SGD
 from fairlead.presets import ClientSide
 
-Arguments = ParamSpec("Arguments")
+_Arguments = ParamSpec("_Arguments")
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,10 @@ SETTINGS: dict[str, PublishedSetting] = {}
 
 def published(
     *references: str,
-) -> Callable[[Callable[Arguments, Setting]], Callable[Arguments, Setting]]:
+) -> Callable[[Callable[_Arguments, Setting]], Callable[_Arguments, Setting]]:
     """Enter a setting into the table."""
 
-    def enter(build: Callable[Arguments, Setting]) -> Callable[Arguments, Setting]:
+    def enter(build: Callable[_Arguments, Setting]) -> Callable[_Arguments, Setting]:
         SETTINGS[build.__name__] = PublishedSetting(build.__name__, build, references)
         return build
 

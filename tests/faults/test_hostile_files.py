@@ -24,9 +24,9 @@ from fairlead.errors import CheckpointError, DataError, FairleadError
 from fairlead.experiments.study import folder_name
 
 SOURCE = Path(fl.__file__).parent
-RESTRICTED_UNPICKLER = "clients/image_folders.py"
+RESTRICTED_UNPICKLER = "clients/images.py"
 """The one place that reads pickles, since CIFAR comes as such: its unpickler makes no object but notes of arrays."""
-RAY_MESSAGES = "worlds/ray/wire.py"
+RAY_MESSAGES = "worlds/ray/actor.py"
 """What the actors of a Ray cluster tell each other are pickles, as everything that Ray sends; no file is read there."""
 UNSAFE_MODULES = {
     "pickle",
