@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("reports",),
     ("reproductions",),
     ("cli",),
+    ("__main__",),
 )
 """From the bottom up; a module may import its own layer and those before it."""
 

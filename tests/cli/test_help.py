@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from typer.testing import CliRunner
 
+from fairlead import __version__
 from fairlead.cli import app
 
 
@@ -25,3 +29,10 @@ def test_flags_have_no_type(command: tuple[str, ...]) -> None:
 def test_usage_names_arguments_plainly(command: str, argument: str) -> None:
     (usage,) = (line for line in help_of(command).splitlines() if "Usage:" in line)
     assert usage.split()[-3:] == [command, "[OPTIONS]", argument]
+
+
+def test_the_short_option_and_the_module_show_the_same_help() -> None:
+    runner = CliRunner()
+    assert runner.invoke(app, ["run", "-h"]).stdout == runner.invoke(app, ["run", "--help"]).stdout
+    command = [sys.executable, "-m", "fairlead", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == __version__

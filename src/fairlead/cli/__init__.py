@@ -14,12 +14,12 @@ from fairlead.cli.compare import compare
 from fairlead.cli.demo import demo
 from fairlead.cli.diagnose import diagnose
 from fairlead.cli.doctor import doctor
+from fairlead.cli.init import init
 from fairlead.cli.options import import_modules
 from fairlead.cli.parts import cite, list_parts, show
 from fairlead.cli.report import report
 from fairlead.cli.reproduce import reproduce
 from fairlead.cli.run import run
-from fairlead.cli.setup import init
 from fairlead.cli.sweep import sweep
 from fairlead.errors import FairleadError
 
@@ -64,25 +64,28 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(cls=_Command)(run)
-app.command(cls=_Command)(compare)
-app.command(cls=_Command)(sweep)
-app.command(cls=_Command)(report)
-app.command(cls=_Command)(reproduce)
-app.command(cls=_Command)(demo)
-app.command(cls=_Command)(clients)
-app.command(cls=_Command)(diagnose)
-app.command("list", cls=_Command)(list_parts)
-app.command(cls=_Command)(show)
-app.command(cls=_Command)(cite)
-app.command(cls=_Command)(init)
-app.command(cls=_Command)(doctor)
+for command in (
+    run,
+    compare,
+    sweep,
+    report,
+    reproduce,
+    demo,
+    clients,
+    diagnose,
+    list_parts,
+    show,
+    cite,
+    init,
+    doctor,
+):
+    app.command("list" if command is list_parts else None, cls=_Command)(command)
 
 on_flower = typer.Typer(cls=_Commands, help="Real federations on Flower.", no_args_is_help=True)
-on_flower.command(cls=_Command)(flower.init)
-on_flower.command(cls=_Command)(flower.up)
-on_flower.command(cls=_Command)(flower.weights)
+for command in (flower.init, flower.up, flower.weights):
+    on_flower.command(cls=_Command)(command)
 app.add_typer(on_flower, name="flower")
 
 
