@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -58,6 +59,8 @@ def _without_flag_types(params: Any) -> Any:
     return params
 
 
+_command: Callable[..., None]
+
 app = typer.Typer(
     cls=_Commands,
     help="Federated optimization when clients differ: in data, in work, in links.",
@@ -66,26 +69,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    run,
-    compare,
-    sweep,
-    report,
-    reproduce,
-    demo,
-    clients,
-    diagnose,
-    list_parts,
-    show,
-    cite,
-    init,
-    doctor,
-):
-    app.command("list" if command is list_parts else None, cls=_Command)(command)
+for _command in (run, compare, sweep, report, reproduce, demo, clients, diagnose):
+    app.command(cls=_Command)(_command)
+app.command("list", cls=_Command)(list_parts)
+for _command in (show, cite, init, doctor):
+    app.command(cls=_Command)(_command)
 
 on_flower = typer.Typer(cls=_Commands, help="Real federations on Flower.", no_args_is_help=True)
-for command in (flower.init, flower.up, flower.weights):
-    on_flower.command(cls=_Command)(command)
+for _command in (flower.init, flower.up, flower.weights):
+    on_flower.command(cls=_Command)(_command)
 app.add_typer(on_flower, name="flower")
 
 
