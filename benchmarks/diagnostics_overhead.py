@@ -17,8 +17,8 @@ from time import perf_counter
 import torch
 
 import fairlead as fl
-from fairlead import round_record as observation
 from fairlead.models.base import Model
+from fairlead.round_record import update_statistics
 
 WORKLOADS: dict[str, tuple[Model, tuple[int, ...], int, int]] = {
     "logistic regression, 10 of 30 clients": (fl.LogisticRegression(), (60,), 30, 10),
@@ -64,7 +64,7 @@ def main() -> None:
         rounds, figures = [], []
         for _ in range(arguments.rounds + 1):
             rounds.append(timed(lambda run=run: next(run.train(1)), arguments.device))
-            observe = partial(observation.observe_updates, delta, importance)
+            observe = partial(update_statistics, delta, importance)
             figures.append(timed(lambda observe=observe: observe()(), arguments.device))
         whole, own = 1e3 * median(rounds[1:]), 1e3 * median(figures[1:])
         print(f"| {name} | {tuple(delta.shape)} | {whole:.1f} | {own:.2f} | {own / whole:.2%} |")

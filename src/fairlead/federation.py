@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from fairlead.algorithm import Algorithm
 from fairlead.checkpoint.store import KEPT, load_state, save_state, warn
-from fairlead.diagnostics.consistency import ConsistencyReport, measured_consistency, predicted_consistency
-from fairlead.diagnostics.gradients import gradient_figures
-from fairlead.diagnostics.monitor import ConsistencyGuard
 from fairlead.errors import ClashError, FieldError, require_instance
 from fairlead.memory.run_budget import refuse_too_large
 from fairlead.privacy.accounting import PrivacyStatement
 from fairlead.randomness import Key
-from fairlead.records import Evaluation, GradientFigures, RoundLog, RoundRecord, ServerState
+from fairlead.records import Evaluation, RoundLog, RoundRecord, ServerState
 from fairlead.round import initial_state, run_round
 from fairlead.worlds.base import World
-from fairlead.worlds.simulation import simulation_of
+
+if TYPE_CHECKING:
+    from fairlead.diagnostics.consistency import ConsistencyReport
+    from fairlead.diagnostics.monitor import ConsistencyMonitor
 
 
 class Federation:
@@ -59,7 +61,6 @@ class Federation:
         self.key = Key.from_seed(seed)
         self.state: ServerState = initial_state(algorithm, world, self.key)
         self.records: list[RoundRecord] | RoundLog = []
-        self.guard = ConsistencyGuard(algorithm, world.population.weights, names=world.population.names)
         conditions = world.conditions(0, algorithm.solver, self.key)
         for part in (algorithm.sampler, algorithm.aggregator):
             if part.needs_arrival and conditions.arrival is None:
@@ -107,7 +108,7 @@ class Federation:
         ):
             if value < 0:
                 raise FieldError(f"Federation.train needs {name} of at least 0, got {value}.")
-        if gradients_every and simulation_of(self.world) is None:
+        if gradients_every and self.world.simulation is None:
             raise ClashError(
                 "Federation.train with gradients_every needs the clients' data, which only a simulated world has: "
                 "leave it at 0."
@@ -131,32 +132,39 @@ class Federation:
             if evaluate_every and (done % evaluate_every == 0 or done == last):
                 record = replace(record, evaluation=self.evaluate(per_client=per_client))
             if gradients_every and (done % gradients_every == 0 or done == last):
-                record = replace(record, gradients=self._gradients(record))
+                record = self._with_gradients(record)
             self.records.append(record)
-            self.guard.watch(self.records)
             yield record
 
     def evaluate(self, *, per_client: bool = False) -> Evaluation:
         """How good the global model is now."""
         return self.world.evaluate(self.state.params, self.state.buffers, per_client=per_client)
 
-    def _gradients(self, record: RoundRecord) -> GradientFigures:
-        simulation = simulation_of(self.world)
-        assert simulation is not None
-        conditions = simulation.conditions(record.round, self.algorithm.solver, self.key)
-        return gradient_figures(self.algorithm, simulation, self.state, record, conditions)
+    # Diagnostics read a federation and are loaded when somebody asks: no round needs them.
+
+    def _with_gradients(self, record: RoundRecord) -> RoundRecord:
+        from fairlead.diagnostics.gradients import gradient_figures
+
+        return replace(record, gradients=gradient_figures(self, record))
 
     def consistency(self) -> ConsistencyReport:
-        """The weights that the rounds so far really optimised, against those asked for and those foreseen."""
-        weights, rounds = self.world.population.weights, len(self.records)
-        first = self.records[0].round if rounds else self.state.round
-        measured = measured_consistency(self.records, weights, algorithm=self.algorithm)
-        foreseen = predicted_consistency(
-            self.algorithm, self.world, rounds=max(rounds, 1), first=first, key=self.key
-        )
-        return replace(
-            measured, predicted=foreseen.predicted, condition=foreseen.condition, names=foreseen.names
-        )
+        """The weights that the rounds so far optimized, next to the weights asked for and those predicted."""
+        from fairlead.diagnostics.consistency import federation_consistency
+
+        return federation_consistency(self)
+
+    @cached_property
+    def monitor(self) -> ConsistencyMonitor:
+        """Counts the contributions of clients and watches the objective; `watch` takes in new records."""
+        from fairlead.diagnostics.monitor import ConsistencyMonitor
+
+        population = self.world.population
+        return ConsistencyMonitor(self.algorithm, population.weights, names=population.names)
+
+    @property
+    def notice(self) -> str | None:
+        """One sentence once the run is seen to optimize another objective than asked; None so far."""
+        return self.monitor.watch(self.records)
 
     @property
     def privacy(self) -> PrivacyStatement | None:
@@ -166,11 +174,6 @@ class Federation:
             return None
         conditions = self.world.conditions(self.state.round, algorithm.solver, self.key)
         return algorithm.privacy.statement(algorithm.sampler, conditions)
-
-    @property
-    def notice(self) -> str | None:
-        """One sentence once the run is seen to optimise another objective than asked; None so far."""
-        return self.guard.notice
 
     def save(self, folder: str | PathLike[str], *, keep: int = KEPT) -> None:
         """Write a checkpoint from which `resume` goes on exactly; the `keep` newest stay in the folder."""

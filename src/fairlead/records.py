@@ -128,7 +128,7 @@ class Refusal:
     client: int | None
     """None where nobody can be told to have sent it."""
     reason: str
-    """A value of `receiving.Reason`; for real clients also a word of the world (late, busy, failed) or their own."""
+    """A value of `reply_checks.Reason`; for real clients also a word of the world (late, busy, failed) or their own."""
     sentence: str
 
 

@@ -1,6 +1,6 @@
 """The door of a round: what one client sent is checked here before any of it is loaded.
 
-Worlds that receive messages ask `examine` for each reply, and leave out what it refuses: a refused reply is an
+Worlds that receive messages ask `validate_reply` for each reply, and leave out what it refuses: a refused reply is an
 absent row, and its `Refusal` goes into the record of the round. Worlds that compute the updates themselves
 hand over whole blocks, of which the round asks `finite_rows`.
 """
@@ -120,7 +120,7 @@ class ReplyError(Exception):
         self.reason = reason
 
 
-def examine(
+def validate_reply(
     reply: ClientReply, form: ReplyForm, *, sender: int | None = None, received: Container[int] = ()
 ) -> ReceivedUpdate | Refusal:
     """The update in a reply, or why it is refused.
@@ -132,7 +132,7 @@ def examine(
     >>> form = ReplyForm(round=3, num_clients=9, asked={4}, arrays={"delta": (2,)})
     >>> data = PackedArray("float32", (2,), bytes(8))
     >>> reply = ClientReply(4, 2, {"delta": data}, {"num_steps": 1, "num_examples": 5, "loss": 0.1})
-    >>> refused = examine(reply, form)
+    >>> refused = validate_reply(reply, form)
     >>> refused.reason, refused.sentence
     (<Reason.WRONG_ROUND: 'wrong round'>, 'Client 4 was refused in round 3: it answers round 2.')
     """

@@ -29,10 +29,10 @@ from fairlead.records import (
     WorkOrder,
 )
 from fairlead.reply_checks import Reason, are_finite, finite_rows, leave_out
-from fairlead.round_record import describe_round, observe_updates
+from fairlead.round_record import make_record, update_statistics
 from fairlead.samplers.base import MemorylessSampler
 from fairlead.text import ClientNames, called
-from fairlead.worlds.base import WorksAhead, World
+from fairlead.worlds.base import Prefetching, World
 
 
 def initial_state(algorithm: Algorithm, world: World, key: Key) -> ServerState:
@@ -59,7 +59,7 @@ def initial_state(algorithm: Algorithm, world: World, key: Key) -> ServerState:
     )
 
 
-class _Move(NamedTuple):
+class _Step(NamedTuple):
     """How a direction becomes a step, and what the parts on the way remember of it."""
 
     direction: Tensor
@@ -88,17 +88,17 @@ def run_round(
     order = WorkOrder(round, solver, state.params, state.buffers, state.shared, cohort, state.memory, key)
     arrived = world.work(order)
     # Asked of a device that still trains, and read once the host has seen to what follows.
-    finite, observed = finite_rows(arrived), observe_updates(arrived.delta, arrived.importance)
+    finite, observed = finite_rows(arrived), update_statistics(arrived.delta, arrived.importance)
     if another_follows:
-        _foresee(algorithm, world, state, key)
-    updates = _let_in(arrived, finite, algorithm, round, world.population.names)
+        _prefetch(algorithm, world, state, key)
+    updates = _drop_non_finite(arrived, finite, algorithm, round, world.population.names)
     if updates is not arrived:
-        observed = observe_updates(updates.delta, updates.importance)
+        observed = update_statistics(updates.delta, updates.importance)
 
     aggregate = _aggregate(algorithm, updates, state.aggregator, conditions, key)
     sampler = algorithm.sampler.observe(state.sampler, conditions, cohort, updates)
     if len(updates) or algorithm.privacy is not None:
-        move = _move(aggregate.direction, algorithm, state, updates, conditions)
+        move = _server_step(aggregate.direction, algorithm, state, updates, conditions)
         params = state.params + move.step
         shared = _shared(algorithm, state.shared, updates, conditions)
         slots = (tensor_in(move.server, name) for name in move.server)
@@ -114,12 +114,12 @@ def run_round(
         )
     else:
         still = torch.zeros_like(state.params)
-        move = _Move(still, still, state.transforms, state.server, {})
+        move = _Step(still, still, state.transforms, state.server, {})
         after = state
     after = replace(after, round=round + 1, sampler=sampler, aggregator=aggregate.state)
     if move.remembered is not None:
         aggregate = replace(aggregate, coefficients=None, remembered=move.remembered)
-    record = describe_round(
+    record = make_record(
         order,
         updates,
         aggregate,
@@ -132,9 +132,9 @@ def run_round(
     return after, record
 
 
-def _foresee(algorithm: Algorithm, world: World, state: ServerState, key: Key) -> None:
+def _prefetch(algorithm: Algorithm, world: World, state: ServerState, key: Key) -> None:
     """Let a world get ready for the next round while this one is computed, where its cohort is known already."""
-    if not (isinstance(world, WorksAhead) and world.works_ahead):
+    if not (isinstance(world, Prefetching) and world.prefetches):
         return
     sampler, solver, following = algorithm.sampler, algorithm.solver, state.round + 1
     if not isinstance(sampler, MemorylessSampler) or sampler.needs_arrival or sampler.needs_effective_steps:
@@ -143,7 +143,7 @@ def _foresee(algorithm: Algorithm, world: World, state: ServerState, key: Key) -
     with suppress(FairleadError):
         conditions = world.conditions(following, solver, key)
         cohort = sampler.draw(state.sampler, conditions, key.fold("sampler", following))
-        world.foresee(following, solver, key, cohort)
+        world.prefetch(following, solver, key, cohort)
 
 
 def _aggregate(
@@ -156,33 +156,33 @@ def _aggregate(
     return algorithm.privacy.aggregate(algorithm.sampler, updates, conditions, noise)
 
 
-def _move(
+def _server_step(
     direction: Tensor,
     algorithm: Algorithm,
     state: ServerState,
     updates: ClientUpdates,
     conditions: Conditions,
-) -> _Move:
+) -> _Step:
     """Transforms of the aggregate, server optimizer, transforms of its step."""
     states, facts = list(state.transforms), dict[str, float]()
     followed: list[ClientWeights] = []
 
-    def bend(stage: Literal["aggregate", "step"], vector: Tensor) -> Tensor:
+    def apply_transforms(stage: Literal["aggregate", "step"], vector: Tensor) -> Tensor:
         for place, transform in enumerate(algorithm.transforms):
             if transform.stage == stage:
-                bent = transform.transform(vector, updates, states[place], conditions)
-                vector, states[place] = bent.direction, bent.state
-                facts.update(bent.facts)
-                if bent.remembered is not None:
-                    followed.append(bent.remembered)
+                changed = transform.transform(vector, updates, states[place], conditions)
+                vector, states[place] = changed.direction, changed.state
+                facts.update(changed.facts)
+                if changed.remembered is not None:
+                    followed.append(changed.remembered)
         return vector
 
-    direction = bend("aggregate", direction)
+    direction = apply_transforms("aggregate", direction)
     slots = {name: tensor_in(state.server, name) for name in state.server}
     lr = direction.new_full((1,), algorithm.server.lr_at(state.round))
     params, server = algorithm.server.step(state.params, -direction, slots, lr)
-    step = bend("step", params - state.params)
-    return _Move(direction, step, tuple(states), server, facts, followed[-1] if followed else None)
+    step = apply_transforms("step", params - state.params)
+    return _Step(direction, step, tuple(states), server, facts, followed[-1] if followed else None)
 
 
 def _shared(algorithm: Algorithm, shared: Vectors, updates: ClientUpdates, conditions: Conditions) -> Vectors:
@@ -212,7 +212,7 @@ def _refuse_lost_server(round: int, *vectors: Tensor) -> None:
         )
 
 
-def _let_in(
+def _drop_non_finite(
     updates: ClientUpdates, finite: Tensor, algorithm: Algorithm, round: int, names: ClientNames | None
 ) -> ClientUpdates:
     """Keep NaN and infinity from the model: leave such rows out where a method is made for it, else stop."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from fairlead.records import Aggregate, ClientUpdates, RoundRecord, WorkOrder
 
 
-def describe_round(
+def make_record(
     order: WorkOrder,
     updates: ClientUpdates,
     aggregate: Aggregate,
@@ -79,7 +79,7 @@ class UpdateFigures(NamedTuple):
 NOTHING_ARRIVED = UpdateFigures(None, None, None, None, None, None)
 
 
-def observe_updates(delta: Tensor, importance: Tensor) -> Callable[[], UpdateFigures]:
+def update_statistics(delta: Tensor, importance: Tensor) -> Callable[[], UpdateFigures]:
     """All figures of a round that the (m, d) updates alone tell, in three passes over them.
 
     They are asked of the device at once; what is returned waits for them and reads them.
@@ -113,7 +113,7 @@ def _figures(sums: Tensor, mean: Tensor, delta: Tensor, importance: Tensor, weig
     squares = [value * value for value in norms]
     largest = max(squares)
     if delta.dtype != torch.float64 and not _TINY < largest < _HUGE and (largest > 0 or bool(delta.any())):
-        return observe_updates(delta.double(), importance)()
+        return update_statistics(delta.double(), importance)()
     apart = [square - 2 * product + mean_square for square, product in zip(squares, products, strict=True)]
     if min(apart) < _CANCELLED * largest:
         # Where clients nearly agree the difference above is rounding, and the distances themselves are not.
@@ -138,7 +138,7 @@ _CANCELLED = 1e-4
 
 def update_diversity(delta: Tensor) -> float:
     """e-LUD (Zeng 2025): √( mean ‖g_i‖² / ‖mean g_i‖² ) of the received updates, at least 1."""
-    elud = observe_updates(delta, torch.ones(len(delta), dtype=torch.float64))().elud
+    elud = update_statistics(delta, torch.ones(len(delta), dtype=torch.float64))().elud
     assert elud is not None
     return elud
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.diagnostics import ConsistencyGuard, ConsistencyReport
+from fairlead.diagnostics import ConsistencyMonitor, ConsistencyReport
 from fairlead.errors import DataError, FieldError, NonFiniteError
 from fairlead.text import label, names_from, shown
 
@@ -214,15 +214,15 @@ class TestSentences:
         assert report.to_dict()["names"] == ["ulm", "bonn"]
         assert ConsistencyReport(PROBLEM.weights, None, 0).to_dict()["names"] is None
 
-    def test_the_guards_notice(self) -> None:
+    def test_the_notice_of_the_monitor(self) -> None:
         run = named_run((1, 9))
         list(run.train(10))
         assert run.notice is not None
         assert "client 'bonn' counted 1.80 times its weight, client 'ulm' 0.20 times" in run.notice
-        guard = ConsistencyGuard(run.algorithm, PROBLEM.weights)
-        guard.watch(run.records)
-        assert guard.notice is not None
-        assert "client 1 counted 1.80 times its weight, client 0 0.20 times" in guard.notice
+        monitor = ConsistencyMonitor(run.algorithm, PROBLEM.weights)
+        monitor.watch(run.records)
+        assert monitor.notice is not None
+        assert "client 1 counted 1.80 times its weight, client 0 0.20 times" in monitor.notice
 
     def test_updates_that_are_not_finite(self) -> None:
         """Steps of length 10³⁰ overflow within 99 steps, a single one does not."""

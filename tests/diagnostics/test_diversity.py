@@ -24,7 +24,7 @@ from fairlead.diagnostics import (
 )
 from fairlead.errors import FieldError
 from fairlead.numerics.minimum_norm import shortest_in_hull
-from fairlead.round_record import observe_updates
+from fairlead.round_record import update_statistics
 
 KEY = fl.Key.from_seed(0)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -126,7 +126,7 @@ class TestLiveFigures:
     def test_they_are_the_functions_above(self, seed: int, count: int, dtype: torch.dtype) -> None:
         rows = draw(seed, count, 7).to(dtype)
         importance = draw_weights(seed, count) * 3
-        live = observe_updates(rows, importance)()
+        live = update_statistics(rows, importance)()
         weights = importance / importance.sum()
         exact = rows.double()
         mean = exact.mean(0)
@@ -142,23 +142,23 @@ class TestLiveFigures:
         rows = torch.ones(2, 1000)
         rows[0] += 2**-16
         rows[1] -= 2**-16
-        live = observe_updates(rows, torch.ones(2, dtype=torch.float64))()
+        live = update_statistics(rows, torch.ones(2, dtype=torch.float64))()
         assert live.drift_norm == pytest.approx(2**-16 * math.sqrt(1000), rel=1e-3)
 
     @pytest.mark.parametrize("scale", [1e-30, 1e30])
     def test_squares_beyond_single_precision(self, scale: float) -> None:
         rows = torch.tensor([[3.0, 0.0], [0.0, 4.0]]) * scale
-        live = observe_updates(rows, torch.ones(2, dtype=torch.float64))()
+        live = update_statistics(rows, torch.ones(2, dtype=torch.float64))()
         assert live.update_norm == pytest.approx(3.5 * scale)
         assert live.elud == pytest.approx(math.sqrt(12.5 / 6.25))
         assert live.coherence == pytest.approx(0.0, abs=1e-9)
 
     def test_nothing_moves(self) -> None:
-        live = observe_updates(torch.zeros(3, 2), torch.zeros(3, dtype=torch.float64))()
+        live = update_statistics(torch.zeros(3, 2), torch.zeros(3, dtype=torch.float64))()
         assert live == (1.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 
     def test_updates_that_cancel(self) -> None:
-        live = observe_updates(torch.tensor([[1.0], [-1.0]]), torch.ones(2, dtype=torch.float64))()
+        live = update_statistics(torch.tensor([[1.0], [-1.0]]), torch.ones(2, dtype=torch.float64))()
         assert live == (math.inf, math.inf, 0.0, -1.0, 1.0, 1.0)
 
     def test_a_round_records_them(self) -> None:

@@ -168,7 +168,7 @@ def test_foreseen_answers_are_those_to_the_same_question_alone() -> None:
         return fl.Cohort(asked, torch.ones_like(asked), torch.ones(len(asked), dtype=torch.float64))
 
     some, others = cohort(*range(6)), cohort(*range(4, 12))
-    here.foresee(7, solver, key, some)
+    here.prefetch(7, solver, key, some)
     foreseen = here._answers(some, solver, 7, key)
     assert here._answers(some, solver, 7, key) is foreseen
     longer = replace(solver, epochs=5)

@@ -16,8 +16,8 @@ from fairlead.reply_checks import (
     Reason,
     ReceivedUpdate,
     ReplyForm,
-    examine,
     leave_out,
+    validate_reply,
 )
 from fairlead.worlds.simulated import SimulatedWorld
 
@@ -65,7 +65,7 @@ class HostileWorld(SimulatedWorld):
                 "num_examples": int(updates.num_examples[row]),
                 "loss": float(updates.loss[row]),
             }
-            answer = examine(ClientReply(client, order.round, {"delta": data}, numbers), form)
+            answer = validate_reply(ClientReply(client, order.round, {"delta": data}, numbers), form)
             if isinstance(answer, Refusal):
                 refused.append(answer)
             else:

@@ -17,7 +17,7 @@ import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.experiments.record_io import record_from_line, record_to_line
 from fairlead.records import Refusal
-from fairlead.reply_checks import Reason, ReceivedUpdate, ReplyLimits, examine
+from fairlead.reply_checks import Reason, ReceivedUpdate, ReplyLimits, validate_reply
 
 COUNT = 10_000 if FULL else 1_000
 
@@ -26,7 +26,7 @@ def test_every_mutated_update_is_refused_with_its_reason(figure: Callable[[str],
     """Every mutation knows which reasons are true of it; any other answer would mislead whoever looks for it."""
     refused, seconds = Counter[str](), perf_counter()
     for mutation, reply, form, reasons in mutated_replies(COUNT, seed=0):
-        answer = examine(reply, form, received=RECEIVED)
+        answer = validate_reply(reply, form, received=RECEIVED)
         assert isinstance(answer, Refusal), f"{mutation} was let in: {reply}"
         assert answer.reason in reasons, f"{mutation}: {answer}"
         assert answer.sentence.endswith(".")
@@ -47,7 +47,7 @@ def test_sound_updates_are_let_in_bit_by_bit() -> None:
     for _ in range(COUNT // 4):
         form = reply_form(random)
         reply, sent = sound_reply(form, random)
-        answer = examine(reply, form, received=RECEIVED)
+        answer = validate_reply(reply, form, received=RECEIVED)
         assert isinstance(answer, ReceivedUpdate), answer
         assert answer.client == reply.client
         assert (answer.num_steps, answer.num_examples, answer.loss) == tuple(reply.numbers.values())
@@ -65,8 +65,8 @@ def test_a_sender_cannot_speak_for_another_client() -> None:
     reply, _ = sound_reply(form, random)
     assert isinstance(reply.client, int)
     other = next(client for client in (2, 5, 19) if client != reply.client)
-    assert isinstance(examine(reply, form, sender=reply.client), ReceivedUpdate)
-    answer = examine(reply, form, sender=other)
+    assert isinstance(validate_reply(reply, form, sender=reply.client), ReceivedUpdate)
+    answer = validate_reply(reply, form, sender=other)
     assert isinstance(answer, Refusal)
     assert (answer.client, answer.reason) == (other, Reason.WRONG_CLIENT)
 
@@ -76,7 +76,7 @@ def test_what_was_let_in_cannot_be_changed_by_its_sender() -> None:
     random = np.random.default_rng(3)
     form = reply_form(random)
     reply, sent = sound_reply(form, random)
-    one, other = examine(reply, form), examine(reply, form)
+    one, other = validate_reply(reply, form), validate_reply(reply, form)
     assert isinstance(one, ReceivedUpdate)
     assert isinstance(other, ReceivedUpdate)
     one.arrays["delta"].fill_(3.0)
@@ -113,5 +113,5 @@ def test_a_tighter_limit_refuses_more() -> None:
     largest = max(float(np.abs(values).max(initial=0.0)) for values in sent.values())
     for bound, let_in in ((largest * 1.01, True), (largest * 0.99, False)):
         tight = replace(form, limits=ReplyLimits(max_entry=bound))
-        answer = examine(replace(reply, numbers={**reply.numbers, "loss": 0.0}), tight)
+        answer = validate_reply(replace(reply, numbers={**reply.numbers, "loss": 0.0}), tight)
         assert isinstance(answer, ReceivedUpdate) == let_in

@@ -34,7 +34,7 @@ from fairlead.diagnostics.heterogeneity import gradient_heterogeneity as gradien
 from fairlead.diagnostics.heterogeneity import measure_heterogeneity as measure_heterogeneity
 from fairlead.diagnostics.heterogeneity import optimum_difference as optimum_difference
 from fairlead.diagnostics.heterogeneity import work_heterogeneity as work_heterogeneity
-from fairlead.diagnostics.monitor import ConsistencyGuard as ConsistencyGuard
+from fairlead.diagnostics.monitor import ConsistencyMonitor as ConsistencyMonitor
 from fairlead.diagnostics.overview import ClientOverview as ClientOverview
 from fairlead.diagnostics.overview import overview as overview
 from fairlead.diagnostics.overview import plot_overview as plot_overview

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
-from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.diagnostics.tally import Tally
 from fairlead.errors import FieldError
 from fairlead.randomness import Key
@@ -25,8 +25,11 @@ from fairlead.theory.convergence import (
 )
 from fairlead.theory.prediction import Surrogate, foregone, implied_surrogate, read_weights
 from fairlead.worlds.base import World
-from fairlead.worlds.simulated import SimulatedWorld
-from fairlead.worlds.simulation import simulation_of
+
+if TYPE_CHECKING:
+    from fairlead.clients.quadratics import QuadraticProblem
+    from fairlead.federation import Federation
+    from fairlead.worlds.simulated import SimulatedWorld
 
 _LOOKED_AT = 200
 """Rounds whose conditions theory looks at, at most."""
@@ -255,8 +258,7 @@ def predicted_consistency(
     It looks at the conditions of `rounds` rounds (200 at most) from round `first` on, as the run with the given
     key would meet them: `Federation.key` for that of a federation, else that of seed 0.
 
-    >>> from fairlead import Quadratics
-    >>> from fairlead import FixedSteps
+    >>> from fairlead import FixedSteps, Quadratics, SimulatedWorld
     >>> from fairlead.presets import fedavg
     >>> problem = Quadratics(linear=((0.0,), (4.0,))).problem(Key.from_seed(0))
     >>> world = SimulatedWorld(problem.task(), problem.data(), work=FixedSteps((1, 3)))
@@ -271,7 +273,7 @@ def predicted_consistency(
     predicted = implied_surrogate(algorithm, looked_at)
     weights, facts = world.population.weights, predicted.contributions
     factors = None
-    simulation = simulation_of(world)
+    simulation = world.simulation
     if simulation is not None and facts is not None and predicted.weights is not None:
         steps = [_planned_steps(simulation, algorithm, conditions, key) for conditions in looked_at]
         factors = convergence_factors(
@@ -292,6 +294,25 @@ def predicted_consistency(
         condition=condition_of(looked_at) if algorithm.solver.is_linear else None,
         factors=factors,
         names=world.population.names,
+    )
+
+
+def federation_consistency(federation: Federation) -> ConsistencyReport:
+    """The report on the rounds of a federation so far, with the weights that theory predicts for them."""
+    records, monitor = federation.records, federation.monitor
+    monitor.watch(records)
+    predicted = predicted_consistency(
+        federation.algorithm,
+        federation.world,
+        rounds=max(len(records), 1),
+        first=monitor.tally.first_round if records else federation.state.round,
+        key=federation.key,
+    )
+    return replace(
+        report_of(monitor.tally, federation.algorithm),
+        predicted=predicted.predicted,
+        condition=predicted.condition,
+        names=predicted.names,
     )
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,10 +20,13 @@ from fairlead.algorithm import Algorithm
 from fairlead.diagnostics.consistency import chi_square
 from fairlead.errors import FieldError
 from fairlead.randomness import Key
-from fairlead.records import Conditions, GradientFigures, RoundRecord, ServerState
+from fairlead.records import Conditions, GradientFigures, RoundRecord
 from fairlead.round_record import diversity, length_ratio
 from fairlead.theory.prediction import Contributions, followed
-from fairlead.worlds.simulated import SimulatedWorld
+
+if TYPE_CHECKING:
+    from fairlead.federation import Federation
+    from fairlead.worlds.simulated import SimulatedWorld
 
 _CHUNK = 4096
 """Examples whose losses are computed at a time."""
@@ -246,26 +250,23 @@ def stationarity(
     )
 
 
-def gradient_figures(
-    algorithm: Algorithm,
-    world: SimulatedWorld,
-    state: ServerState,
-    record: RoundRecord,
-    conditions: Conditions,
-) -> GradientFigures:
-    """The figures at the model with which a round ended.
+def gradient_figures(federation: Federation, record: RoundRecord) -> GradientFigures:
+    """The figures at the model with which the latest round of a simulated federation ended.
 
         D = √(Σ ω_i‖∇F_i‖²)/‖Σ ω_i∇F_i‖,   D̃ = √(Σ ω_i‖∇F_i‖²)/‖Σ λ̃_i∇F_i‖   (Zeng 2023 (3), (6))
 
     Symbols: λ̃ `round_weights`. Every F_i includes the penalty of the clients' weight decay.
     """
-    weights = world.population.weights
+    algorithm, state, world = federation.algorithm, federation.state, federation.world.simulation
+    if world is None:
+        raise FieldError("gradient_figures needs the clients' data: only a simulated world has them.")
+    conditions = world.conditions(record.round, algorithm.solver, federation.key)
     applied = round_weights(algorithm, record, conditions)
     found = stationarity(
         world,
         state.params,
         state.buffers,
-        weights if applied is None else applied,
+        world.population.weights if applied is None else applied,
         weight_decay=algorithm.solver.optimizer.weight_decay,
     )
     return GradientFigures(

@@ -35,7 +35,7 @@ _OUTCOMES = 128
 """Random cohorts for a cause: enough to tell causes apart, few enough not to be felt in a round."""
 
 
-class ConsistencyGuard:
+class ConsistencyMonitor:
     """Watches the measured χ²(ω‖Ω) of a run and speaks once when it exceeds a threshold.
 
     Counting costs what took part in a round; χ² is computed from the tenth round on, at rounds that grow
@@ -56,26 +56,27 @@ class ConsistencyGuard:
         self.algorithm, self.weights, self.names = algorithm, weights, names
         self.notice: str | None = None
         """The sentence, once there is one."""
-        self._idle = foregone(algorithm, weights) is not None
-        self._tally, self._next_look = Tally(weights), _FIRST_LOOK
+        self.tally = Tally(weights)
+        """What clients contributed in the rounds seen so far."""
+        self._next_look = math.inf if foregone(algorithm, weights) is not None else _FIRST_LOOK
 
-    def watch(self, records: Sequence[RoundRecord]) -> None:
-        """Take in the records of a run from its first round on; those known already cost nothing."""
-        if self._idle or self.notice is not None:
-            return
-        if len(records) < self._tally.rounds:
-            self._tally, self._next_look = Tally(self.weights), _FIRST_LOOK
-        # One by one, so that a resumed run is looked at after the same rounds as one that was never stopped.
-        for place in range(self._tally.rounds, len(records)):
-            self._tally.add([records[place]])
-            if self._tally.rounds >= self._next_look:
-                self._next_look = math.ceil(self._tally.rounds * _GROWTH)
+    def watch(self, records: Sequence[RoundRecord]) -> str | None:
+        """Count the records of a run that are new, and return the notice if there is one.
+
+        `records` start at the first round of the run; those counted before cost nothing.
+        """
+        if len(records) < self.tally.rounds:
+            self.tally, self._next_look = Tally(self.weights), min(self._next_look, _FIRST_LOOK)
+        # One by one, so that a resumed run is judged after the same rounds as one that was never interrupted.
+        for place in range(self.tally.rounds, len(records)):
+            self.tally.add([records[place]])
+            if self.notice is None and self.tally.rounds >= self._next_look:
+                self._next_look = math.ceil(self.tally.rounds * _GROWTH)
                 self.notice = self._judged()
-            if self.notice is not None:
-                return
+        return self.notice
 
     def _judged(self) -> str | None:
-        tally = self._tally
+        tally = self.tally
         # Clients asked too seldom to be judged are left out, on both sides.
         judged = (tally.asked >= min(_FIRST_LOOK, tally.rounds)) & (self.weights > 0)
         covered = self.weights[judged].sum()

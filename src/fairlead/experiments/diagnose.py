@@ -44,7 +44,6 @@ from fairlead.records import Cohort, Conditions, RoundRecord, WorkOrder
 from fairlead.text import listed
 from fairlead.theory.prediction import implied_surrogate
 from fairlead.worlds.simulated import SimulatedWorld
-from fairlead.worlds.simulation import simulation_of
 
 _FORESEEN = 10
 """Rounds whose conditions are looked at for every round trained; they cost next to nothing."""
@@ -70,7 +69,7 @@ def evidence_of_federation(
     """What a federation and its records tell; `quick` leaves the consensus test out."""
     algorithm, world = federation.algorithm, federation.world
     weights, names = world.population.weights, world.population.names
-    simulation = simulation_of(world)
+    simulation = world.simulation
     if simulation is None:
         # What a real world foretells it has estimated from these rounds, which bear no more than they hold.
         kept = Recorded(tuple(records), weights, names, algorithm=algorithm, no_data=REAL_CLIENTS)

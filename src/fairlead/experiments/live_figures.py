@@ -6,7 +6,6 @@ from time import monotonic
 from typing import NamedTuple
 
 from fairlead.diagnostics.consistency import report_of
-from fairlead.diagnostics.tally import Tally
 from fairlead.federation import Federation
 from fairlead.records import Evaluation, RoundRecord
 
@@ -53,18 +52,17 @@ class LiveFigures:
     """Follows a federation and tells the figures of each of its rounds."""
 
     def __init__(self, federation: Federation) -> None:
-        self._algorithm = federation.algorithm
-        self._tally = Tally(federation.world.population.weights)
-        self._tally.add(federation.records)
+        self._federation = federation
         self._chi_square: float | None = None
         self._looked = float("-inf")
         self._evaluation: Evaluation | None = None
 
     def of(self, record: RoundRecord) -> RoundFigures:
         """The figures of the round that has just ended."""
-        self._tally.add([record])
         if record.evaluation is not None or monotonic() - self._looked > _PAUSE:
-            self._chi_square = report_of(self._tally, self._algorithm).chi_square
+            run = self._federation
+            run.monitor.watch(run.records)
+            self._chi_square = report_of(run.monitor.tally, run.algorithm).chi_square
             self._looked = monotonic()
         figures = figures_of(record, self._evaluation, self._chi_square)
         self._evaluation = figures.evaluation

@@ -15,7 +15,6 @@ from fairlead import __version__
 from fairlead.federation import Federation
 from fairlead.numerics.native import has_numba
 from fairlead.worlds.base import RunWorld
-from fairlead.worlds.simulation import simulation_of
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ class ClientFacts:
 
 def client_facts(federation: Federation) -> ClientFacts:
     """The clients of a federation."""
-    simulation, population = simulation_of(federation.world), federation.world.population
+    simulation, population = federation.world.simulation, federation.world.population
     held_out = None
     if simulation is not None:
         test = simulation.test

@@ -237,8 +237,6 @@ class RunFolder:
         again = _computed_again(done, len(log) - done, cut_short=log.cut_short)
         log.cut(done)
         federation.records = log
-        # A run with no round left would otherwise forget what it said of its objective.
-        federation.guard.watch(log)
         with disk_errors(self.path, "written"):
             write_durably(self.spec_file, to_toml(experiment).encode())
             if done < experiment.rounds:

@@ -10,7 +10,6 @@ from fairlead.federation import Federation
 from fairlead.privacy.accounting import PrivacyStatement
 from fairlead.records import Evaluation
 from fairlead.worlds.base import RunWorld
-from fairlead.worlds.simulation import simulation_of
 
 
 @dataclass(frozen=True)
@@ -72,5 +71,5 @@ def summarise(federation: Federation) -> RunSummary:
 
 
 def _initial_objective(federation: Federation) -> float | None:
-    simulation = simulation_of(federation.world)
+    simulation = federation.world.simulation
     return None if simulation is None else simulation.objective_at(*simulation.initial_model(federation.key))

@@ -189,7 +189,7 @@ def message_name(array: str) -> str:
 
 
 def unopened(content: RecordDict) -> ClientReply:
-    """An answer as it came, for `receiving.examine` to judge before anything is loaded."""
+    """An answer as it came, for `reply_checks.validate_reply` to judge before anything is loaded."""
     values = dict(content.config_records.get(_VALUES, ConfigRecord()))
     record = content.array_records.get(_ARRAYS, ArrayRecord())
     return ClientReply(

@@ -18,7 +18,7 @@ from fairlead.flower.roster import Estimates
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Population, Refusal, WorkOrder
-from fairlead.reply_checks import ClientReply, ReceivedUpdate, ReplyForm, examine
+from fairlead.reply_checks import ClientReply, ReceivedUpdate, ReplyForm, validate_reply
 from fairlead.worlds.base import World
 
 
@@ -201,4 +201,4 @@ class PlainWorld(World):
             },
         )
         form = ReplyForm(round, len(self.nodes), asked, dict(self.layout.shapes))
-        return examine(reply, form, sender=client, received=self._came)
+        return validate_reply(reply, form, sender=client, received=self._came)

@@ -17,7 +17,7 @@ from fairlead.flower.messages import message_name, refusal_in, unopened
 from fairlead.flower.pending import Letter
 from fairlead.local_solver import Accumulation, LocalSolver
 from fairlead.records import ClientUpdates, Refusal, WorkOrder
-from fairlead.reply_checks import Reason, ReceivedUpdate, ReplyForm, ReplyLimits, examine
+from fairlead.reply_checks import Reason, ReceivedUpdate, ReplyForm, ReplyLimits, validate_reply
 from fairlead.worlds.base import Weights
 
 
@@ -163,4 +163,4 @@ class Desk:
             dtype=self.dtype,
             limits=ReplyLimits(max_steps=letter.num_steps),
         )
-        return examine(unopened(message.content), form, sender=client)
+        return validate_reply(unopened(message.content), form, sender=client)

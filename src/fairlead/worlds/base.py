@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, Population, WorkOrder
 from fairlead.text import ClientNames, label
+
+if TYPE_CHECKING:
+    from fairlead.worlds.simulated import SimulatedWorld
 
 Weights = str | Sequence[float] | Tensor
 
@@ -66,6 +69,11 @@ class World(ABC):
     def description(self) -> str:
         """What decides the numbers of a run beside algorithm, seed and ω: a checkpoint asks for the same."""
 
+    @property
+    def simulation(self) -> SimulatedWorld | None:
+        """The simulated world that this world is, or whose clients it lets others compute; None for real clients."""
+        return None
+
     @abstractmethod
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         """Parameters (d,) and running statistics (b,) before the first round."""
@@ -106,17 +114,17 @@ class World(ABC):
         """How good the global model is."""
 
 
-class WorksAhead(ABC):
-    """A world whose `work` may return before it is done, so that there is time until its results are read."""
+class Prefetching(ABC):
+    """A world whose `work` may return before its results are ready, which leaves time to prepare the next round."""
 
     @property
     @abstractmethod
-    def works_ahead(self) -> bool:
-        """Whether there is such time, and a cohort is quickly drawn."""
+    def prefetches(self) -> bool:
+        """Whether there is such time, and drawing a cohort is cheap."""
 
     @abstractmethod
-    def foresee(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
-        """Get ready for a cohort that will probably be asked in the next round; no number depends on it."""
+    def prefetch(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
+        """Prepare for a cohort that will probably be asked in the next round; no number depends on it."""
 
 
 class Workings(NamedTuple):

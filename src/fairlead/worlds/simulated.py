@@ -25,7 +25,7 @@ from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, Population, WorkOrder
 from fairlead.task import Task
 from fairlead.worlds.arithmetic import Arithmetic, Precision, usable_device
-from fairlead.worlds.base import RunWorld, Weights, Workings, WorksAhead, objective_weights
+from fairlead.worlds.base import Prefetching, RunWorld, Weights, Workings, objective_weights
 from fairlead.worlds.behaviour import Answers, Conduct
 from fairlead.worlds.engines.base import EarlyEngine, Engine, Objective
 from fairlead.worlds.engines.choice import EngineName, choose_engine
@@ -37,11 +37,11 @@ from fairlead.worlds.message_sizes import Traffic
 DataPlace = Literal["auto", "device", "host"]
 """Where the clients' examples lie between rounds."""
 
-_FORESEEN = 100_000
+_PREFETCHED_CLIENTS = 100_000
 """Clients up to which a cohort is drawn in a millisecond or two, as long as its batches take."""
 
 
-class SimulatedWorld(RunWorld, WorksAhead):
+class SimulatedWorld(RunWorld, Prefetching):
     """Clients simulated on one machine.
 
     Who they are: the `task`; the `clients`' data; `work` and `link`, how unequal they are; `devices`, how fast,
@@ -137,7 +137,11 @@ class SimulatedWorld(RunWorld, WorksAhead):
         self._population = Population(omega, model.layout, self.device, dtype, clients.names, folder)
         traffic = Traffic(self._population.num_parameters, len(model.initial_buffers()), dtype)
         self.conduct = Conduct(clients.sizes, work, link, devices, traffic)
-        self._foreseen: dict[_Question, Answers] = {}
+        self._prefetched: dict[_Question, Answers] = {}
+
+    @property
+    def simulation(self) -> SimulatedWorld:
+        return self
 
     @property
     def population(self) -> Population:
@@ -198,7 +202,7 @@ class SimulatedWorld(RunWorld, WorksAhead):
         """The same clients, reached over other links."""
         refuse_misfits(link, self.population.num_clients, has_devices=self.conduct.devices is not None)
         world = copy(self)
-        world.conduct, world._foreseen = replace(self.conduct, link=link), {}
+        world.conduct, world._prefetched = replace(self.conduct, link=link), {}
         return world
 
     def work(self, order: WorkOrder) -> ClientUpdates:
@@ -249,20 +253,20 @@ class SimulatedWorld(RunWorld, WorksAhead):
         )
 
     @property
-    def works_ahead(self) -> bool:
+    def prefetches(self) -> bool:
         """Whether a device computes while this process would wait; not where drawing a cohort twice takes long."""
-        few = self.population.num_clients <= _FORESEEN
+        few = self.population.num_clients <= _PREFETCHED_CLIENTS
         return few and isinstance(self.engine, EarlyEngine) and self.workforce.staging is None
 
-    def foresee(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
+    def prefetch(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
         """Find who answers of a cohort that will probably be asked in the next round, and prepare their work."""
         answers = self.conduct.answers(cohort.clients, solver, round, key)
-        self._foreseen = {_Question(tuple(cohort.clients.tolist()), solver, round, key): answers}
+        self._prefetched = {_Question(tuple(cohort.clients.tolist()), solver, round, key): answers}
         self.workforce.prepare(round, solver, key, answers.block)
 
     def _answers(self, cohort: Cohort, solver: LocalSolver, round: int, key: Key) -> Answers:
-        question = _Question(tuple(cohort.clients.tolist()), solver, round, key) if self._foreseen else None
-        found = None if question is None else self._foreseen.get(question)
+        question = _Question(tuple(cohort.clients.tolist()), solver, round, key) if self._prefetched else None
+        found = None if question is None else self._prefetched.get(question)
         return self.conduct.answers(cohort.clients, solver, round, key) if found is None else found
 
     def commit(

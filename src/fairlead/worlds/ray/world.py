@@ -44,8 +44,12 @@ bits in each division: say which one with SimulatedWorld.block, such as block=32
                 f"RayWorld divides a round into blocks of clients, and {type(engine).__name__} may give other bits "
                 "in each division: say which one with SimulatedWorld.block, such as block=32."
             )
-        self.simulation, self.cluster = simulation, cluster
+        self._simulation, self.cluster = simulation, cluster
         self.workforce = RayWorkforce(cluster, simulation)
+
+    @property
+    def simulation(self) -> SimulatedWorld:
+        return self._simulation
 
     @property
     def population(self) -> Population:

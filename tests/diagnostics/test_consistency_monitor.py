@@ -1,4 +1,4 @@
-"""The guard in training: speaks once, only when it should, and names the cause."""
+"""The monitor of a run: speaks once, only when it should, and names the cause."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 import fairlead as fl
 from fairlead.conditions.links import BernoulliLink, PerfectLink
 from fairlead.conditions.work import FixedSteps
-from fairlead.diagnostics import ConsistencyGuard
+from fairlead.diagnostics import ConsistencyMonitor
 from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.runner import run_experiment
@@ -103,7 +103,7 @@ def test_it_waits_for_ten_rounds_and_speaks_once() -> None:
 def test_a_small_bias_is_below_the_threshold() -> None:
     run = trained(built("fedavg"), 40, FixedSteps((4, 4, 4, 4, 4, 5)))
     assert run.notice is None
-    strict = ConsistencyGuard(run.algorithm, WORLD_SOURCE.weights, threshold=1e-3)
+    strict = ConsistencyMonitor(run.algorithm, WORLD_SOURCE.weights, threshold=1e-3)
     strict.watch(run.records)
     assert strict.notice is not None
 
@@ -136,13 +136,13 @@ def test_methods_that_divide_by_rates_go_on_where_somebody_was_not_heard_yet(
 def test_records_that_were_taken_back_are_counted_anew() -> None:
     """After resuming from an earlier checkpoint the list is shorter than what was counted."""
     run = trained(built("fedavg"), 9, SKEWED)
-    guard = ConsistencyGuard(run.algorithm, WORLD_SOURCE.weights)
-    guard.watch(run.records)
-    guard.watch(run.records[:4])
+    monitor = ConsistencyMonitor(run.algorithm, WORLD_SOURCE.weights)
+    monitor.watch(run.records)
+    monitor.watch(run.records[:4])
     list(run.train(3))
-    guard.watch(run.records)
-    assert guard.notice is not None
-    assert guard.notice.startswith("After 10 rounds")
+    monitor.watch(run.records)
+    assert monitor.notice is not None
+    assert monitor.notice.startswith("After 10 rounds")
 
 
 def test_clients_asked_too_seldom_are_not_judged() -> None:
@@ -151,8 +151,8 @@ def test_clients_asked_too_seldom_are_not_judged() -> None:
 
 
 def test_the_threshold_must_be_positive() -> None:
-    with pytest.raises(FieldError, match=r"ConsistencyGuard.threshold must be .* above 0, got 0"):
-        ConsistencyGuard(built("fedavg"), torch.ones(1), threshold=0)
+    with pytest.raises(FieldError, match=r"ConsistencyMonitor.threshold must be .* above 0, got 0"):
+        ConsistencyMonitor(built("fedavg"), torch.ones(1), threshold=0)
 
 
 def test_a_run_in_a_folder_hears_of_it_once(tmp_path: Path) -> None:
@@ -176,12 +176,12 @@ def test_a_resumed_run_counts_the_rounds_before_it(tmp_path: Path) -> None:
 
 
 def test_a_run_resumed_late_hears_what_it_would_have_heard(tmp_path: Path) -> None:
-    """Records of 14 rounds at once: the sentence is that of the tenth, when the guard would have looked."""
+    """Records of 14 rounds at once: the sentence is that of the tenth, when the monitor would have looked."""
     source = fl.Quadratics(num_clients=2, dim=1)
     experiment = Experiment(source, built("fedavg"), rounds=14, work=FixedSteps((1, 9)))
     ended = run_experiment(experiment, tmp_path / "run").federation
-    guard = ConsistencyGuard(built("fedavg"), ended.world.population.weights)
-    guard.watch(ended.records)
-    assert guard.notice == ended.notice
-    assert guard.notice is not None
-    assert guard.notice.startswith("After 10 rounds")
+    monitor = ConsistencyMonitor(built("fedavg"), ended.world.population.weights)
+    monitor.watch(ended.records)
+    assert monitor.notice == ended.notice
+    assert monitor.notice is not None
+    assert monitor.notice.startswith("After 10 rounds")
