@@ -104,7 +104,7 @@ def compared(options: argparse.Namespace) -> Iterator[tuple[str, bool]]:
                 spread = trained(each, world, rounds)
                 yield f"{engine}, {name}, actors: {actors}", spread.has_bits_of(expected[name])
             if actors == KILLED_AMONG:
-                os.kill(world.workforce.crew.processes()[0], signal.SIGKILL)
+                os.kill(world.executor.pool.processes()[0], signal.SIGKILL)
                 survived = trained(algorithms["SCAFFOLD"], world, rounds)
                 yield f"{engine}, SCAFFOLD, an actor killed", survived.has_bits_of(expected["SCAFFOLD"])
             # Actors end with the last world that uses them, and leave their CPUs to the next.

@@ -70,7 +70,7 @@ def measure(simulation: fl.SimulatedWorld, actors: int, rounds: int) -> tuple[Me
     start = perf_counter() - started
     list(run.train(WARM_UP + rounds - 1))
     taken = [1e3 * record.seconds for record in list(run.records)[WARM_UP:]]
-    processes = world.workforce.crew.processes() if isinstance(world, fl.RayWorld) else []
+    processes = world.executor.pool.processes() if isinstance(world, fl.RayWorld) else []
     data = simulation.clients
     measured = Measured(
         simulation.population.num_clients,

@@ -64,9 +64,7 @@ def test_the_largest_entry_of_momentum_is_not_one() -> None:
 
 
 def test_decayed_steps_have_a_largest_entry_of_one() -> None:
-    found = factors(
-        plain(step_schedule=fl.Exponential(0.5)), torch.tensor([3]), *[vector(1.0)] * 3
-    )
+    found = factors(plain(step_schedule=fl.Exponential(0.5)), torch.tensor([3]), *[vector(1.0)] * 3)
     assert (found.c, found.tau_eff) == pytest.approx((6.0, 1.75))
 
 

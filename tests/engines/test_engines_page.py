@@ -12,7 +12,7 @@ import torch
 import fairlead as fl
 from fairlead.worlds.arithmetic import Arithmetic, Precision
 from fairlead.worlds.engines.choice import EngineName
-from fairlead.worlds.host_data import Staging
+from fairlead.worlds.host_data import HostData
 from fairlead.worlds.simulated import DataPlace
 
 PAGE = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
@@ -31,7 +31,7 @@ def test_the_python_runs_and_prints_what_the_page_says(capsys: pytest.CaptureFix
     assert exact == shown[:4]
     assert 0 < float(gap) < 1e-6
     assert re.fullmatch(r"\d+\.\d ms a round", time)
-    assert isinstance(names["hosted"].workforce.staging, Staging)
+    assert isinstance(names["hosted"].executor.host_data, HostData)
 
 
 def test_the_picture_shows_the_plan() -> None:
@@ -54,7 +54,7 @@ def test_the_spec_reaches_the_world() -> None:
     assert repr(world.engine) == "BatchedEngine(lanes=8, backend='stacked')"
     assert world.arithmetic == Arithmetic("bfloat16", reproducible=True)
     assert world.dtype == torch.float32
-    assert isinstance(world.workforce.staging, Staging)
+    assert isinstance(world.executor.host_data, HostData)
     assert len(list(federation.train())) == 3
 
 

@@ -20,8 +20,8 @@ from fairlead.worlds.engines import lanes as lane_memory
 from fairlead.worlds.engines.base import LocalJobs, LocalSteps
 from fairlead.worlds.engines.graphs import GraphEngine, _next_width, _roomy_batch
 from fairlead.worlds.engines.lane_gradients import Backend
-from fairlead.worlds.engines.lanes import LanePlan, Schedule, lanes_that_fit
-from fairlead.worlds.host_data import Staging
+from fairlead.worlds.engines.lanes import LanePlan, LaneSchedule, lanes_that_fit
+from fairlead.worlds.host_data import HostData
 from fairlead.worlds.simulated import DataPlace
 
 SIZES = (40, 3, 17, 9, 1, 25, 60, 12)
@@ -44,7 +44,7 @@ def federation(
     world = fl.SimulatedWorld(
         task, data, work=work, engine="loop", lanes=5, dtype=torch.float64, data_on=data_on
     )
-    world.workforce.engine = world.engine if engine is None else engine
+    world.executor.engine = world.engine if engine is None else engine
     return fl.Federation(fl.Algorithm(solver, sampler=fl.ScriptedSampler(COHORTS)), world)
 
 
@@ -117,13 +117,13 @@ def test_a_long_round_after_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_schedule_is_written_once_and_ahead_of_its_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all rounds but the first, before which there are no lanes."""
     written: list[int] = []
-    write = Schedule.of
+    write = LaneSchedule.of
 
-    def counted(plan: LanePlan, *rest: Any, **more: Any) -> Schedule:
+    def counted(plan: LanePlan, *rest: Any, **more: Any) -> LaneSchedule:
         written.append(len(plan.slots))
         return write(plan, *rest, **more)
 
-    monkeypatch.setattr(Schedule, "of", counted)
+    monkeypatch.setattr(LaneSchedule, "of", counted)
     run = federation(fl.LocalSolver(fl.SGD(0.1), batch_size=4), GraphEngine(5, "stacked"))
     by_round = [len(written) for _ in run.train(len(COHORTS))]
     assert written == [len(cohort) for cohort in COHORTS]
@@ -185,7 +185,7 @@ def test_graphs_do_not_keep_room_that_was_outgrown() -> None:
     rooms: list[weakref.ref[Any]] = []
     assert isinstance(lanes.world, fl.SimulatedWorld)
     # The trial of the model made room for all clients of so small a world.
-    lanes.world.workforce.staging = Staging(lanes.world.objective)
+    lanes.world.executor.host_data = HostData(lanes.world.objective)
     run = lanes.world.engine.run
 
     def noting(objective: Any, jobs: LocalJobs) -> Any:

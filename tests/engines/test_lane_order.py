@@ -18,7 +18,7 @@ from fairlead.worlds.engines.base import Engine, LaneOrder, LocalJobs, LocalStep
 from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.graphs import GraphEngine
 from fairlead.worlds.engines.lane_gradients import lane_gradient
-from fairlead.worlds.engines.lanes import LaneBlock, Schedule
+from fairlead.worlds.engines.lanes import LaneBlock, LaneSchedule
 
 
 class Standardised(nn.Conv2d):
@@ -109,7 +109,7 @@ def federation(module: nn.Module, engine: Engine | None) -> fl.Federation:
         corrections=(fl.ControlVariates(), fl.Proximal(0.1)),
     )
     world = fl.SimulatedWorld(fl.Task(module), data(), engine="loop", dtype=torch.float64)
-    world.workforce.engine = world.engine if engine is None else engine
+    world.executor.engine = world.engine if engine is None else engine
     return fl.Federation(fl.Algorithm(solver, sampler=fl.UniformWithoutReplacement(3)), world)
 
 
@@ -143,7 +143,7 @@ def test_a_model_that_cannot_be_compiled_is_named(monkeypatch: pytest.MonkeyPatc
             return scores
 
     def first_step(objective: Any, gradient_of: Any, jobs: Any, batch_size: int) -> int:
-        schedule = Schedule.empty(1, 1, batch_size, like=jobs.anchor, draws_noise=objective.draws_noise)
+        schedule = LaneSchedule.empty(1, 1, batch_size, like=jobs.anchor, draws_noise=objective.draws_noise)
         LaneBlock(objective, gradient_of, jobs, schedule, 1).step(schedule.at(0, 1))
         return 1
 
@@ -174,7 +174,7 @@ def test_all_lanes_begin_alike() -> None:
         shared={"control_mean": torch.zeros_like(params)},
         memory={"control": torch.zeros((1, len(params)))},
     )
-    schedule = Schedule.empty(1, 3, 1, like=params, draws_noise=False)
+    schedule = LaneSchedule.empty(1, 3, 1, like=params, draws_noise=False)
     gradient_of = lane_gradient("branches", world.objective, torch.zeros(0))
     block = LaneBlock(world.objective, gradient_of, jobs, schedule, 3)
     held = [block.gradient, block.state.local, *block.state.optimizer.values(), *block.state.memory.values()]

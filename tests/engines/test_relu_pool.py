@@ -178,20 +178,20 @@ def test_cores_train_as_the_loop_does(
 ) -> None:
     """To the bit, and through the joined layer."""
     calls: list[torch.dtype] = []
-    apply = relu_pool._ReluPool.apply
+    apply = relu_pool._ReluPoolFunction.apply
 
     def noting(images: Tensor) -> Tensor:
         calls.append(images.dtype)
         pooled: Tensor = apply(images)  # type: ignore[no-untyped-call]
         return pooled
 
-    monkeypatch.setattr(relu_pool._ReluPool, "apply", noting)
+    monkeypatch.setattr(relu_pool._ReluPoolFunction, "apply", noting)
     examples, classes = drawn(40, 3, 12, 12, dtype=torch.float32), torch.arange(40) % 10
     data = fl.ClientData(examples, classes, torch.tensor([0, 10, 25, 40]))
     trained, so_far = [], []
     for engine in (LoopEngine(), LoopEngine(per_core=True)):
         world = fl.SimulatedWorld(fl.Task(fl.FedAvgCNN()), data, precision=precision, engine="loop")
-        world.workforce.engine = engine
+        world.executor.engine = engine
         run = fl.Federation(fl.presets.fedavg(lr=0.1, steps=3, batch_size=8, cohort_size=3), world, seed=0)
         list(run.train(2))
         trained.append(run.params)

@@ -13,7 +13,7 @@ from torch import nn
 import fairlead as fl
 from fairlead.errors import FieldError, NonFiniteError
 from fairlead.worlds import batches
-from fairlead.worlds.engines.base import EarlyEngine, LocalJobs, LocalResults, LocalSteps, Objective
+from fairlead.worlds.engines.base import AsyncEngine, LocalJobs, LocalResults, LocalSteps, Objective
 from fairlead.worlds.engines.loop import LoopEngine
 
 ROUNDS = 5
@@ -21,7 +21,7 @@ SOME = fl.UniformWithoutReplacement(6)
 UNEQUAL = {"work": fl.RandomEpochs(1, 3), "link": fl.BernoulliLink(0.3)}
 
 
-class EarlyLoop(EarlyEngine):
+class EarlyLoop(AsyncEngine):
     """The loop engine, taken for one that returns before its work is done."""
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
@@ -53,7 +53,7 @@ def world(*, early: bool, **more: Any) -> fl.SimulatedWorld:
     model = nn.Sequential(nn.Linear(60, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 10))
     here = fl.SimulatedWorld(fl.Task(model), data, engine="loop", **more)
     if early:
-        here.workforce.engine = EarlyLoop()
+        here.executor.engine = EarlyLoop()
     return here
 
 
@@ -159,7 +159,7 @@ def test_errors_come_in_their_own_round(early: bool) -> None:
 
 
 def test_foreseen_answers_are_those_to_the_same_question_alone() -> None:
-    """Answers found ahead are used as they are; to any other question, and over other links, clients answer anew."""
+    """Responders found ahead are used as they are; to any other query, and over other links, clients answer anew."""
     here, plain = world(early=True, **UNEQUAL), world(early=False, **UNEQUAL)
     solver, key = fl.LocalSolver(fl.SGD(lr=0.05)), fl.Key.from_seed(3)
 
@@ -169,20 +169,20 @@ def test_foreseen_answers_are_those_to_the_same_question_alone() -> None:
 
     some, others = cohort(*range(6)), cohort(*range(4, 12))
     here.prefetch(7, solver, key, some)
-    foreseen = here._answers(some, solver, 7, key)
-    assert here._answers(some, solver, 7, key) is foreseen
+    foreseen = here._responders(some, solver, 7, key)
+    assert here._responders(some, solver, 7, key) is foreseen
     longer = replace(solver, epochs=5)
-    for question in (
+    for query in (
         (others, solver, 7, key),
         (some, solver, 8, key),
         (some, longer, 7, key),
         (some, solver, 7, fl.Key.from_seed(4)),
     ):
-        found, expected = here._answers(*question), plain._answers(*question)
+        found, expected = here._responders(*query), plain._responders(*query)
         assert found is not foreseen
         assert found.places.tolist() == expected.places.tolist()
         assert found.block.num_steps.tolist() == expected.block.num_steps.tolist()
-    assert len(here.over(fl.PerfectLink())._answers(some, solver, 7, key).places) == 6
+    assert len(here.over(fl.PerfectLink())._responders(some, solver, 7, key).places) == 6
 
 
 def test_a_world_that_nobody_holds_is_gone() -> None:

@@ -15,7 +15,7 @@ from fault_runs import FULL, METHODS, experiment, outcome
 import fairlead as fl
 from fairlead.experiments.study import PlannedRun
 from fairlead.records import WorkOrder
-from fairlead.worlds.executor import ClientBlock, LocalReturns, LocalWorkforce, Workforce
+from fairlead.worlds.executor import ClientBlock, Executor, LocalExecutor, LocalReturns
 
 ROUNDS = 12
 ORDERS = 100 if FULL else 10
@@ -61,12 +61,12 @@ def test_any_number_of_workers_gives_the_same_bits(tmp_path: Path, figure: Calla
     figure(f"{len(planned)} runs with {', '.join(map(str, WORKERS))} workers: the same bits")
 
 
-class OutOfOrder(Workforce):
+class OutOfOrder(Executor):
     """Clients work in any order, as they would on machines of different speeds."""
 
-    def __init__(self, inner: LocalWorkforce, block: int, draw: random.Random) -> None:
+    def __init__(self, inner: LocalExecutor, block: int, draw: random.Random) -> None:
         self.inner, self.block, self.draw = inner, block, draw
-        self.engine, self.staging = inner.engine, inner.staging
+        self.engine, self.host_data = inner.engine, inner.host_data
 
     def train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
         parts = list(enumerate(block.cut(self.block)))
@@ -82,8 +82,8 @@ def test_the_order_of_work_does_not_matter(block: int, figure: Callable[[str], N
     for _ in range(ORDERS // 2):
         run = replace(experiment("SCAFFOLD", ROUNDS), block=block).build()
         assert isinstance(run.world, fl.SimulatedWorld)
-        assert isinstance(run.world.workforce, LocalWorkforce)
-        run.world.workforce = OutOfOrder(run.world.workforce, block, draw)  # type: ignore[assignment]
+        assert isinstance(run.world.executor, LocalExecutor)
+        run.world.executor = OutOfOrder(run.world.executor, block, draw)  # type: ignore[assignment]
         list(run.train())
         assert same(run, usual)
     figure(f"{ORDERS // 2} shuffled orders of work in blocks of {block}: the same bits")

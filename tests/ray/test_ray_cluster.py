@@ -32,7 +32,7 @@ if __name__ == "__main__":
     world = fl.RayWorld(simulation(), fl.RayCluster(actors=2, address=cluster.address))
     run = fl.Federation(algorithm, world)
     # An actor occupies a CPU and each node has one: both actors ready means one on each.
-    world.workforce.crew.processes()
+    world.executor.pool.processes()
     list(run.train(2))
     cluster.remove_node(node, allow_graceful=False)
     # At once, before Ray has noticed, and afterwards.

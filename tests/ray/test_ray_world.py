@@ -26,7 +26,7 @@ from fairlead.testing import check_world
 from fairlead.testing.rounds import contents
 from fairlead.worlds.engines.choice import EngineName
 from fairlead.worlds.ray.actor import Recipe
-from fairlead.worlds.ray.executor import Crew
+from fairlead.worlds.ray.executor import ActorPool
 
 NUM_CLIENTS, ROUNDS = 23, 4
 
@@ -139,11 +139,11 @@ def test_clients_of_a_round_are_trained_in_blocks_of_their_order(monkeypatch: py
 
 
 def by_signal(world: fl.RayWorld) -> None:
-    os.kill(world.workforce.crew.processes()[0], signal.SIGKILL)
+    os.kill(world.executor.pool.processes()[0], signal.SIGKILL)
 
 
 def by_ray(world: fl.RayWorld) -> None:
-    ray.kill(world.workforce.crew.members[0].handle)
+    ray.kill(world.executor.pool.actors[0].handle)
 
 
 @pytest.mark.parametrize("kill", [by_signal, by_ray])
@@ -151,8 +151,8 @@ def test_an_actor_killed_at_work_changes_nothing(
     two: fl.RayWorld, kill: Callable[[fl.RayWorld], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It dies with blocks in its hands, in the second round; another takes its place."""
-    crew, lost, waits = two.workforce.crew, list[int](), 0
-    wait, collect, before = crew.wait, crew.collect, crew.processes()
+    pool, lost, waits = two.executor.pool, list[int](), 0
+    wait, collect, before = pool.wait, pool.collect, pool.processes()
 
     def wait_and_kill(work: Any) -> list[Any]:
         nonlocal waits
@@ -169,29 +169,29 @@ def test_an_actor_killed_at_work_changes_nothing(
             lost.append(1)
         return returns
 
-    monkeypatch.setattr(crew, "wait", wait_and_kill)
-    monkeypatch.setattr(crew, "collect", collect_and_note)
+    monkeypatch.setattr(pool, "wait", wait_and_kill)
+    monkeypatch.setattr(pool, "collect", collect_and_note)
     long = fl.presets.scaffold(lr=0.01, steps=300, cohort_size=17)
     assert_same(trained(two, long), trained(simulation(), long))
     assert lost
-    after = crew.processes()
+    after = pool.processes()
     assert len(after) == 2
     assert set(after) != set(before)
 
 
 def test_actors_belong_to_one_start_of_ray(two: fl.RayWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray on this machine, started anew, has a new node and the same first job; the actors of before are gone."""
-    assert Crew.of(two.cluster) is two.workforce.crew
+    assert ActorPool.of(two.cluster) is two.executor.pool
     here = ray.get_runtime_context()
     anew = SimpleNamespace(
         gcs_address=here.gcs_address, get_job_id=here.get_job_id, get_node_id=lambda: "another"
     )
     monkeypatch.setattr(ray, "get_runtime_context", lambda: anew)
-    assert Crew.of(two.cluster) is not two.workforce.crew
+    assert ActorPool.of(two.cluster) is not two.executor.pool
 
 
 def test_work_that_kills_every_actor_is_given_up(two: fl.RayWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(two.workforce.crew, "collect", lambda reference, member: None)
+    monkeypatch.setattr(two.executor.pool, "collect", lambda reference, member: None)
     with pytest.raises(EngineError, match=r"^4 Ray actors have died over the work of clients \d+ to \d+: "):
         trained(two, ALGORITHMS["FedAvg"])
 
@@ -354,7 +354,7 @@ def test_the_page_on_scaling_out_runs_as_it_says() -> None:
     names: dict[str, Any] = {}
     exec(compile(code, "docs/ray.md", "exec"), names)
     assert len(names["records"]) == 3
-    assert names["world"].workforce.crew.members
+    assert names["world"].executor.pool.actors
     experiment = fl.from_toml(fl.Experiment, spec)
     assert (experiment.ray, experiment.block) == (fl.RayCluster(actors=2), 8)
     fields = re.findall(r"^\| `(\w+)` \|", PAGE, flags=re.MULTILINE)

@@ -319,7 +319,7 @@ def federation_consistency(federation: Federation) -> ConsistencyReport:
 def _planned_steps(world: SimulatedWorld, algorithm: Algorithm, conditions: Conditions, key: Key) -> Tensor:
     """Local steps that every client plans for a round, (N,)."""
     everyone = torch.arange(world.population.num_clients)
-    return world.conduct.num_steps(everyone, algorithm.solver, conditions.round, key)
+    return world.behaviour.num_steps(everyone, algorithm.solver, conditions.round, key)
 
 
 def extremes(intended: Tensor, surrogate: Tensor, names: ClientNames | None) -> str:

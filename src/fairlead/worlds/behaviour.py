@@ -14,10 +14,10 @@ from fairlead.conditions.work import Workload, WorkModel
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.worlds.executor import ClientBlock
-from fairlead.worlds.message_sizes import Traffic
+from fairlead.worlds.message_sizes import MessageSizes
 
 
-class Answers(NamedTuple):
+class Responders(NamedTuple):
     """The clients of those asked whose update will arrive."""
 
     places: Tensor
@@ -34,19 +34,19 @@ class _Plan(NamedTuple):
     work: Workload
     computing: Tensor | None
     durations: Tensor | None
-    """From question to answer."""
+    """From query to answer."""
 
 
 @dataclass(frozen=True, eq=False)
-class Conduct:
-    """How clients of a simulated world behave when they are asked: a function of the question alone."""
+class ClientBehaviour:
+    """How clients of a simulated world behave when they are asked: a function of the query alone."""
 
     sizes: Tensor
     """Examples of every client."""
     work: WorkModel
     link: LinkModel
     devices: DeviceModel | None
-    traffic: Traffic
+    message_sizes: MessageSizes
 
     def num_steps(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor:
         """Local steps that the given clients would take."""
@@ -57,7 +57,7 @@ class Conduct:
         durations = None if self.devices is None else self._plan(clients, solver, round, key).durations
         return expected_arrival(self.link, clients, round, key.fold("link"), durations)
 
-    def answers(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Answers:
+    def responders(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Responders:
         """Who of the clients asked will answer, what they do, and how long it takes."""
         plan = self._plan(clients, solver, round, key)
         # Clients with nothing to do are not heard of, and must not count as early ones.
@@ -72,7 +72,7 @@ class Conduct:
             plan.work.batch_sizes[places],
             {},
         )
-        return Answers(
+        return Responders(
             places,
             block,
             None if durations is None else closing_time(self.link, durations, arrived),
@@ -87,4 +87,6 @@ class Conduct:
         if profile is None:
             return _Plan(work, None, None)
         computing = profile.compute_seconds(work.num_steps, work.batch_sizes, sizes)
-        return _Plan(work, computing, computing + profile.transfer_seconds(self.traffic.payload(solver)))
+        return _Plan(
+            work, computing, computing + profile.transfer_seconds(self.message_sizes.payload(solver))
+        )

@@ -1,4 +1,4 @@
-"""Who does the local work of a round's clients: the role `Workforce`, and this process as one."""
+"""Who does the local work of a round's clients: the role `Executor`, and this process as one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fairlead.randomness import Key
 from fairlead.records import Vectors, WorkOrder
 from fairlead.worlds.arithmetic import Arithmetic
 from fairlead.worlds.batches import LocalDraw
-from fairlead.worlds.engines.base import EarlyEngine, Engine, LocalJobs, LocalSteps, Objective
-from fairlead.worlds.host_data import Staging
+from fairlead.worlds.engines.base import AsyncEngine, Engine, LocalJobs, LocalSteps, Objective
+from fairlead.worlds.host_data import HostData
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class LocalReturns(NamedTuple):
         )
 
 
-class Workforce(ABC):
+class Executor(ABC):
     """Does the local work of clients. All workforces of a world give the same bits."""
 
     @abstractmethod
@@ -91,8 +91,8 @@ class Workforce(ABC):
         """Local work of all clients in a block, which bring the memory that the order's tables hold of them."""
 
 
-class LocalWorkforce(Workforce):
-    """This process: an engine on one device, over examples that lie there or are fetched by `staging`.
+class LocalExecutor(Executor):
+    """This process: an engine on one device, over examples that lie there or are fetched by `host_data`.
 
     Clients are handed to the engine in blocks of at most `block` (None: all at once).
     """
@@ -103,11 +103,11 @@ class LocalWorkforce(Workforce):
         engine: Engine,
         arithmetic: Arithmetic,
         *,
-        staging: Staging | None = None,
+        host_data: HostData | None = None,
         block: int | None = None,
     ) -> None:
         self.objective, self.engine, self.arithmetic = objective, engine, arithmetic
-        self.staging, self.block = staging, block
+        self.host_data, self.block = host_data, block
         self._drawn_ahead: dict[LocalDraw, LocalSteps] = {}
 
     def train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
@@ -123,7 +123,7 @@ class LocalWorkforce(Workforce):
         draw = self._draw(round, solver, key, first, self.objective.data.offsets[first.clients])
         steps = draw.steps()
         self._drawn_ahead = {draw: steps}
-        if isinstance(self.engine, EarlyEngine):
+        if isinstance(self.engine, AsyncEngine):
             self.engine.prepare(self.objective, steps)
 
     def _draw(
@@ -142,10 +142,10 @@ class LocalWorkforce(Workforce):
         )
 
     def _train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
-        if self.staging is None:
+        if self.host_data is None:
             objective, first_rows = self.objective, self.objective.data.offsets[block.clients]
         else:
-            objective, first_rows = self.staging.load(block.clients)
+            objective, first_rows = self.host_data.load(block.clients)
         draw = self._draw(order.round, order.solver, order.key, block, first_rows)
         jobs = LocalJobs(
             clients=draw.clients,

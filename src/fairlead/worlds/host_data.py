@@ -59,7 +59,7 @@ _SPARE = 1.25
 """Room beyond what a round needs, so that the next one seldom needs more."""
 
 
-class Staging:
+class HostData:
     """Room on the device for the examples of one round's clients, at a fixed address.
 
     The clients of a round own ranges of rows, so each is one copy; engines then read the room as they would

@@ -13,7 +13,7 @@ from fairlead.local_solver import LocalSolver
 
 
 @dataclass(frozen=True)
-class Traffic:
+class MessageSizes:
     """The size of a model, which goes both ways."""
 
     num_parameters: int

@@ -26,13 +26,13 @@ from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, Popu
 from fairlead.task import Task
 from fairlead.worlds.arithmetic import Arithmetic, Precision, usable_device
 from fairlead.worlds.base import Prefetching, RunWorld, Weights, Workings, objective_weights
-from fairlead.worlds.behaviour import Answers, Conduct
-from fairlead.worlds.engines.base import EarlyEngine, Engine, Objective
+from fairlead.worlds.behaviour import ClientBehaviour, Responders
+from fairlead.worlds.engines.base import AsyncEngine, Engine, Objective
 from fairlead.worlds.engines.choice import EngineName, choose_engine
 from fairlead.worlds.evaluation import evaluate
-from fairlead.worlds.executor import LocalWorkforce, Workforce
-from fairlead.worlds.host_data import Staging, example_shape, on_host, stays_on_host
-from fairlead.worlds.message_sizes import Traffic
+from fairlead.worlds.executor import Executor, LocalExecutor
+from fairlead.worlds.host_data import HostData, example_shape, on_host, stays_on_host
+from fairlead.worlds.message_sizes import MessageSizes
 
 DataPlace = Literal["auto", "device", "host"]
 """Where the clients' examples lie between rounds."""
@@ -66,7 +66,7 @@ class SimulatedWorld(RunWorld, Prefetching):
       into memory and deleted with the run, where it would not fit in memory.
 
     A client whose update will be lost is not trained, since nothing of its work could be seen; a client
-    without examples never answers.
+    without examples never responds.
 
     >>> from fairlead import Quadratics
     >>> problem = Quadratics(num_clients=3).problem(Key.from_seed(0))
@@ -125,19 +125,21 @@ class SimulatedWorld(RunWorld, Prefetching):
             self.objective = Objective.build(
                 model, task.loss_function(), self.clients, reduced_precision=precision != "full"
             )
-            trial, staging = self.objective, None
+            trial, host_data = self.objective, None
             if staged:
-                staging = Staging(self.objective)
-                trial, _ = staging.load((clients.sizes > 0).nonzero().flatten()[:8])
+                host_data = HostData(self.objective)
+                trial, _ = host_data.load((clients.sizes > 0).nonzero().flatten()[:8])
             chosen, self.engine_reason = choose_engine(
                 engine, trial, lanes, compiled=compile, reproducible=reproducible
             )
-        self.workforce = LocalWorkforce(self.objective, chosen, self.arithmetic, staging=staging, block=block)
+        self.executor = LocalExecutor(
+            self.objective, chosen, self.arithmetic, host_data=host_data, block=block
+        )
         folder = None if tables_in is None else Path(tables_in)
         self._population = Population(omega, model.layout, self.device, dtype, clients.names, folder)
-        traffic = Traffic(self._population.num_parameters, len(model.initial_buffers()), dtype)
-        self.conduct = Conduct(clients.sizes, work, link, devices, traffic)
-        self._prefetched: dict[_Question, Answers] = {}
+        message_sizes = MessageSizes(self._population.num_parameters, len(model.initial_buffers()), dtype)
+        self.behaviour = ClientBehaviour(clients.sizes, work, link, devices, message_sizes)
+        self._prefetched: dict[_RoundQuery, Responders] = {}
 
     @property
     def simulation(self) -> SimulatedWorld:
@@ -149,14 +151,14 @@ class SimulatedWorld(RunWorld, Prefetching):
 
     @property
     def description(self) -> str:
-        conditions = f"{self.conduct.work!r} {self.conduct.link!r} {self.conduct.devices!r}"
+        conditions = f"{self.behaviour.work!r} {self.behaviour.link!r} {self.behaviour.devices!r}"
         arithmetic = f"{self.dtype} {self.arithmetic.precision}"
         return f"{self.task.description} {conditions} {arithmetic} {_data_digest(self.clients)}"
 
     @property
     def engine(self) -> Engine:
         """How clients train in this process."""
-        return self.workforce.engine
+        return self.executor.engine
 
     @property
     def workings(self) -> Workings:
@@ -190,32 +192,32 @@ class SimulatedWorld(RunWorld, Prefetching):
             return torch.arange(self.population.num_clients)
 
         def work() -> Tensor | None:
-            norms = solver.accumulation(self.conduct.num_steps(everyone(), solver, round, key), round)
+            norms = solver.accumulation(self.behaviour.num_steps(everyone(), solver, round, key), round)
             return None if norms is None else norms.l1
 
         def arrival() -> Tensor | None:
-            return self.conduct.expected_arrival(everyone(), solver, round, key)
+            return self.behaviour.expected_arrival(everyone(), solver, round, key)
 
         return Conditions(round, self.population.weights, work, arrival)
 
     def over(self, link: LinkModel) -> SimulatedWorld:
         """The same clients, reached over other links."""
-        refuse_misfits(link, self.population.num_clients, has_devices=self.conduct.devices is not None)
+        refuse_misfits(link, self.population.num_clients, has_devices=self.behaviour.devices is not None)
         world = copy(self)
-        world.conduct, world._prefetched = replace(self.conduct, link=link), {}
+        world.behaviour, world._prefetched = replace(self.behaviour, link=link), {}
         return world
 
     def work(self, order: WorkOrder) -> ClientUpdates:
-        return self.work_by(self.workforce, order)
+        return self.work_by(self.executor, order)
 
-    def work_by(self, workforce: Workforce, order: WorkOrder) -> ClientUpdates:
-        """What arrives of an order if `workforce` does the local work."""
+    def work_by(self, executor: Executor, order: WorkOrder) -> ClientUpdates:
+        """What arrives of an order if `executor` does the local work."""
         cohort, solver = order.cohort, order.solver
-        answers = self._answers(cohort, solver, order.round, order.key)
-        clients, num_steps = answers.block.clients, answers.block.num_steps
+        responders = self._responders(cohort, solver, order.round, order.key)
+        clients, num_steps = responders.block.clients, responders.block.num_steps
         memory = {name: table_in(order.memory, name).read(clients) for name in order.memory}
-        block = replace(answers.block, memory=memory)
-        results = workforce.train(order, block)
+        block = replace(responders.block, memory=memory)
+        results = executor.train(order, block)
         norms = solver.accumulation(num_steps, order.round)
         lr = solver.optimizer.lr_at(order.round)
         aftermath = Aftermath(results.delta, {}, {})
@@ -236,7 +238,7 @@ class SimulatedWorld(RunWorld, Prefetching):
         return ClientUpdates(
             cohort=cohort,
             clients=clients,
-            importance=cohort.importance[answers.places],
+            importance=cohort.importance[responders.places],
             delta=aftermath.delta,
             num_steps=num_steps,
             effective_steps=None if norms is None else norms.l1,
@@ -248,26 +250,26 @@ class SimulatedWorld(RunWorld, Prefetching):
             buffers=results.buffers,
             age=torch.zeros_like(clients),
             lr=lr,
-            virtual_seconds=answers.virtual_seconds,
-            device_seconds=answers.device_seconds,
+            virtual_seconds=responders.virtual_seconds,
+            device_seconds=responders.device_seconds,
         )
 
     @property
     def prefetches(self) -> bool:
         """Whether a device computes while this process would wait; not where drawing a cohort twice takes long."""
         few = self.population.num_clients <= _PREFETCHED_CLIENTS
-        return few and isinstance(self.engine, EarlyEngine) and self.workforce.staging is None
+        return few and isinstance(self.engine, AsyncEngine) and self.executor.host_data is None
 
     def prefetch(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
-        """Find who answers of a cohort that will probably be asked in the next round, and prepare their work."""
-        answers = self.conduct.answers(cohort.clients, solver, round, key)
-        self._prefetched = {_Question(tuple(cohort.clients.tolist()), solver, round, key): answers}
-        self.workforce.prepare(round, solver, key, answers.block)
+        """Find the responders of the cohort that the next round will probably sample, and prepare their work."""
+        responders = self.behaviour.responders(cohort.clients, solver, round, key)
+        self._prefetched = {_RoundQuery(tuple(cohort.clients.tolist()), solver, round, key): responders}
+        self.executor.prepare(round, solver, key, responders.block)
 
-    def _answers(self, cohort: Cohort, solver: LocalSolver, round: int, key: Key) -> Answers:
-        question = _Question(tuple(cohort.clients.tolist()), solver, round, key) if self._prefetched else None
-        found = None if question is None else self._prefetched.get(question)
-        return self.conduct.answers(cohort.clients, solver, round, key) if found is None else found
+    def _responders(self, cohort: Cohort, solver: LocalSolver, round: int, key: Key) -> Responders:
+        query = _RoundQuery(tuple(cohort.clients.tolist()), solver, round, key) if self._prefetched else None
+        found = None if query is None else self._prefetched.get(query)
+        return self.behaviour.responders(cohort.clients, solver, round, key) if found is None else found
 
     def commit(
         self,
@@ -306,11 +308,11 @@ class SimulatedWorld(RunWorld, Prefetching):
 
     def payload(self, solver: LocalSolver) -> Payload:
         """Bytes that each client receives and sends in a round."""
-        return self.conduct.traffic.payload(solver)
+        return self.behaviour.message_sizes.payload(solver)
 
 
-class _Question(NamedTuple):
-    """All that decides the answers of a round in a given world."""
+class _RoundQuery(NamedTuple):
+    """All that decides the responders of a round in a given world."""
 
     clients: tuple[int, ...]
     solver: LocalSolver

@@ -267,7 +267,7 @@ class Engine(ABC):
         """Local work of every job."""
 
 
-class EarlyEngine(Engine, ABC):
+class AsyncEngine(Engine, ABC):
     """An engine whose `run` only asks a device for the work, so that the host has time until its results are read."""
 
     @abstractmethod
@@ -275,7 +275,7 @@ class EarlyEngine(Engine, ABC):
         """Do ahead of time what the model has no part in; `run` gives the same bits without it."""
 
 
-class PlainDescent(NamedTuple):
+class PlainSGD(NamedTuple):
     """y ← y − η (g + λ y + μ (y − anchor))."""
 
     weight_decay: float
@@ -284,7 +284,7 @@ class PlainDescent(NamedTuple):
     """μ."""
 
 
-def plain_descent(solver: LocalSolver) -> PlainDescent | None:
+def sgd_only(solver: LocalSolver) -> PlainSGD | None:
     """The steps of SGD without momentum and clipping, with no correction but `Proximal`; None for any other solver."""
     optimizer, corrections = solver.optimizer, solver.corrections
     penalties = [correction.mu for correction in corrections if type(correction) is Proximal]
@@ -292,4 +292,4 @@ def plain_descent(solver: LocalSolver) -> PlainDescent | None:
         return None
     if len(penalties) < len(corrections):
         return None
-    return PlainDescent(float(optimizer.weight_decay), float(sum(penalties)))
+    return PlainSGD(float(optimizer.weight_decay), float(sum(penalties)))

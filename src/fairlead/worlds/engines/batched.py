@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Objective
 from fairlead.worlds.engines.dense_cpu import dense_runs
 from fairlead.worlds.engines.lane_gradients import Backend, lane_gradient
-from fairlead.worlds.engines.lanes import LaneBlock, Schedule, pack
+from fairlead.worlds.engines.lanes import LaneBlock, LaneSchedule, pack
 from fairlead.worlds.engines.softmax_kernels import linear_runs
 from fairlead.worlds.engines.stacked import dense_layers
 from fairlead.worlds.engines.threads import heavy_steps, on_cores
@@ -36,7 +36,7 @@ class BatchedEngine(Engine):
         plan = pack(jobs.steps.num_steps, self.lanes)
         widest = max((batches.shape[1] for batches in jobs.steps.batches), default=1)
         draws_noise, device = objective.draws_noise, jobs.anchor.device
-        schedule = Schedule.of(plan, jobs.steps, widest, jobs.anchor.dtype, draws_noise=draws_noise)
+        schedule = LaneSchedule.of(plan, jobs.steps, widest, jobs.anchor.dtype, draws_noise=draws_noise)
         schedule = schedule.each(lambda part: part.to(device))
         gradient_of = lane_gradient(self.backend, objective, jobs.buffers)
         block = LaneBlock(objective, gradient_of, jobs, schedule, len(plan.loads))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fairlead.local_solver import LocalState
 from fairlead.task import cross_entropy
-from fairlead.worlds.engines.base import LocalJobs, LocalResults, Objective, plain_descent
+from fairlead.worlds.engines.base import LocalJobs, LocalResults, Objective, sgd_only
 from fairlead.worlds.engines.dense import Activation, Affine, dense_stack
 from fairlead.worlds.engines.threads import Workers, heavy_steps
 
@@ -97,7 +97,7 @@ class _DenseWork:
 
     def __init__(self, objective: Objective, jobs: LocalJobs, stack: tuple[Affine | Activation, ...]) -> None:
         self._objective, self._jobs, self._stack = objective, jobs, stack
-        self._plain = plain_descent(jobs.steps.solver)
+        self._plain = sgd_only(jobs.steps.solver)
         self._first = next(place for place, layer in enumerate(stack) if isinstance(layer, Affine))
         self._lrs, self._lr_rows = jobs.steps.step_lrs.tolist(), jobs.steps.step_lrs.to(jobs.anchor)[:, None]
         self._classifies = objective.loss is cross_entropy

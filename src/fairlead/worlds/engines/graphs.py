@@ -17,16 +17,23 @@ from fairlead.local_solver import LocalSolver
 from fairlead.memory.budget import available_bytes
 from fairlead.task import cross_entropy
 from fairlead.worlds.engines.base import (
-    EarlyEngine,
+    AsyncEngine,
     LocalJobs,
     LocalResults,
     LocalSteps,
     Objective,
-    plain_descent,
+    sgd_only,
 )
 from fairlead.worlds.engines.dense import RELU, Affine, dense_stack
 from fairlead.worlds.engines.lane_gradients import Backend, lane_gradient
-from fairlead.worlds.engines.lanes import LaneBlock, LanePlan, Schedule, bytes_per_lane, lanes_that_fit, pack
+from fairlead.worlds.engines.lanes import (
+    LaneBlock,
+    LanePlan,
+    LaneSchedule,
+    bytes_per_lane,
+    lanes_that_fit,
+    pack,
+)
 from fairlead.worlds.engines.softmax_kernels import linear_runs
 
 if TYPE_CHECKING:
@@ -39,7 +46,7 @@ def two_layer_descent(objective: Objective, solver: LocalSolver) -> TwoLayerDesc
     They are for two linear layers with biases and ReLU between them, cross-entropy with classes, and SGD in float32
     without momentum and clipping, with no correction but `Proximal`; for data that lie on the GPU as numbers or bytes.
     """
-    descent, layers = plain_descent(solver), _two_layers(objective)
+    descent, layers = sgd_only(solver), _two_layers(objective)
     inputs, targets = objective.data.inputs, objective.data.targets
     if descent is None or layers is None or not inputs.is_cuda or find_spec("triton") is None:
         return None
@@ -78,7 +85,7 @@ _FEWEST_TICKS = 256
 
 
 @dataclass(frozen=True, eq=False)
-class GraphEngine(EarlyEngine):
+class GraphEngine(AsyncEngine):
     """Trains up to `lanes` clients side by side in captured CUDA graphs.
 
     A graph is a step of the first lanes, for each of a few widths, or several steps where they are short; a device
@@ -166,7 +173,7 @@ class _CapturedLanes:
         self._whole_step: Callable[[_CapturedLanes, int], None] = _CapturedLanes._step
         if self._compiled and not self._branches and self._descent is None:
             self._whole_step = torch.compile(_CapturedLanes._step, dynamic=False, fullgraph=True)
-        self._planned: dict[LocalSteps, tuple[LanePlan, Schedule]] = {}
+        self._planned: dict[LocalSteps, tuple[LanePlan, LaneSchedule]] = {}
         per_lane = self._bytes_per_lane(jobs)
         self.most_lanes = lanes_that_fit(engine.lanes, per_lane, jobs)
         self._allocate(jobs, ticks=0, lanes=0)
@@ -184,7 +191,7 @@ class _CapturedLanes:
                 "out."
             ) from error
 
-    def planned(self, steps: LocalSteps) -> tuple[LanePlan, Schedule]:
+    def planned(self, steps: LocalSteps) -> tuple[LanePlan, LaneSchedule]:
         """Who works when in which lane, and what the lanes then read, where the device fetches it without a detour.
 
         The last answer is kept until the next: it may be asked for ahead of its round.
@@ -192,7 +199,7 @@ class _CapturedLanes:
         if steps not in self._planned:
             plan, draws_noise = pack(steps.num_steps, self.most_lanes), self._kind.objective.draws_noise
             dtype = self.block.losses.dtype
-            schedule = Schedule.of(plan, steps, self._kind.batch_size, dtype, draws_noise=draws_noise)
+            schedule = LaneSchedule.of(plan, steps, self._kind.batch_size, dtype, draws_noise=draws_noise)
             if self._counter.is_cuda:
                 schedule = schedule.each(Tensor.pin_memory)
             self._planned = {steps: (plan, schedule)}
@@ -210,7 +217,7 @@ class _CapturedLanes:
         for width in sorted({self._roomy(width) for _, _, width in plan.segments} - self._graphs.keys()):
             self._graphs[width] = {length: self._capture(width, length) for length in self._lengths}
 
-    def load(self, jobs: LocalJobs, schedule: Schedule) -> None:
+    def load(self, jobs: LocalJobs, schedule: LaneSchedule) -> None:
         """Take over the vectors of a round, and what its lanes read."""
         self._buffers.copy_(jobs.buffers)
         self.block.load(jobs, schedule)
@@ -230,7 +237,7 @@ class _CapturedLanes:
         # One for all widths, since no two run at once and nothing they leave there is read again.
         self._pool = torch.cuda.graph_pool_handle()
         objective, batch_size = self._kind.objective, self._kind.batch_size
-        schedule = Schedule.empty(
+        schedule = LaneSchedule.empty(
             ticks, lanes, batch_size, like=jobs.anchor, draws_noise=objective.draws_noise
         )
         self.block = LaneBlock(

@@ -105,7 +105,7 @@ class Tick(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class LaneSchedule:
     """The ticks of a round, (ticks, lanes, ...) each."""
 
     rows: Tensor
@@ -114,9 +114,9 @@ class Schedule:
     lr: Tensor
 
     @staticmethod
-    def empty(ticks: int, lanes: int, batch_size: int, like: Tensor, *, draws_noise: bool) -> Schedule:
+    def empty(ticks: int, lanes: int, batch_size: int, like: Tensor, *, draws_noise: bool) -> LaneSchedule:
         """Room for a schedule, on the device of `like`; every lane reads example 0 with weight 0."""
-        return Schedule(
+        return LaneSchedule(
             torch.zeros((ticks, lanes, batch_size), dtype=torch.int64, device=like.device),
             like.new_zeros((ticks, lanes, batch_size)),
             torch.zeros((ticks, lanes), dtype=torch.int64, device=like.device) if draws_noise else None,
@@ -144,7 +144,7 @@ class Schedule:
     @staticmethod
     def of(
         plan: LanePlan, steps: LocalSteps, batch_size: int, dtype: torch.dtype, *, draws_noise: bool
-    ) -> Schedule:
+    ) -> LaneSchedule:
         """The ticks of a plan, on the host."""
         ticks, lanes, num_steps = plan.ticks, len(plan.loads), sum(steps.num_steps)
         # NumPy, whose operations on few numbers cost a fraction of torch's; all steps in a row before any idle lane.
@@ -172,19 +172,19 @@ class Schedule:
             table[places] = values
             return torch.from_numpy(table).to(dtype).view(ticks, lanes, *values.shape[1:])
 
-        return Schedule(
+        return LaneSchedule(
             placed(filled, torch.int64),
             placed(weights, dtype),
             placed(noises, torch.int64) if draws_noise else None,
             placed(lrs[:, None], dtype),
         )
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> Schedule:
+    def each(self, change: Callable[[Tensor], Tensor]) -> LaneSchedule:
         """With every part changed alike."""
         noise = None if self.noise is None else change(self.noise)
-        return Schedule(change(self.rows), change(self.weight), noise, change(self.lr))
+        return LaneSchedule(change(self.rows), change(self.weight), noise, change(self.lr))
 
-    def take(self, other: Schedule) -> None:
+    def take(self, other: LaneSchedule) -> None:
         """Take over the ticks and lanes of another, of which there may be fewer than room is for.
 
         Sent without waiting: a device reads pinned memory when its turn comes, any other before the call returns.
@@ -211,7 +211,7 @@ class LaneBlock:
         objective: Objective,
         gradient_of: LaneGradient,
         jobs: LocalJobs,
-        schedule: Schedule,
+        schedule: LaneSchedule,
         num_lanes: int,
         *,
         compiled: bool = False,
@@ -255,7 +255,7 @@ class LaneBlock:
         loss = _LossRuns.of(plan, delta.device).means(self.losses[: plan.ticks, : len(plan.loads)])
         return LocalResults(delta, loss, jobs.buffers.expand(len(jobs), -1))
 
-    def load(self, jobs: LocalJobs, schedule: Schedule) -> None:
+    def load(self, jobs: LocalJobs, schedule: LaneSchedule) -> None:
         """Take over the vectors of a round, and what its lanes read."""
         self.anchor.copy_(self._arranged(jobs.anchor))
         for name, vector in jobs.shared.items():
@@ -363,7 +363,7 @@ def bytes_per_lane(objective: Objective, gradient_of: LaneGradient, jobs: LocalJ
     """Peak memory of one client's step: its state, its gradient and all that lies between them."""
     device = jobs.anchor.device
     before = torch.cuda.memory_allocated(device)
-    schedule = Schedule.empty(1, 1, batch_size, like=jobs.anchor, draws_noise=objective.draws_noise)
+    schedule = LaneSchedule.empty(1, 1, batch_size, like=jobs.anchor, draws_noise=objective.draws_noise)
     block = LaneBlock(objective, gradient_of, jobs, schedule, num_lanes=1)
     # Twice, since convolutions try several algorithms the first time, with more memory than the best needs.
     for _ in range(2):

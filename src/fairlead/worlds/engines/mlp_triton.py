@@ -10,9 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fairlead.worlds.engines.base import PlainDescent
+from fairlead.worlds.engines.base import PlainSGD
 from fairlead.worlds.engines.dense import Affine
-from fairlead.worlds.engines.lanes import Schedule
+from fairlead.worlds.engines.lanes import LaneSchedule
 
 MOST_CLASSES = 128
 """Scores of a block of examples are held at once."""
@@ -38,10 +38,10 @@ class TwoLayerDescent:
     """(n, inputs), float32 or bytes."""
     targets: Tensor
     """(n,) classes."""
-    descent: PlainDescent
+    descent: PlainSGD
 
     def step_(
-        self, params: Tensor, anchor: Tensor, schedule: Schedule, counter: Tensor, losses: Tensor
+        self, params: Tensor, anchor: Tensor, schedule: LaneSchedule, counter: Tensor, losses: Tensor
     ) -> None:
         """Step the lanes of `params` (width, d) at the tick `counter`, and write their `losses` (ticks, lanes)."""
         width, (_, lanes, batch) = len(params), schedule.rows.shape

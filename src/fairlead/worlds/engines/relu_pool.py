@@ -76,11 +76,11 @@ class ReluPool(nn.Module):
         fits = images.device.type == "cpu" and images.dtype in _BITS and images.numel() >= _FEWEST
         if not fits or not images.is_contiguous(memory_format=torch.channels_last):
             return F.max_pool2d(F.relu(images), 2)
-        pooled: Tensor = _ReluPool.apply(images)  # type: ignore[no-untyped-call]
+        pooled: Tensor = _ReluPoolFunction.apply(images)  # type: ignore[no-untyped-call]
         return pooled
 
 
-class _ReluPool(Function):
+class _ReluPoolFunction(Function):
     """The step there, which remembers where each number came from, and the step back."""
 
     @staticmethod

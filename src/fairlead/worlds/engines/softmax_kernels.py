@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fairlead.numerics.native import compiled, has_numba
 from fairlead.task import cross_entropy
 from fairlead.worlds.engines import softmax_kernels as kernel_numba
-from fairlead.worlds.engines.base import LocalJobs, LocalResults, Objective, PlainDescent, plain_descent
+from fairlead.worlds.engines.base import LocalJobs, LocalResults, Objective, PlainSGD, sgd_only
 from fairlead.worlds.engines.lanes import pack
 from fairlead.worlds.engines.stacked import dense_layers
 
@@ -192,7 +192,7 @@ def linear_runs(objective: Objective, jobs: LocalJobs) -> LocalResults | None:
     Triton, in float32.
     """
     resident = objective.data.inputs.device == jobs.anchor.device
-    descent, layer = plain_descent(jobs.steps.solver), _only_layer(objective)
+    descent, layer = sgd_only(jobs.steps.solver), _only_layer(objective)
     if not jobs.steps.batches or not resident or descent is None or layer is None:
         return None
     device, dtype = jobs.anchor.device.type, jobs.anchor.dtype
@@ -221,7 +221,7 @@ def _only_layer(objective: Objective) -> nn.Linear | None:
     return layers[0] if isinstance(layers[0], nn.Linear) else None
 
 
-def _work_of(objective: Objective, jobs: LocalJobs, layer: nn.Linear, descent: PlainDescent) -> LinearWork:
+def _work_of(objective: Objective, jobs: LocalJobs, layer: nn.Linear, descent: PlainSGD) -> LinearWork:
     inputs = objective.data.inputs
     counts = torch.tensor([batches.numel() for batches in jobs.steps.batches])
     return LinearWork(

@@ -20,8 +20,8 @@ from fairlead.clients.data import ClientData
 from fairlead.records import WorkOrder
 from fairlead.worlds.arithmetic import Arithmetic
 from fairlead.worlds.engines.base import Engine, Objective
-from fairlead.worlds.executor import ClientBlock, LocalWorkforce
-from fairlead.worlds.host_data import Staging
+from fairlead.worlds.executor import ClientBlock, LocalExecutor
+from fairlead.worlds.host_data import HostData
 from fairlead.worlds.simulated import SimulatedWorld
 
 if TYPE_CHECKING:
@@ -177,13 +177,13 @@ class Recipe:
             dtype=simulation.dtype,
         )
 
-    def workforce(self, shards: Shards) -> LocalWorkforce:
+    def executor(self, shards: Shards) -> LocalExecutor:
         """The world's engine in this process."""
         device = torch.device(self.device)
         self.arithmetic.require_device(device, self.dtype)
         objective = replace(self.objective, model=self.objective.model.to(device, self.dtype))
-        staging = Staging(objective, shards.examples_of)
-        return LocalWorkforce(objective, self.engine, self.arithmetic, staging=staging)
+        host_data = HostData(objective, shards.examples_of)
+        return LocalExecutor(objective, self.engine, self.arithmetic, host_data=host_data)
 
 
 class Assignment(NamedTuple):
@@ -212,10 +212,10 @@ class ShardActor:
 
         if assignment != self._assignment:
             recipe, shards = ray.get(list(assignment))
-            self._workforce = recipe.workforce(shards)
+            self._executor = recipe.executor(shards)
             self._assignment = assignment
-        device = self._workforce.objective.device
-        returns = self._workforce.train(_told_on(device, order.open()), _block_on(device, block.open()))
+        device = self._executor.objective.device
+        returns = self._executor.train(_told_on(device, order.open()), _block_on(device, block.open()))
         return tuple(None if rows is None else Packed.of(rows) for rows in returns)
 
 

@@ -1,4 +1,4 @@
-"""`RayWorkforce`: shares a round's clients out among actors."""
+"""`RayExecutor`: shares a round's clients out among actors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairlead.errors import EngineError
 from fairlead.records import WorkOrder
 from fairlead.worlds.engines.base import Engine
 from fairlead.worlds.engines.loop import LoopEngine
-from fairlead.worlds.executor import ClientBlock, LocalReturns, Workforce
+from fairlead.worlds.executor import ClientBlock, Executor, LocalReturns
 from fairlead.worlds.ray.actor import Assignment, PackedReturns, Parcel, Recipe, ShardActor, Shards
 from fairlead.worlds.ray.cluster import RayCluster
 from fairlead.worlds.simulated import SimulatedWorld
@@ -25,7 +25,7 @@ _STARTS = 3
 
 
 @dataclass(eq=False)
-class Member:
+class PoolActor:
     """An actor that starts, works or has died."""
 
     handle: Any
@@ -34,8 +34,8 @@ class Member:
     is_ready: bool = False
 
 
-class Crew:
-    """As many actors as a cluster should have, in fixed places; they end with the last that uses the crew."""
+class ActorPool:
+    """As many actors as a cluster should have, in fixed places; they end with the last that uses the pool."""
 
     def __init__(self, cluster: RayCluster) -> None:
         import ray
@@ -45,26 +45,26 @@ class Crew:
             num_cpus=cluster.threads, num_gpus=cluster.gpus, scheduling_strategy="SPREAD", max_restarts=0
         )
         self._failed_starts = 0
-        self.members = [self._hire() for _ in range(cluster.actors)]
+        self.actors = [self._start() for _ in range(cluster.actors)]
 
     @staticmethod
-    def of(cluster: RayCluster) -> Crew:
-        """The crew of a cluster: one for all worlds of this process, which would else compete for its CPUs."""
+    def of(cluster: RayCluster) -> ActorPool:
+        """The pool of a cluster: one for all worlds of this process, which would else compete for its CPUs."""
         import ray
 
         cluster.connect()
         context = ray.get_runtime_context()
         # The node too: a Ray that this process starts anew counts its jobs from the beginning.
         key = cluster, context.get_node_id(), context.get_job_id()
-        crew = _CREWS.get(key) or Crew(cluster)
-        _CREWS[key] = crew
-        return crew
+        pool = _POOLS.get(key) or ActorPool(cluster)
+        _POOLS[key] = pool
+        return pool
 
     def processes(self) -> list[int]:
         """The numbers of the processes of all actors, once they have started."""
         import ray
 
-        numbers: list[int] = ray.get([member.readiness for member in self.members])
+        numbers: list[int] = ray.get([actor.readiness for actor in self.actors])
         return numbers
 
     def wait(self, work: Iterable[Any]) -> list[Any]:
@@ -72,7 +72,7 @@ class Crew:
         import ray
 
         work = list(work)
-        starting = {member.readiness: member for member in self.members if not member.is_ready}
+        starting = {actor.readiness: actor for actor in self.actors if not actor.is_ready}
         patience = None if work else _SECONDS_TO_START
         ended, _ = ray.wait([*work, *starting], timeout=patience, fetch_local=False)
         if not ended:
@@ -86,8 +86,8 @@ class Crew:
                 self._admit(starting[reference])
         return [reference for reference in ended if reference not in starting]
 
-    def collect(self, reference: Any, member: Member) -> PackedReturns | None:
-        """What a member has returned, or None if it died before: then another takes its place."""
+    def collect(self, reference: Any, actor: PoolActor) -> PackedReturns | None:
+        """What an actor has returned, or None if it died before: then another takes its place."""
         import ray
         from ray.exceptions import RayError, RayTaskError
 
@@ -96,36 +96,36 @@ class Crew:
         except RayTaskError as error:
             raise error.cause from error
         except RayError:
-            self._replace(member)
+            self._replace(actor)
             return None
         return returns
 
-    def _hire(self) -> Member:
+    def _start(self) -> PoolActor:
         handle = self._actor_class.remote(self._cluster.threads)
-        return Member(handle, handle.process.remote())
+        return PoolActor(handle, handle.process.remote())
 
-    def _admit(self, member: Member) -> None:
+    def _admit(self, actor: PoolActor) -> None:
         import ray
         from ray.exceptions import RayError
 
         try:
-            ray.get(member.readiness)
+            ray.get(actor.readiness)
         except RayError as error:
             self._failed_starts += 1
             if self._failed_starts >= _STARTS:
                 reason = str(error).strip().splitlines()[-1]
                 raise EngineError(f"Ray actors cannot start: {reason}") from error
-            self._replace(member)
+            self._replace(actor)
         else:
             self._failed_starts = 0
-            member.is_ready = True
+            actor.is_ready = True
 
-    def _replace(self, member: Member) -> None:
-        if member in self.members:
-            self.members[self.members.index(member)] = self._hire()
+    def _replace(self, actor: PoolActor) -> None:
+        if actor in self.actors:
+            self.actors[self.actors.index(actor)] = self._start()
 
 
-_CREWS: WeakValueDictionary[tuple[RayCluster, str, str], Crew] = WeakValueDictionary()
+_POOLS: WeakValueDictionary[tuple[RayCluster, str, str], ActorPool] = WeakValueDictionary()
 
 
 def _free_resources() -> str:
@@ -150,17 +150,17 @@ def needs_block(engine: Engine, threads: int) -> bool:
     return not isinstance(engine, LoopEngine) or (engine.per_core and threads > 1)
 
 
-class _Task(NamedTuple):
+class _BlockRun(NamedTuple):
     """A block that an actor works on."""
 
-    member: Member
+    actor: PoolActor
     place: int
-    """Of the member in the crew."""
+    """Of the actor in the pool."""
     number: int
     """Of the block in the round."""
 
 
-class RayWorkforce(Workforce):
+class RayExecutor(Executor):
     """Ray actors that share a round's clients.
 
     A round is cut into the blocks that the world's own process would train, and each block is trained by one
@@ -173,9 +173,9 @@ class RayWorkforce(Workforce):
     def __init__(self, cluster: RayCluster, simulation: SimulatedWorld) -> None:
         import ray
 
-        self._num_actors, self._block = cluster.actors, simulation.workforce.block
+        self._num_actors, self._block = cluster.actors, simulation.executor.block
         self._is_free_to_cut = self._block is None and not needs_block(simulation.engine, cluster.threads)
-        self.crew = Crew.of(cluster)
+        self.pool = ActorPool.of(cluster)
         try:
             # A pair that Ray does not look into, so that actors fetch what it refers to once and not every time.
             self._assignment = Assignment(
@@ -193,24 +193,22 @@ class RayWorkforce(Workforce):
         blocks = list(block.cut(size)) if len(block) else []
         told = ray.put(Parcel(replace(order, memory={})))
         waiting = self._dealt(len(blocks))
-        running: dict[Any, _Task] = {}
+        running: dict[Any, _BlockRun] = {}
         attempts: Counter[int] = Counter()
         unfinished = len(blocks)
         while unfinished:
-            for task in self._taken(waiting, running):
-                reference = task.member.handle.train.remote(
-                    self._assignment, told, Parcel(blocks[task.number])
-                )
-                running[reference] = task
-            for reference in self.crew.wait(running):
-                task = running.pop(reference)
-                packed = self.crew.collect(reference, task.member)
+            for run in self._taken(waiting, running):
+                reference = run.actor.handle.train.remote(self._assignment, told, Parcel(blocks[run.number]))
+                running[reference] = run
+            for reference in self.pool.wait(running):
+                run = running.pop(reference)
+                packed = self.pool.collect(reference, run.actor)
                 if packed is None:
-                    attempts[task.number] += 1
-                    _refuse_deadly(blocks[task.number], attempts[task.number])
-                    waiting[task.place].appendleft(task.number)
+                    attempts[run.number] += 1
+                    _refuse_deadly(blocks[run.number], attempts[run.number])
+                    waiting[run.place].appendleft(run.number)
                 else:
-                    _fill(returns, task.number * size, packed)
+                    _fill(returns, run.number * size, packed)
                     unfinished -= 1
         return returns
 
@@ -226,18 +224,18 @@ class RayWorkforce(Workforce):
             waiting[number * self._num_actors // num_blocks].append(number)
         return waiting
 
-    def _taken(self, waiting: list[deque[int]], running: dict[Any, _Task]) -> list[_Task]:
+    def _taken(self, waiting: list[deque[int]], running: dict[Any, _BlockRun]) -> list[_BlockRun]:
         """Which blocks go to which actors now."""
-        taken: list[_Task] = []
-        load = Counter(task.place for task in running.values())
+        taken: list[_BlockRun] = []
+        load = Counter(run.place for run in running.values())
         for wanted in range(1, _AT_ONCE + 1):
-            for place, member in enumerate(self.crew.members):
-                if not member.is_ready or load[place] >= wanted:
+            for place, actor in enumerate(self.pool.actors):
+                if not actor.is_ready or load[place] >= wanted:
                     continue
                 if waiting[place]:
-                    taken.append(_Task(member, place, waiting[place].popleft()))
+                    taken.append(_BlockRun(actor, place, waiting[place].popleft()))
                 elif load[place] == 0 and (longest := max(waiting, key=len)):
-                    taken.append(_Task(member, place, longest.pop()))
+                    taken.append(_BlockRun(actor, place, longest.pop()))
                 else:
                     continue
                 load[place] += 1

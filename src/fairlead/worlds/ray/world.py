@@ -11,7 +11,7 @@ from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
 from fairlead.worlds.base import RunWorld, Workings
 from fairlead.worlds.ray.cluster import RayCluster
-from fairlead.worlds.ray.executor import RayWorkforce, needs_block
+from fairlead.worlds.ray.executor import RayExecutor, needs_block
 from fairlead.worlds.simulated import SimulatedWorld
 
 
@@ -39,13 +39,13 @@ bits in each division: say which one with SimulatedWorld.block, such as block=32
             constraint = f"{'above 0' if cluster.gpus == 0 else '0'} for a world on {simulation.device}"
             raise field_error(cluster, "gpus", constraint, cluster.gpus)
         engine = simulation.engine
-        if simulation.workforce.block is None and needs_block(engine, cluster.threads):
+        if simulation.executor.block is None and needs_block(engine, cluster.threads):
             raise ClashError(
                 f"RayWorld divides a round into blocks of clients, and {type(engine).__name__} may give other bits "
                 "in each division: say which one with SimulatedWorld.block, such as block=32."
             )
         self._simulation, self.cluster = simulation, cluster
-        self.workforce = RayWorkforce(cluster, simulation)
+        self.executor = RayExecutor(cluster, simulation)
 
     @property
     def simulation(self) -> SimulatedWorld:
@@ -74,7 +74,7 @@ bits in each division: say which one with SimulatedWorld.block, such as block=32
         return self.simulation.conditions(round, solver, key)
 
     def work(self, order: WorkOrder) -> ClientUpdates:
-        return self.simulation.work_by(self.workforce, order)
+        return self.simulation.work_by(self.executor, order)
 
     def commit(
         self,

@@ -9,7 +9,7 @@ import torch
 
 import fairlead as fl
 from fairlead.worlds.engines.choice import EngineName
-from fairlead.worlds.host_data import Staging
+from fairlead.worlds.host_data import HostData
 from fairlead.worlds.simulated import DataPlace
 
 SIZES = (5, 1, 2, 9, 3)
@@ -52,10 +52,10 @@ def test_the_place_of_the_data_does_not_matter(
 
 
 def test_room_holds_the_rows_of_a_round(device: torch.device) -> None:
-    staging = Staging(world("host", "loop", device).objective)
+    host_data = HostData(world("host", "loop", device).objective)
     data = clients()
     for chosen in ([1, 4], [0, 3], [3], [0, 1, 2, 3, 4]):
-        objective, first_rows = staging.load(torch.tensor(chosen))
+        objective, first_rows = host_data.load(torch.tensor(chosen))
         for client, first in zip(chosen, first_rows.tolist(), strict=True):
             place = slice(first, first + SIZES[client])
             assert torch.equal(objective.data.inputs[place].cpu(), data.inputs[data.rows_of(client)])
@@ -64,9 +64,9 @@ def test_room_holds_the_rows_of_a_round(device: torch.device) -> None:
 
 def test_room_is_kept_while_it_suffices(device: torch.device) -> None:
     """Captured steps read it by address: 9 examples need 9 · 1.25 = 11 rows, which hold 5 + 3 too."""
-    staging = Staging(world("host", "loop", device).objective)
-    large, _ = staging.load(torch.tensor([3]))
-    small, _ = staging.load(torch.tensor([0, 4]))
+    host_data = HostData(world("host", "loop", device).objective)
+    large, _ = host_data.load(torch.tensor([3]))
+    small, _ = host_data.load(torch.tensor([0, 4]))
     assert small is large
     assert len(large.data.inputs) == 11
 
