@@ -190,6 +190,11 @@ class LocalSolver(Component):
         factors = [self.step_schedule.factor(step) for step in range(num_steps)]
         return torch.tensor(factors, dtype=torch.float64) * lr
 
+    def effective_steps(self, num_steps: Tensor, round: int) -> Tensor | None:
+        """‖a‖₁ of clients that take the given numbers of steps; None if not linear."""
+        norms = self.accumulation(num_steps, round)
+        return None if norms is None else norms.l1
+
     def accumulation(self, num_steps: Tensor, round: int) -> Accumulation | None:
         """‖a‖₁ and ‖a‖₂ of clients that take the given numbers of steps; None if not linear.
 

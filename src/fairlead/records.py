@@ -104,8 +104,8 @@ class Cohort:
 
 
 @dataclass(frozen=True)
-class WorkOrder:
-    """Everything clients are sent in a round."""
+class Broadcast:
+    """What every client of a round is sent."""
 
     round: int
     solver: LocalSolver
@@ -115,6 +115,12 @@ class WorkOrder:
     """Global running statistics of the model (BatchNorm), flat; empty for most models."""
     shared: Vectors
     """Vectors that the corrections broadcast."""
+
+
+@dataclass(frozen=True)
+class WorkOrder(Broadcast):
+    """The work of a round: what is sent, to whom, and what the world needs for it."""
+
     cohort: Cohort
     memory: PartState
     """What the world keeps for its clients between rounds."""
@@ -148,8 +154,6 @@ class ClientUpdates:
     """(m,) local steps taken, at least 1."""
     effective_steps: Tensor | None
     """(m,) ‖a‖₁; None for a solver that is not linear in the gradient."""
-    a2: Tensor | None
-    """(m,) ‖a‖₂; None for a solver that is not linear in the gradient."""
     loss: Tensor
     """(m,) mean training loss over the local steps."""
     num_examples: Tensor
@@ -170,6 +174,49 @@ class ClientUpdates:
     """How long the devices of all clients asked computed, added up."""
     refused: tuple[Refusal, ...] = ()
     """What came and was not let in."""
+
+    @staticmethod
+    def of(
+        cohort: Cohort,
+        places: Tensor,
+        delta: Tensor,
+        num_steps: Tensor,
+        effective_steps: Tensor | None,
+        *,
+        lr: float,
+        loss: Tensor | None = None,
+        num_examples: Tensor | None = None,
+        buffers: Tensor | None = None,
+        messages: Vectors | None = None,
+        memory: Vectors | None = None,
+        age: Tensor | None = None,
+        virtual_seconds: float | None = None,
+        device_seconds: float | None = None,
+        refused: tuple[Refusal, ...] = (),
+    ) -> ClientUpdates:
+        """The updates of the clients at `places` of a cohort, as positions or as a mask.
+
+        Unless given: loss 0, one example each, no buffers, messages or memory, and age 0.
+        """
+        clients = cohort.clients[places]
+        return ClientUpdates(
+            cohort,
+            clients,
+            cohort.importance[places],
+            delta,
+            num_steps,
+            effective_steps,
+            loss=delta.new_zeros(len(clients)) if loss is None else loss,
+            num_examples=torch.ones_like(clients) if num_examples is None else num_examples,
+            messages=messages or {},
+            memory=memory or {},
+            buffers=delta.new_zeros((len(clients), 0)) if buffers is None else buffers,
+            age=torch.zeros_like(clients) if age is None else age,
+            lr=lr,
+            virtual_seconds=virtual_seconds,
+            device_seconds=device_seconds,
+            refused=refused,
+        )
 
     def __len__(self) -> int:
         return len(self.clients)

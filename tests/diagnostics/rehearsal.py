@@ -61,22 +61,8 @@ def rehearsed(
         clients = cohort.clients[arrives]
         nothing = torch.zeros((len(clients), 1), dtype=torch.float64)
         steps = torch.tensor(work, dtype=torch.float64)[clients]
-        updates = ClientUpdates(
-            cohort=cohort,
-            clients=clients,
-            importance=cohort.importance[arrives],
-            delta=nothing,
-            num_steps=torch.tensor(setting.steps)[clients],
-            effective_steps=steps,
-            a2=steps.sqrt(),
-            loss=nothing[:, 0],
-            num_examples=torch.ones_like(clients),
-            messages={},
-            memory={},
-            buffers=nothing[:, :0],
-            age=torch.zeros_like(clients),
-            lr=0.1,
-        )
+        num_steps = torch.tensor(setting.steps)[clients]
+        updates = ClientUpdates.of(cohort, arrives, nothing, num_steps, steps, lr=0.1)
         aggregate = aggregator.aggregate(updates, adding, conditions)
         adding, asking = aggregate.state, sampler.observe(asking, conditions, cohort, updates)
         kept, used = aggregate.remembered, aggregate.coefficients

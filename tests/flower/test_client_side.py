@@ -21,6 +21,7 @@ from fairlead.flower.client_memory import ClientMemory
 from fairlead.flower.messages import ModelForm, Question, RequestError, refusal_in, unopened
 from fairlead.parameters import FlatModule
 from fairlead.plain_data import to_plain
+from fairlead.records import Broadcast
 
 VALUES, ARRAYS = "fairlead.values", "fairlead.arrays"
 RUN = "0123456789abcdef"
@@ -37,17 +38,13 @@ def question(
     return Question(
         run=run,
         attempt=attempt,
-        round=round,
         client=1,
         base=base,
-        solver=solver,
         num_steps=3,
         batch_size=4,
         batches=key.fold("batches"),
         noise=key.fold("noise"),
-        anchor=MODEL.initial_params(),
-        buffers=torch.zeros(0),
-        shared=shared,
+        order=Broadcast(round, solver, MODEL.initial_params(), torch.zeros(0), shared),
     ).to_records()
 
 
@@ -218,8 +215,8 @@ def test_questions_travel_whole() -> None:
     solver = fl.LocalSolver(fl.SGD(0.1, momentum=0.9), steps=2, corrections=(fl.Proximal(0.3),), clip=2.0)
     content = question(solver=solver)
     read = Question.from_records(content, ModelForm.of(MODEL, torch.float32))
-    assert read.solver == solver
-    assert torch.equal(read.anchor, MODEL.initial_params())
+    assert read.order.solver == solver
+    assert torch.equal(read.order.anchor, MODEL.initial_params())
     text = content.config_records[VALUES]["solver"]
     assert isinstance(text, str)
     assert json.loads(text) == to_plain(solver, fl.LocalSolver)

@@ -136,24 +136,9 @@ class ClosedFormWorld(World):
 def updates_of(
     cohort: Cohort, clients: Tensor, delta: Tensor, steps: Tensor, *, lr: float = 1.0
 ) -> ClientUpdates:
-    """What arrives from clients that ran plain SGD, so that ‖a‖₁ = τ and ‖a‖₂ = √τ."""
-    work = steps.to(torch.float64)
-    return ClientUpdates(
-        cohort=cohort,
-        clients=clients,
-        importance=cohort.importance[torch.isin(cohort.clients, clients)],
-        delta=delta,
-        num_steps=steps,
-        effective_steps=work,
-        a2=work.sqrt(),
-        loss=torch.zeros(len(clients), dtype=torch.float64),
-        num_examples=torch.ones_like(clients),
-        messages={},
-        memory={},
-        buffers=torch.zeros((len(clients), 0), dtype=torch.float64),
-        age=torch.zeros_like(clients),
-        lr=lr,
-    )
+    """What arrives from clients that ran plain SGD, so that ‖a‖₁ = τ."""
+    arrived = torch.isin(cohort.clients, clients)
+    return ClientUpdates.of(cohort, arrived, delta, steps, steps.to(torch.float64), lr=lr)
 
 
 @dataclass(frozen=True, eq=False)

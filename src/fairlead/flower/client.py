@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
 from fairlead.clients.data import ArrayLike, ClientData
-from fairlead.corrections.base import LocalOutcome
 from fairlead.errors import FairleadError, FieldError, require_integer
 from fairlead.flower.client_memory import ClientMemory
 from fairlead.flower.messages import (
@@ -31,67 +28,42 @@ from fairlead.parameters import FlatModule
 from fairlead.records import Vectors
 from fairlead.task import PerExample, Task
 from fairlead.worlds.arithmetic import usable_device
-from fairlead.worlds.batches import draw_batches
-from fairlead.worlds.engines.base import LocalJobs, LocalSteps, Objective
+from fairlead.worlds.batches import draw_batches, local_steps
+from fairlead.worlds.engines.base import LocalJobs, Objective
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.evaluation import evaluate
+from fairlead.worlds.executor import run_jobs, settle_work
 
 
-class LocalResult(NamedTuple):
-    """What a client sends, and what it keeps if the server takes it."""
-
-    answer: Answer
-    memory: Vectors
-
-
-def work_locally(objective: Objective, question: Question, memory: Vectors, num_steps: int) -> LocalResult:
-    """Train on the only client of `objective`, `num_steps` long; the same bits as the loop engine's."""
-    solver, round, size = question.solver, question.round, int(objective.data.sizes[0])
-    words = np.zeros(num_steps + 1, dtype=np.uint64)
-    if objective.draws_noise:
-        words = question.noise.words(np.arange(num_steps + 1))
-    rows = {name: vector[None] for name, vector in memory.items()}
+def work_locally(
+    objective: Objective, question: Question, memory: Vectors, num_steps: int
+) -> tuple[Answer, Vectors]:
+    """Train on the only client of `objective`: the answer, and the memory to keep if the server uses it."""
+    order, sizes, steps = question.order, objective.data.sizes, torch.tensor([num_steps])
+    batches = draw_batches(0, int(sizes[0]), num_steps, question.batch_size, question.batches)
+    noise = [question.noise] if objective.draws_noise else None
     jobs = LocalJobs(
         clients=[question.client],
-        steps=LocalSteps(
-            solver=solver,
-            batches=[draw_batches(0, size, num_steps, question.batch_size, question.batches)],
-            noise=[torch.from_numpy(words.view(np.int64))],
-            step_lrs=solver.step_lrs(round, num_steps),
-        ),
-        anchor=question.anchor,
-        buffers=question.buffers,
-        shared=question.shared,
-        memory=rows,
+        steps=local_steps(order.solver, order.round, [batches], noise),
+        anchor=order.anchor,
+        buffers=order.buffers,
+        shared=order.shared,
+        memory={name: vector[None] for name, vector in memory.items()},
     )
-    results = LoopEngine().run(objective, jobs)
-    anchor_gradient = None
-    if solver.needs_anchor_gradient:
-        key = jobs.steps.noise[0][-1].to(question.anchor.device) if objective.draws_noise else None
-        anchor_gradient = objective.full_gradient(question.anchor, question.buffers, 0, key)[None]
-    steps = torch.tensor([num_steps])
-    norms = solver.accumulation(steps, round)
-    outcome = LocalOutcome(
-        round=round,
-        anchor=question.anchor,
-        delta=results.delta,
-        num_steps=steps.to(results.delta)[:, None],
-        effective_steps=None if norms is None else norms.l1.to(results.delta)[:, None],
-        lr=solver.optimizer.lr_at(round),
-        anchor_gradient=anchor_gradient,
-    )
-    aftermath = solver.settle(outcome, rows, question.shared)
+    returns = run_jobs(LoopEngine(), objective, jobs, torch.tensor([0]), sizes)
+    effective_steps = order.solver.effective_steps(steps, order.round)
+    result = settle_work(order, jobs.memory, steps, effective_steps, returns)
     answer = Answer(
         client=question.client,
-        round=round,
+        round=order.round,
         num_steps=num_steps,
-        num_examples=size,
-        loss=float(results.loss[0]),
-        delta=aftermath.delta[0],
-        buffers=results.buffers[0],
-        messages={name: upload[0] for name, upload in aftermath.message.items()},
+        num_examples=int(sizes[0]),
+        loss=float(returns.loss[0]),
+        delta=result.delta[0],
+        buffers=returns.buffers[0],
+        messages={name: upload[0] for name, upload in result.message.items()},
     )
-    return LocalResult(answer, {name: row[0] for name, row in aftermath.memory.items()})
+    return answer, {name: row[0] for name, row in result.memory.items()}
 
 
 Examples = tuple[ArrayLike, ArrayLike]
@@ -133,7 +105,7 @@ class ClientLimits:
                 "too many examples",
                 f"{self.examples} examples a round are allowed, and {examples} are asked for.",
             )
-        needed = sum(lengths.values()) * question.anchor.element_size()
+        needed = sum(lengths.values()) * question.order.anchor.element_size()
         if needed > self.memory_bytes:
             raise RequestError(
                 "memory too large",
@@ -227,7 +199,8 @@ class _ClientSide:
         question = Question.from_records(content, self._form()).on(self.device)
         if question.client != client_of(context):
             raise RequestError("wrong client", f"This node is not client {question.client}.")
-        solver, dim = question.solver, len(question.anchor)
+        order = question.order
+        solver, dim = order.solver, len(order.anchor)
         lengths = {name: solver.memory_dim(name, dim) for name in solver.memory_names}
         self.limits.check(question, lengths)
         data = self._examples(self.get_data, context)
@@ -236,13 +209,13 @@ class _ClientSide:
         most = question.num_steps if self.capacity is None else max(self.capacity(context), 1)
         num_steps = min(question.num_steps, most)
         memory = ClientMemory.of(self._folder(context), question.run, question.client)
-        with memory.claimed(question.attempt, question.round):
+        with memory.claimed(question.attempt, order.round):
             memory.forget_old_runs(self.limits.runs, remembers=bool(lengths))
-            base = memory.read(question.base, lengths, question.anchor)
-            result = work_locally(objective, question, base, num_steps)
+            base = memory.read(question.base, lengths, order.anchor)
+            answer, remembered = work_locally(objective, question, base, num_steps)
             if lengths:
-                memory.write(question.version, result.memory, base=question.base)
-        return result.answer.to_records()
+                memory.write(question.version, remembered, base=question.base)
+        return answer.to_records()
 
     def examine(self, content: RecordDict, context: Context) -> RecordDict:
         params, buffers, on_training_data = open_examination(content, self._form())

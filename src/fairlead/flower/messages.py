@@ -30,11 +30,14 @@ from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.randomness import Key
-from fairlead.records import Vectors
+from fairlead.records import Broadcast, Vectors
 from fairlead.reply_checks import ClientReply, PackedArray, ReplyError, content_of, numbers_in
+from fairlead.worlds.message_sizes import MessageSizes
 
 _ARRAYS, _VALUES, _REFUSAL = "fairlead.arrays", "fairlead.values", "fairlead.refusal"
 _SHARED, _MESSAGE = "shared.", "message."
+_WHOLE = ("attempt", "client", "base", "num_steps", "batch_size")
+"""Whole numbers of a question."""
 
 
 class RequestError(FairleadError):
@@ -46,12 +49,9 @@ class RequestError(FairleadError):
 
 
 @dataclass(frozen=True)
-class ModelForm:
-    """What both sides must agree on before numbers mean anything."""
+class ModelForm(MessageSizes):
+    """The model that server and clients must agree on."""
 
-    num_parameters: int
-    num_buffers: int
-    dtype: torch.dtype
     digest: str
     """Of the names and sizes of all parameters, in order."""
 
@@ -59,6 +59,10 @@ class ModelForm:
     def of(model: FlatModule, dtype: torch.dtype) -> ModelForm:
         digest = sha256(json.dumps([list(model.layout.items()), str(dtype)]).encode()).hexdigest()[:16]
         return ModelForm(sum(model.sizes), len(model.initial_buffers()), dtype, digest)
+
+    def model_shapes(self, params: str) -> dict[str, tuple[int, ...]]:
+        """Shapes of the arrays of a model, whose parameters travel under the given name."""
+        return {params: (self.num_parameters,), "buffers": (self.num_buffers,)}
 
 
 @dataclass(frozen=True)
@@ -86,44 +90,43 @@ class Question:
     """Names the run, so that clients keep the memories of different runs apart."""
     attempt: int
     """How often the server of this run has been started: what an earlier one asked is out of date."""
-    round: int
     client: int
     base: int
     """Which memory to start from: 0 for none, else what the server last learnt that the client keeps."""
-    solver: LocalSolver
     num_steps: int
     batch_size: int
     batches: Key
     noise: Key
-    anchor: Tensor
-    buffers: Tensor
-    shared: Vectors
+    order: Broadcast
 
     @property
     def version(self) -> int:
         """The name of the memory that this work leaves behind."""
-        return self.round + 1
+        return self.order.round + 1
 
     def on(self, device: torch.device) -> Question:
         """The same with its vectors on a device."""
-        return replace(
-            self,
-            anchor=self.anchor.to(device),
-            buffers=self.buffers.to(device),
-            shared={name: vector.to(device) for name, vector in self.shared.items()},
+        order = self.order
+        moved = replace(
+            order,
+            anchor=order.anchor.to(device),
+            buffers=order.buffers.to(device),
+            shared={name: vector.to(device) for name, vector in order.shared.items()},
         )
+        return replace(self, order=moved)
 
     def to_records(self) -> RecordDict:
-        vectors = {f"{_SHARED}{name}": vector for name, vector in self.shared.items()}
-        plain = ("run", "attempt", "round", "client", "base", "num_steps", "batch_size")
+        order = self.order
+        vectors = {f"{_SHARED}{name}": vector for name, vector in order.shared.items()}
         return _records(
             {
-                **{name: getattr(self, name) for name in plain},
-                "solver": json.dumps(to_plain(self.solver, LocalSolver)),
+                **{name: getattr(self, name) for name in ("run", *_WHOLE)},
+                "round": order.round,
+                "solver": json.dumps(to_plain(order.solver, LocalSolver)),
                 "batches": self.batches.name,
                 "noise": self.noise.name,
             },
-            {"params": self.anchor, "buffers": self.buffers, **vectors},
+            {"params": order.anchor, "buffers": order.buffers, **vectors},
         )
 
     @staticmethod
@@ -131,29 +134,17 @@ class Question:
         """The question in a message, all of which is checked: a client owes its server no trust."""
         values = _values(content)
         solver = _solver(_text(values, "solver"))
-        names = [name for correction in solver.corrections for name in correction.shared_names]
-        params = torch.empty(form.num_parameters, dtype=form.dtype, device="meta")
-        shapes = {
-            f"{_SHARED}{name}": tuple(vector.shape)
-            for correction in solver.corrections
-            for name, vector in correction.initial_shared(params).items()
-        }
-        expected = {"params": (form.num_parameters,), "buffers": (form.num_buffers,), **shapes}
-        arrays = _opened(content, expected, form.dtype)
+        shapes = form.shared_shapes(solver)
+        extra = {f"{_SHARED}{name}": shape for name, shape in shapes.items()}
+        arrays = _opened(content, {**form.model_shapes("params"), **extra}, form.dtype)
+        shared = {name: arrays[f"{_SHARED}{name}"] for name in shapes}
+        round = _whole(values, "round")
         return Question(
             run=_text(values, "run"),
-            attempt=_whole(values, "attempt"),
-            round=_whole(values, "round"),
-            client=_whole(values, "client"),
-            base=_whole(values, "base"),
-            solver=solver,
-            num_steps=_whole(values, "num_steps"),
-            batch_size=_whole(values, "batch_size"),
+            **{name: _whole(values, name) for name in _WHOLE},
             batches=_key(values, "batches"),
             noise=_key(values, "noise"),
-            anchor=arrays["params"],
-            buffers=arrays["buffers"],
-            shared={name: arrays[f"{_SHARED}{name}"] for name in names},
+            order=Broadcast(round, solver, arrays["params"], arrays["buffers"], shared),
         )
 
 
@@ -177,15 +168,15 @@ class Answer:
         return _records({name: getattr(self, name) for name in plain}, arrays)
 
 
-def answer_shapes(form: ModelForm, messages: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the arrays in an answer; `messages` are the lengths of what corrections upload."""
-    extra = {f"{_MESSAGE}{name}": (length,) for name, length in messages.items()}
-    return {"delta": (form.num_parameters,), "buffers": (form.num_buffers,), **extra}
+def answer_shapes(form: ModelForm, solver: LocalSolver) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the arrays in an answer."""
+    uploads = form.upload_lengths(solver)
+    return {**form.model_shapes("delta"), **{f"{_MESSAGE}{name}": (n,) for name, n in uploads.items()}}
 
 
-def message_name(array: str) -> str:
-    """What a correction calls the upload that travels under this name."""
-    return array.removeprefix(_MESSAGE)
+def uploads_in(arrays: Vectors) -> dict[str, Tensor]:
+    """The extra uploads among the arrays of an answer, by the names that corrections give them."""
+    return {n.removeprefix(_MESSAGE): v for n, v in arrays.items() if n.startswith(_MESSAGE)}
 
 
 def unopened(content: RecordDict) -> ClientReply:
@@ -212,8 +203,7 @@ def examination(params: Tensor, buffers: Tensor, *, on_training_data: bool) -> R
 
 def open_examination(content: RecordDict, form: ModelForm) -> tuple[Tensor, Tensor, bool]:
     """Parameters, running statistics and whether the training data are meant."""
-    shapes = {"params": (form.num_parameters,), "buffers": (form.num_buffers,)}
-    arrays = _opened(content, shapes, form.dtype)
+    arrays = _opened(content, form.model_shapes("params"), form.dtype)
     return arrays["params"], arrays["buffers"], bool(_values(content).get("on_training_data", False))
 
 

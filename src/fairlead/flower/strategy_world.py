@@ -110,8 +110,7 @@ class PlainWorld(World):
 
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
         def work() -> Tensor | None:
-            norms = solver.accumulation(self._steps, round) if bool((self._steps > 0).all()) else None
-            return None if norms is None else norms.l1
+            return solver.effective_steps(self._steps, round) if bool((self._steps > 0).all()) else None
 
         return Conditions(round, self.weights, work, lambda: self._estimates.arrival)
 
@@ -134,31 +133,24 @@ class PlainWorld(World):
 
     def work(self, order: WorkOrder) -> ClientUpdates:
         came, self.sizes = self._came, self.reported_sizes()
-        present = [place for place, client in enumerate(order.cohort.clients.tolist()) if client in came]
-        clients = order.cohort.clients[present]
+        places = torch.tensor([client in came for client in order.cohort.clients.tolist()], dtype=torch.bool)
+        clients = order.cohort.clients[places]
         rows = [came[client] for client in clients.tolist()]
         num_steps = torch.tensor([row.num_steps for row in rows], dtype=torch.int64)
         num_examples = torch.tensor([row.num_examples for row in rows], dtype=torch.int64)
         self._steps[clients] = num_steps
         self._estimates.count(order.cohort.clients, clients)
-        norms = order.solver.accumulation(num_steps, order.round)
         local = [self.layout.join(row.arrays) for row in rows]
         empty = order.anchor.new_zeros((0, len(order.anchor)))
-        return ClientUpdates(
-            cohort=order.cohort,
-            clients=clients,
-            importance=order.cohort.importance[present],
-            delta=torch.stack(local) - order.anchor if local else empty,
-            num_steps=num_steps,
-            effective_steps=None if norms is None else norms.l1,
-            a2=None if norms is None else norms.l2,
+        return ClientUpdates.of(
+            order.cohort,
+            places,
+            torch.stack(local) - order.anchor if local else empty,
+            num_steps,
+            order.solver.effective_steps(num_steps, order.round),
+            lr=order.solver.optimizer.lr_at(order.round),
             loss=order.anchor.new_tensor([row.loss for row in rows]),
             num_examples=num_examples,
-            messages={},
-            memory={},
-            buffers=order.anchor.new_zeros((len(rows), 0)),
-            age=torch.zeros_like(clients),
-            lr=order.solver.optimizer.lr_at(order.round),
             refused=tuple(self._refused),
         )
 

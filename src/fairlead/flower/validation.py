@@ -11,11 +11,10 @@ from flwr.app import Message, MessageType
 from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, refuse_claimed_weights
-from fairlead.corrections.base import LocalOutcome
 from fairlead.errors import ClashError
-from fairlead.flower.messages import message_name, refusal_in, unopened
+from fairlead.flower.messages import refusal_in, unopened, uploads_in
 from fairlead.flower.pending import Letter
-from fairlead.local_solver import Accumulation, LocalSolver
+from fairlead.local_solver import LocalSolver
 from fairlead.records import ClientUpdates, Refusal, WorkOrder
 from fairlead.reply_checks import Reason, ReceivedUpdate, ReplyForm, ReplyLimits, validate_reply
 from fairlead.worlds.base import Weights
@@ -40,75 +39,56 @@ class Arrival(NamedTuple):
     update: ReceivedUpdate
 
 
-def assembled(order: WorkOrder, arrivals: Mapping[int, Arrival], refused: Sequence[Refusal]) -> ClientUpdates:
-    """The rows of a round in the order of client ids; what clients keep is told by its version alone."""
-    present = [place for place, client in enumerate(order.cohort.clients.tolist()) if client in arrivals]
-    clients = order.cohort.clients[present]
-    came = [arrivals[client] for client in clients.tolist()]
-    num_steps = torch.tensor([each.update.num_steps for each in came], dtype=torch.int64)
-    rounds = torch.tensor([each.round for each in came], dtype=torch.int64)
-    norms = _work_of(order.solver, num_steps, rounds, order.round)
-    uploads = upload_lengths(order.solver, order.anchor)
-    lengths = {"delta": len(order.anchor), "buffers": len(order.buffers), **uploads}
+def updates_of(
+    order: WorkOrder, arrivals: Mapping[int, Arrival], uploads: Mapping[str, int], refused: Sequence[Refusal]
+) -> ClientUpdates:
+    """The rows of a round in the order of client ids; `uploads` are the lengths of the extra uploads.
 
-    def rows(array: str) -> Tensor:
-        if not came:
-            return order.anchor.new_zeros((0, lengths[array]))
-        return torch.stack([_array(each.update, array) for each in came])
+    Of what clients remember the server knows the version alone.
+    """
+    cohort, solver, anchor = order.cohort, order.solver, order.anchor
+    places = torch.tensor([client in arrivals for client in cohort.clients.tolist()], dtype=torch.bool)
+    arrived = [arrivals[client] for client in cohort.clients[places].tolist()]
+    updates = [each.update for each in arrived]
+    num_steps = torch.tensor([update.num_steps for update in updates], dtype=torch.int64)
+    rounds = torch.tensor([each.round for each in arrived], dtype=torch.int64)
 
-    return ClientUpdates(
-        cohort=order.cohort,
-        clients=clients,
-        importance=order.cohort.importance[present],
-        delta=rows("delta"),
-        num_steps=num_steps,
-        effective_steps=None if norms is None else norms.l1,
-        a2=None if norms is None else norms.l2,
-        loss=order.anchor.new_tensor([each.update.loss for each in came]),
-        num_examples=torch.tensor([each.update.num_examples for each in came], dtype=torch.int64),
-        messages={name: rows(name) for name in uploads},
+    def rows(vectors: Sequence[Tensor], length: int) -> Tensor:
+        return torch.stack(list(vectors)) if vectors else anchor.new_zeros((0, length))
+
+    messages = [uploads_in(update.arrays) for update in updates]
+    return ClientUpdates.of(
+        cohort,
+        places,
+        rows([update.arrays["delta"] for update in updates], len(anchor)),
+        num_steps,
+        _effective_steps(solver, num_steps, rounds, order.round),
+        lr=solver.optimizer.lr_at(order.round),
+        loss=anchor.new_tensor([update.loss for update in updates]),
+        num_examples=torch.tensor([update.num_examples for update in updates], dtype=torch.int64),
+        buffers=rows([update.arrays["buffers"] for update in updates], len(order.buffers)),
+        messages={name: rows([each[name] for each in messages], n) for name, n in uploads.items()},
         memory={"version": rounds[:, None] + 1},
-        buffers=rows("buffers"),
         age=order.round - rounds,
-        lr=order.solver.optimizer.lr_at(order.round),
-        refused=tuple(
-            sorted(refused, key=lambda refusal: refusal.client if refusal.client is not None else -1)
-        ),
+        refused=tuple(sorted(refused, key=lambda each: -1 if each.client is None else each.client)),
     )
 
 
-def _work_of(solver: LocalSolver, num_steps: Tensor, rounds: Tensor, round: int) -> Accumulation | None:
-    """‖a‖ of updates (m,), each with the learning rate η' of the round in which it was asked for.
+def _effective_steps(solver: LocalSolver, num_steps: Tensor, rounds: Tensor, round: int) -> Tensor | None:
+    """‖a‖₁ of updates (m,), each with the learning rate η' of the round in which it was asked for.
 
     It is told in units of this round's η, so that delta = −η Σ_j a_j g_j holds for late updates too.
     """
     if not solver.is_linear:
         return None
     lr = solver.optimizer.lr_at(round)
-    l1, l2 = torch.zeros(2, len(num_steps), dtype=torch.float64)
+    steps = torch.zeros(len(num_steps), dtype=torch.float64)
     for asked in set(rounds.tolist()):
         rows = rounds == asked
-        norms = solver.accumulation(num_steps[rows], asked)
-        assert norms is not None
-        scale = solver.optimizer.lr_at(asked) / lr if lr > 0 else 1.0
-        l1[rows], l2[rows] = scale * norms.l1, scale * norms.l2
-    return Accumulation(l1, l2)
-
-
-def _array(update: ReceivedUpdate, name: str) -> Tensor:
-    return next(values for array, values in update.arrays.items() if message_name(array) == name)
-
-
-def upload_lengths(solver: LocalSolver, params: Tensor) -> dict[str, int]:
-    """How many numbers each extra upload of a solver's corrections has."""
-    # Tensors without content: only shapes matter.
-    row = torch.zeros((1, len(params)), dtype=params.dtype, device="meta")
-    shared = {n: v for c in solver.corrections for n, v in c.initial_shared(row[0]).items()}
-    memory = {name: row.new_zeros((1, solver.memory_dim(name, len(params)))) for name in solver.memory_names}
-    one = row.new_ones((1, 1))
-    outcome = LocalOutcome(0, row[0], row, one, one if solver.is_linear else None, 1.0, row)
-    messages = solver.settle(outcome, memory, shared).message
-    return {name: message.shape[1] for name, message in messages.items()}
+        own = solver.effective_steps(num_steps[rows], asked)
+        assert own is not None
+        steps[rows] = own * (solver.optimizer.lr_at(asked) / lr if lr > 0 else 1.0)
+    return steps
 
 
 def refuse_late_adopters(solver: LocalSolver) -> None:

@@ -23,9 +23,8 @@ from fairlead.flower.validation import (
     Arrival,
     Desk,
     are_self_reported,
-    assembled,
     refuse_late_adopters,
-    upload_lengths,
+    updates_of,
 )
 from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
@@ -123,8 +122,7 @@ class FlowerWorld(RunWorld):
         def work() -> Tensor | None:
             everyone = torch.arange(self.population.num_clients)
             planned = self._plan(everyone, solver, round, key).num_steps
-            norms = solver.accumulation(self.estimates.expected_steps(planned), round)
-            return None if norms is None else norms.l1
+            return solver.effective_steps(self.estimates.expected_steps(planned), round)
 
         return Conditions(
             round, self.population.weights, work, lambda: self.estimates.arrival, self._repeated
@@ -145,7 +143,8 @@ class FlowerWorld(RunWorld):
                 for client in arrivals
             ]
             arrivals = {}
-        updates = assembled(order, arrivals, (*absent, *refused))
+        uploads = self._form.upload_lengths(order.solver)
+        updates = updates_of(order, arrivals, uploads, (*absent, *refused))
         self.estimates.count(cohort.clients, updates.clients)
         self._note_work(updates, order.solver, round, order.key)
         return updates
@@ -258,17 +257,13 @@ class FlowerWorld(RunWorld):
                 question = Question(
                     run=self._identity.run,
                     attempt=self._identity.attempt,
-                    round=order.round,
                     client=client,
                     base=int(versions[client]) if order.solver.memory_names else 0,
-                    solver=order.solver,
                     num_steps=steps,
                     batch_size=batch_size,
                     batches=order.key.fold("batches", order.round, client),
                     noise=order.key.fold("noise", order.round, client),
-                    anchor=order.anchor,
-                    buffers=order.buffers,
-                    shared=order.shared,
+                    order=order,
                 )
                 letter = Letter(client, node, order.round, MessageType.TRAIN, steps)
                 letters[letter] = question.to_records()
@@ -281,7 +276,7 @@ class FlowerWorld(RunWorld):
             round=order.round,
             asked=frozenset(order.cohort.clients.tolist()),
             num_clients=self.roster.num_clients,
-            shapes=answer_shapes(self._form, upload_lengths(order.solver, order.anchor)),
+            shapes=answer_shapes(self._form, order.solver),
             dtype=self._form.dtype,
             late=self.rules.late,
         )

@@ -13,7 +13,7 @@ from fairlead.conditions.links import LinkModel
 from fairlead.conditions.work import WorkModel
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, Population, WorkOrder
+from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
 from fairlead.theory.quadratics import LocalWork, response
 from fairlead.worlds.base import World
 
@@ -98,8 +98,7 @@ class ClosedFormWorld(World):
         everyone = self.balls.everyone
 
         def work() -> Tensor | None:
-            norms = solver.accumulation(self.balls.steps(everyone, solver, round, key), round)
-            return None if norms is None else norms.l1
+            return solver.effective_steps(self.balls.steps(everyone, solver, round, key), round)
 
         return Conditions(round, self.balls.weights, work, lambda: self.balls.arrival(everyone, round, key))
 
@@ -109,7 +108,9 @@ class ClosedFormWorld(World):
         clients = cohort.clients[arrives]
         steps = self.balls.steps(clients, solver, order.round, key)
         delta = self.reach(steps)[:, None] * (self.balls.centres[clients] - order.anchor)
-        return _updates(cohort, arrives, steps, delta, solver, order.round)
+        effective_steps = solver.effective_steps(steps, order.round)
+        lr = solver.optimizer.lr_at(order.round)
+        return ClientUpdates.of(cohort, arrives, delta, steps, effective_steps, lr=lr)
 
     def commit(
         self,
@@ -127,26 +128,3 @@ class ClosedFormWorld(World):
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
         losses = (params - self.balls.centres).square().sum(1) / 2
         return Evaluation(float(self.balls.weights @ losses), {})
-
-
-def _updates(
-    cohort: Cohort, arrives: Tensor, steps: Tensor, delta: Tensor, solver: LocalSolver, round: int
-) -> ClientUpdates:
-    norms = solver.accumulation(steps, round)
-    clients = cohort.clients[arrives]
-    return ClientUpdates(
-        cohort=cohort,
-        clients=clients,
-        importance=cohort.importance[arrives],
-        delta=delta,
-        num_steps=steps,
-        effective_steps=None if norms is None else norms.l1,
-        a2=None if norms is None else norms.l2,
-        loss=torch.zeros(len(clients), dtype=torch.float64),
-        num_examples=torch.ones_like(clients),
-        messages={},
-        memory={},
-        buffers=delta.new_zeros((len(clients), 0)),
-        age=torch.zeros_like(clients),
-        lr=solver.optimizer.lr_at(round),
-    )

@@ -81,21 +81,16 @@ def make_updates(
     steps = torch.ones_like(clients) if num_steps is None else num_steps
     cohort = Cohort(torch.tensor(asked, dtype=torch.int64), torch.ones(len(asked)).long(), importance)
     present = torch.isin(cohort.clients, clients)
-    return ClientUpdates(
-        cohort=cohort,
-        clients=clients,
-        importance=importance[present],
-        delta=delta,
-        num_steps=steps,
-        effective_steps=steps.to(torch.float64),
-        a2=steps.to(torch.float64).sqrt(),
+    return ClientUpdates.of(
+        cohort,
+        present,
+        delta,
+        steps,
+        steps.to(torch.float64),
+        lr=lr,
         loss=torch.ones(len(clients), dtype=delta.dtype),
         num_examples=torch.full_like(clients, 10),
-        messages=messages or {},
-        memory={},
-        buffers=delta.new_zeros((len(clients), 0)),
-        age=torch.zeros_like(clients),
-        lr=lr,
+        messages=messages,
     )
 
 

@@ -231,22 +231,15 @@ def _linear_coefficients(
     steps, nothing = work[clients], torch.zeros((len(clients), 1), dtype=torch.float64)
     values = nothing if returned is None else returned[:, None]
     return aggregator.coefficients(
-        ClientUpdates(
-            cohort=Cohort(clients, torch.ones_like(clients), importance),
-            clients=clients,
-            importance=importance,
-            delta=values,
-            # The same for plain SGD; elsewhere it only changes the scale that all clients share.
-            num_steps=steps,
-            effective_steps=steps,
-            a2=None,
-            loss=values[:, 0],
-            num_examples=torch.ones_like(clients),
-            messages={},
-            memory={},
-            buffers=nothing[:, :0],
-            age=torch.zeros_like(clients),
+        ClientUpdates.of(
+            Cohort(clients, torch.ones_like(clients), importance),
+            torch.arange(len(clients)),
+            values,
+            # Steps are effective steps for plain SGD; elsewhere they only change the scale that all clients share.
+            steps,
+            steps,
             lr=1.0,
+            loss=values[:, 0],
         ),
         conditions,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,31 +29,26 @@ class LocalDraw(NamedTuple):
 
     def steps(self) -> LocalSteps:
         """The batches, the keys of noise and the learning rates."""
-        shuffle = self.key.fold("batches", self.round)
-        each = zip(
-            self.first_rows,
-            self.sizes,
-            self.num_steps,
-            self.batch_sizes,
-            map(shuffle.fold, self.clients),
-            strict=True,
-        )
-        return LocalSteps(
-            solver=self.solver,
-            batches=[draw_batches(*one) for one in each],
-            noise=self._noise(),
-            step_lrs=self.solver.step_lrs(self.round, max(self.num_steps, default=0)),
-        )
+        shuffle, noise = (self.key.fold(purpose, self.round) for purpose in ("batches", "noise"))
+        each = zip(self.first_rows, self.sizes, self.num_steps, self.batch_sizes, strict=True)
+        batches = [
+            draw_batches(*one, shuffle.fold(client)) for client, one in zip(self.clients, each, strict=True)
+        ]
+        noise_keys = map(noise.fold, self.clients) if self.draws_noise else None
+        return local_steps(self.solver, self.round, batches, noise_keys)
 
-    def _noise(self) -> list[Tensor]:
-        if not self.draws_noise:
-            return [torch.zeros(max(self.num_steps, default=0) + 1, dtype=torch.int64)] * len(self.clients)
-        noise = self.key.fold("noise", self.round)
-        words = (
-            noise.fold(client).words(np.arange(steps + 1))
-            for client, steps in zip(self.clients, self.num_steps, strict=True)
-        )
-        return [torch.from_numpy(word.view(np.int64)) for word in words]
+
+def local_steps(
+    solver: LocalSolver, round: int, batches: Sequence[Tensor], noise: Iterable[Key] | None
+) -> LocalSteps:
+    """The local steps of clients with the given batches; `noise` has a key per client where the model draws any."""
+    longest = max(map(len, batches), default=0)
+    if noise is None:
+        keys = [torch.zeros(longest + 1, dtype=torch.int64)] * len(batches)
+    else:
+        words = (key.words(np.arange(len(own) + 1)) for key, own in zip(noise, batches, strict=True))
+        keys = [torch.from_numpy(word.view(np.int64)) for word in words]
+    return LocalSteps(solver, batches, keys, solver.step_lrs(round, longest))
 
 
 def draw_batches(first_row: int, size: int, num_steps: int, batch_size: int, key: Key) -> Tensor:

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fairlead.corrections.base import Aftermath, LocalOutcome
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
-from fairlead.records import Vectors, WorkOrder
+from fairlead.records import Broadcast, Vectors, WorkOrder
 from fairlead.worlds.arithmetic import Arithmetic
 from fairlead.worlds.batches import LocalDraw
 from fairlead.worlds.engines.base import AsyncEngine, Engine, LocalJobs, LocalSteps, Objective
@@ -81,6 +82,34 @@ class LocalReturns(NamedTuple):
             torch.cat([part.buffers for part in parts]),
             torch.cat(gradients) if gradients else None,
         )
+
+
+def settle_work(
+    order: Broadcast,
+    memory: Vectors,
+    num_steps: Tensor,
+    effective_steps: Tensor | None,
+    returns: LocalReturns,
+) -> Aftermath:
+    """What the corrections make of local work: updates, client memory and extra uploads."""
+    solver = order.solver
+    if not solver.corrections:
+        return Aftermath(returns.delta, {}, {})
+
+    def column(values: Tensor) -> Tensor:
+        # Sent without waiting for work that a device still has before it; pageable, and so read at once.
+        return values.to(returns.delta, non_blocking=True)[:, None]
+
+    outcome = LocalOutcome(
+        round=order.round,
+        anchor=order.anchor,
+        delta=returns.delta,
+        num_steps=column(num_steps),
+        effective_steps=None if effective_steps is None else column(effective_steps),
+        lr=solver.optimizer.lr_at(order.round),
+        anchor_gradient=returns.anchor_gradient,
+    )
+    return solver.settle(outcome, memory, order.shared)
 
 
 class Executor(ABC):
@@ -156,11 +185,18 @@ class LocalExecutor(Executor):
             memory=block.memory,
         )
         with self.arithmetic.on(objective.device):
-            results = self.engine.run(objective, jobs)
-            gradients = None
-            if order.solver.needs_anchor_gradient:
-                gradients = _anchor_gradients(objective, jobs, first_rows, block.sizes)
-        return LocalReturns(results.delta, results.loss, results.buffers, gradients)
+            return run_jobs(self.engine, objective, jobs, first_rows, block.sizes)
+
+
+def run_jobs(
+    engine: Engine, objective: Objective, jobs: LocalJobs, first_rows: Tensor, sizes: Tensor
+) -> LocalReturns:
+    """The local work of clients whose `sizes` examples begin at `first_rows` of the objective's data."""
+    results = engine.run(objective, jobs)
+    gradients = None
+    if jobs.steps.solver.needs_anchor_gradient:
+        gradients = _anchor_gradients(objective, jobs, first_rows, sizes)
+    return LocalReturns(results.delta, results.loss, results.buffers, gradients)
 
 
 def _anchor_gradients(objective: Objective, jobs: LocalJobs, first_rows: Tensor, sizes: Tensor) -> Tensor:

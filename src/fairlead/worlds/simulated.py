@@ -18,7 +18,6 @@ from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.devices import DeviceModel, Payload
 from fairlead.conditions.links import LinkModel, PerfectLink
 from fairlead.conditions.work import EqualWork, WorkModel
-from fairlead.corrections.base import Aftermath, LocalOutcome
 from fairlead.errors import FieldError, field_error, is_integer, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
@@ -30,7 +29,7 @@ from fairlead.worlds.behaviour import ClientBehaviour, Responders
 from fairlead.worlds.engines.base import AsyncEngine, Engine, Objective
 from fairlead.worlds.engines.choice import EngineName, choose_engine
 from fairlead.worlds.evaluation import evaluate
-from fairlead.worlds.executor import Executor, LocalExecutor
+from fairlead.worlds.executor import Executor, LocalExecutor, settle_work
 from fairlead.worlds.host_data import HostData, example_shape, on_host, stays_on_host
 from fairlead.worlds.message_sizes import MessageSizes
 
@@ -137,8 +136,8 @@ class SimulatedWorld(RunWorld, Prefetching):
         )
         folder = None if tables_in is None else Path(tables_in)
         self._population = Population(omega, model.layout, self.device, dtype, clients.names, folder)
-        message_sizes = MessageSizes(self._population.num_parameters, len(model.initial_buffers()), dtype)
-        self.behaviour = ClientBehaviour(clients.sizes, work, link, devices, message_sizes)
+        sizes = MessageSizes(self._population.num_parameters, len(model.initial_buffers()), dtype)
+        self.behaviour = ClientBehaviour(clients.sizes, work, link, devices, sizes)
         self._prefetched: dict[_RoundQuery, Responders] = {}
 
     @property
@@ -192,8 +191,7 @@ class SimulatedWorld(RunWorld, Prefetching):
             return torch.arange(self.population.num_clients)
 
         def work() -> Tensor | None:
-            norms = solver.accumulation(self.behaviour.num_steps(everyone(), solver, round, key), round)
-            return None if norms is None else norms.l1
+            return solver.effective_steps(self.behaviour.num_steps(everyone(), solver, round, key), round)
 
         def arrival() -> Tensor | None:
             return self.behaviour.expected_arrival(everyone(), solver, round, key)
@@ -218,38 +216,20 @@ class SimulatedWorld(RunWorld, Prefetching):
         memory = {name: table_in(order.memory, name).read(clients) for name in order.memory}
         block = replace(responders.block, memory=memory)
         results = executor.train(order, block)
-        norms = solver.accumulation(num_steps, order.round)
-        lr = solver.optimizer.lr_at(order.round)
-        aftermath = Aftermath(results.delta, {}, {})
-        if solver.corrections:
-            outcome = LocalOutcome(
-                round=order.round,
-                anchor=order.anchor,
-                delta=results.delta,
-                # Sent without waiting for work that a device still has before it; pageable, and so read at once.
-                num_steps=num_steps.to(results.delta, non_blocking=True)[:, None],
-                effective_steps=None
-                if norms is None
-                else norms.l1.to(results.delta, non_blocking=True)[:, None],
-                lr=lr,
-                anchor_gradient=results.anchor_gradient,
-            )
-            aftermath = solver.settle(outcome, block.memory, order.shared)
-        return ClientUpdates(
-            cohort=cohort,
-            clients=clients,
-            importance=cohort.importance[responders.places],
-            delta=aftermath.delta,
-            num_steps=num_steps,
-            effective_steps=None if norms is None else norms.l1,
-            a2=None if norms is None else norms.l2,
+        effective_steps = solver.effective_steps(num_steps, order.round)
+        aftermath = settle_work(order, memory, num_steps, effective_steps, results)
+        return ClientUpdates.of(
+            cohort,
+            responders.places,
+            aftermath.delta,
+            num_steps,
+            effective_steps,
+            lr=solver.optimizer.lr_at(order.round),
             loss=results.loss,
             num_examples=block.sizes,
+            buffers=results.buffers,
             messages=aftermath.message,
             memory=aftermath.memory,
-            buffers=results.buffers,
-            age=torch.zeros_like(clients),
-            lr=lr,
             virtual_seconds=responders.virtual_seconds,
             device_seconds=responders.device_seconds,
         )
