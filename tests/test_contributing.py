@@ -87,7 +87,7 @@ def test_theory_has_no_weights_for_the_example(added: type[fl.Aggregator]) -> No
         said.append(federation.consistency())
     assert said[0].predicted_weights is None
     assert said[0].predicted is not None
-    assert said[0].predicted.says.startswith(
+    assert said[0].predicted.explanation.startswith(
         "LossTilted weighs clients by what they return, such as their losses"
     )
     assert said[1].predicted_weights is not None

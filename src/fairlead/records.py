@@ -6,12 +6,12 @@ vectors of parameters live on the world's device in its dtype.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -252,6 +252,98 @@ class Transformed:
     facts: Mapping[str, float] = field(default_factory=dict)
     remembered: ClientWeights | None = None
     """Weights of the remembered updates that the direction now follows instead of the aggregator's, if it does."""
+
+
+class NotKnown(NamedTuple):
+    """The answer of a part that has no theory for a question, with the reason in a sentence."""
+
+    reason: str
+
+
+class Participation(NamedTuple):
+    """What a sampler does on average in a round under given conditions."""
+
+    importance: Tensor
+    """E[importance_i], 0 where the client is not asked, (N,)."""
+    asked: Tensor | None
+    """Chance of being asked, (N,); None where it depends on the updates."""
+    settled: bool = True
+    """False if the figures hold only once the sampler has learned them."""
+
+
+Exactness = Literal["exact", "sampled", "large cohorts", "long run"]
+"""How a mean coefficient is meant: exactly; up to the noise of random cohorts and arrivals, a few thousandths;
+up to O(1/cohort), where one random sum is divided by another; once memories are full and estimates have settled."""
+
+
+class MeanCoefficients(NamedTuple):
+    """Mean coefficients of one round."""
+
+    coefficients: Tensor
+    """C, (N,)."""
+    exactness: Exactness
+    remembers: bool = False
+    """Whether an update counts until the next one of the same client arrives."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedRound(ABC):
+    """A round before it runs, as the theory of an aggregator sees it (`theory.expected_round` computes it)."""
+
+    conditions: Conditions
+    participation: Participation
+    arrival: Tensor
+    """1 − q, (N,)."""
+    work: Tensor
+    """Planned ‖a‖₁, (N,)."""
+
+    @property
+    def reachable(self) -> Tensor:
+        """1 for clients whose updates can count, 0 for all others, (N,)."""
+        return (self.participation.importance * self.arrival > 0).to(torch.float64)
+
+    @abstractmethod
+    def enumerated(self, coefficients: Callable[[Cohort, Tensor], Tensor]) -> Tensor | None:
+        """E[coefficient_i] over every cohort and the part of it that arrives, (N,); None if there are too many.
+
+        `coefficients` takes a cohort and which of it `arrived` (c,) bool, and gives one number per client asked.
+        """
+
+    @abstractmethod
+    def mean_of(self, coefficients: Callable[[ClientUpdates, Conditions], Tensor]) -> MeanCoefficients | None:
+        """E[coefficient_i] of a linear aggregator; None where coefficients depend on losses or updates."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contributions:
+    """What each client adds to a round on average, predicted or measured; all (N,) float64."""
+
+    weights: Tensor
+    """ω."""
+    coefficient: Tensor
+    """C, the weight that its updates get."""
+    mass: Tensor
+    """C‖a‖₁, the local gradient steps that get through."""
+    work: Tensor
+    """Mean ‖a‖₁ of an update that arrives; 0 if none does."""
+    echoed: Tensor
+    """‖a‖₁ times the rounds since the client last arrived, per round: FedAWE multiplies its work by that."""
+    steady: bool
+    """Whether every client does the same work in every round."""
+
+
+Averaging = Literal["weights", "importance", "other"]
+"""How the server averages the arrivals: in proportion to ω, to their importance, or in another way."""
+
+
+class Limit(NamedTuple):
+    """The objective that a method minimizes."""
+
+    weights: Tensor | None
+    """Ω, (N,); None where there are no such weights, or none that are known."""
+    explanation: str
+    exact: bool = False
+    """Whether it holds for every learning rate, and not only to first order in it."""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from fairlead.algorithm import Algorithm
 from fairlead.conditions.links import BernoulliLink
 from fairlead.diagnostics.tally import Tally
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Conditions, Population, RoundRecord
+from fairlead.records import ClientUpdates, Conditions, Contributions, Population, RoundRecord
 from fairlead.samplers.base import Sampler
-from fairlead.theory.prediction import Contributions, read_weights
+from fairlead.theory.prediction import weights_under
 
 WEIGHTS = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
 
@@ -114,7 +114,7 @@ def long_run(algorithm: Algorithm, setting: Setting, rounds: int, stretches: int
         gained = [(late - early) for early, late in zip(sums[first], sums[last], strict=True)]
         coefficient, mass, echoed = (part / (length * (last - first)) for part in gained)
         stretch = Contributions(WEIGHTS, coefficient, mass, facts.work, echoed, facts.steady)
-        weights = read_weights(algorithm, stretch).weights
+        weights = weights_under(algorithm, stretch).weights
         assert weights is not None
         return weights
 

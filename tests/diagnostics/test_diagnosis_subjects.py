@@ -56,7 +56,7 @@ def test_against_compares_presets_by_theory() -> None:
 @pytest.mark.parametrize("preset", sorted(fl.presets.METHODS))
 def test_every_preset_can_be_compared(preset: str) -> None:
     (method,) = fl.diagnose(experiment(*CASES["both"]), rounds=5, quick=True, against=[preset]).against
-    assert method.surrogate.says
+    assert method.surrogate.explanation
     if method.misplaced is None:
         robust = ("coordinate_median", "norm_bounded_mean", "trimmed_mean")
         assert preset in ("fedaware", "fedmgda_plus", *robust)

@@ -20,9 +20,9 @@ from fairlead.aggregators.weighted_mean import WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.diagnostics import Surrogate, implied_surrogate, predicted_consistency
 from fairlead.presets import METHODS
-from fairlead.records import Conditions
+from fairlead.records import Conditions, Participation
 from fairlead.samplers.base import Sampler
-from fairlead.theory.participation import cohorts, outcomes, participation, random_outcomes
+from fairlead.theory.expected_round import outcomes, random_outcomes
 from fairlead.theory.quadratics import expected_shares
 
 WITH_REPLACEMENT = {
@@ -100,7 +100,7 @@ def test_methods_without_weights_say_what_they_tend_to(name: str) -> None:
     algorithm = METHODS[name].build(lr=0.1)
     found = implied_surrogate(algorithm, [SETTINGS["both"].conditions(algorithm)])
     assert found.weights is None
-    assert "minimises no weighted sum" in found.says
+    assert "minimises no weighted sum" in found.explanation
 
 
 BOTH = SETTINGS["both"]
@@ -266,8 +266,8 @@ def test_the_ratio_of_means_would_be_refuted_for_few_clients() -> None:
 )
 def test_enumerated_cohorts_have_the_means_that_are_claimed(sampler: Sampler) -> None:
     conditions = BOTH.told((4.0, 1.0, 2.0, 6.0), 0)
-    claimed, found = participation(sampler, conditions), cohorts(sampler, conditions, 1000)
-    assert claimed is not None
+    claimed, found = sampler.participation(conditions), sampler.possible_cohorts(conditions, 1000)
+    assert isinstance(claimed, Participation)
     assert claimed.asked is not None
     assert found is not None
     assert sum(chance for chance, _ in found) == pytest.approx(1.0)
@@ -283,8 +283,8 @@ def test_outcomes_are_all_of_them_or_none() -> None:
     conditions = BOTH.told((1.0, 1.0, 1.0, 1.0), 0)
     found = outcomes(fl.FullParticipation(), conditions, 8)
     assert found is not None
-    assert [outcome.arrived.tolist()[0] for outcome in found] == [True] * 8
-    assert sum(outcome.chance for outcome in found) == pytest.approx(1.0)
+    assert [arrived.tolist()[0] for _, _, arrived in found] == [True] * 8
+    assert sum(chance for chance, _, _ in found) == pytest.approx(1.0)
     assert outcomes(fl.FullParticipation(), conditions, 7) is None
     assert outcomes(fl.OptimalSampling(2), conditions, 1000) is None
 

@@ -11,7 +11,16 @@ from fairlead.client_table import PartState
 from fairlead.component import Component
 from fairlead.errors import ClashError
 from fairlead.numerics.row_products import wide_sum
-from fairlead.records import Aggregate, ClientUpdates, Conditions, Population
+from fairlead.records import (
+    Aggregate,
+    ClientUpdates,
+    Conditions,
+    ExpectedRound,
+    Limit,
+    MeanCoefficients,
+    NotKnown,
+    Population,
+)
 
 
 class Aggregator(Component, ABC):
@@ -51,6 +60,19 @@ class Aggregator(Component, ABC):
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         """Direction, new state and the coefficients really used."""
 
+    @property
+    def averages_arrivals(self) -> bool:
+        """Whether the direction is the mean of the arrivals, weighted by importance."""
+        return False
+
+    def limit(self, weights: Tensor) -> Limit | None:
+        """Where methods with this aggregator stop, if that does not depend on the clients' contributions."""
+        return None
+
+    def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients | NotKnown:
+        """C, the mean coefficient of each client's updates in a round, for predicted weights Ω_i ∝ C_i‖a_i‖₁."""
+        return NotKnown(f"{type(self).__name__} has no theory of its mean coefficients.")
+
 
 def refuse_claimed_weights(aggregator: Aggregator) -> None:
     """Raise if one client could outweigh all others under an aggregator that is to withstand a minority."""
@@ -64,8 +86,8 @@ def refuse_claimed_weights(aggregator: Aggregator) -> None:
 class LinearAggregator(Aggregator, ABC):
     """Family of weighted sums Σ_R coefficient_i Δ_i: asks only for the coefficients.
 
-    They may depend on who arrived and on the work done, and must not depend on the updates themselves. Where they
-    depend on losses, theory has no weights for them.
+    They may depend on who arrived and on the work done, and must not depend on the updates themselves. Mean
+    coefficients follow by themselves, except where coefficients depend on losses.
     """
 
     needs_single_updates: ClassVar[bool] = False
@@ -90,6 +112,15 @@ class LinearAggregator(Aggregator, ABC):
         if len(updates):
             coefficients = self.coefficients(updates, conditions)
         return Aggregate(weighted_sum(coefficients, updates.delta), state, coefficients)
+
+    def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients | NotKnown:
+        mean = expected.mean_of(self.coefficients)
+        if mean is not None:
+            return mean
+        return NotKnown(
+            f"{type(self).__name__} weighs clients by what they return, such as their losses, so that its weights "
+            "are not known before a run."
+        )
 
 
 def weighted_sum(coefficients: Tensor, rows: Tensor) -> Tensor:

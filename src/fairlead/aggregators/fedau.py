@@ -10,7 +10,14 @@ import torch
 from fairlead.aggregators.base import Aggregator, weighted_sum
 from fairlead.client_table import PartState, tensor_in
 from fairlead.errors import require_integer
-from fairlead.records import Aggregate, ClientUpdates, Conditions, Population
+from fairlead.records import (
+    Aggregate,
+    ClientUpdates,
+    Conditions,
+    ExpectedRound,
+    MeanCoefficients,
+    Population,
+)
 
 
 @dataclass(frozen=True)
@@ -63,3 +70,10 @@ class FedAU(Aggregator):
             "absence": torch.where(ended, 0.0, absence),
         }
         return Aggregate(weighted_sum(coefficients, updates.delta), after, coefficients)
+
+    def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients:
+        asked, seen = expected.participation.asked, expected.reachable
+        if asked is not None and self.cutoff is not None:
+            # E[u_i]π_i with the cut-off.
+            seen = 1 - (1 - asked * expected.arrival) ** self.cutoff
+        return MeanCoefficients(expected.conditions.weights * seen, "long run")

@@ -9,6 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, normalised, weighted_sum
+from fairlead.aggregators.last_updates import remembered_mean
 from fairlead.client_table import PartState, table_in
 from fairlead.errors import FieldError
 from fairlead.memory.aware_memory import Rows, Start, aware_memory_of, settle_aware
@@ -21,7 +22,15 @@ from fairlead.memory.update_memory import (
     settle_alpha,
     with_remembered_part,
 )
-from fairlead.records import Aggregate, ClientUpdates, Conditions, Population
+from fairlead.records import (
+    Aggregate,
+    ClientUpdates,
+    Conditions,
+    ExpectedRound,
+    Limit,
+    MeanCoefficients,
+    Population,
+)
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,13 @@ class FedAWARE(Aggregator):
         direction = _step(aware.averages, after, coefficients, updates)
         return Aggregate(direction, after, None, remembered, recalled.facts)
 
+    def limit(self, weights: Tensor) -> Limit:
+        return Limit(
+            None,
+            "FedAWARE minimises no weighted sum of the clients' objectives: it stops at a Pareto-stationary "
+            "point, where no direction helps every client, and which one depends on the start.",
+        )
+
 
 @dataclass(frozen=True)
 class RememberedMean(Aggregator):
@@ -135,6 +151,9 @@ class RememberedMean(Aggregator):
         coefficients = _row_weights(averages, state, weights)
         direction = _step(averages, state, coefficients, updates)
         return Aggregate(direction, state, None, averages.by_client(state, coefficients, weights))
+
+    def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients:
+        return remembered_mean(expected)
 
 
 def _step(averages: MovingAverages, state: PartState, coefficients: Tensor, updates: ClientUpdates) -> Tensor:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, normalised, weighted_sum
 from fairlead.client_table import PartState
 from fairlead.errors import require_number
 from fairlead.numerics.minimum_norm import shortest_in_box
 from fairlead.numerics.row_products import inner_products
-from fairlead.records import Aggregate, ClientUpdates, Conditions, Population
+from fairlead.records import Aggregate, ClientUpdates, Conditions, Limit, Population
 
 
 @dataclass(frozen=True)
@@ -59,3 +60,13 @@ class FedMGDA(Aggregator):
         coefficients = point.weights * scale
         facts = {"mgda_gap": point.gap, "mgda_squared_norm": point.squared_norm}
         return Aggregate(weighted_sum(coefficients, updates.delta), state, coefficients, facts=facts)
+
+    def limit(self, weights: Tensor) -> Limit:
+        where = (
+            "it stops at a Pareto-stationary point, where no direction helps every client, and which one depends "
+            "on the start"
+            if self.epsilon == 1
+            else "it stops where weights near the usual ones balance the clients' normalised updates, which says "
+            "nothing of the lengths of their gradients"
+        )
+        return Limit(None, f"FedMGDA+ minimises no weighted sum of the clients' objectives: {where}.")

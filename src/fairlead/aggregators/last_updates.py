@@ -10,7 +10,15 @@ from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, normalised, weighted_sum
 from fairlead.client_table import ClientTable, PartState, table_in, tensor_in
-from fairlead.records import Aggregate, ClientUpdates, ClientWeights, Conditions, Population
+from fairlead.records import (
+    Aggregate,
+    ClientUpdates,
+    ClientWeights,
+    Conditions,
+    ExpectedRound,
+    MeanCoefficients,
+    Population,
+)
 
 
 def empty_table(population: Population) -> ClientTable:
@@ -41,6 +49,11 @@ def renewed(state: PartState, updates: ClientUpdates, old: Tensor, weights: Tens
     for weight, new_row, old_row in zip(own, updates.delta, old, strict=True):
         mean.add_(new_row, alpha=weight).sub_(old_row, alpha=weight)
     return {"last": table_in(state, "last").write(updates.clients, updates.delta), "mean": mean}
+
+
+def remembered_mean(expected: ExpectedRound) -> MeanCoefficients:
+    """C_i = ω_i for every client that can arrive, once all of them are remembered."""
+    return MeanCoefficients(expected.conditions.weights * expected.reachable, "long run", remembers=True)
 
 
 @dataclass(frozen=True)
@@ -75,6 +88,9 @@ class MIFA(Aggregator):
         direction = tensor_in(after, "mean").to(updates.delta)
         remembered = ClientWeights(absent, weights[absent])
         return Aggregate(direction, after, weights[updates.clients], remembered)
+
+    def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients:
+        return remembered_mean(expected)
 
 
 @dataclass(frozen=True)
@@ -113,6 +129,9 @@ class FedVARP(Aggregator):
         after = renewed(state, updates, old, weights)
         return Aggregate(direction, after, share, ClientWeights(seen, recalled))
 
+    def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients:
+        return remembered_mean(expected)
+
 
 @dataclass(frozen=True)
 class StaleFedVARP(Aggregator):
@@ -148,3 +167,13 @@ class StaleFedVARP(Aggregator):
         )
         after = {"last": table.write(updates.clients, updates.delta)}
         return Aggregate(direction, after, updates.importance, ClientWeights(lost, importance))
+
+    def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients:
+        # A client that can never arrive leaves nothing to remember.
+        reachable = expected.reachable
+        exact = expected.enumerated(lambda cohort, arrived: cohort.importance * reachable[cohort.clients])
+        if exact is not None:
+            return MeanCoefficients(exact, "long run", remembers=True)
+        return MeanCoefficients(
+            expected.participation.importance * reachable, "large cohorts", remembers=True
+        )

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
+from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, normalised, weighted_sum
 from fairlead.client_table import PartState
 from fairlead.errors import require_choice, require_number
 from fairlead.numerics.order_statistics import weighted_median, weighted_trimmed_mean
-from fairlead.records import Aggregate, ClientUpdates, Conditions, Population
+from fairlead.records import Aggregate, ClientUpdates, Conditions, Limit, Population
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,13 @@ class CoordinateMedian(Aggregator):
         if not len(updates):
             return Aggregate(updates.delta.sum(0), state, None)
         return Aggregate(weighted_median(updates.delta, normalised(updates.importance)), state, None)
+
+    def limit(self, weights: Tensor) -> Limit:
+        return Limit(
+            None,
+            "CoordinateMedian minimises no weighted sum of the clients' objectives: it stops where as much weight "
+            "pulls every coordinate up as down, however strongly.",
+        )
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,13 @@ class TrimmedMean(Aggregator):
             return Aggregate(updates.delta.sum(0), state, None)
         shares = normalised(updates.importance)
         return Aggregate(weighted_trimmed_mean(updates.delta, shares, self.trim), state, None)
+
+    def limit(self, weights: Tensor) -> Limit:
+        return Limit(
+            None,
+            "TrimmedMean minimises no weighted sum of the clients' objectives: it stops where the clients' pulls "
+            f"cancel in every coordinate without the {self.trim:.0%} of weight that pull hardest up and down.",
+        )
 
 
 @dataclass(frozen=True)
@@ -123,3 +138,11 @@ class NormBoundedMean(Aggregator):
         bound = weighted_median(lengths[:, None], shares) if self.bound == "median" else self.bound
         coefficients = torch.where(lengths > bound, shares * bound / lengths, shares)
         return Aggregate(weighted_sum(coefficients, updates.delta), state, coefficients)
+
+    def limit(self, weights: Tensor) -> Limit:
+        return Limit(
+            None,
+            "NormBoundedMean minimises no weighted sum of the clients' objectives that is known beforehand: it "
+            "stops where updates of bounded length cancel, so that clients far from the others count less than "
+            "their weight.",
+        )

@@ -33,5 +33,9 @@ class WeightedMean(LinearAggregator):
     def __post_init__(self) -> None:
         require_choice(self, "over", ("received", "asked"))
 
+    @property
+    def averages_arrivals(self) -> bool:
+        return self.over == "received"
+
     def coefficients(self, updates: ClientUpdates, conditions: Conditions) -> Tensor:
         return normalised(updates.importance) if self.over == "received" else updates.importance

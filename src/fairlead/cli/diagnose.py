@@ -127,4 +127,4 @@ def _print_comparison(found: Diagnosis) -> None:
     print_table(columns, rows, numbers=columns[1:])
     for method in found.against:
         if method.misplaced is None:
-            say(f"{method.preset}: {method.surrogate.says}")
+            say(f"{method.preset}: {method.surrogate.explanation}")

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 from torch import Tensor
 
 from fairlead.component import Component
-from fairlead.records import ClientUpdates, Vectors
+from fairlead.records import Averaging, ClientUpdates, Contributions, Limit, Vectors
 
 Extent = Literal["vector", "scalar"]
 """Whether a remembered quantity has one number per parameter or one number in all."""
@@ -101,6 +101,23 @@ class Correction(Component, ABC):
 
         `params` (d,) are the new global parameters, `direction` (d,) is the aggregate of the round.
         """
+
+    def limit(self, weights: Tensor) -> Limit | None:
+        """Where methods with this correction stop, if that does not depend on the clients' contributions."""
+        if not self.restores_weights:
+            return None
+        return Limit(
+            weights,
+            "The corrections of this method make every client follow the objective's own weights at the "
+            "fixed point, whatever work and links are.",
+            exact=True,
+        )
+
+    def weights_under(self, contributions: Contributions, averaging: Averaging) -> Limit | None:
+        """Ω if gradients of other rounds act on local steps; None where every client follows its own gradient."""
+        if not self.hides_weights:
+            return None
+        return Limit(None, f"{type(self).__name__} hides the weights in gradients of earlier rounds.")
 
 
 class StatelessCorrection(Correction, ABC):

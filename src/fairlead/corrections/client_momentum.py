@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fairlead.corrections.base import Aftermath, Correction, Extent, LocalOutcome
 from fairlead.errors import require_number
-from fairlead.records import ClientUpdates, Vectors
+from fairlead.records import Averaging, ClientUpdates, Contributions, Limit, Vectors
 
 
 @dataclass(frozen=True)
@@ -78,3 +78,13 @@ class ClientMomentum(Correction):
 
     def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
         return {}
+
+    def weights_under(self, contributions: Contributions, averaging: Averaging) -> Limit:
+        # At rest the momentum is Σ p̂_i∇F_i with p̂ the arrivals' normalised importance, whatever their work.
+        if averaging == "other":
+            return Limit(None, "The weights of FedCM are known only for the mean of what arrives.")
+        by_work, alike = (part / part.sum() for part in (contributions.mass, contributions.coefficient))
+        return Limit(
+            self.alpha * by_work + (1 - self.alpha) * alike,
+            f"FedCM mixes weights by work (a share of {self.alpha:g}, its alpha) with weights without it.",
+        )

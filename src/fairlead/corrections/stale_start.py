@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fairlead.corrections.base import Aftermath, Correction, Extent, LocalOutcome
 from fairlead.errors import require_number
-from fairlead.records import ClientUpdates, Vectors
+from fairlead.records import Averaging, ClientUpdates, Contributions, Limit, Vectors
 
 
 @dataclass(frozen=True)
@@ -81,3 +81,16 @@ class StaleStart(Correction):
             "own_model": params.expand_as(memory["own_model"]),
             "adopted_at": memory["adopted_at"],
         }
+
+    def weights_under(self, contributions: Contributions, averaging: Averaging) -> Limit:
+        # Averaging those that arrive by ω leaves Σ ω_i x_i of all own models as it is: only ω_i times the
+        # echoed work moves it.
+        if averaging != "weights":
+            return Limit(
+                None, "The weights of FedAWE are known only for clients that are averaged by weight."
+            )
+        mass = contributions.weights * contributions.echoed
+        return Limit(
+            mass / mass.sum(),
+            "FedAWE weighs every client by its weight times its work, echoed for the rounds it missed.",
+        )

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fairlead.corrections.base import Aftermath, Correction, Extent, LocalOutcome
-from fairlead.records import ClientUpdates, Vectors
+from fairlead.records import Averaging, ClientUpdates, Contributions, Limit, Vectors
 
 
 @dataclass(frozen=True)
@@ -68,3 +68,17 @@ class VRLSGD(Correction):
 
     def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
         return {"drift": memory["drift"] + memory["pace"] * direction, "pace": memory["pace"]}
+
+    def weights_under(self, contributions: Contributions, averaging: Averaging) -> Limit:
+        if averaging != "weights" or not contributions.steady:
+            return Limit(
+                None,
+                "VRL-SGD has a limit of its own only for constant work and clients that are averaged by weight; "
+                "here it comes to rest at a point that depends on the start.",
+            )
+        mass = contributions.weights * contributions.work
+        return Limit(
+            mass / mass.sum(),
+            "VRL-SGD weighs every client by its weight times its work, exactly and whatever the links are.",
+            exact=True,
+        )

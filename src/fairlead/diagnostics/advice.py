@@ -147,7 +147,7 @@ def _reason(
             )
         return f"{kept}. {because} ({preset})."
     present = evidence.consistency.predicted
-    before = f"{present.says} " if present is not None and present.weights is None else ""
+    before = f"{present.explanation} " if present is not None and present.weights is None else ""
     if not causes and not before:
         before = "The weights are misplaced by the way clients are sampled or averaged. "
     return f"{before}Use {preset}. {because}. {_effect(evidence, expected)}"

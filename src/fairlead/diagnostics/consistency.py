@@ -23,7 +23,7 @@ from fairlead.theory.convergence import (
     condition_of,
     convergence_factors,
 )
-from fairlead.theory.prediction import Surrogate, foregone, implied_surrogate, read_weights
+from fairlead.theory.prediction import Surrogate, implied_surrogate, known_limit, weights_under
 from fairlead.worlds.base import World
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ConsistencyReport:
 
     is the share of all gradient steps that client i contributed (Wang 2021 (7), Weng 2025 §3): to first order in
     the learning rate the run minimises Σ Ω_i F_i instead of Σ ω_i F_i. Methods whose corrections bring in
-    gradients of other rounds are read as their theory has it (`diagnostics.surrogate.followed`).
+    gradients of other rounds are read as their theory has it (`Correction.weights_under`).
     """
 
     intended: Tensor
@@ -131,7 +131,7 @@ class ConsistencyReport:
             "predicted_chi_square": self.predicted_chi_square,
             "predicted_total_variation": self.predicted_total_variation,
             "predicted_exactness": None if theory is None else theory.exactness,
-            "says": None if theory is None else theory.says,
+            "says": None if theory is None else theory.explanation,
             "condition": None if self.condition is None else asdict(self.condition),
             "factors": None if self.factors is None else asdict(self.factors),
         }
@@ -167,7 +167,7 @@ class ConsistencyReport:
         if self.predicted is None or (weights is None and self.surrogate is not None):
             return []
         if weights is None:
-            return [self.predicted.says]
+            return [self.predicted.explanation]
         if self.surrogate is not None:
             share, divergence = total_variation(self.intended, weights), chi_square(self.intended, weights)
             return [
@@ -213,14 +213,14 @@ def report_of(
         unheard=tuple(tally.unheard.tolist()) if tally.rounds else (),
         first_round=tally.first_round,
     )
-    fate = None if algorithm is None else foregone(algorithm, weights)
-    if restored or (fate is not None and fate.weights is not None):
+    limit = None if algorithm is None else known_limit(algorithm, weights)
+    if restored or (limit is not None and limit.weights is not None):
         return _restored(unknown)
-    if facts is None or fate is not None:
+    if facts is None or limit is not None:
         return unknown
     if algorithm is None:
         return replace(unknown, surrogate=facts.mass / facts.mass.sum())
-    surrogate = read_weights(algorithm, facts).weights
+    surrogate = weights_under(algorithm, facts).weights
     if surrogate is None:
         return unknown
     factors = convergence_factors(
@@ -284,12 +284,12 @@ def predicted_consistency(
             weights,
             longest=max(int(number.max()) for number in steps),
         )
-    fate = foregone(algorithm, weights)
+    limit = known_limit(algorithm, weights)
     return ConsistencyReport(
         weights,
         None,
         0,
-        restored=fate is not None and fate.weights is not None and predicted.weights is fate.weights,
+        restored=limit is not None and limit.weights is not None and predicted.weights is limit.weights,
         predicted=predicted,
         condition=condition_of(looked_at) if algorithm.solver.is_linear else None,
         factors=factors,

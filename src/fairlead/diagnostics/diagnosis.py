@@ -337,7 +337,7 @@ class Diagnosis:
                     "chi_square": method.chi_square,
                     "misplaced_weight": method.misplaced,
                     "step_length": method.step_length,
-                    "says": method.surrogate.says,
+                    "says": method.surrogate.explanation,
                 }
                 for method in self.against
             ],

@@ -20,9 +20,9 @@ from fairlead.algorithm import Algorithm
 from fairlead.diagnostics.consistency import chi_square
 from fairlead.errors import FieldError
 from fairlead.randomness import Key
-from fairlead.records import Conditions, GradientFigures, RoundRecord
+from fairlead.records import Conditions, Contributions, GradientFigures, RoundRecord
 from fairlead.round_record import diversity, length_ratio
-from fairlead.theory.prediction import Contributions, followed
+from fairlead.theory.prediction import averaging
 
 if TYPE_CHECKING:
     from fairlead.federation import Federation
@@ -303,7 +303,8 @@ def round_weights(algorithm: Algorithm, record: RoundRecord, conditions: Conditi
         coefficient[client] += share
     mass = coefficient * work
     facts = Contributions(conditions.weights, coefficient, mass, work, echoed=work, steady=True)
-    mixed = any(followed(correction, algorithm, facts) is not None for correction in corrections)
+    by = averaging(algorithm)
+    mixed = any(correction.weights_under(facts, by) is not None for correction in corrections)
     if mixed or bool((mass < 0).any()) or not bool(mass.sum() > 0):
         return None
     return mass / mass.sum()

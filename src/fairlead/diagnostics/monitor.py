@@ -15,7 +15,7 @@ from fairlead.diagnostics.tally import Tally
 from fairlead.errors import require_number
 from fairlead.records import Conditions, RoundRecord
 from fairlead.text import ClientNames
-from fairlead.theory.prediction import foregone, implied_surrogate
+from fairlead.theory.prediction import implied_surrogate, known_limit
 
 Cause = Literal["work", "links", "sampling"]
 
@@ -58,7 +58,7 @@ class ConsistencyMonitor:
         """The sentence, once there is one."""
         self.tally = Tally(weights)
         """What clients contributed in the rounds seen so far."""
-        self._next_look = math.inf if foregone(algorithm, weights) is not None else _FIRST_LOOK
+        self._next_look = math.inf if known_limit(algorithm, weights) is not None else _FIRST_LOOK
 
     def watch(self, records: Sequence[RoundRecord]) -> str | None:
         """Count the records of a run that are new, and return the notice if there is one.

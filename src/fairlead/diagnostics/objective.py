@@ -9,9 +9,10 @@ from fairlead.diagnostics.consistency import chi_square, total_variation
 from fairlead.diagnostics.diagnosis import Finding, Number
 from fairlead.diagnostics.evidence import COVERED, Confidence, Evidence, weakest
 from fairlead.diagnostics.rules import MIN_ROUNDS
+from fairlead.records import Exactness
 from fairlead.text import counted, listed, percent
 from fairlead.text import divergence as written
-from fairlead.theory.contributions import LARGE_COHORT, Exactness
+from fairlead.theory.expected_round import LARGE_COHORT
 from fairlead.theory.prediction import has_no_weights
 
 _NAMED = 3
@@ -47,8 +48,8 @@ def _foreseen(evidence: Evidence) -> Finding:
     )
     assert theory is not None
     if share is None or divergence is None:
-        certain = evidence.algorithm is not None and has_no_weights(evidence.algorithm)
-        said = f"By theory: {theory.says}"
+        certain = evidence.algorithm is not None and has_no_weights(evidence.algorithm, evidence.weights)
+        said = f"By theory: {theory.explanation}"
         return Finding("foreseen", said, {"misplaced_weight": None}, "high" if certain else "none")
     chance = chance_of_conditions(evidence)
     hedge = ""

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlead.records import RoundRecord
-from fairlead.theory.prediction import Contributions
+from fairlead.records import Contributions, RoundRecord
 
 
 class Tally:

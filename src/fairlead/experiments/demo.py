@@ -64,12 +64,11 @@ def _at_common_pace(experiment: Experiment, algorithm: Algorithm) -> Algorithm:
     """
     federation = replace(experiment, algorithm=algorithm).build()
     conditions = federation.world.conditions(0, algorithm.solver, federation.key)
-    weights, arrival, work = conditions.weights, conditions.arrival, conditions.effective_steps
+    arrival, work = conditions.arrival, conditions.effective_steps
     assert arrival is not None
     assert work is not None
-    lengths = {
-        name: step_length(name, weights=weights, arrival=arrival, effective_steps=work)
-        for name in ("importance_sampling", "fedacs")
-    }
-    mean_over_arrivals = lengths["importance_sampling"] / float(weights @ arrival)
-    return replace(algorithm, server=replace(algorithm.server, lr=mean_over_arrivals / lengths["fedacs"]))
+    usual, own = (
+        step_length(method, weights=conditions.weights, arrival=arrival, effective_steps=work)
+        for method in (experiment.algorithm, algorithm)
+    )
+    return replace(algorithm, server=replace(algorithm.server, lr=usual / own))

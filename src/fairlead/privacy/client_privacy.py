@@ -20,7 +20,7 @@ from fairlead.privacy.accounting import (
     sampling_of,
 )
 from fairlead.randomness import Key
-from fairlead.records import Aggregate, ClientUpdates, Conditions, Population
+from fairlead.records import Aggregate, ClientUpdates, Conditions, Limit, Population
 from fairlead.samplers.base import Sampler
 from fairlead.transforms.base import DirectionTransform
 
@@ -144,3 +144,11 @@ class ClientPrivacy(Component):
         }
         direction = weighted_sum(coefficients, updates.delta) + noise.to(updates.delta)
         return Aggregate(direction, {}, coefficients, facts=facts)
+
+    def limit(self, weights: Tensor) -> Limit:
+        """No weights are known: clipping changes them."""
+        return Limit(
+            None,
+            "Under ClientPrivacy long updates are shortened, so that no weighted sum of the clients' objectives "
+            "that is known beforehand is minimised: clients far from the others count less than their weight.",
+        )

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from fairlead import presets
+from fairlead.aggregators.fedau import FedAU
+from fairlead.aggregators.weighted_mean import WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import Quadratics
 from fairlead.corrections.proximal import Proximal
@@ -164,12 +166,19 @@ def _simulated(
     )
 
 
+def _as_calibrated(algorithm: Algorithm) -> Algorithm:
+    """The paper counts FedAU with the rules that correct no links, because its weights are hard to predict (I.2)."""
+    if isinstance(algorithm.aggregator, FedAU):
+        return replace(algorithm, aggregator=WeightedMean(over="asked"))
+    return algorithm
+
+
 def _calibrated(rule: _Rule, setting: Setting, balls: Balls) -> float:
     """The learning rate that makes steps as long as FedAvg's (Weng 2025 I.2)."""
     algorithm = rule.algorithm(setting, setting.solver.optimizer.lr)
     key = Key.from_seed(0)
     return calibrated_lr(
-        rule.preset,
+        _as_calibrated(algorithm),
         setting.solver.optimizer.lr,
         weights=balls.weights,
         arrival=balls.arrival(balls.everyone, 0, key),
@@ -344,7 +353,9 @@ def _calibrated_to_fedavg(experiment: Experiment, entrant: Entrant) -> Experimen
     # Whatever the method, the clients are the same: looked at once for all of them.
     plain = fedavg(lr=lr, epochs=solver.epochs, batch_size=solver.batch_size)
     weights, arrival, work = _means(replace(experiment, algorithm=plain, rounds=1, device="cpu"))
-    usual = calibrated_lr(entrant.preset, lr, weights=weights, arrival=arrival, effective_steps=work)
+    usual = calibrated_lr(
+        _as_calibrated(experiment.algorithm), lr, weights=weights, arrival=arrival, effective_steps=work
+    )
     optimizer = replace(solver.optimizer, lr=usual)
     algorithm = replace(experiment.algorithm, solver=replace(solver, optimizer=optimizer))
     return replace(experiment, algorithm=algorithm)

@@ -26,7 +26,7 @@ from fairlead.results.formats import Kind
 from fairlead.results.methods import Method, Study
 from fairlead.results.runs import ReportedRun
 from fairlead.results.study_results import Metric
-from fairlead.theory.prediction import foregone
+from fairlead.theory.prediction import known_limit
 
 
 @dataclass(frozen=True)
@@ -253,10 +253,10 @@ class MethodFigures:
         if not reports:
             return "The clients' data cannot be read here."
         experiment = self.method.experiment
-        fate = None if experiment is None else foregone(experiment.algorithm, reports[0].intended)
-        if fate is None or fate.weights is not None:
+        limit = None if experiment is None else known_limit(experiment.algorithm, reports[0].intended)
+        if limit is None or limit.weights is not None:
             return "What arrived does not tell the weights of the clients."
-        return fate.says
+        return limit.explanation
 
     def by_design(self) -> bool:
         """Whether corrections restore the objective's weights, whatever work and links are."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 from fairlead.client_table import PartState
 from fairlead.component import Component
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Cohort, Conditions, Population
+from fairlead.records import ClientUpdates, Cohort, Conditions, NotKnown, Participation, Population
 
 
 class Sampler(Component, ABC):
@@ -16,6 +16,10 @@ class Sampler(Component, ABC):
 
     needs_single_updates: ClassVar[bool] = False
     """Whether it learns from what single clients sent: secure aggregation, which shows sums, then rules it out."""
+    importance_by_weight: ClassVar[bool] = False
+    """Whether importance is proportional to ω within every cohort."""
+    varies_by_round: ClassVar[bool] = False
+    """Whether draws depend on the number of the round."""
 
     @property
     @abstractmethod
@@ -40,6 +44,22 @@ class Sampler(Component, ABC):
         self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates
     ) -> PartState:
         """State after the round, also when nothing arrived."""
+
+    @property
+    def long_run(self) -> Sampler:
+        """The sampler that draws in all but the first rounds."""
+        return self
+
+    def participation(self, conditions: Conditions) -> Participation | NotKnown:
+        """Mean importance and chance of being asked in a round, for predicted weights."""
+        return NotKnown(f"{type(self).__name__} has no theory of its participation.")
+
+    def possible_cohorts(self, conditions: Conditions, at_most: int) -> list[tuple[float, Cohort]] | None:
+        """Every cohort with its probability; None where there are more than `at_most`, or where they are not known.
+
+        It makes predicted weights exact for small federations.
+        """
+        return None
 
 
 class MemorylessSampler(Sampler, ABC):

@@ -12,9 +12,14 @@ from torch import Tensor
 from fairlead.client_table import PartState, tensor_in
 from fairlead.errors import ClashError, FieldError, field_error, require_integer, require_number
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Cohort, Conditions, Population
+from fairlead.records import ClientUpdates, Cohort, Conditions, NotKnown, Participation, Population
 from fairlead.samplers.base import MemorylessSampler, Sampler
-from fairlead.samplers.weighted import MOST_DRAWS, draw_with_replacement
+from fairlead.samplers.weighted import (
+    MOST_DRAWS,
+    draw_with_replacement,
+    participation_by_draws,
+    possible_draws,
+)
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,14 @@ class FedACS(MemorylessSampler):
                 f"0 for clients {hopeless[:10]} in round {conditions.round}: give them weight 0."
             )
         return draw_with_replacement(_probabilities(weights, arrival * work), self.cohort_size, key)
+
+    def participation(self, conditions: Conditions) -> Participation | NotKnown:
+        chances = _chances(conditions, floor=0.0)
+        return chances if isinstance(chances, NotKnown) else participation_by_draws(chances, self.cohort_size)
+
+    def possible_cohorts(self, conditions: Conditions, at_most: int) -> list[tuple[float, Cohort]] | None:
+        chances = _chances(conditions, floor=0.0)
+        return None if isinstance(chances, NotKnown) else possible_draws(chances, self.cohort_size, at_most)
 
 
 @dataclass(frozen=True)
@@ -156,6 +169,26 @@ class FedACSEstimated(Sampler):
 
     def _counted(self, counts: Tensor, asked: Tensor, events: Tensor) -> Tensor:
         return counts.index_put((asked,), (1 - self.forget) * counts[asked] + events)
+
+    def participation(self, conditions: Conditions) -> Participation | NotKnown:
+        chances = _chances(conditions, floor=self.min_arrival)
+        if isinstance(chances, NotKnown):
+            return chances
+        return participation_by_draws(chances, self.cohort_size)._replace(settled=False)
+
+
+def _chances(conditions: Conditions, floor: float) -> Tensor | NotKnown:
+    """p ∝ ω/[max(1 − q, floor)‖a‖₁] (Weng 2025 (15)), with known conditions."""
+    weights, arrival, work = conditions.weights, conditions.arrival, conditions.effective_steps
+    if arrival is None or work is None:
+        return NotKnown(
+            "FedACS draws by arrival rates and work, and this world does not know them beforehand."
+        )
+    useful = arrival.clamp(min=floor) * work
+    if bool(((weights > 0) & (useful <= 0)).any()):
+        return NotKnown("FedACS cannot draw clients of positive weight whose updates never arrive.")
+    chances = _probabilities(weights, useful)
+    return chances / chances.sum()
 
 
 def _probabilities(weights: Tensor, useful: Tensor) -> Tensor:

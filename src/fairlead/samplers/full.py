@@ -10,7 +10,7 @@ import torch
 
 from fairlead.client_table import PartState
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Cohort, Conditions, Population
+from fairlead.records import ClientUpdates, Cohort, Conditions, Participation, Population
 from fairlead.samplers.base import MemorylessSampler, Sampler
 
 
@@ -19,6 +19,7 @@ class FullParticipation(MemorylessSampler):
     """Asks every client of positive weight; importance is ω (Weng 2025, rule "full")."""
 
     exemptions: ClassVar[Mapping[str, str]] = {"different keys": "it asks everybody"}
+    importance_by_weight: ClassVar[bool] = True
 
     def check(self, population: Population) -> None:
         pass
@@ -26,6 +27,12 @@ class FullParticipation(MemorylessSampler):
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         clients = conditions.weights.nonzero().flatten()
         return Cohort(clients, torch.ones_like(clients), conditions.weights[clients])
+
+    def participation(self, conditions: Conditions) -> Participation:
+        return Participation(conditions.weights, (conditions.weights > 0).to(torch.float64))
+
+    def possible_cohorts(self, conditions: Conditions, at_most: int) -> list[tuple[float, Cohort]]:
+        return [(1.0, self.draw({}, conditions, Key.from_seed(0)))]
 
 
 @dataclass(frozen=True)
@@ -62,3 +69,7 @@ class FullFirstRound(Sampler):
         self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates
     ) -> PartState:
         return self.sampler.observe(state, conditions, cohort, updates)
+
+    @property
+    def long_run(self) -> Sampler:
+        return self.sampler.long_run

@@ -11,7 +11,7 @@ from torch import Tensor
 from fairlead.client_table import PartState, tensor_in
 from fairlead.errors import require_integer, require_number
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Cohort, Conditions, Population
+from fairlead.records import ClientUpdates, Cohort, Conditions, Participation, Population
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.weighted import MOST_DRAWS, draw_with_replacement
 
@@ -71,3 +71,7 @@ class OptimalSampling(Sampler):
     ) -> PartState:
         received = torch.linalg.vector_norm(updates.delta, dim=1, dtype=torch.float64).cpu()
         return {"norm": tensor_in(state, "norm").index_put((updates.clients,), received)}
+
+    def participation(self, conditions: Conditions) -> Participation:
+        # Whatever the chances are, importance divides by them.
+        return Participation(conditions.weights, None)

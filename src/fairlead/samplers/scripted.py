@@ -13,7 +13,7 @@ from fairlead.client_table import PartState
 from fairlead.component import freeze_lists
 from fairlead.errors import field_error, is_client_lists, require_choice
 from fairlead.randomness import Key
-from fairlead.records import Cohort, Conditions, Population
+from fairlead.records import Cohort, Conditions, Participation, Population
 from fairlead.samplers.base import MemorylessSampler
 
 
@@ -32,6 +32,7 @@ class ScriptedSampler(MemorylessSampler):
         "different keys": "it replays a list",
         "unbiased": "the list may be anything",
     }
+    varies_by_round: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         freeze_lists(self)
@@ -53,3 +54,12 @@ class ScriptedSampler(MemorylessSampler):
         else:
             importance = counts.to(torch.float64) / max(len(draws), 1)
         return Cohort(clients, counts, importance)
+
+    def participation(self, conditions: Conditions) -> Participation:
+        cohort = self.draw({}, conditions, Key.from_seed(0))
+        nobody = torch.zeros_like(conditions.weights)
+        asked = nobody.index_fill(0, cohort.clients, 1.0)
+        return Participation(nobody.index_copy(0, cohort.clients, cohort.importance), asked)
+
+    def possible_cohorts(self, conditions: Conditions, at_most: int) -> list[tuple[float, Cohort]]:
+        return [(1.0, self.draw({}, conditions, Key.from_seed(0)))]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import combinations
+from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from fairlead.client_table import PartState
 from fairlead.errors import FieldError, require_integer, require_number
 from fairlead.randomness import Key
-from fairlead.records import Cohort, Conditions, Population
+from fairlead.records import Cohort, Conditions, Participation, Population
 from fairlead.samplers.base import MemorylessSampler
 
 
@@ -26,6 +30,8 @@ class UniformWithoutReplacement(MemorylessSampler):
     """
 
     cohort_size: int
+
+    importance_by_weight: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_integer(self, "cohort_size", at_least=1)
@@ -45,8 +51,25 @@ class UniformWithoutReplacement(MemorylessSampler):
         places = torch.from_numpy(drawn).sort().values
         # Listing a million clients to take a few would cost more than the rest of a small round.
         clients = places if count == len(positive) else positive.nonzero().flatten()[places]
-        scale = count / self.cohort_size
+        return self._cohort(clients, count, conditions)
+
+    def _cohort(self, clients: Tensor, eligible: int, conditions: Conditions) -> Cohort:
+        scale = eligible / self.cohort_size
         return Cohort(clients, torch.ones_like(clients), scale * conditions.weights[clients])
+
+    def participation(self, conditions: Conditions) -> Participation:
+        eligible = (conditions.weights > 0).to(torch.float64)
+        return Participation(conditions.weights, eligible * self.cohort_size / eligible.sum())
+
+    def possible_cohorts(self, conditions: Conditions, at_most: int) -> list[tuple[float, Cohort]] | None:
+        eligible = conditions.weights.nonzero().flatten().tolist()
+        number = math.comb(len(eligible), self.cohort_size)
+        if number > at_most:
+            return None
+        return [
+            (1 / number, self._cohort(torch.tensor(chosen), len(eligible), conditions))
+            for chosen in combinations(eligible, self.cohort_size)
+        ]
 
 
 @dataclass(frozen=True)
@@ -64,6 +87,7 @@ class PoissonSampling(MemorylessSampler):
     rate: float
 
     references = ("mcmahan2018private",)
+    importance_by_weight: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_number(self, "rate", above=0, at_most=1)
@@ -75,3 +99,6 @@ class PoissonSampling(MemorylessSampler):
         eligible = conditions.weights.nonzero().flatten()
         clients = eligible[key.uniform(eligible) < self.rate]
         return Cohort(clients, torch.ones_like(clients), conditions.weights[clients] / self.rate)
+
+    def participation(self, conditions: Conditions) -> Participation:
+        return Participation(conditions.weights, (conditions.weights > 0) * self.rate)

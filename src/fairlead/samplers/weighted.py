@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 
 import numpy as np
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor
 from fairlead.client_table import PartState
 from fairlead.errors import require_integer
 from fairlead.randomness import Key
-from fairlead.records import Cohort, Conditions, Population
+from fairlead.records import Cohort, Conditions, Participation, Population
 from fairlead.samplers.base import MemorylessSampler
 
 MOST_DRAWS = 10**7
@@ -41,6 +43,12 @@ class WeightedWithReplacement(MemorylessSampler):
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         return draw_with_replacement(conditions.weights, self.cohort_size, key)
 
+    def participation(self, conditions: Conditions) -> Participation:
+        return participation_by_draws(conditions.weights, self.cohort_size)
+
+    def possible_cohorts(self, conditions: Conditions, at_most: int) -> list[tuple[float, Cohort]] | None:
+        return possible_draws(conditions.weights, self.cohort_size, at_most)
+
 
 def draw_with_replacement(probabilities: Tensor, cohort_size: int, key: Key) -> Cohort:
     """K independent draws; importance c_i/K, as anonymous averaging weighs them."""
@@ -51,3 +59,21 @@ def draw_with_replacement(probabilities: Tensor, cohort_size: int, key: Key) -> 
     draws = torch.from_numpy(np.searchsorted(cumulative, positions, side="right").clip(max=last))
     clients, counts = torch.unique(draws, return_counts=True)
     return Cohort(clients, counts, counts.to(torch.float64) / cohort_size)
+
+
+def participation_by_draws(chances: Tensor, cohort_size: int) -> Participation:
+    """Participation in K independent draws with the given chances, which sum to 1."""
+    return Participation(chances, 1 - (1 - chances) ** cohort_size)
+
+
+def possible_draws(chances: Tensor, cohort_size: int, at_most: int) -> list[tuple[float, Cohort]] | None:
+    """Every result of K independent draws with its probability, from the multinomial distribution."""
+    eligible, found = chances.nonzero().flatten().tolist(), []
+    if math.comb(len(eligible) + cohort_size - 1, cohort_size) > at_most:
+        return None
+    for draws in combinations_with_replacement(eligible, cohort_size):
+        clients, counts = torch.unique(torch.tensor(draws), return_counts=True)
+        ways = math.factorial(cohort_size) / math.prod(map(math.factorial, counts.tolist()))
+        chance = ways * float((chances[clients] ** counts).prod())
+        found.append((chance, Cohort(clients, counts, counts.to(torch.float64) / cohort_size)))
+    return found

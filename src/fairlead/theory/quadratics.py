@@ -22,18 +22,15 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from fairlead.aggregators.fedau import FedAU
-from fairlead.aggregators.fednova import FedNova
-from fairlead.aggregators.last_updates import MIFA, FedVARP, StaleFedVARP
-from fairlead.aggregators.weighted_mean import WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.corrections.proximal import Proximal
-from fairlead.corrections.vrlsgd import VRLSGD
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.schedules import Constant, Exponential
 from fairlead.optimizers.sgd import SGD
+from fairlead.records import Conditions, NotKnown
 from fairlead.samplers.full import FullParticipation
+from fairlead.theory.prediction import averaging, expected_contributions, known_limit
 
 
 @dataclass(frozen=True)
@@ -159,24 +156,26 @@ def predicted_limit(
     """Where an algorithm rests when everyone takes the given steps and arrives in every round.
 
     None where no closed form is known here: samplers that leave clients out, client optimizers other than
-    SGD, clipping, transforms, and aggregators or corrections that this module does not know.
+    SGD, clipping, transforms, and parts that do not say what they converge to.
     """
-    solver, corrections = algorithm.solver, algorithm.solver.corrections
-    works = _works(solver, num_steps)
+    works = _works(algorithm.solver, num_steps)
     if works is None or algorithm.transforms or not isinstance(algorithm.sampler, FullParticipation):
         return None
-    if any(correction.restores_weights for correction in corrections):
-        return problem.optimum
-    if any(isinstance(correction, VRLSGD) for correction in corrections):
-        return problem.minimiser(surrogate_weights(problem.weights, works))
-    if any(not isinstance(correction, Proximal) for correction in corrections):
+    weights, work = problem.weights, effective_steps(works)
+    conditions = Conditions(0, weights, lambda: work, lambda: torch.ones_like(work))
+    limit = known_limit(algorithm, weights)
+    if limit is None:
+        expected = expected_contributions(algorithm, [conditions])
+        if isinstance(expected, NotKnown):
+            return None
+        contributions, _ = expected
+        others = [part for part in algorithm.solver.corrections if not isinstance(part, Proximal)]
+        if not others:
+            return resting_point(problem, responses(problem, works), contributions.coefficient)
+        limit = others[0].weights_under(contributions, averaging(algorithm))
+    if limit is None or limit.weights is None or not limit.exact:
         return None
-    if isinstance(algorithm.aggregator, FedNova):
-        return fednova_limit(problem, works)
-    # With memory or without: what these average is the same once everyone has arrived.
-    if isinstance(algorithm.aggregator, WeightedMean | FedAU | FedVARP | StaleFedVARP | MIFA):
-        return fedavg_limit(problem, works)
-    return None
+    return problem.minimiser(limit.weights)
 
 
 def _works(solver: LocalSolver, num_steps: Sequence[int]) -> list[LocalWork] | None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fairlead.client_table import PartState
 from fairlead.memory.aware_memory import Rows, Start, aware_memory_of, settle_aware
 from fairlead.memory.update_memory import FirstVisit, UpdateMemory, remembered_part, with_remembered_part
-from fairlead.records import ClientUpdates, Conditions, Population, Transformed
+from fairlead.records import ClientUpdates, Conditions, Limit, Population, Transformed
 from fairlead.transforms.base import DirectionTransform
 
 
@@ -77,3 +77,10 @@ class AwareProjection(DirectionTransform):
         changed = with_remembered_part(recalled.state, direction, projected)
         shares = aware.averages.by_client(recalled.state, recalled.coefficients, conditions.weights)
         return Transformed(changed, recalled.state, facts, shares)
+
+    def limit(self, weights: Tensor) -> Limit:
+        return Limit(
+            None,
+            "A step projected on FedAWARE's direction minimises no weighted sum of the clients' objectives: the "
+            "method stops at a Pareto-stationary point, or where its own step is orthogonal to that direction.",
+        )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fairlead.client_table import PartState
 from fairlead.component import Component
-from fairlead.records import ClientUpdates, Conditions, Population, Transformed
+from fairlead.records import ClientUpdates, Conditions, Limit, Population, Transformed
 
 
 class DirectionTransform(Component, ABC):
@@ -36,3 +36,9 @@ class DirectionTransform(Component, ABC):
         self, direction: Tensor, updates: ClientUpdates, state: PartState, conditions: Conditions
     ) -> Transformed:
         """The new direction; never called in a round in which nothing arrived."""
+
+    def limit(self, weights: Tensor) -> Limit | None:
+        """Where methods with this transform stop, if that does not depend on the clients' contributions."""
+        if not self.hides_weights:
+            return None
+        return Limit(None, f"{type(self).__name__} turns steps away from the clients' mean.")
