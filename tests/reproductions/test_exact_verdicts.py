@@ -14,7 +14,7 @@ import fairlead as fl
 from fairlead.reproductions import REPRODUCTIONS, Request
 from fairlead.reproductions.bias_table import BIAS_TABLE, _EverySet
 from fairlead.reproductions.claims import Cell
-from fairlead.reproductions.computed import Computed
+from fairlead.reproductions.reproduction import Computation
 from fairlead.reproductions.weng2025 import FIGURE_7
 
 EXACT = [entry.name for entry in REPRODUCTIONS.values() if not entry.needs]
@@ -41,7 +41,7 @@ def test_the_claim_holds_at_small_scale(name: str, tmp_path: Path) -> None:
     assert outcome.checks
 
 
-def bias(rows: Mapping[str, float]) -> Computed:
+def bias(rows: Mapping[str, float]) -> Computation:
     """Fig. 7 with other biases than computed."""
     figures = {
         Cell(row, f"{panel}: {column}"): value if column == "bias" else 0.0

@@ -14,11 +14,11 @@ from fairlead.errors import FieldError
 from fairlead.references import REFERENCES
 from fairlead.reproductions import OMITTED, REPRODUCTIONS, Request, reproduction_named
 from fairlead.reproductions.claims import Cell, judged
-from fairlead.reproductions.data_sets import DATA_SETS, source_of
-from fairlead.reproductions.reproduction import SCALES, NotRunError
-from fairlead.reproductions.trained import Trained, figure_column
+from fairlead.reproductions.data_sets import DATA_SETS, NotRunError, source_of
+from fairlead.reproductions.reproduction import SCALES
+from fairlead.reproductions.trained import TrainedTable, figure_column
 
-TRAINED = [entry for entry in REPRODUCTIONS.values() if isinstance(entry, Trained)]
+TRAINED = [entry for entry in REPRODUCTIONS.values() if isinstance(entry, TrainedTable)]
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
@@ -30,24 +30,24 @@ def test_an_entry_says_what_it_is(name: str) -> None:
     assert all(difference.endswith(".") for difference in entry.differences)
     assert set(entry.needs) <= set(DATA_SETS)
     assert all(entry.describe(scale) for scale in SCALES)
-    assert entry.judges("full")
+    assert "full" in entry.judged_at
 
 
 @pytest.mark.parametrize("entry", TRAINED, ids=lambda entry: entry.name)
-def test_claims_and_published_figures_are_measured(entry: Trained) -> None:
+def test_claims_and_published_figures_are_measured(entry: TrainedTable) -> None:
     measured = {
         Cell(cell.row, figure_column(cell.column, statistic))
-        for cell in entry.entrants
+        for cell in entry.cells
         for statistic in entry.statistics
     }
     assert {cell for claim in (*entry.claims, *entry.released) for cell in claim.cells} <= measured
     assert set(entry.published) <= measured
-    assert {cell.column for cell in entry.entrants} == set(entry.scenes)
+    assert {cell.column for cell in entry.cells} == set(entry.columns)
     assert set(entry.sizes) == set(SCALES)
 
 
 @pytest.mark.parametrize("entry", TRAINED, ids=lambda entry: entry.name)
-def test_claims_hold_for_the_published_figures(entry: Trained) -> None:
+def test_claims_hold_for_the_published_figures(entry: TrainedTable) -> None:
     """A claim that the paper's own numbers contradict would test something else than the paper."""
     results = {cell: {0: printed.value} for cell, printed in entry.published.items()}
     claims = (*entry.claims, *entry.released)
@@ -55,15 +55,15 @@ def test_claims_hold_for_the_published_figures(entry: Trained) -> None:
 
 
 @pytest.mark.parametrize("entry", TRAINED, ids=lambda entry: entry.name)
-def test_fedaware_is_judged_as_printed_and_as_released(entry: Trained) -> None:
+def test_fedaware_is_judged_as_printed_and_as_released(entry: TrainedTable) -> None:
     """Every run with AWARE has a twin that differs by the rows and the start of the released code alone."""
-    twins = {cell: Cell(f"{cell.row} with unit rows", cell.column) for cell in entry.entrants}
-    printed = [cell for cell in entry.entrants if _aware_of(entry, cell) == ("raw", "seen", "update")]
+    twins = {cell: Cell(f"{cell.row} with unit rows", cell.column) for cell in entry.cells}
+    printed = [cell for cell in entry.cells if _aware_of(entry, cell) == ("raw", "seen", "update")]
     assert bool(printed) == bool(entry.released)
     assert len(entry.released) == (len(entry.claims) if printed else 0)
     for cell in printed:
         assert _aware_of(entry, twins[cell]) == ("unit", "all_seen", "scaled")
-        one, other = entry.entrants[cell], entry.entrants[twins[cell]]
+        one, other = entry.cells[cell], entry.cells[twins[cell]]
         assert one.preset == other.preset
         assert one.arguments.items() <= other.arguments.items()
         for statistic in entry.statistics:
@@ -73,9 +73,9 @@ def test_fedaware_is_judged_as_printed_and_as_released(entry: Trained) -> None:
             )
 
 
-def _aware_of(entry: Trained, cell: Cell) -> tuple[str, str, str] | None:
+def _aware_of(entry: TrainedTable, cell: Cell) -> tuple[str, str, str] | None:
     """Rows, start and first visit of the AWARE in a run, as aggregator or as projection."""
-    algorithm = entry.entrants[cell].algorithm(entry.scenes[cell.column].setting)
+    algorithm = entry.cells[cell].algorithm(entry.columns[cell.column].setting)
     for part in (algorithm.aggregator, *algorithm.transforms):
         if isinstance(part, fl.FedAWARE | fl.AwareProjection):
             return part.rows, part.start, part.first_visit
@@ -86,14 +86,14 @@ def _aware_of(entry: Trained, cell: Cell) -> tuple[str, str, str] | None:
 @pytest.mark.parametrize(
     "entry", [entry for entry in TRAINED if entry.adjust is None], ids=lambda entry: entry.name
 )
-def test_every_run_can_be_planned(entry: Trained, scale: str, tmp_path: Path) -> None:
+def test_every_run_can_be_planned(entry: TrainedTable, scale: str, tmp_path: Path) -> None:
     """Sources are read when a run starts, so that empty files are enough to plan."""
     for data_set in DATA_SETS.values():
-        place = tmp_path / data_set.places[-1].path
+        place = tmp_path / list(data_set.readers)[-1]
         place.mkdir(parents=True, exist_ok=True)
     request = Request(tmp_path, scale=scale, data=tmp_path)  # type: ignore[arg-type]
     planned = entry.planned(request)
-    assert len(planned) == len(entry.entrants)
+    assert len(planned) == len(entry.cells)
     for run in planned:
         assert fl.from_toml(fl.Experiment, fl.to_toml(run.experiment)) == run.experiment
 
@@ -124,7 +124,7 @@ def test_learning_rates_are_calibrated_to_one_step_length(tmp_path: Path) -> Non
     """
     digits_pack(tmp_path)
     entry = REPRODUCTIONS["weng2025_table_4_mnist"]
-    assert isinstance(entry, Trained)
+    assert isinstance(entry, TrainedTable)
     planned = entry.planned(Request(tmp_path, scale="full", data=tmp_path))
     rates = {run.labels["method"]: run.experiment.algorithm.solver.optimizer.lr / 0.02 for run in planned}
     steps, arrival = np.arange(1, 40, 2), np.linspace(0.60, 0.98, 20)

@@ -16,9 +16,8 @@ from fairlead.errors import FieldError
 from fairlead.experiments.study import StudyFolder
 from fairlead.experiments.workers import run_study
 from fairlead.reproductions import Request
-from fairlead.reproductions.claims import Cell
 from fairlead.reproductions.reproduction import listed_parts
-from fairlead.reproductions.trained import Entrant
+from fairlead.reproductions.trained import TableRow
 from fairlead.results.run_archive import KeptRun, load_runs, merged, runs_file, save_runs
 
 RUN = KeptRun(
@@ -74,9 +73,9 @@ def test_a_finished_run_stands_before_a_failed_one_and_a_later_one_before_a_form
 
 def test_a_run_that_failed_is_told_from_one_that_was_never_made(tmp_path: Path) -> None:
     """Learning rates of 1e30 overflow float32 in the first round; what is known of it travels with what is kept."""
-    wild = replace(
-        ENTRY, entrants={**ENTRY.entrants, Cell("AWARE", "slow"): Entrant("fedprox", {"mu": 0.1, "lr": 1e30})}
-    )
+    rows = {**ENTRY.rows, "AWARE": TableRow("fedprox", {"mu": 0.1, "lr": 1e30})}
+    columns = {**ENTRY.columns, "slow": replace(ENTRY.columns["slow"], rows=rows)}
+    wild = replace(ENTRY, columns=columns)
     found = wild.reproduce(Request(tmp_path / "run", only=("slow",)))
     (failure,) = found.failures
     assert (failure.method, failure.setting, failure.seed, failure.rounds) == ("AWARE", "slow", 0, 0)
@@ -156,7 +155,7 @@ def test_pieces_of_different_machines_are_put_together(tmp_path: Path) -> None:
     assert not (tmp_path / "here" / "a_table-small").exists()
     again = ENTRY.reproduce(replace(here, collect=()))
     assert again.figures == whole.figures
-    elsewhere = replace(ENTRY, scenes={"slow": replace(ENTRY.scenes["slow"], data="cifar10")})
+    elsewhere = replace(ENTRY, columns={"slow": replace(ENTRY.columns["slow"], data="cifar10")})
     assert elsewhere.reproduce(replace(here, collect=())).figures == whole.figures
 
 

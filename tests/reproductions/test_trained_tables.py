@@ -16,7 +16,14 @@ from fairlead.experiments.workers import run_study
 from fairlead.reproductions import Request
 from fairlead.reproductions.claims import Cell, Less, Published
 from fairlead.reproductions.reproduction import load_outcomes, save_outcome
-from fairlead.reproductions.trained import Entrant, Scene, Size, Trained, final_accuracy, grid, mean_elud
+from fairlead.reproductions.trained import (
+    Size,
+    TableColumn,
+    TableRow,
+    TrainedTable,
+    final_accuracy,
+    mean_elud,
+)
 from fairlead.settings import Setting
 
 SETTING = Setting(
@@ -24,19 +31,16 @@ SETTING = Setting(
     fl.LocalSolver(fl.SGD(0.1, schedule=fl.Milestones((2,), gamma=0.5)), steps=3, batch_size=8),
     clients=fl.Digits(num_clients=4),
 )
-SLOW, FAST = Scene(SETTING), Scene(replace(SETTING, work=fl.FixedSteps((1, 2, 3, 9))))
-ENTRY = Trained(
+SLOW, FAST = TableColumn(SETTING), TableColumn(replace(SETTING, work=fl.FixedSteps((1, 2, 3, 9))))
+ENTRY = TrainedTable(
     name="a_table",
     reference="wang2021fednova",
     where="Table 9",
     claim="FedAvg is worse than itself.",
     claims=(Less(Cell("FedAvg", "slow: accuracy"), Cell("AWARE", "slow: accuracy"), 10.0),),
     published={Cell("FedAvg", "slow: accuracy"): Published(60.0, 1.5)},
-    scenes={"slow": SLOW, "fast": FAST},
-    entrants=grid(
-        {"FedAvg": Entrant("fedavg"), "AWARE": Entrant("fedprox", {"mu": 0.1}, aware={"alpha": 0.5})},
-        ("slow", "fast"),
-    ),
+    columns={"slow": SLOW, "fast": FAST},
+    rows={"FedAvg": TableRow("fedavg"), "AWARE": TableRow("fedprox", {"mu": 0.1}, aware={"alpha": 0.5})},
     statistics={"accuracy": final_accuracy, "e-LUDD": mean_elud},
     sizes={"smoke": Size(1), "small": Size(3), "full": Size(5)},
 )
@@ -78,9 +82,9 @@ def test_pieces_add_up_to_the_table(tmp_path: Path) -> None:
     whole = ENTRY.reproduce(request)
     assert whole.verdict == "holds"
     assert {(figure.row, figure.column) for figure in whole.figures} == {
-        (row, f"{scene}: {figure}")
+        (row, f"{column}: {figure}")
         for row in ("FedAvg", "AWARE")
-        for scene in ("slow", "fast")
+        for column in ("slow", "fast")
         for figure in ("accuracy", "e-LUDD")
     }
     known = next(figure for figure in whole.figures if figure.published is not None)
@@ -99,7 +103,7 @@ def test_pieces_add_up_to_the_table(tmp_path: Path) -> None:
 
 def test_means_and_deviations_are_over_seeds(tmp_path: Path) -> None:
     """The half width of two values is t(1)·s/√2 with t(1) = tan(0.475π) = 12.706, of the Cauchy distribution."""
-    entry = replace(ENTRY, entrants=grid({"FedAvg": Entrant("fedavg")}, ("slow",)), claims=())
+    entry = replace(ENTRY, columns={"slow": SLOW}, rows={"FedAvg": TableRow("fedavg")}, claims=())
     both = entry.reproduce(Request(tmp_path, seeds=(0, 1)))
     alone = [entry.reproduce(Request(tmp_path / str(seed), seeds=(seed,))) for seed in (0, 1)]
     single = [outcome.figures[0].ours for outcome in alone]
@@ -141,7 +145,7 @@ def test_an_unknown_row_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_data_are_the_reason_not_to_run(tmp_path: Path) -> None:
-    entry = replace(ENTRY, scenes={"slow": replace(SLOW, data="cifar10"), "fast": FAST})
+    entry = replace(ENTRY, columns={"slow": replace(SLOW, data="cifar10"), "fast": FAST})
     assert entry.needs == ("cifar10",)
     without = entry.reproduce(Request(tmp_path))
     assert (without.verdict, without.figures) == ("not run", ())

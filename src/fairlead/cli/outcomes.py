@@ -49,6 +49,18 @@ def show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale, kept_in: P
         say(f"As released: {released}. {outcome.released.reason}".rstrip())
 
 
+def show_verdicts(outcomes: Sequence[Outcome]) -> None:
+    """Print a line for each of several outcomes."""
+    from fairlead.reproductions.claims import worded
+
+    say()
+    rows = [
+        [each.name, worded(each.verdict, each.checks), duration(each.seconds), each.reason]
+        for each in outcomes
+    ]
+    print_table(["reproduction", "verdict", "time", "reason"], rows, numbers=["time"])
+
+
 def _kept(folder: Path, outcome: Outcome) -> str:
     """Where a result is, and how to see its runs if it has some."""
     from fairlead.reproductions.reproduction import outcome_file

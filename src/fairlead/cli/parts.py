@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from fairlead.cli.console import JsonOption, print_json, print_table, say
-from fairlead.cli.reproduce import list_reproductions
 
 if TYPE_CHECKING:
     from fairlead.experiments.catalogue import Entry
@@ -42,7 +41,7 @@ def list_parts(
     elif kind == "methods":
         _list_methods(as_json)
     elif kind == "reproductions":
-        list_reproductions(as_json)
+        _list_reproductions(as_json)
     else:
         found = entries(kind)
         if as_json:
@@ -71,15 +70,28 @@ def _list_methods(as_json: bool) -> None:
         )
         return
     rows = [
-        [
-            entry.name,
-            ", ".join(method.corrects) or "nothing",
-            ", ".join(method.references),
-            entry.summary,
-        ]
+        [entry.name, ", ".join(method.corrects) or "nothing", ", ".join(method.references), entry.summary]
         for entry, method in found
     ]
     print_table(["method", "corrects", "reference", "what it is"], rows)
+
+
+def _list_reproductions(as_json: bool) -> None:
+    from fairlead.reproductions.gallery import OMITTED, REPRODUCTIONS
+
+    found = REPRODUCTIONS.values()
+    if as_json:
+        fields = ("name", "reference", "where", "claim", "needs", "differences")
+        print_json([{field: getattr(entry, field) for field in fields} for entry in found])
+        return
+    rows = [
+        [entry.name, f"{entry.paper}, {entry.where}", ", ".join(entry.needs) or "nothing", entry.claim]
+        for entry in found
+    ]
+    print_table(["name", "published in", "needs", "claim"], rows)
+    say("\nLeft out:")
+    for omitted in OMITTED:
+        say(f"  {omitted.paper}, {omitted.where}: {omitted.reason}")
 
 
 def show(

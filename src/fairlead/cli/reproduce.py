@@ -1,4 +1,4 @@
-"""`fairlead reproduce` and `fairlead list reproductions`."""
+"""`fairlead reproduce`: repeat a published result."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fairlead.cli.console import JsonOption, print_json, print_table, say
+from fairlead.cli.console import JsonOption, print_json, say
 from fairlead.cli.options import CheckpointOption, JobsOption, QuietOption
-from fairlead.cli.outcomes import show_outcome
-from fairlead.cli.progress import duration
+from fairlead.cli.outcomes import show_outcome, show_verdicts
 from fairlead.cli.study import leave, run_and_show
 from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
     from fairlead.experiments.study import PlannedRun, StudyFolder
-    from fairlead.reproductions.reproduction import Reproduction, Runner
+    from fairlead.reproductions.reproduction import Outcome, Reproduction, Request, Runner
 
-_HEEDED = {
+_OPTIONS = {
     "data": ("--data", "data"),
     "device": ("--device", "device"),
     "only": ("--only", "only"),
@@ -76,120 +75,86 @@ def reproduce(
     The same command again goes on with what was interrupted; pieces run with --only add up.
     """
     from fairlead.experiments.overrides import read_seeds
-    from fairlead.reproductions.claims import worded
     from fairlead.reproductions.gallery import REPRODUCTIONS, reproduction_named
-    from fairlead.reproductions.reproduction import (
-        Request,
-        listed_parts,
-        outcome_file,
-        save_outcome,
-        seeds_to_lose,
-    )
+    from fairlead.reproductions.reproduction import Request, listed_parts
     from fairlead.worlds.arithmetic import usable_device
 
     # Not only where something is trained: a name that is wrong would go unnoticed elsewhere.
     usable_device("reproduce", device)
     if collect is not None:
-        _refuse_beside_collect(context)
+        _refuse_beside_collect(context, collect)
     if name is None and only is not None:
         raise FieldError("--only names parts of one reproduction: say which.")
-    for folder in collect or []:
-        if not folder.is_dir():
-            raise FieldError(f"--collect must name a folder, got {folder}.")
     entries = list(REPRODUCTIONS.values()) if name is None else [reproduction_named(name)]
     if name is not None:
-        _refuse_unheeded(context, entries[0])
+        _refuse_unused(context, entries[0])
     silent = quiet or as_json
-    outcomes = []
     ends: dict[str, str] = {}
-    changes = [*(computing or []), *([] if precision is None else [f"precision={precision}"])]
+    request = Request(
+        out=out,
+        scale=scale,
+        seeds=tuple(read_seeds(seeds)),
+        data=data,
+        device=device,
+        only=() if only is None else listed_parts(only, entries[0].parts),
+        computing=(*(computing or []), *([] if precision is None else [f"precision={precision}"])),
+        collect=None if collect is None else tuple(collect),
+        run=_runner(ends, jobs, checkpoint_every, quiet=silent),
+        tell=(lambda sentence: None) if silent else say,
+    )
+    outcomes = []
     for entry in entries:
-        request = Request(
-            out=out,
-            scale=scale,
-            seeds=tuple(read_seeds(seeds)),
-            data=data,
-            device=device,
-            only=() if only is None else listed_parts(only, entry.parts),
-            computing=tuple(changes),
-            collect=None if collect is None else tuple(collect),
-            run=_runner(ends, jobs, checkpoint_every, quiet=silent),
-            tell=(lambda sentence: None) if silent else say,
-        )
-        outcome = entry.reproduce(request)
-        outcomes.append(outcome)
-        lost = seeds_to_lose(out, outcome)
-        kept = bool(outcome.figures) and not lost
-        if kept:
-            save_outcome(out, outcome)
-        if not silent:
-            show_outcome(entry, outcome, scale, out if kept else None)
-            if lost:
-                say(
-                    f"{outcome_file(out, outcome)} stays as it is, since it also has seeds {lost}: ask for them too."
-                )
+        outcomes.append(_reproduce_one(entry, request, silent=silent))
         if any(end in ("interrupted", "waiting") for end in ends.values()):
             break
     if as_json:
         facts = [asdict(outcome) for outcome in outcomes]
         print_json(facts if name is None else facts[0])
     elif len(outcomes) > 1 and not quiet:
-        say()
-        rows = [
-            [each.name, worded(each.verdict, each.checks), duration(each.seconds), each.reason]
-            for each in outcomes
-        ]
-        print_table(["reproduction", "verdict", "time", "reason"], rows, numbers=["time"])
+        show_verdicts(outcomes)
     leave(ends, quiet=silent)
     if name is not None and outcomes[0].verdict == "not run":
         raise typer.Exit(1)
 
 
-def list_reproductions(as_json: bool) -> None:
-    """Every published result that can be repeated, and those that are left out."""
-    from fairlead.reproductions.gallery import OMITTED, REPRODUCTIONS
+def _reproduce_one(entry: Reproduction, request: Request, *, silent: bool) -> Outcome:
+    """Run an entry, keep its outcome unless an earlier one has more seeds, and show it."""
+    from fairlead.reproductions.reproduction import outcome_file, save_outcome, seeds_to_lose
 
-    if as_json:
-        print_json(
-            [
-                {
-                    "name": entry.name,
-                    "reference": entry.reference,
-                    "where": entry.where,
-                    "claim": entry.claim,
-                    "needs": entry.needs,
-                    "differences": entry.differences,
-                }
-                for entry in REPRODUCTIONS.values()
-            ]
-        )
-        return
-    rows = [
-        [entry.name, f"{entry.paper}, {entry.where}", ", ".join(entry.needs) or "nothing", entry.claim]
-        for entry in REPRODUCTIONS.values()
-    ]
-    print_table(["name", "published in", "needs", "claim"], rows)
-    say("\nLeft out:")
-    for omitted in OMITTED:
-        say(f"  {omitted.paper}, {omitted.where}: {omitted.reason}")
+    outcome = entry.reproduce(request)
+    lost = seeds_to_lose(request.out, outcome)
+    kept = bool(outcome.figures) and not lost
+    if kept:
+        save_outcome(request.out, outcome)
+    if not silent:
+        show_outcome(entry, outcome, request.scale, request.out if kept else None)
+        if lost:
+            file = outcome_file(request.out, outcome)
+            say(f"{file} stays as it is, since it also has seeds {lost}: ask for them too.")
+    return outcome
 
 
-def _refuse_beside_collect(context: typer.Context) -> None:
-    """Raise if something is asked of runs where none is made, or only some are to be judged."""
+def _refuse_beside_collect(context: typer.Context, folders: Sequence[Path]) -> None:
+    """Raise if something is asked of runs where none is made, only some are to be judged, or a folder is missing."""
     from fairlead.text import listed
 
-    given = _given(context, ["seeds", *_HEEDED])
+    given = _given(context, ["seeds", *_OPTIONS])
     if given:
         raise FieldError(
             f"--collect runs nothing and judges all runs that there are: leave out {listed(given)}."
         )
+    for folder in folders:
+        if not folder.is_dir():
+            raise FieldError(f"--collect must name a folder, got {folder}.")
 
 
-def _refuse_unheeded(context: typer.Context, entry: Reproduction) -> None:
+def _refuse_unused(context: typer.Context, entry: Reproduction) -> None:
     """Raise if options are given that make no difference to a reproduction."""
     from fairlead.text import listed
 
-    given = _given(context, [name for name, (_, field) in _HEEDED.items() if field not in entry.heeds])
+    given = _given(
+        context, [name for name, (_, field) in _OPTIONS.items() if field not in entry.options_used]
+    )
     if given:
         has, them = ("has", "it") if len(given) == 1 else ("have", "them")
         raise FieldError(f"{listed(given)} {has} no effect on {entry.name}: leave {them} out.")
@@ -199,7 +164,7 @@ def _given(context: typer.Context, parameters: Sequence[str]) -> list[str]:
     """Those of some options that are on the command line."""
     sources = {name: context.get_parameter_source(name) for name in parameters}
     return [
-        _HEEDED[name][0] if name in _HEEDED else f"--{name}"
+        _OPTIONS[name][0] if name in _OPTIONS else f"--{name}"
         for name, source in sources.items()
         if source is not None and source.name == "COMMANDLINE"
     ]

@@ -23,8 +23,7 @@ from fairlead.presets import METHODS
 from fairlead.randomness import Key
 from fairlead.reproductions.claims import Cell, Claim, Less
 from fairlead.reproductions.closed_form import Balls, ClosedFormWorld, reach_of
-from fairlead.reproductions.computed import Computed
-from fairlead.reproductions.reproduction import Request
+from fairlead.reproductions.reproduction import Computation, Request
 from fairlead.theory.quadratics import LocalWork
 from fairlead.worlds.base import World
 from fairlead.worlds.simulated import SimulatedWorld
@@ -159,7 +158,7 @@ def _claims() -> tuple[Claim, ...]:
     return tuple(found)
 
 
-BIAS_TABLE = Computed(
+BIAS_TABLE = Computation(
     name="bias_table",
     reference="weng2025fedacs",
     where="§3-4 and Wang 2021 (5): surrogate weights",
@@ -171,7 +170,7 @@ BIAS_TABLE = Computed(
         "Wang 2021 groups SCAFFOLD with VRLSGD; it has no bias under unequal steps.",
     ),
     compute=_table,
-    figures=f"distance at which a method rests from the optimum of the objective asked for, which counts as reached "
+    measured=f"distance at which a method rests from the optimum of the objective asked for, which counts as reached "
     f"below {_REACHED} and as missed above {_MISSED}; the clients' own optima are three apart",
     what="3 clients with 4, 1 and 2 steps and arrival rates 1, 1/2 and 1/4; every set of arrivals in turn",
 )

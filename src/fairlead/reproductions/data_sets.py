@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from fairlead.clients.arrays import NpzArrays
 from fairlead.clients.images import CifarFolder, FashionMnistFolder, MnistFolder
@@ -12,71 +13,39 @@ from fairlead.clients.leaf import LeafFolder
 from fairlead.clients.pooled import PooledSource
 from fairlead.clients.tables import CsvTable
 from fairlead.clients.tokenizers import HashedWords
-from fairlead.reproductions.reproduction import NotRunError
+from fairlead.errors import FairleadError
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a data set may lie below the user's folder, and how it is then read."""
-
-    path: str
-    read: Callable[[str], PooledSource]
+class NotRunError(FairleadError):
+    """A reproduction cannot be run as asked; the message says why in one sentence."""
 
 
-@dataclass(frozen=True)
-class DataSet:
+class DataSet(NamedTuple):
     """A data set by name, in any of several forms."""
 
     title: str
-    places: tuple[Place, ...]
-    """In the order in which they are looked for."""
-
-    def find(self, folder: Path) -> PooledSource | None:
-        """The data set in a folder; None if it is not there."""
-        for place in self.places:
-            if (folder / place.path).exists():
-                return place.read(str(folder / place.path))
-        return None
+    readers: Mapping[str, Callable[[str], PooledSource]]
+    """By the path below the user's folder, in the order in which they are looked for."""
 
 
-def _arrays(path: str, *, client: str | None = None, shape: tuple[int, ...] | None = None) -> NpzArrays:
-    return NpzArrays(
-        path,
-        "x_train",
-        "y_train",
-        None if client is None else f"{client}_train",
-        test_inputs="x_test",
-        test_targets="y_test",
-        test_client=None if client is None else f"{client}_test",
-        shape=shape,
-    )
+_arrays = partial(NpzArrays, inputs="x_train", targets="y_train", test_inputs="x_test", test_targets="y_test")
+_writers = partial(_arrays, client="writer_train", test_client="writer_test", shape=(1, 28, 28))
+_news = partial(CsvTable, target="label", features="text", tokens=HashedWords(length=64), split="split")
 
 
-def _writers(path: str) -> NpzArrays:
-    return _arrays(path, client="writer", shape=(1, 28, 28))
-
-
-def _news(path: str) -> CsvTable:
-    return CsvTable(path, "label", features="text", tokens=HashedWords(length=64), split="split")
+def _femnist(path: str) -> LeafFolder:
+    return LeafFolder(str(Path(path).parent), shape=(1, 28, 28))
 
 
 DATA_SETS: dict[str, DataSet] = {
-    "cifar10": DataSet("CIFAR-10", (Place("cifar-10-batches-py", CifarFolder),)),
-    "cifar100": DataSet("CIFAR-100", (Place("cifar-100-python", CifarFolder),)),
-    "cinic10": DataSet("CINIC-10", (Place("cinic10.npz", _arrays),)),
-    "mnist": DataSet("MNIST", (Place("MNIST/raw", MnistFolder), Place("mnist/mnist.npz.xz", _writers))),
-    "fashion_mnist": DataSet("Fashion-MNIST", (Place("FashionMNIST/raw", FashionMnistFolder),)),
-    "mnist_writers": DataSet("MNIST with writers", (Place("mnist/mnist.npz.xz", _writers),)),
-    "femnist": DataSet(
-        "FEMNIST",
-        (
-            Place("femnist/train", lambda path: LeafFolder(str(Path(path).parent), shape=(1, 28, 28))),
-            Place("femnist/femnist105.npz.xz", _writers),
-        ),
-    ),
-    "ag_news": DataSet(
-        "AG News", (Place("ag_news/ag_news.csv", _news), Place("ag_news/ag_news.csv.xz", _news))
-    ),
+    "cifar10": DataSet("CIFAR-10", {"cifar-10-batches-py": CifarFolder}),
+    "cifar100": DataSet("CIFAR-100", {"cifar-100-python": CifarFolder}),
+    "cinic10": DataSet("CINIC-10", {"cinic10.npz": _arrays}),
+    "mnist": DataSet("MNIST", {"MNIST/raw": MnistFolder, "mnist/mnist.npz.xz": _writers}),
+    "fashion_mnist": DataSet("Fashion-MNIST", {"FashionMNIST/raw": FashionMnistFolder}),
+    "mnist_writers": DataSet("MNIST with writers", {"mnist/mnist.npz.xz": _writers}),
+    "femnist": DataSet("FEMNIST", {"femnist/train": _femnist, "femnist/femnist105.npz.xz": _writers}),
+    "ag_news": DataSet("AG News", {"ag_news/ag_news.csv": _news, "ag_news/ag_news.csv.xz": _news}),
 }
 """What reproductions may need, by name."""
 
@@ -89,11 +58,10 @@ def require_data(names: Iterable[str], folder: Path | None) -> None:
 
 def source_of(name: str, folder: Path | None) -> PooledSource:
     """A data set in the user's folder; raises `NotRunError` if it is not there."""
-    wanted = DATA_SETS[name]
+    title, readers = DATA_SETS[name]
     if folder is None:
-        raise NotRunError(f"{wanted.title} is needed: say with --data which folder holds it.")
-    source = wanted.find(folder)
-    if source is None:
-        looked_for = " or ".join(place.path for place in wanted.places)
-        raise NotRunError(f"{wanted.title} is not in {folder}: there is no {looked_for}.")
-    return source
+        raise NotRunError(f"{title} is needed: say with --data which folder holds it.")
+    for path, read in readers.items():
+        if (folder / path).exists():
+            return read(str(folder / path))
+    raise NotRunError(f"{title} is not in {folder}: there is no {' or '.join(readers)}.")

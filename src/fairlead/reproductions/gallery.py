@@ -2,51 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 
 from fairlead.errors import FieldError, did_you_mean
-from fairlead.reproductions import wang2021 as wang2021_quadratics
-from fairlead.reproductions import wang2021 as wang2021_training
-from fairlead.reproductions import wang2024, zeng2023, zeng2025
-from fairlead.reproductions import wang2024 as wang2024_splits
-from fairlead.reproductions import weng2025 as weng2025_quadratics
-from fairlead.reproductions import weng2025 as weng2025_training
-from fairlead.reproductions.bias_table import BIAS_TABLE
+from fairlead.reproductions import bias_table, wang2021, wang2024, weng2025, zeng2023, zeng2025
 from fairlead.reproductions.reproduction import Reproduction, cited
 
-_ALL: tuple[Reproduction, ...] = (
-    wang2021_quadratics.LEMMA_1,
-    wang2021_quadratics.FIGURE_2,
-    wang2021_quadratics.FIGURE_4,
-    wang2021_training.FIGURE_5,
-    wang2021_training.TABLE_1,
-    wang2024.THEOREM_3,
-    wang2024_splits.FIGURE_1_FEMNIST,
-    wang2024_splits.FIGURE_1_MNIST,
-    wang2024_splits.FIGURE_3,
-    wang2024_splits.FIGURE_4,
-    zeng2023.TABLE_1,
-    zeng2023.FIGURE_2,
-    zeng2023.FIGURE_5,
-    zeng2023.FIGURE_6,
-    zeng2023.FIGURE_7,
-    zeng2023.FIGURE_8,
-    zeng2023.FIGURE_9,
-    zeng2025.TABLE_2_CIFAR10,
-    zeng2025.TABLE_2_CIFAR100,
-    zeng2025.TABLE_2_AGNEWS,
-    zeng2025.FIGURE_1,
-    zeng2025.FIGURE_4,
-    zeng2025.FIGURE_6,
-    weng2025_quadratics.FIGURE_4,
-    weng2025_quadratics.FIGURE_7,
-    *weng2025_training.TABLE_1,
-    *weng2025_training.TABLE_4,
-    *weng2025_training.TABLE_5,
-    BIAS_TABLE,
-)
 
-REPRODUCTIONS: dict[str, Reproduction] = {entry.name: entry for entry in _ALL}
+def _found(module: ModuleType) -> Iterator[Reproduction]:
+    """The reproductions that a module defines, alone or in tuples, in their order."""
+    for value in vars(module).values():
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, Reproduction):
+                yield each
+
+
+_PAPERS = (wang2021, wang2024, zeng2023, zeng2025, weng2025, bias_table)
+REPRODUCTIONS: dict[str, Reproduction] = {entry.name: entry for paper in _PAPERS for entry in _found(paper)}
 """By name, paper by paper."""
 
 

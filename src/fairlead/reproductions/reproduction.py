@@ -6,14 +6,17 @@ import json
 import math
 import os
 import platform
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
+from time import perf_counter
 from typing import Literal, NamedTuple, get_args
 
 from fairlead import __version__
-from fairlead.errors import DataError, FairleadError, FieldError, did_you_mean
+from fairlead.errors import DataError, FieldError, did_you_mean
 from fairlead.experiments.overrides import parse_override
 from fairlead.experiments.provenance import git_commit, now
 from fairlead.experiments.record_io import decoded, strict
@@ -25,6 +28,7 @@ from fairlead.reproductions.claims import (
     Check,
     Claim,
     Judgement,
+    Less,
     Published,
     Results,
     deviation,
@@ -32,6 +36,7 @@ from fairlead.reproductions.claims import (
     mean,
     seeds_of,
 )
+from fairlead.reproductions.data_sets import NotRunError, require_data
 from fairlead.results.estimates import student_quantile
 from fairlead.text import counted
 
@@ -106,10 +111,6 @@ class Request:
                 raise FieldError(
                     f"Request.computing (--set) must change one of {', '.join(_COMPUTING)}, got {change!r}."
                 )
-
-
-class NotRunError(FairleadError):
-    """A reproduction cannot be run as asked; the message says why in one sentence."""
 
 
 class Measured(NamedTuple):
@@ -194,6 +195,10 @@ class Reproduction(ABC):
     """Empty where the paper has curves only."""
     differences: tuple[str, ...] = ()
     """Known reasons why our figures may differ, a sentence each."""
+    judged_at: tuple[Scale, ...] = ("small", "full")
+    """Scales whose runs can test the claim."""
+    released_at: tuple[Scale, ...] = ("full",)
+    """Those of them where runs are long enough to tell a released method from what it starts as."""
 
     @property
     def paper(self) -> str:
@@ -212,21 +217,13 @@ class Reproduction(ABC):
 
     @property
     @abstractmethod
-    def heeds(self) -> frozenset[str]:
+    def options_used(self) -> frozenset[str]:
         """Fields of `Request`, beside where, at which scale and seeds, that make a difference to it."""
-
-    @abstractmethod
-    def judges(self, scale: Scale) -> bool:
-        """Whether what is run at a scale can test the claim at all."""
 
     @property
     @abstractmethod
     def measured(self) -> str:
         """What the figures are, where columns do not say it themselves; empty otherwise."""
-
-    def judges_released(self, scale: Scale) -> bool:
-        """The same of the method as released."""
-        return self.judges(scale)
 
     @abstractmethod
     def measure(self, request: Request) -> Measured:
@@ -244,47 +241,37 @@ class Reproduction(ABC):
                 f"{unknown[0]!r} is not a method or setting of {self.name}."
                 + did_you_mean(unknown[0], self.parts)
             )
+        released = None
         try:
             measured = self.measure(request)
         except (NotRunError, DataError) as error:
-            nothing = Measured({}, 0.0, machine(request.device), __version__, git_commit(), today())
-            return self._outcome(request, nothing, Judgement("not run", str(error), ()))
-        if not self.judges(request.scale):
-            reason = f"The scale {request.scale!r} shows that everything runs, and cannot test the claim."
-            return self._outcome(request, measured, Judgement("not judged", reason, ()))
-        told_apart = self.released and self.judges_released(request.scale)
-        failed = failed_cells(measured.failures)
-        released = judge(self.released, measured.results, failed) if told_apart else None
-        return self._outcome(request, measured, judge(self.claims, measured.results, failed), released)
-
-    def _outcome(
-        self,
-        request: Request,
-        measured: Measured,
-        printed: Judgement,
-        released: Judgement | None = None,
-    ) -> Outcome:
-        figures = []
-        for cell, values in measured.results.items():
-            published = self.published.get(cell)
-            figures.append(
-                Figure(
-                    cell.row,
-                    cell.column,
-                    mean(values),
-                    deviation(values),
-                    len(values),
-                    None if published is None else published.value,
-                    None if published is None else published.spread,
-                )
-            )
+            measured = measured_here({}, 0.0, request.device)
+            printed = Judgement("not run", str(error), ())
+        else:
+            failed = failed_cells(measured.failures)
+            if request.scale not in self.judged_at:
+                reason = f"The scale {request.scale!r} shows that everything runs, and cannot test the claim."
+                printed = Judgement("not judged", reason, ())
+            else:
+                printed = judge(self.claims, measured.results, failed)
+                if self.released and request.scale in self.released_at:
+                    released = judge(self.released, measured.results, failed)
         return Outcome(
             name=self.name,
             scale=request.scale,
             verdict=printed.verdict,
             reason=printed.reason,
             seeds=seeds_of(measured.results) or request.seeds,
-            figures=tuple(figures),
+            figures=tuple(
+                Figure(
+                    *cell,
+                    mean(values),
+                    deviation(values),
+                    len(values),
+                    *self.published.get(cell, (None, None)),
+                )
+                for cell, values in measured.results.items()
+            ),
             checks=printed.checks,
             seconds=round(measured.seconds, 1),
             machine=measured.machine,
@@ -295,6 +282,72 @@ class Reproduction(ABC):
             released=released,
             failures=measured.failures,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computation(Reproduction):
+    """A reproduction whose figures are a function of scale, data and seed."""
+
+    compute: Callable[[Request, int], Mapping[Cell, float]]
+    """The figures at a seed."""
+    what: Mapping[Scale, str] | str
+    """What is computed, at all scales or by scale, in one line."""
+    measured: str = ""
+    needs: tuple[str, ...] = ()
+    judged_at: tuple[Scale, ...] = SCALES
+    on_device: bool = False
+    """Whether it is computed on the device of the request, not always on the CPU."""
+
+    parts = ()
+
+    @property
+    def options_used(self) -> frozenset[str]:
+        return frozenset([*(["data"] if self.needs else []), *(["device"] if self.on_device else [])])
+
+    def describe(self, scale: Scale) -> str:
+        return self.what if isinstance(self.what, str) else self.what[scale]
+
+    def measure(self, request: Request) -> Measured:
+        if request.collect is not None:
+            raise NotRunError("It is computed at once: there are no runs to collect.")
+        require_data(self.needs, request.data)
+        started = perf_counter()
+        results: dict[Cell, dict[int, float]] = {}
+        for seed in request.seeds:
+            for cell, value in self.compute(request, seed).items():
+                results.setdefault(cell, {})[seed] = value
+        return measured_here(results, perf_counter() - started, request.device if self.on_device else "cpu")
+
+
+def below(lower: Iterable[str], upper: Iterable[str], columns: Iterable[str]) -> tuple[Claim, ...]:
+    """Every row of `lower` has smaller figures than every row of `upper`, in every column."""
+    pairs = list(product(lower, upper))
+    return tuple(Less(Cell(low, name), Cell(up, name)) for name in columns for low, up in pairs)
+
+
+def published_table(text: str) -> dict[Cell, Published]:
+    """The numbers of a table as a paper prints it: columns two blanks apart, their names in the first line.
+
+    >>> table = published_table('''
+    ...             E = 2         E ~ U(2, 5)
+    ...     FedAvg  60.68 ± 1.05  64.22
+    ...     MIFA    –             never
+    ... ''')
+    >>> table[Cell("FedAvg", "E = 2")]
+    Published(value=60.68, spread=1.05)
+    >>> len(table), table[Cell("MIFA", "E ~ U(2, 5)")].value
+    (3, inf)
+    """
+    header, *rows = (
+        re.split(r"\s{2,}", line.strip()) for line in text.strip("\n").splitlines() if line.strip()
+    )
+    found = {}
+    for name, *numbers in rows:
+        for column, number in zip(header, numbers, strict=True):
+            if number != "–":
+                value, _, spread = number.replace("never", "inf").partition(" ± ")
+                found[Cell(name, column)] = Published(float(value), float(spread) if spread else None)
+    return found
 
 
 def listed_parts(text: str, known: Collection[str]) -> tuple[str, ...]:
@@ -314,9 +367,9 @@ def cited(key: str) -> str:
     return f"{found.authors.split(',')[0]} {found.year}"
 
 
-def today() -> str:
-    """The date in UTC, as outcomes have it."""
-    return now()[:10]
+def measured_here(results: Results, seconds: float, device: str) -> Measured:
+    """Figures that are computed now, by this version."""
+    return Measured(results, seconds, machine(device), __version__, git_commit(), now()[:10])
 
 
 def machine(device: str) -> str:

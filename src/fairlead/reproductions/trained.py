@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,10 @@ from fairlead.models.base import Model
 from fairlead.presets import method_named, with_aware
 from fairlead.records import RoundRecord
 from fairlead.reproductions.claims import Cell
-from fairlead.reproductions.data_sets import require_data, source_of
+from fairlead.reproductions.data_sets import NotRunError, require_data, source_of
 from fairlead.reproductions.reproduction import (
     FailedRun,
     Measured,
-    NotRunError,
     Reproduction,
     Request,
     Scale,
@@ -175,13 +175,13 @@ class Size:
     examples: int | None = None
     """Training examples; None: all."""
     model: Model | None = None
-    """Instead of the scene's, where that would take too long."""
+    """Instead of the column's, where that would take too long."""
     clients: ClientSource | None = None
     """Instead of those that a setting makes itself, likewise."""
 
 
 @dataclass(frozen=True)
-class Scene:
+class TableColumn:
     """The clients of a column: a published setting on a data set, or on data that the setting makes itself."""
 
     setting: Setting
@@ -191,10 +191,12 @@ class Scene:
     augment: tuple[Augmentation, ...] = ()
     target: float | None = None
     """The accuracy to be met, for statistics that ask for one."""
+    rows: Mapping[str, TableRow] | None = None
+    """The methods of this column; None: those of the table."""
 
 
 @dataclass(frozen=True)
-class Entrant:
+class TableRow:
     """A method as a table has it: a preset with arguments beside those of the setting."""
 
     preset: str
@@ -211,63 +213,58 @@ class Entrant:
         return algorithm if self.aware is None else with_aware(algorithm, **self.aware)
 
 
-Adjust = Callable[[Experiment, Entrant], Experiment]
+Adjust = Callable[[Experiment, TableRow], Experiment]
 """Changes an experiment that is ready otherwise, by what its clients turn out to be."""
 
 
-def grid(methods: Mapping[str, Entrant], columns: Iterable[str]) -> dict[Cell, Entrant]:
-    """Every method in every column."""
-    return {Cell(row, column): entrant for column in columns for row, entrant in methods.items()}
-
-
 @dataclass(frozen=True, kw_only=True)
-class Trained(Reproduction):
+class TrainedTable(Reproduction):
     """A reproduction whose figures are statistics of runs."""
 
-    scenes: Mapping[str, Scene]
-    """By column."""
-    entrants: Mapping[Cell, Entrant]
+    columns: Mapping[str, TableColumn]
+    rows: Mapping[str, TableRow] = field(default_factory=dict)
+    """The methods of all columns, but for those that have `rows` of their own."""
     statistics: Mapping[str, Statistic]
     """By what is added to the name of the column: nothing where there is only one."""
     sizes: Mapping[Scale, Size]
     adjust: Adjust | None = None
-    judged_at: tuple[Scale, ...] = ("small", "full")
-    released_at: tuple[Scale, ...] = ("full",)
-    """Where runs are long enough to tell a released method from what it starts as."""
+
+    @cached_property
+    def cells(self) -> dict[Cell, TableRow]:
+        """Every method in every column, column by column."""
+        return {
+            Cell(name, title): row
+            for title, column in self.columns.items()
+            for name, row in (column.rows or self.rows).items()
+        }
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(scene.data for scene in self.scenes.values() if scene.data is not None))
+        return tuple(
+            dict.fromkeys(column.data for column in self.columns.values() if column.data is not None)
+        )
 
     @property
     def parts(self) -> tuple[str, ...]:
         """Methods and columns: runs can be restricted to some of either."""
-        return (*dict.fromkeys(cell.row for cell in self.entrants), *self.scenes)
+        return (*dict.fromkeys(cell.row for cell in self.cells), *self.columns)
 
     @property
-    def heeds(self) -> frozenset[str]:
+    def options_used(self) -> frozenset[str]:
         return frozenset(["device", "only", "computing", "run", *(["data"] if self.needs else [])])
-
-    def judges(self, scale: Scale) -> bool:
-        return scale in self.judged_at
-
-    def judges_released(self, scale: Scale) -> bool:
-        return scale in self.released_at
 
     @property
     def measured(self) -> str:
         figures = {name: _phrase(statistic) for name, statistic in self.statistics.items()}
         told = [f"{name}: {phrase}" if name else phrase for name, phrase in figures.items()]
-        targets = {name: scene.target for name, scene in self.scenes.items() if scene.target is not None}
+        targets = {name: column.target for name, column in self.columns.items() if column.target is not None}
         told += [f"the accuracy to be met on {name} is {target:.0%}" for name, target in targets.items()]
         return "; ".join(told)
 
     def describe(self, scale: Scale) -> str:
         size = self.sizes[scale]
         examples = "" if size.examples is None else f" on {size.examples:,} examples"
-        return (
-            f"{counted(len(self.entrants), 'run')} of {counted(size.rounds, 'round')} for each seed{examples}"
-        )
+        return f"{counted(len(self.cells), 'run')} of {counted(size.rounds, 'round')} for each seed{examples}"
 
     def planned(self, request: Request) -> list[PlannedRun]:
         """A run for every method, column and seed, seed by seed and column by column."""
@@ -278,7 +275,7 @@ class Trained(Reproduction):
                 experiment=self._experiment(cell, request, seed),
             )
             for seed in request.seeds
-            for cell in self.entrants
+            for cell in self.cells
             if self._is_asked(cell, request.only)
         ]
 
@@ -337,13 +334,13 @@ class Trained(Reproduction):
             found = merged(found, here.values())
         for sentence in taken if found else ():
             request.tell(sentence)
-        order = list(self.entrants)
+        order = list(self.cells)
         return sorted(found.values(), key=lambda run: (order.index(Cell(run.method, run.setting)), run.seed))
 
     def _held(self, scale: Scale, folder: Path) -> dict[Place, KeptRun]:
         """Every run at a scale that a folder holds, kept or in a folder of its own."""
         table, rounds = f"{self.name}-{scale}", self.sizes[scale].rounds
-        targets = {setting: scene.target for setting, scene in self.scenes.items()}
+        targets = {setting: column.target for setting, column in self.columns.items()}
         fresh = kept_runs_of(StudyFolder(folder / table), self.statistics, targets)
         runs = [*load_runs(runs_file(folder, table)), *fresh]
         return merged(
@@ -351,7 +348,7 @@ class Trained(Reproduction):
             [
                 run
                 for run in runs
-                if Cell(run.method, run.setting) in self.entrants
+                if Cell(run.method, run.setting) in self.cells
                 and (run.rounds == rounds if run.failure is None else run.rounds < rounds)
             ],
         )
@@ -361,21 +358,21 @@ class Trained(Reproduction):
         return FailedRun(run.method, run.setting, run.seed, run.rounds, reason, columns)
 
     def _is_asked(self, cell: Cell, only: Sequence[str]) -> bool:
-        rows = [name for name in only if name not in self.scenes]
-        columns = [name for name in only if name in self.scenes]
+        rows = [name for name in only if name not in self.columns]
+        columns = [name for name in only if name in self.columns]
         return (not rows or cell.row in rows) and (not columns or cell.column in columns)
 
     def _experiment(self, cell: Cell, request: Request, seed: int) -> Experiment:
-        scene, size = self.scenes[cell.column], self.sizes[request.scale]
-        setting, entrant = scene.setting, self.entrants[cell]
-        clients = _clients(scene, size, request)
-        model = size.model or scene.model
+        column, size = self.columns[cell.column], self.sizes[request.scale]
+        setting, row = column.setting, self.cells[cell]
+        clients = _clients(column, size, request)
+        model = size.model or column.model
         task = clients.default_task() if model is None else Task(model)
         experiment = Experiment(
             clients,
-            entrant.algorithm(setting),
+            row.algorithm(setting),
             size.rounds,
-            task=replace(task, augment=scene.augment),
+            task=replace(task, augment=column.augment),
             work=setting.work,
             link=setting.link,
             seed=seed,
@@ -383,7 +380,7 @@ class Trained(Reproduction):
             device=request.device,
         )
         if self.adjust is not None:
-            experiment = self.adjust(experiment, entrant)
+            experiment = self.adjust(experiment, row)
         # Last, since what an adjustment looks at on the CPU may not be able to compute so.
         return (
             from_toml(Experiment, to_toml(experiment), request.computing) if request.computing else experiment
@@ -395,14 +392,14 @@ def figure_column(column: str, statistic: str) -> str:
     return f"{column}: {statistic}" if statistic else column
 
 
-def _clients(scene: Scene, size: Size, request: Request) -> ClientSource:
-    setting = scene.setting
-    if scene.data is None:
+def _clients(column: TableColumn, size: Size, request: Request) -> ClientSource:
+    setting = column.setting
+    if column.data is None:
         made = size.clients or setting.clients
         if made is None:
-            raise FieldError("A scene needs data, or a setting that makes its own.")
+            raise FieldError("A column needs data, or a setting that makes its own.")
         return made
-    source = source_of(scene.data, request.data)
+    source = source_of(column.data, request.data)
     if size.examples is not None:
         source = Excerpt(source, size.examples)
     return setting.deal(source)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairlead import presets
+from fairlead import presets, settings
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import Quadratics
 from fairlead.clients.synthetic import SyntheticLogistic
@@ -20,21 +20,11 @@ from fairlead.models.augmentation import HorizontalFlip, Normalize, RandomCrop
 from fairlead.models.convolutional import VGG11
 from fairlead.optimizers.schedules import Milestones
 from fairlead.randomness import Key
-from fairlead.reproductions.claims import Cell, Falling, Less, Near, column
-from fairlead.reproductions.computed import Computed
-from fairlead.reproductions.reproduction import Request, Scale
-from fairlead.reproductions.trained import Entrant, Scene, Size, Trained, final_accuracy, grid, late_loss
-from fairlead.settings import (
-    Setting,
-    fednova_equal_epochs,
-    fednova_quadratics_equal,
-    fednova_quadratics_fixed,
-    fednova_quadratics_random,
-    fednova_random_epochs,
-    fednova_synthetic,
-    fednova_synthetic_partial,
-    fednova_synthetic_random,
-)
+from fairlead.reproductions import trained
+from fairlead.reproductions.claims import Cell, Falling, Less, Near
+from fairlead.reproductions.reproduction import Computation, Request, Scale, below, published_table
+from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
+from fairlead.settings import Setting
 
 
 def _experiment(setting: Setting, algorithm: Algorithm, rounds: int, seed: int) -> Experiment:
@@ -71,7 +61,7 @@ _LEMMA_METHODS = {
 def _lemma_1(request: Request, seed: int) -> Mapping[Cell, float]:
     source = Quadratics(len(_STEPS), dim=4, conditioning=3.0)
     problem = source.problem(Key.from_seed(seed).fold("data"))
-    setting = replace(fednova_quadratics_equal(), clients=source, work=FixedSteps(_STEPS))
+    setting = replace(settings.fednova_quadratics_equal(), clients=source, work=FixedSteps(_STEPS))
     figures = {}
     for name, algorithm in _LEMMA_METHODS.items():
         end = _end(_experiment(setting, algorithm, rounds=120, seed=seed))
@@ -87,7 +77,7 @@ def _lemma_1(request: Request, seed: int) -> Mapping[Cell, float]:
     return figures
 
 
-LEMMA_1 = Computed(
+LEMMA_1 = Computation(
     name="wang2021_lemma_1",
     reference="wang2021fednova",
     where="Lemma 1, (5) and (29)-(33)",
@@ -109,14 +99,17 @@ LEMMA_1 = Computed(
 )
 
 
-_PANELS = {"equal steps": fednova_quadratics_equal(), "random steps": fednova_quadratics_random()}
+_PANELS = {
+    "equal steps": settings.fednova_quadratics_equal(),
+    "random steps": settings.fednova_quadratics_random(),
+}
 _EARLY = 10
 """Rounds after which speed is compared, when nobody has reached the last digits yet."""
 _FIGURE_2_METHODS = {
-    "FedAvg": Entrant("fedavg"),
-    "FedProx": Entrant("fedprox", {"mu": 1.0}),
-    "VRLSGD": Entrant("vrlsgd"),
-    "FedNova": Entrant("fednova"),
+    "FedAvg": TableRow("fedavg"),
+    "FedProx": TableRow("fedprox", {"mu": 1.0}),
+    "VRLSGD": TableRow("vrlsgd"),
+    "FedNova": TableRow("fednova"),
 }
 
 
@@ -144,8 +137,8 @@ def _figure_2(request: Request, seed: int) -> Mapping[Cell, float]:
         assert isinstance(setting.clients, Quadratics)
         assert setting.rounds is not None
         optimum = setting.clients.problem(Key.from_seed(seed).fold("data")).optimum
-        for name, entrant in _FIGURE_2_METHODS.items():
-            federation = _experiment(setting, entrant.algorithm(setting), setting.rounds, seed).build()
+        for name, row in _FIGURE_2_METHODS.items():
+            federation = _experiment(setting, row.algorithm(setting), setting.rounds, seed).build()
             for rounds, place in ((_EARLY, f"{panel}, early"), (setting.rounds, panel)):
                 for _ in federation.train(rounds - federation.state.round):
                     pass
@@ -157,7 +150,7 @@ def _squared(method: str, panel: str) -> Cell:
     return Cell(method, f"‖x − x*‖², {panel}")
 
 
-FIGURE_2 = Computed(
+FIGURE_2 = Computation(
     name="wang2021_figure_2",
     reference="wang2021fednova",
     where="Fig. 2",
@@ -197,7 +190,7 @@ def _row(alpha: float) -> str:
 
 
 def _figure_4(request: Request, seed: int) -> Mapping[Cell, float]:
-    setting = fednova_quadratics_fixed()
+    setting = settings.fednova_quadratics_fixed()
     side = setting.client_side()
     figures = {}
     methods: dict[str, Algorithm] = {"FedNova": presets.fednova(**side)}
@@ -217,7 +210,7 @@ def _figure_4(request: Request, seed: int) -> Mapping[Cell, float]:
     return figures
 
 
-FIGURE_4 = Computed(
+FIGURE_4 = Computation(
     name="wang2021_figure_4",
     reference="wang2021fednova",
     where="Fig. 4",
@@ -247,25 +240,25 @@ def _on_all_examples(setting: Setting) -> Setting:
 
 
 _FIGURE_5 = {
-    "all asked": Scene(_on_all_examples(fednova_synthetic())),
-    "30 % asked": Scene(_on_all_examples(fednova_synthetic_partial())),
-    "30 % asked, random epochs": Scene(_on_all_examples(fednova_synthetic_random())),
+    "all asked": TableColumn(_on_all_examples(settings.fednova_synthetic())),
+    "30 % asked": TableColumn(_on_all_examples(settings.fednova_synthetic_partial())),
+    "30 % asked, random epochs": TableColumn(_on_all_examples(settings.fednova_synthetic_random())),
 }
 
-FIGURE_5 = Trained(
+FIGURE_5 = TrainedTable(
     name="wang2021_figure_5",
     reference="wang2021fednova",
     where="Fig. 5",
     claim="On Synthetic(1, 1) FedNova has a lower training loss than FedAvg, with all clients and with some, at equal "
     "and at random epochs.",
-    claims=tuple(Less(Cell("FedNova", name), Cell("FedAvg", name)) for name in _FIGURE_5),
+    claims=below(["FedNova"], ["FedAvg"], _FIGURE_5),
     differences=(
         "The data follow the recipe of Synthetic(1, 1) with draws of their own, and the paper gives no number of "
         "rounds: 200 here, of which the second half counts.",
     ),
-    scenes=_FIGURE_5,
-    entrants=grid({"FedAvg": Entrant("fedavg"), "FedNova": Entrant("fednova")}, _FIGURE_5),
-    statistics={"": late_loss},
+    columns=_FIGURE_5,
+    rows={"FedAvg": TableRow("fedavg"), "FedNova": TableRow("fednova")},
+    statistics={"": trained.late_loss},
     sizes={
         "smoke": Size(2),
         "small": Size(
@@ -279,81 +272,67 @@ FIGURE_5 = Trained(
 _DECAY = {"weight_decay": 1e-4}
 _MOMENTUM: dict[str, Any] = {"momentum": 0.9, "lr": 0.02, **_DECAY}
 _EQUAL, _RANDOM = "E = 2", "E ~ U(2, 5)"
-_SCENES = {
-    name: Scene(
-        setting,
-        "cifar10",
-        VGG11(),
-        augment=(
-            RandomCrop(4),
-            HorizontalFlip(),
-            Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-        ),
-    )
-    for name, setting in ((_EQUAL, fednova_equal_epochs()), (_RANDOM, fednova_random_epochs()))
-}
+_AUGMENT = (
+    RandomCrop(4),
+    HorizontalFlip(),
+    Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+)
 
 
-def _with_proximal(mu: float) -> dict[str, Entrant]:
+def _with_proximal(mu: float) -> dict[str, TableRow]:
     """The rows of both columns; the best μ differs between them."""
     return {
-        "FedAvg": Entrant("fedavg", _DECAY),
-        "FedNova": Entrant("fednova", _DECAY),
-        "FedAvg, momentum": Entrant("fedavg", _MOMENTUM),
-        "FedNova, momentum": Entrant("fednova", _MOMENTUM),
-        "FedAvg, proximal": Entrant("fedprox", {"mu": mu, **_DECAY}),
-        "FedNova, proximal": Entrant("fednova", {"mu": mu, "tau_eff": "steps", **_DECAY}),
+        "FedAvg": TableRow("fedavg", _DECAY),
+        "FedNova": TableRow("fednova", _DECAY),
+        "FedAvg, momentum": TableRow("fedavg", _MOMENTUM),
+        "FedNova, momentum": TableRow("fednova", _MOMENTUM),
+        "FedAvg, proximal": TableRow("fedprox", {"mu": mu, **_DECAY}),
+        "FedNova, proximal": TableRow("fednova", {"mu": mu, "tau_eff": "steps", **_DECAY}),
     }
 
 
 _VARIANTS = {
-    "FedAvg, VR": Entrant("scaffold", _DECAY),
-    "FedNova, VR": Entrant("fednova_vr", _DECAY),
-    "FedNova, momentum and VR": Entrant("fednova_vr", _MOMENTUM),
-    "FedNova, server momentum": Entrant("fednova", {"server_momentum": 0.9, **_DECAY}),
-    "FedNova, hybrid momentum": Entrant("fednova", {"server_momentum": 0.9, **_MOMENTUM}),
+    "FedAvg, VR": TableRow("scaffold", _DECAY),
+    "FedNova, VR": TableRow("fednova_vr", _DECAY),
+    "FedNova, momentum and VR": TableRow("fednova_vr", _MOMENTUM),
+    "FedNova, server momentum": TableRow("fednova", {"server_momentum": 0.9, **_DECAY}),
+    "FedNova, hybrid momentum": TableRow("fednova", {"server_momentum": 0.9, **_MOMENTUM}),
 }
 
-TABLE_1 = Trained(
+_COLUMNS = {
+    name: TableColumn(setting, "cifar10", VGG11(), _AUGMENT, rows=rows)
+    for name, setting, rows in (
+        (_EQUAL, settings.fednova_equal_epochs(), _with_proximal(0.005)),
+        (_RANDOM, settings.fednova_random_epochs(), {**_with_proximal(0.001), **_VARIANTS}),
+    )
+}
+
+TABLE_1 = TrainedTable(
     name="wang2021_table_1",
     reference="wang2021fednova",
     where="Table I",
     claim="On CIFAR-10 with unequal local steps FedNova is more accurate than FedAvg with plain, momentum and "
     "proximal local solvers.",
     claims=tuple(
-        Less(Cell(f"FedAvg{solver}", name), Cell(f"FedNova{solver}", name))
-        for name in _SCENES
+        claim
+        for name in _COLUMNS
         for solver in ("", ", momentum", ", proximal")
+        for claim in below([f"FedAvg{solver}"], [f"FedNova{solver}"], [name])
     ),
-    published={
-        **column(
-            _EQUAL,
-            {
-                "FedAvg": (60.68, 1.05),
-                "FedNova": (66.31, 0.86),
-                "FedAvg, momentum": (65.26, 2.42),
-                "FedNova, momentum": (73.32, 0.29),
-                "FedAvg, proximal": (60.44, 1.21),
-                "FedNova, proximal": (69.92, 0.34),
-            },
-        ),
-        **column(
-            _RANDOM,
-            {
-                "FedAvg": (64.22, 1.06),
-                "FedNova": (73.22, 0.32),
-                "FedAvg, momentum": (70.44, 2.99),
-                "FedNova, momentum": (77.07, 0.12),
-                "FedAvg, proximal": (63.74, 1.44),
-                "FedNova, proximal": (73.41, 0.45),
-                "FedAvg, VR": (74.72, 0.34),
-                "FedNova, VR": (74.72, 0.19),
-                "FedNova, momentum and VR": (79.19, 0.17),
-                "FedNova, server momentum": (77.49, 0.25),
-                "FedNova, hybrid momentum": (81.15, 0.38),
-            },
-        ),
-    },
+    published=published_table("""
+                                  E = 2         E ~ U(2, 5)
+        FedAvg                    60.68 ± 1.05  64.22 ± 1.06
+        FedNova                   66.31 ± 0.86  73.22 ± 0.32
+        FedAvg, momentum          65.26 ± 2.42  70.44 ± 2.99
+        FedNova, momentum         73.32 ± 0.29  77.07 ± 0.12
+        FedAvg, proximal          60.44 ± 1.21  63.74 ± 1.44
+        FedNova, proximal         69.92 ± 0.34  73.41 ± 0.45
+        FedAvg, VR                –             74.72 ± 0.34
+        FedNova, VR               –             74.72 ± 0.19
+        FedNova, momentum and VR  –             79.19 ± 0.17
+        FedNova, server momentum  –             77.49 ± 0.25
+        FedNova, hybrid momentum  –             81.15 ± 0.38
+    """),
     differences=(
         "The decay of the learning rate, the weight decay and the augmentation are those of the released code.",
         "Its random epochs exclude the upper end; here they are U(2, 5) as printed.",
@@ -361,12 +340,8 @@ TABLE_1 = Trained(
         "Variance reduction was never released: FedAvg with it is SCAFFOLD here, FedNova with it reads raw gradients.",
         "The partition differs: the released one caps clients at an equal share.",
     ),
-    scenes=_SCENES,
-    entrants={
-        **grid(_with_proximal(0.005), (_EQUAL,)),
-        **grid({**_with_proximal(0.001), **_VARIANTS}, (_RANDOM,)),
-    },
-    statistics={"": final_accuracy},
+    columns=_COLUMNS,
+    statistics={"": trained.final_accuracy},
     sizes={
         "smoke": Size(1, examples=640, model=VGG11(width=4)),
         "small": Size(20, examples=10_000, model=VGG11(width=16)),

@@ -24,10 +24,9 @@ from fairlead.models.dense import LogisticRegression
 from fairlead.optimizers.sgd import SGD
 from fairlead.randomness import Key
 from fairlead.reproductions.claims import Cell, Falling, Less, Near
-from fairlead.reproductions.computed import Computed
 from fairlead.reproductions.data_sets import source_of
-from fairlead.reproductions.reproduction import Request, Scale
-from fairlead.reproductions.trained import Entrant, Scene, Size, Trained, grid, last_tenth_accuracy
+from fairlead.reproductions.reproduction import Computation, Request, Scale
+from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable, last_tenth_accuracy
 from fairlead.settings import Setting, consensus_femnist
 from fairlead.task import Task
 from fairlead.worlds.simulated import SimulatedWorld
@@ -75,7 +74,7 @@ def _theorem_3(request: Request, seed: int) -> Mapping[Cell, float]:
     return figures
 
 
-THEOREM_3 = Computed(
+THEOREM_3 = Computation(
     name="wang2024_theorem_3",
     reference="wang2024unreasonable",
     where="Theorem 3, (16)-(18)",
@@ -105,12 +104,8 @@ _PEOPLE = Setting(
 """FedAvg on many people as Reddi et al. (2021) run it, whose set-up the paper takes."""
 
 
-def _twins(name: str, where: str, data: str, title: str) -> Trained:
-    scenes = {
-        "natural": Scene(_PEOPLE, data, FedAvgCNN()),
-        "IID twin": Scene(replace(_PEOPLE, partition=ReshuffledPartitioner()), data, FedAvgCNN()),
-    }
-    return Trained(
+def _twins(name: str, where: str, data: str, title: str) -> TrainedTable:
+    return TrainedTable(
         name=name,
         reference="wang2024unreasonable",
         where=where,
@@ -120,8 +115,11 @@ def _twins(name: str, where: str, data: str, title: str) -> Trained:
             "The paper has Stack Overflow, which is not at hand; the claim is tested on another natural split.",
             "The twins count as equal within two points of accuracy over the last tenth of the rounds.",
         ),
-        scenes=scenes,
-        entrants=grid({"FedAvg": Entrant("fedavg")}, scenes),
+        columns={
+            "natural": TableColumn(_PEOPLE, data, FedAvgCNN()),
+            "IID twin": TableColumn(replace(_PEOPLE, partition=ReshuffledPartitioner()), data, FedAvgCNN()),
+        },
+        rows={"FedAvg": TableRow("fedavg")},
         statistics={"": last_tenth_accuracy},
         sizes={"smoke": Size(1, examples=600), "small": Size(60), "full": Size(500)},
     )
@@ -196,7 +194,7 @@ _MODEL = (
     "The model is softmax regression, not the paper's network; `docs/consensus.md` has convolutional ones."
 )
 
-FIGURE_3 = Computed(
+FIGURE_3 = Computation(
     name="wang2024_figure_3",
     reference="wang2024unreasonable",
     where="Fig. 3",
@@ -217,12 +215,12 @@ FIGURE_3 = Computed(
         "small": "FEMNIST, 6,000 examples, 150 iterations to the optimum",
         "full": "FEMNIST, all examples, 150 iterations to the optimum",
     },
-    data=("femnist",),
+    needs=("femnist",),
     on_device=True,
     judged_at=("small", "full"),
 )
 
-FIGURE_4 = Computed(
+FIGURE_4 = Computation(
     name="wang2024_figure_4",
     reference="wang2024unreasonable",
     where="Fig. 4",
@@ -239,7 +237,7 @@ FIGURE_4 = Computed(
         "small": "FEMNIST, 6,000 examples, after 50 and 100 rounds",
         "full": "FEMNIST, all examples, after 50 and 100 rounds",
     },
-    data=("femnist",),
+    needs=("femnist",),
     on_device=True,
     judged_at=("small", "full"),
 )

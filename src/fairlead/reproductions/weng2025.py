@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from math import inf
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fairlead import presets
+from fairlead import presets, settings
 from fairlead.aggregators.fedau import FedAU
 from fairlead.aggregators.weighted_mean import WeightedMean
 from fairlead.algorithm import Algorithm
@@ -24,34 +25,13 @@ from fairlead.models.convolutional import PooledCNN, UnpooledCNN
 from fairlead.models.dense import MLP
 from fairlead.optimizers.schedules import Exponential
 from fairlead.optimizers.sgd import SGD
-from fairlead.presets import fedavg
 from fairlead.randomness import Key
+from fairlead.reproductions import trained
 from fairlead.reproductions.claims import Best, Cell, Less, Published
 from fairlead.reproductions.closed_form import Balls, ClosedFormWorld, reach_of
-from fairlead.reproductions.computed import Computed
-from fairlead.reproductions.reproduction import Request, Scale
-from fairlead.reproductions.trained import (
-    Entrant,
-    Scene,
-    Size,
-    Trained,
-    grid,
-    last_five_accuracy,
-    rounds_to_target,
-    steps_to_target,
-)
-from fairlead.settings import (
-    Setting,
-    fedacs_dynamic,
-    fedacs_dynamic_one_class,
-    fedacs_quadratics_dynamic,
-    fedacs_quadratics_equal,
-    fedacs_quadratics_static,
-    fedacs_quadratics_unequal,
-    fedacs_quadratics_varying,
-    fedacs_static,
-    fedacs_static_one_class,
-)
+from fairlead.reproductions.reproduction import Computation, Request, Scale, below
+from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
+from fairlead.settings import Setting
 from fairlead.theory.calibration import calibrated_lr
 from fairlead.theory.quadratics import LocalWork
 
@@ -92,8 +72,8 @@ _SGD = LocalWork(lr=1.0, num_steps=1)
 
 
 @dataclass(frozen=True)
-class _Rule:
-    """A participation rule with a local solver: how the library runs it, and what theory says."""
+class _TheoryRule:
+    """A rule of participation with a local solver: how the library runs it, and what theory says."""
 
     preset: str
     coefficients: Coefficients
@@ -123,7 +103,9 @@ class _Theory(NamedTuple):
     pace: float
 
 
-def _theory(rule: _Rule, algorithm: Algorithm, world: ClosedFormWorld, rounds: int, seed: int) -> _Theory:
+def _theory(
+    rule: _TheoryRule, algorithm: Algorithm, world: ClosedFormWorld, rounds: int, seed: int
+) -> _Theory:
     """Σ C_m κ_m (e_m − x) in the mean over rounds."""
     key, balls = Key.from_seed(seed), world.balls
     mass = torch.zeros(len(balls.centres), dtype=torch.float64)
@@ -173,7 +155,7 @@ def _as_calibrated(algorithm: Algorithm) -> Algorithm:
     return algorithm
 
 
-def _calibrated(rule: _Rule, setting: Setting, balls: Balls) -> float:
+def _calibrated(rule: _TheoryRule, setting: Setting, balls: Balls) -> float:
     """The learning rate that makes steps as long as FedAvg's (Weng 2025 I.2)."""
     algorithm = rule.algorithm(setting, setting.solver.optimizer.lr)
     key = Key.from_seed(0)
@@ -187,7 +169,12 @@ def _calibrated(rule: _Rule, setting: Setting, balls: Balls) -> float:
 
 
 def _measure(
-    rules: Mapping[str, _Rule], panels: Mapping[str, Setting], request: Request, seed: int, *, calibrate: str
+    rules: Mapping[str, _TheoryRule],
+    panels: Mapping[str, Setting],
+    request: Request,
+    seed: int,
+    *,
+    calibrate: str,
 ) -> Mapping[Cell, float]:
     """Bias by theory, by simulation, and how far these are apart, for every rule and panel.
 
@@ -211,28 +198,37 @@ def _measure(
 
 
 _SOLVERS = {
-    "FedAvg": _Rule("importance_sampling", _uncorrected),
-    "proximal": _Rule("importance_sampling", _uncorrected, replace(_SGD, mu=1.0)),
-    "decayed": _Rule("importance_sampling", _uncorrected, replace(_SGD, decay=0.995)),
-    "momentum": _Rule("importance_sampling", _uncorrected, replace(_SGD, momentum=0.3)),
-    "FedACS": _Rule("fedacs", _sampled),
+    "FedAvg": _TheoryRule("importance_sampling", _uncorrected),
+    "proximal": _TheoryRule("importance_sampling", _uncorrected, replace(_SGD, mu=1.0)),
+    "decayed": _TheoryRule("importance_sampling", _uncorrected, replace(_SGD, decay=0.995)),
+    "momentum": _TheoryRule("importance_sampling", _uncorrected, replace(_SGD, momentum=0.3)),
+    "FedACS": _TheoryRule("fedacs", _sampled),
 }
 _FIGURE_4_PANELS = {
-    "equal": fedacs_quadratics_equal(),
-    "unequal": fedacs_quadratics_unequal(),
-    "varying": fedacs_quadratics_varying(),
+    "equal": settings.fedacs_quadratics_equal(),
+    "unequal": settings.fedacs_quadratics_unequal(),
+    "varying": settings.fedacs_quadratics_varying(),
 }
 _RULES = {
-    "FedAvg": _Rule("importance_sampling", _uncorrected),
-    "c-a-FedAvg": _Rule("communication_aware_fedavg", _without_links),
-    "FedVarp": _Rule("fedvarp_stale", _without_links),
-    "FedNova": _Rule("anonymous_fednova", _normalised),
-    "FedAU": _Rule("fedau", _without_links),
-    "FedACS": _Rule("fedacs", _sampled),
+    "FedAvg": _TheoryRule("importance_sampling", _uncorrected),
+    "c-a-FedAvg": _TheoryRule("communication_aware_fedavg", _without_links),
+    "FedVarp": _TheoryRule("fedvarp_stale", _without_links),
+    "FedNova": _TheoryRule("anonymous_fednova", _normalised),
+    "FedAU": _TheoryRule("fedau", _without_links),
+    "FedACS": _TheoryRule("fedacs", _sampled),
 }
-_FIGURE_7_PANELS = {"static": fedacs_quadratics_static(), "dynamic": fedacs_quadratics_dynamic()}
-_APART = 3.0
-"""Standard errors that a simulated limit may be away from theory."""
+_FIGURE_7_PANELS = {
+    "static": settings.fedacs_quadratics_static(),
+    "dynamic": settings.fedacs_quadratics_dynamic(),
+}
+_BIASES = [f"{panel}: bias" for panel in _FIGURE_7_PANELS]
+
+
+def _as_theory_says(panels: Iterable[str], rules: Iterable[str]) -> Iterator[Less]:
+    """Simulated limits are at most three standard errors away from those of theory."""
+    for panel, name in product(panels, rules):
+        yield Less(Cell(name, f"{panel}: apart, in errors"), 3.0)
+
 
 _RUN_LONG: dict[Scale, str] = {
     "smoke": "theory, and 20 simulated rounds of each rule",
@@ -240,7 +236,7 @@ _RUN_LONG: dict[Scale, str] = {
     "full": "theory, and 2,000 simulated rounds of each rule after 30 others",
 }
 
-FIGURE_4 = Computed(
+FIGURE_4 = Computation(
     name="weng2025_figure_4",
     reference="weng2025fedacs",
     where="Fig. 4",
@@ -253,11 +249,7 @@ FIGURE_4 = Computed(
             for name in _SOLVERS
             if name != "FedACS"
         ),
-        *(
-            Less(Cell(name, f"{panel}: apart, in errors"), _APART)
-            for panel in _FIGURE_4_PANELS
-            for name in _SOLVERS
-        ),
+        *_as_theory_says(_FIGURE_4_PANELS, _SOLVERS),
     ),
     differences=(
         "The paper does not say how steps and losses are paired, nor what a decay rate of 0.005 means: T_m = m and "
@@ -268,31 +260,16 @@ FIGURE_4 = Computed(
     judged_at=("small", "full"),
 )
 
-FIGURE_7 = Computed(
+FIGURE_7 = Computation(
     name="weng2025_figure_7",
     reference="weng2025fedacs",
     where="Fig. 7",
     claim="FedACS ends closest to the optimum, followed by FedNova and then by rules that correct links alone.",
     claims=(
-        *(
-            Best(
-                "FedACS", f"{panel}: bias", tuple(name for name in _RULES if name != "FedACS"), smallest=True
-            )
-            for panel in _FIGURE_7_PANELS
-        ),
-        *(
-            Less(Cell("FedNova", f"{panel}: bias"), Cell("c-a-FedAvg", f"{panel}: bias"))
-            for panel in _FIGURE_7_PANELS
-        ),
-        *(
-            Less(Cell("c-a-FedAvg", f"{panel}: bias"), Cell("FedAvg", f"{panel}: bias"))
-            for panel in _FIGURE_7_PANELS
-        ),
-        *(
-            Less(Cell(name, f"{panel}: apart, in errors"), _APART)
-            for panel in _FIGURE_7_PANELS
-            for name in _RULES
-        ),
+        *(Best("FedACS", bias, tuple(_RULES)[:-1], smallest=True) for bias in _BIASES),
+        *below(["FedNova"], ["c-a-FedAvg"], _BIASES),
+        *below(["c-a-FedAvg"], ["FedAvg"], _BIASES),
+        *_as_theory_says(_FIGURE_7_PANELS, _RULES),
     ),
     differences=(
         "Closest means the mean model. By root mean square, which counts the noise of sampling, FedACS with its "
@@ -308,18 +285,22 @@ FIGURE_7 = Computed(
 
 
 _METHODS = {
-    "FedACS": Entrant("fedacs"),
-    "FedAvg": Entrant("importance_sampling"),
-    "c-a-FedAvg": Entrant("communication_aware_fedavg"),
-    "FedVarp": Entrant("fedvarp_stale"),
-    "FedNova": Entrant("anonymous_fednova"),
-    "FedAU": Entrant("fedau"),
-    "OS": Entrant("optimal_sampling"),
+    "FedACS": TableRow("fedacs"),
+    "FedAvg": TableRow("importance_sampling"),
+    "c-a-FedAvg": TableRow("communication_aware_fedavg"),
+    "FedVarp": TableRow("fedvarp_stale"),
+    "FedNova": TableRow("anonymous_fednova"),
+    "FedAU": TableRow("fedau"),
+    "OS": TableRow("optimal_sampling"),
 }
 _RIVALS = ("FedAvg", "c-a-FedAvg", "FedVarp", "FedNova")
 """Those that the paper's text claims to surpass throughout; OS is faster in some of its own columns."""
 _TRAINED_ROUNDS, _STEPS, _ACCURACY = "rounds", "thousand local steps", "accuracy"
-_STATISTICS = {_TRAINED_ROUNDS: rounds_to_target, _STEPS: steps_to_target, _ACCURACY: last_five_accuracy}
+_STATISTICS = {
+    _TRAINED_ROUNDS: trained.rounds_to_target,
+    _STEPS: trained.steps_to_target,
+    _ACCURACY: trained.last_five_accuracy,
+}
 _SMALL_COLOUR = Size(40, examples=2_500, model=PooledCNN(channels=(8, 8), hidden=(64,)))
 _SMALL = {
     "mnist": Size(150, examples=20_000, model=MLP((64,))),
@@ -346,12 +327,12 @@ _DIFFERENCES = (
 )
 
 
-def _calibrated_to_fedavg(experiment: Experiment, entrant: Entrant) -> Experiment:
+def _calibrated_to_fedavg(experiment: Experiment, row: TableRow) -> Experiment:
     """The experiment with the learning rate by which a method steps as far as FedAvg."""
     solver = experiment.algorithm.solver
     lr = solver.optimizer.lr
     # Whatever the method, the clients are the same: looked at once for all of them.
-    plain = fedavg(lr=lr, epochs=solver.epochs, batch_size=solver.batch_size)
+    plain = presets.fedavg(lr=lr, epochs=solver.epochs, batch_size=solver.batch_size)
     weights, arrival, work = _means(replace(experiment, algorithm=plain, rounds=1, device="cpu"))
     usual = calibrated_lr(
         _as_calibrated(experiment.algorithm), lr, weights=weights, arrival=arrival, effective_steps=work
@@ -381,34 +362,28 @@ def _entry(
     kind: str,
     data: str,
     setting: Setting,
-    rounds: Mapping[str, float],
+    rounds: tuple[float, ...],
     target: float | None = None,
-) -> Trained:
+) -> TrainedTable:
+    """A table of the rounds to a target; the paper's `rounds` stand in the order of `_METHODS`."""
     title = _TITLES[data]
-    return Trained(
+    return TrainedTable(
         name=name,
         reference="weng2025fedacs",
         where=where,
         claim=f"On {title} under {kind} heterogeneity FedACS meets the target accuracy in fewer rounds than FedAvg, "
         "c-a-FedAvg, FedVarp and FedNova, and ends more accurate.",
         claims=(
-            *(
-                Less(
-                    Cell("FedACS", f"{title}: {_TRAINED_ROUNDS}"), Cell(rival, f"{title}: {_TRAINED_ROUNDS}")
-                )
-                for rival in _RIVALS
-            ),
-            *(
-                Less(Cell(rival, f"{title}: {_ACCURACY}"), Cell("FedACS", f"{title}: {_ACCURACY}"))
-                for rival in _RIVALS
-            ),
+            *below(["FedACS"], _RIVALS, [f"{title}: {_TRAINED_ROUNDS}"]),
+            *below(_RIVALS, ["FedACS"], [f"{title}: {_ACCURACY}"]),
         ),
         published={
-            Cell(row, f"{title}: {_TRAINED_ROUNDS}"): Published(number) for row, number in rounds.items()
+            Cell(row, f"{title}: {_TRAINED_ROUNDS}"): Published(number)
+            for row, number in zip(_METHODS, rounds, strict=True)
         },
         differences=_DIFFERENCES,
-        scenes={title: Scene(setting, data, _MODELS[data], target=target or _TARGETS[data])},
-        entrants=grid(_METHODS, (title,)),
+        columns={title: TableColumn(setting, data, _MODELS[data], target=target or _TARGETS[data])},
+        rows=_METHODS,
         statistics=_STATISTICS,
         sizes={"smoke": Size(1, examples=400), "small": _SMALL[data], "full": Size(200)},
         adjust=_calibrated_to_fedavg,
@@ -417,34 +392,20 @@ def _entry(
     )
 
 
-def _rounds(
-    fedacs: int, fedavg: int, aware: int, fedvarp: float, fednova: float, os: float
-) -> dict[str, float]:
-    return {
-        "FedACS": fedacs,
-        "FedAvg": fedavg,
-        "c-a-FedAvg": aware,
-        "FedVarp": fedvarp,
-        "FedNova": fednova,
-        "FedAU": inf,
-        "OS": os,
-    }
-
-
 _DYNAMIC = {
-    "mnist": (fedacs_dynamic_one_class(), _rounds(68, 93, 84, 115, 99, 72)),
-    "cifar10": (fedacs_dynamic(), _rounds(100, 143, 130, 165, 161, 80)),
-    "cinic10": (fedacs_dynamic(), _rounds(55, 74, 67, 104, 100, 65)),
+    "mnist": (settings.fedacs_dynamic_one_class(), (68, 93, 84, 115, 99, inf, 72)),
+    "cifar10": (settings.fedacs_dynamic(), (100, 143, 130, 165, 161, inf, 80)),
+    "cinic10": (settings.fedacs_dynamic(), (55, 74, 67, 104, 100, inf, 65)),
 }
 _STATIC = {
-    "mnist": (fedacs_static_one_class(), _rounds(64, 92, 68, 92, 103, inf)),
-    "cifar10": (fedacs_static(), _rounds(68, 112, 101, 148, 117, 72)),
-    "cinic10": (fedacs_static(), _rounds(36, 57, 55, 73, 83, 47)),
+    "mnist": (settings.fedacs_static_one_class(), (64, 92, 68, 92, 103, inf, inf)),
+    "cifar10": (settings.fedacs_static(), (68, 112, 101, 148, 117, inf, 72)),
+    "cinic10": (settings.fedacs_static(), (36, 57, 55, 73, 83, inf, 47)),
 }
 _SKEWS = {
-    0.05: (0.35, _rounds(107, 149, 142, inf, inf, 110)),
-    0.2: (0.35, _rounds(51, 88, 88, 156, 125, 54)),
-    0.35: (0.40, _rounds(36, 88, 90, 159, 94, 32)),
+    0.05: (0.35, (107, 149, 142, inf, inf, inf, 110)),
+    0.2: (0.35, (51, 88, 88, 156, 125, inf, 54)),
+    0.35: (0.40, (36, 88, 90, 159, 94, inf, 32)),
 }
 
 TABLE_1 = tuple(
@@ -465,7 +426,7 @@ TABLE_5 = tuple(
         f"Table 5 and Fig. 10, α = {alpha}",
         "dynamic",
         "cifar10",
-        fedacs_dynamic(alpha),
+        settings.fedacs_dynamic(alpha),
         rounds,
         target,
     )

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from fairlead.clients.tokenizers import HashedWords
 from fairlead.models.convolutional import FiveLayerCNN, ResNet18
 from fairlead.models.sequences import TextTransformer
+from fairlead.reproductions import trained
 from fairlead.reproductions.claims import Best, Cell, Claim, Less, Published
 from fairlead.reproductions.reproduction import Scale
-from fairlead.reproductions.trained import (
-    Entrant,
-    Scene,
-    Size,
-    Trained,
-    early_coherence,
-    grid,
-    last_tenth_accuracy,
-    late_coherence,
-    mean_elud,
-)
-from fairlead.reproductions.zeng2023 import DIFFERENCE, PRINTED, released, released_row
+from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
+from fairlead.reproductions.zeng2023 import DIFFERENCE, PRINTED, SIZES, released_row, released_rows, table
 from fairlead.settings import Setting, fedaware_agnews, fedaware_cifar10, fedaware_cifar100, label_blocks
 
 
@@ -30,38 +22,27 @@ def _projected(name: str) -> str:
 
 
 _ACCURACY, _DIVERSITY = "accuracy", "e-LUDD"
-_STATISTICS = {_ACCURACY: last_tenth_accuracy, _DIVERSITY: mean_elud}
+_STATISTICS = {_ACCURACY: trained.last_tenth_accuracy, _DIVERSITY: trained.mean_elud}
 _BASES = {
-    "FedAvg": Entrant("fedavg"),
-    "FedAvgM": Entrant("fedavgm", {"server_momentum": 0.7}),
-    "FedCM": Entrant("fedcm", {"alpha": 0.1}),
-    "FedProx": Entrant("fedprox", {"mu": 0.01}),
-    "FedYogi": Entrant("fedyogi", {"server_lr": 0.01}),
-    "FedAMS": Entrant("fedams", {"server_lr": 0.01}),
+    "FedAvg": TableRow("fedavg"),
+    "FedAvgM": TableRow("fedavgm", {"server_momentum": 0.7}),
+    "FedCM": TableRow("fedcm", {"alpha": 0.1}),
+    "FedProx": TableRow("fedprox", {"mu": 0.01}),
+    "FedYogi": TableRow("fedyogi", {"server_lr": 0.01}),
+    "FedAMS": TableRow("fedams", {"server_lr": 0.01}),
 }
 _PRINTED = {
-    **{_projected(name): replace(entrant, aware=PRINTED) for name, entrant in _BASES.items()},
-    "FedAWARE": Entrant("fedaware", PRINTED),
+    **{_projected(name): replace(row, aware=PRINTED) for name, row in _BASES.items()},
+    "FedAWARE": TableRow("fedaware", PRINTED),
 }
-_WITHOUT = {**_BASES, "FedDyn": Entrant("feddyn", {"alpha": 0.01})}
-_METHODS = {
-    **_WITHOUT,
-    **_PRINTED,
-    **{released_row(name): released(entrant) for name, entrant in _PRINTED.items()},
-}
+_WITHOUT = {**_BASES, "FedDyn": TableRow("feddyn", {"alpha": 0.01})}
+_METHODS = _WITHOUT | _PRINTED | released_rows(_PRINTED)
 _DIFFERENCES = (
     DIFFERENCE,
     "The released script of × AWARE on CIFAR-10 runs with random epochs and batch sizes; here as printed.",
     "Hyper-parameters are those of the released scripts or originals, since the paper prints grids.",
 )
-_SIZES: dict[Scale, Size] = {
-    "smoke": Size(1, examples=1_000),
-    "small": Size(50, examples=10_000),
-    "full": Size(500),
-}
-
-_JUDGED_AT: tuple[Scale, ...] = ("full",)
-"""On CIFAR-10: fifty rounds on a fifth of the data leave FedAvg at 10 to 13 %, where no claim can show."""
+_table = partial(table, reference="zeng2025fedaware", statistics=_STATISTICS)
 
 Rows = Mapping[str, tuple[float, float | None, float | None, float | None]]
 """Accuracy and e-LUDD of a method as it is, then with AWARE."""
@@ -113,16 +94,15 @@ def _claims(
 def _table_2(
     name: str,
     title: str,
-    scene: Scene,
+    column: TableColumn,
     rows: Rows,
     rounds: int,
     smaller: Mapping[Scale, Size] | None = None,
     differences: tuple[str, ...] = (),
-) -> Trained:
+) -> TrainedTable:
     published = _published(title, rows)
-    return Trained(
+    return _table(
         name=name,
-        reference="zeng2025fedaware",
         where=f"Table 2, {title}",
         claim=f"On {title} the projection on FedAWARE's direction makes methods more accurate and their updates more "
         "diverse, and FedAWARE is more accurate than methods without it.",
@@ -130,18 +110,16 @@ def _table_2(
         released=_claims(title, published, released_row),
         published=published,
         differences=(*differences, *_DIFFERENCES),
-        scenes={title: scene},
-        entrants=grid(_METHODS, (title,)),
-        statistics=_STATISTICS,
-        sizes={**_SIZES, **(smaller or {}), "full": Size(rounds)},
-        judged_at=_JUDGED_AT,
+        columns={title: column},
+        rows=_METHODS,
+        sizes={**SIZES, **(smaller or {}), "full": Size(rounds)},
     )
 
 
 TABLE_2_CIFAR10 = _table_2(
     "zeng2025_table_2_cifar10",
     "CIFAR-10",
-    Scene(fedaware_cifar10(), "cifar10", FiveLayerCNN()),
+    TableColumn(fedaware_cifar10(), "cifar10", FiveLayerCNN()),
     {
         "FedAvg": (42.78, 2.58, 49.25, 3.08),
         "FedAvgM": (50.07, 2.17, 59.58, 2.92),
@@ -158,7 +136,7 @@ TABLE_2_CIFAR10 = _table_2(
 TABLE_2_CIFAR100 = _table_2(
     "zeng2025_table_2_cifar100",
     "CIFAR-100",
-    Scene(fedaware_cifar100(), "cifar100", ResNet18()),
+    TableColumn(fedaware_cifar100(), "cifar100", ResNet18()),
     {
         "FedAvg": (28.69, 2.94, 32.72, 3.61),
         "FedAvgM": (31.04, 2.72, 40.66, 3.37),
@@ -190,7 +168,7 @@ _SMALL_TRANSFORMER = TextTransformer(32, layers=1, vocabulary=HashedWords().voca
 TABLE_2_AGNEWS = _table_2(
     "zeng2025_table_2_agnews",
     "AG News",
-    Scene(_news_setting(), "ag_news"),
+    TableColumn(_news_setting(), "ag_news"),
     {
         "FedAvg": (79.27, 1.25, 80.21, 1.98),
         "FedAvgM": (81.85, 1.38, 83.15, 1.85),
@@ -216,9 +194,8 @@ TABLE_2_AGNEWS = _table_2(
 
 _SKEWS = (0.1, 0.5, 1.0, 10.0)
 
-FIGURE_1 = Trained(
+FIGURE_1 = _table(
     name="zeng2025_figure_1",
-    reference="zeng2025fedaware",
     where="Figs. 1 and 7",
     claim="FedAvg on CIFAR-10 is the less accurate and its updates the less diverse, the more clients' labels differ.",
     claims=(
@@ -228,16 +205,15 @@ FIGURE_1 = Trained(
         Less(Cell("FedAvg", "Dir(0.5): e-LUDD"), Cell("FedAvg", "Dir(10): e-LUDD")),
     ),
     differences=("The figures are curves; their means over rounds are compared.",),
-    scenes={f"Dir({alpha:g})": Scene(fedaware_cifar10(alpha), "cifar10", FiveLayerCNN()) for alpha in _SKEWS},
-    entrants=grid({"FedAvg": Entrant("fedavg")}, [f"Dir({alpha:g})" for alpha in _SKEWS]),
-    statistics=_STATISTICS,
-    sizes=_SIZES,
-    judged_at=_JUDGED_AT,
+    columns={
+        f"Dir({alpha:g})": TableColumn(fedaware_cifar10(alpha), "cifar10", FiveLayerCNN()) for alpha in _SKEWS
+    },
+    rows={"FedAvg": TableRow("fedavg")},
 )
 
 _ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9)
-_ADAPTIVE = {f"α = {alpha}": Entrant("fedaware", {"alpha": alpha}) for alpha in _ALPHAS}
-_STATIC = {f"FedAWARE-NA, α = {alpha}": Entrant("fedaware_na", {"alpha": alpha}) for alpha in _ALPHAS}
+_ADAPTIVE = {f"α = {alpha}": TableRow("fedaware", {"alpha": alpha}) for alpha in _ALPHAS}
+_STATIC = {f"FedAWARE-NA, α = {alpha}": TableRow("fedaware_na", {"alpha": alpha}) for alpha in _ALPHAS}
 
 
 def _ahead_of_static(variant: Callable[[str], str] = str) -> tuple[Claim, ...]:
@@ -248,39 +224,30 @@ def _ahead_of_static(variant: Callable[[str], str] = str) -> tuple[Claim, ...]:
     )
 
 
-FIGURE_4 = Trained(
+FIGURE_4 = _table(
     name="zeng2025_figure_4",
-    reference="zeng2025fedaware",
     where="Fig. 4",
     claim="FedAWARE is more accurate and more diverse than its memory with static weights, for every α.",
     claims=_ahead_of_static(),
     released=_ahead_of_static(released_row),
     differences=_DIFFERENCES[:1],
-    scenes={"CIFAR-10": Scene(fedaware_cifar10(), "cifar10", FiveLayerCNN())},
-    entrants=grid(
-        {
-            **_ADAPTIVE,
-            **{released_row(row): released(entrant) for row, entrant in _ADAPTIVE.items()},
-            **_STATIC,
-            "FedAvg-Full": Entrant("fedavg", {"cohort_size": None}),
-        },
-        ("CIFAR-10",),
-    ),
-    statistics=_STATISTICS,
-    sizes=_SIZES,
-    judged_at=_JUDGED_AT,
+    columns={"CIFAR-10": TableColumn(fedaware_cifar10(), "cifar10", FiveLayerCNN())},
+    rows={
+        **_ADAPTIVE,
+        **released_rows(_ADAPTIVE),
+        **_STATIC,
+        "FedAvg-Full": TableRow("fedavg", {"cohort_size": None}),
+    },
 )
 
-FIGURE_6 = Trained(
+FIGURE_6 = _table(
     name="zeng2025_figure_6",
-    reference="zeng2025fedaware",
     where="Fig. 6",
     claim="Updates of clients become less similar in later rounds.",
     claims=(Less(Cell("FedAvg", "label blocks: last rounds"), Cell("FedAvg", "label blocks: first rounds")),),
     differences=("The figure has cosine matrices; their mean entry is compared.",),
-    scenes={"label blocks": Scene(label_blocks(), "cifar10", FiveLayerCNN())},
-    entrants=grid({"FedAvg": Entrant("fedavg")}, ("label blocks",)),
-    statistics={"first rounds": early_coherence, "last rounds": late_coherence},
-    sizes={**_SIZES, "full": Size(150)},
-    judged_at=_JUDGED_AT,
+    columns={"label blocks": TableColumn(label_blocks(), "cifar10", FiveLayerCNN())},
+    rows={"FedAvg": TableRow("fedavg")},
+    statistics={"first rounds": trained.early_coherence, "last rounds": trained.late_coherence},
+    sizes={**SIZES, "full": Size(150)},
 )
