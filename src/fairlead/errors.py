@@ -104,15 +104,14 @@ def is_integer(value: object, at_least: int) -> bool:
 
 def require_number(
     owner: object,
-    field: str,
-    *,
+    *fields: str,
     above: float | None = None,
     at_least: float | None = None,
     below: float | None = None,
     at_most: float | None = None,
+    optional: bool = False,
 ) -> None:
-    """Refuse `owner.field` unless it is a finite number inside the given bounds."""
-    value = getattr(owner, field)
+    """Refuse a field of `owner` unless it is a finite number inside the given bounds, or None if `optional`."""
     bounds: list[tuple[float | None, str, Callable[[float, float], bool]]] = [
         (above, "above", operator.gt),
         (at_least, "at least", operator.ge),
@@ -120,19 +119,27 @@ def require_number(
         (at_most, "at most", operator.le),
     ]
     stated = [(bound, word, holds) for bound, word, holds in bounds if bound is not None]
-    if is_number(value) and all(holds(value, bound) for bound, _, holds in stated):
-        return
     limits = " and ".join(f"{word} {bound:g}" for bound, word, _ in stated)
-    raise field_error(owner, field, f"a finite number {limits}".strip(), value)
+    for field in fields:
+        value = getattr(owner, field)
+        if value is None and optional:
+            continue
+        if not is_number(value) or not all(holds(value, bound) for bound, _, holds in stated):
+            raise field_error(owner, field, f"a finite number {limits}".strip(), value)
 
 
-def require_integer(owner: object, field: str, *, at_least: int, at_most: int | None = None) -> None:
-    """Refuse `owner.field` unless it is a whole number inside the given bounds."""
-    value = getattr(owner, field)
-    if not is_integer(value, at_least):
-        raise field_error(owner, field, f"a whole number of at least {at_least}", value)
-    if at_most is not None and value > at_most:
-        raise field_error(owner, field, f"a whole number of at most {at_most}", value)
+def require_integer(
+    owner: object, *fields: str, at_least: int, at_most: int | None = None, optional: bool = False
+) -> None:
+    """Refuse a field of `owner` unless it is a whole number inside the given bounds, or None if `optional`."""
+    for field in fields:
+        value = getattr(owner, field)
+        if value is None and optional:
+            continue
+        if not is_integer(value, at_least):
+            raise field_error(owner, field, f"a whole number of at least {at_least}", value)
+        if at_most is not None and value > at_most:
+            raise field_error(owner, field, f"a whole number of at most {at_most}", value)
 
 
 def require_instance(owner: object, field: str, value: object, kind: type) -> None:

@@ -51,8 +51,7 @@ class NpzArrays(PooledSource):
         keep_path(self)
         super().__post_init__()
         require_shape(self, self.shape)
-        if self.scale is not None:
-            require_number(self, "scale", above=0)
+        require_number(self, "scale", above=0, optional=True)
         if (self.test_inputs is None) != (self.test_targets is None):
             raise field_error(
                 self, "test_targets", "given together with test_inputs or not at all", self.test_targets

@@ -45,8 +45,7 @@ class PooledSource(ClientSource, ABC):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        if self.num_clients is not None:
-            require_integer(self, "num_clients", at_least=1)
+        require_integer(self, "num_clients", at_least=1, optional=True)
         require_number(self, "test_fraction", at_least=0, below=1)
         if self.partition is not None:
             require_instance(self, "partition", self.partition, Partitioner)

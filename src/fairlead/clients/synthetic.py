@@ -184,8 +184,7 @@ class SyntheticRegression(ClientSource):
             if self.dim not in (len(self.truth), type(self).dim):
                 raise field_error(self, "dim", f"{len(self.truth)} as in truth, or left out", self.dim)
             object.__setattr__(self, "dim", len(self.truth))
-        for field in ("num_clients", "num_examples", "dim"):
-            require_integer(self, field, at_least=1)
+        require_integer(self, "num_clients", "num_examples", "dim", at_least=1)
         require_number(self, "noise", at_least=0, at_most=LARGEST)
         require_number(self, "shift", at_least=0, at_most=LARGEST)
         require_number(self, "min_length", at_least=0, at_most=1)
@@ -273,11 +272,9 @@ class SyntheticLogistic(ClientSource):
     def __post_init__(self) -> None:
         require_number(self, "alpha", at_least=0, at_most=LARGEST)
         require_number(self, "beta", at_least=0, at_most=LARGEST)
-        for field in ("num_clients", "dim"):
-            require_integer(self, field, at_least=1)
+        require_integer(self, "num_clients", "dim", at_least=1)
         require_integer(self, "num_classes", at_least=2)
-        if self.max_examples is not None:
-            require_integer(self, "max_examples", at_least=1)
+        require_integer(self, "max_examples", at_least=1, optional=True)
         require_number(self, "test_fraction", at_least=0, below=1)
 
     def problem(self, key: Key) -> SyntheticLogisticProblem:

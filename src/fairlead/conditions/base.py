@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
@@ -69,13 +70,23 @@ def _within(condition: Condition) -> Iterator[Condition]:
 
 
 def require_figures(
-    owner: Condition, field: str, constraint: str, low: float, high: float = float("inf")
+    owner: Condition,
+    *fields: str,
+    constraint: str = "finite numbers of at least 0",
+    low: float = 0.0,
+    high: float = math.inf,
 ) -> None:
-    """Refuse `owner.field` unless it is a number from low to high, or a list of them."""
-    value = getattr(owner, field)
-    numbers = value if isinstance(value, tuple) else (value,)
-    if not numbers or not all(is_number(number) and low <= number <= high for number in numbers):
-        raise field_error(owner, field, constraint, value)
+    """Refuse a field of `owner` unless it is a number from low to high, or a list of them."""
+    for field in fields:
+        value = getattr(owner, field)
+        numbers = value if isinstance(value, tuple) else (value,)
+        if not numbers or not all(is_number(number) and low <= number <= high for number in numbers):
+            raise field_error(owner, field, constraint, value)
+
+
+def require_probabilities(owner: Condition, *fields: str) -> None:
+    """Refuse a field of `owner` unless it is a probability, or a list of them."""
+    require_figures(owner, *fields, constraint="probabilities from 0 to 1", high=1.0)
 
 
 def require_counts(owner: Condition, field: str, counts: Sequence[int]) -> None:
@@ -86,14 +97,12 @@ def require_counts(owner: Condition, field: str, counts: Sequence[int]) -> None:
         raise field_error(owner, field, f"whole numbers of at most {MOST_STEPS}", counts)
 
 
-def require_range(owner: Condition, field: str, at_least: float, at_most: float = float("inf")) -> None:
+def require_range(owner: Condition, field: str, at_least: float, at_most: float = math.inf) -> None:
     """Refuse `owner.field` unless it is a pair low ≤ high inside the given bounds."""
     pair = getattr(owner, field)
     numbers = isinstance(pair, tuple) and len(pair) == 2 and all(map(is_number, pair))
     if not numbers or not at_least <= pair[0] <= pair[1] <= at_most:
-        bounds = (
-            f"from {at_least:g} to {at_most:g}" if at_most < float("inf") else f"of at least {at_least:g}"
-        )
+        bounds = f"from {at_least:g} to {at_most:g}" if at_most < math.inf else f"of at least {at_least:g}"
         raise field_error(owner, field, f"two ascending numbers {bounds}", pair)
 
 

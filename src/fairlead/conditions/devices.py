@@ -95,26 +95,14 @@ class FixedDevices(DeviceModel):
     download: Figures | None = None
     upload: Figures | None = None
 
-    per_client: ClassVar[tuple[str, ...]] = (
-        "step_seconds",
-        "example_seconds",
-        "latency",
-        "download",
-        "upload",
-    )
+    per_client: ClassVar[tuple[str, ...]] = DeviceProfile._fields
 
     def __post_init__(self) -> None:
         freeze_lists(self)
         _check_speeds(self)
 
     def profile(self, clients: Tensor, round: int) -> DeviceProfile:
-        return DeviceProfile(
-            figures_of(self, "step_seconds", clients),
-            figures_of(self, "example_seconds", clients),
-            figures_of(self, "latency", clients),
-            _rates_of(self, "download", clients),
-            _rates_of(self, "upload", clients),
-        )
+        return _stated_profile(self, clients)
 
 
 @dataclass(frozen=True)
@@ -140,8 +128,7 @@ class LogNormalDevices(DeviceModel):
 
     def __post_init__(self) -> None:
         _check_speeds(self)
-        for field in ("speed_sigma", "rate_sigma", "jitter"):
-            require_number(self, field, at_least=0)
+        require_number(self, "speed_sigma", "rate_sigma", "jitter", at_least=0)
         require_integer(self, "seed", at_least=0, at_most=LARGEST_INTEGER)
 
     def profile(self, clients: Tensor, round: int) -> DeviceProfile:
@@ -151,12 +138,13 @@ class LogNormalDevices(DeviceModel):
             slowness = slowness + self.jitter * key.fold("jitter", round).normal(clients)
         slowness = slowness.exp()
         rate = (self.rate_sigma * key.fold("rate").normal(clients)).exp()
+        medians = _stated_profile(self, clients)
         return DeviceProfile(
-            self.step_seconds * slowness,
-            self.example_seconds * slowness,
-            figures_of(self, "latency", clients),
-            _rates_of(self, "download", clients) * rate,
-            _rates_of(self, "upload", clients) * rate,
+            medians.step_seconds * slowness,
+            medians.example_seconds * slowness,
+            medians.latency,
+            medians.download * rate,
+            medians.upload * rate,
         )
 
 
@@ -180,18 +168,22 @@ class TwoGroupDevices(DeviceModel):
 
 
 def _check_speeds(devices: FixedDevices | LogNormalDevices) -> None:
-    for field in ("step_seconds", "example_seconds", "latency"):
-        require_figures(devices, field, "finite numbers of at least 0", 0.0)
+    require_figures(devices, "step_seconds", "example_seconds", "latency")
     for field in ("download", "upload"):
         if getattr(devices, field) is not None:
             # The least positive float: rates divide.
-            require_figures(devices, field, "finite numbers above 0, or None", 5e-324)
+            require_figures(devices, field, constraint="finite numbers above 0, or None", low=5e-324)
 
 
-def _rates_of(devices: DeviceModel, field: str, clients: Tensor) -> Tensor:
-    if getattr(devices, field) is None:
-        return torch.full((len(clients),), torch.inf, dtype=torch.float64)
-    return figures_of(devices, field, clients)
+def _stated_profile(devices: FixedDevices | LogNormalDevices, clients: Tensor) -> DeviceProfile:
+    """What the fields say of the given clients."""
+    instantly = torch.full((len(clients),), torch.inf, dtype=torch.float64)
+    return DeviceProfile(
+        *(
+            instantly if getattr(devices, field) is None else figures_of(devices, field, clients)
+            for field in DeviceProfile._fields
+        )
+    )
 
 
 def elapsed(records: Sequence[RoundRecord]) -> tuple[float, ...]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fairlead.component import freeze_lists
-from fairlead.conditions.base import Condition, Figures, figures_of, require_figures, require_range
+from fairlead.conditions.base import Condition, Figures, figures_of, require_probabilities, require_range
 from fairlead.conditions.traces import require_trace_path, timetable
 from fairlead.errors import (
     FieldError,
@@ -96,7 +96,7 @@ class BernoulliLink(IndependentLink):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        require_figures(self, "drop", "probabilities from 0 to 1", 0.0, 1.0)
+        require_probabilities(self, "drop")
 
     def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
         return 1.0 - figures_of(self, "drop", clients)
@@ -167,7 +167,7 @@ class SinusoidalLink(IndependentLink):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        require_figures(self, "drop", "probabilities from 0 to 1", 0.0, 1.0)
+        require_probabilities(self, "drop")
         require_number(self, "amplitude", at_least=0, at_most=0.5)
         require_number(self, "period", above=0)
         require_choice(self, "phases", ("drawn", "common"))
@@ -202,8 +202,7 @@ class DriftingLink(IndependentLink):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        require_figures(self, "start", "probabilities from 0 to 1", 0.0, 1.0)
-        require_figures(self, "end", "probabilities from 0 to 1", 0.0, 1.0)
+        require_probabilities(self, "start", "end")
         require_integer(self, "rounds", at_least=1)
 
     def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
@@ -236,8 +235,7 @@ class MarkovLink(LinkModel):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        require_figures(self, "fail", "probabilities from 0 to 1", 0.0, 1.0)
-        require_figures(self, "recover", "probabilities from 0 to 1", 0.0, 1.0)
+        require_probabilities(self, "fail", "recover")
         require_choice(self, "forecast", ("stationary", "previous"))
         fails, recoveries = (v if isinstance(v, tuple) else (v,) for v in (self.fail, self.recover))
         length = max(len(fails), len(recoveries))

@@ -64,8 +64,7 @@ class TimeBudget(TimedWork):
     def __post_init__(self) -> None:
         require_number(self, "seconds", above=0)
         require_integer(self, "min_steps", at_least=0, at_most=MOST_STEPS)
-        if self.max_steps is not None:
-            require_integer(self, "max_steps", at_least=max(1, self.min_steps), at_most=MOST_STEPS)
+        require_integer(self, "max_steps", at_least=max(1, self.min_steps), at_most=MOST_STEPS, optional=True)
 
     def workload(
         self,
@@ -234,7 +233,7 @@ class OutageLink(TimedLink):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        require_figures(self, "rate", "finite numbers of at least 0", 0.0)
+        require_figures(self, "rate")
 
     def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         return torch.exp(-figures_of(self, "rate", clients) * _known(self, durations))

@@ -35,27 +35,27 @@ class WorkModel(Condition, ABC):
         """Work of the given clients, which hold `sizes` examples."""
 
 
-class EpochCounts(WorkModel, ABC):
-    """Family of models that count passes over the data, in batches of the solver's size."""
+class CountedWork(WorkModel, ABC):
+    """Family of models that count epochs or steps: asks for the numbers of clients."""
 
     @abstractmethod
-    def epochs_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
-        """Epochs of the given clients, (c,) int64."""
+    def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        """Epochs or steps of the given clients, (c,) int64."""
+
+
+class EpochCounts(CountedWork, ABC):
+    """Models that count passes over the data, in batches of the solver's size."""
 
     def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
         batches = solver.batches(sizes)
-        return Workload(epochs_to_steps(self.epochs_of(clients, round, key), sizes, batches), batches)
+        return Workload(epochs_to_steps(self.counts(clients, round, key), sizes, batches), batches)
 
 
-class StepCounts(WorkModel, ABC):
-    """Family of models that count local steps, whatever the client holds."""
-
-    @abstractmethod
-    def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
-        """Steps of the given clients, (c,) int64."""
+class StepCounts(CountedWork, ABC):
+    """Models that count local steps, whatever the client holds."""
 
     def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
-        steps = self.steps_of(clients, round, key)
+        steps = self.counts(clients, round, key)
         return Workload(torch.where(sizes > 0, steps, 0), solver.batches(sizes))
 
 
@@ -79,7 +79,7 @@ class FixedEpochs(EpochCounts):
         freeze_lists(self)
         require_counts(self, "epochs", self.epochs)
 
-    def epochs_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
         return torch.tensor(entries_of(self, "epochs", self.epochs, clients), dtype=torch.int64)
 
 
@@ -95,42 +95,37 @@ class FixedSteps(StepCounts):
         freeze_lists(self)
         require_counts(self, "steps", self.steps)
 
-    def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
         return torch.tensor(entries_of(self, "steps", self.steps, clients), dtype=torch.int64)
 
 
 @dataclass(frozen=True)
-class LadderEpochs(EpochCounts):
-    """Client i makes `first` + i·`increment` epochs in every round (Weng 2025 §I.3.1: 1, 3, ..., 39)."""
+class _Ladder:
+    """Counts that rise from client to client."""
 
     first: int = 1
     increment: int = 2
-
-    references = ("weng2025fedacs",)
 
     def __post_init__(self) -> None:
         require_integer(self, "first", at_least=1, at_most=MOST_STEPS)
         require_integer(self, "increment", at_least=0, at_most=MOST_STEPS)
 
-    def epochs_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
         return self.first + clients * self.increment
 
 
 @dataclass(frozen=True)
-class LadderSteps(StepCounts):
-    """Client i takes `first` + i·`increment` local steps in every round (Weng 2025 Fig. 7: 1, 3, ..., 39)."""
-
-    first: int = 1
-    increment: int = 2
+class LadderEpochs(_Ladder, EpochCounts):
+    """Client i makes `first` + i·`increment` epochs in every round (Weng 2025 §I.3.1: 1, 3, ..., 39)."""
 
     references = ("weng2025fedacs",)
 
-    def __post_init__(self) -> None:
-        require_integer(self, "first", at_least=1, at_most=MOST_STEPS)
-        require_integer(self, "increment", at_least=0, at_most=MOST_STEPS)
 
-    def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
-        return self.first + clients * self.increment
+@dataclass(frozen=True)
+class LadderSteps(_Ladder, StepCounts):
+    """Client i takes `first` + i·`increment` local steps in every round (Weng 2025 Fig. 7: 1, 3, ..., 39)."""
+
+    references = ("weng2025fedacs",)
 
 
 @dataclass(frozen=True)
@@ -148,41 +143,40 @@ class ScriptedWork(StepCounts):
         for row in self.steps:
             require_counts(self, "steps", row)
 
-    def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
         row = self.steps[round % len(self.steps)]
         return torch.tensor(entries_of(self, "steps", row, clients), dtype=torch.int64)
 
 
+def _require_bounds(work: _Uniform | NormalSteps | RandomEpochsAndBatches) -> None:
+    require_integer(work, "low", at_least=1)
+    require_integer(work, "high", at_least=work.low, at_most=MOST_STEPS)
+
+
 @dataclass(frozen=True)
-class RandomEpochs(EpochCounts):
-    """Epochs drawn uniformly from `low` to `high`, anew for every client and round (Wang 2021: U(2, 5))."""
+class _Uniform:
+    """Counts drawn uniformly, anew for every client and round."""
 
     low: int
     high: int
+
+    def __post_init__(self) -> None:
+        _require_bounds(self)
+
+    def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        return key.fold(round).integers(clients, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class RandomEpochs(_Uniform, EpochCounts):
+    """Epochs drawn uniformly from `low` to `high`, anew for every client and round (Wang 2021: U(2, 5))."""
 
     references = ("wang2021fednova",)
 
-    def __post_init__(self) -> None:
-        require_integer(self, "low", at_least=1)
-        require_integer(self, "high", at_least=self.low, at_most=MOST_STEPS)
-
-    def epochs_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
-        return key.fold(round).integers(clients, self.low, self.high)
-
 
 @dataclass(frozen=True)
-class RandomSteps(StepCounts):
+class RandomSteps(_Uniform, StepCounts):
     """Local steps drawn uniformly from `low` to `high`, anew for every client and round."""
-
-    low: int
-    high: int
-
-    def __post_init__(self) -> None:
-        require_integer(self, "low", at_least=1)
-        require_integer(self, "high", at_least=self.low, at_most=MOST_STEPS)
-
-    def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
-        return key.fold(round).integers(clients, self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -205,52 +199,54 @@ class NormalSteps(StepCounts):
     def __post_init__(self) -> None:
         require_number(self, "mean")
         require_number(self, "std", at_least=0)
-        require_integer(self, "low", at_least=1)
-        require_integer(self, "high", at_least=self.low, at_most=MOST_STEPS)
+        _require_bounds(self)
 
-    def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
         draws = self.mean + self.std * key.fold(round).normal(clients)
         return draws.round().clamp(self.low, self.high).to(torch.int64)
 
 
 @dataclass(frozen=True)
-class TwoGroupEpochs(EpochCounts):
+class _TwoGroups:
+    """Counts drawn from two ranges, anew in every round."""
+
+    boundary: int
+    first: tuple[int, int] = (1, 10)
+    second: tuple[int, int] = (20, 30)
+
+    def __post_init__(self) -> None:
+        assert isinstance(self, CountedWork)
+        freeze_lists(self)
+        require_integer(self, "boundary", at_least=0)
+        for field in ("first", "second"):
+            require_counts(self, field, getattr(self, field))
+            require_range(self, field, 1)
+
+    def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
+        is_first = clients < self.boundary
+        low = torch.where(is_first, self.first[0], self.second[0])
+        high = torch.where(is_first, self.first[1], self.second[1])
+        return key.fold(round).integers(clients, low, high)
+
+
+@dataclass(frozen=True)
+class TwoGroupEpochs(_TwoGroups, EpochCounts):
     """Clients below `boundary` draw epochs from the range `first`, the others from `second`.
 
     Anew in every round, both ends included. With (1, 10) and (20, 30) this is the dynamic setting of Weng 2025.
     """
 
-    boundary: int
-    first: tuple[int, int] = (1, 10)
-    second: tuple[int, int] = (20, 30)
-
     references = ("weng2025fedacs",)
-
-    def __post_init__(self) -> None:
-        _check_groups(self)
-
-    def epochs_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
-        return _draw_by_group(self, clients, round, key)
 
 
 @dataclass(frozen=True)
-class TwoGroupSteps(StepCounts):
+class TwoGroupSteps(_TwoGroups, StepCounts):
     """Clients below `boundary` draw local steps from the range `first`, the others from `second`.
 
     Anew in every round, both ends included. With (1, 10) and (20, 30) this is the right panel of Weng 2025 Fig. 4.
     """
 
-    boundary: int
-    first: tuple[int, int] = (1, 10)
-    second: tuple[int, int] = (20, 30)
-
     references = ("weng2025fedacs",)
-
-    def __post_init__(self) -> None:
-        _check_groups(self)
-
-    def steps_of(self, clients: Tensor, round: int, key: Key) -> Tensor:
-        return _draw_by_group(self, clients, round, key)
 
 
 @dataclass(frozen=True)
@@ -273,8 +269,7 @@ class RandomEpochsAndBatches(WorkModel):
     references = ("zeng2023gradient",)
 
     def __post_init__(self) -> None:
-        require_integer(self, "low", at_least=1)
-        require_integer(self, "high", at_least=self.low, at_most=MOST_STEPS)
+        _require_bounds(self)
         require_integer(self, "min_batch_size", at_least=1, at_most=MOST_STEPS)
 
     def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
@@ -282,21 +277,6 @@ class RandomEpochsAndBatches(WorkModel):
         epochs = key.integers(clients, self.low, self.high)
         batches = key.fold("batch").integers(clients, sizes.clamp(max=self.min_batch_size), sizes)
         return Workload(epochs_to_steps(epochs, sizes, batches), batches)
-
-
-def _check_groups(work: TwoGroupEpochs | TwoGroupSteps) -> None:
-    freeze_lists(work)
-    require_integer(work, "boundary", at_least=0)
-    for field in ("first", "second"):
-        require_counts(work, field, getattr(work, field))
-        require_range(work, field, 1)
-
-
-def _draw_by_group(work: TwoGroupEpochs | TwoGroupSteps, clients: Tensor, round: int, key: Key) -> Tensor:
-    is_first = clients < work.boundary
-    low = torch.where(is_first, work.first[0], work.second[0])
-    high = torch.where(is_first, work.first[1], work.second[1])
-    return key.fold(round).integers(clients, low, high)
 
 
 @dataclass(frozen=True)

@@ -34,11 +34,9 @@ class TokenModel(Model, ABC):
     padding: int | None = None
 
     def __post_init__(self) -> None:
-        if self.vocabulary is not None:
-            require_integer(self, "vocabulary", at_least=1)
+        require_integer(self, "vocabulary", at_least=1, optional=True)
         require_choice(self, "pooling", ("last", "mean", "none"))
-        if self.padding is not None:
-            require_integer(self, "padding", at_least=0)
+        require_integer(self, "padding", at_least=0, optional=True)
         self.require_encoder()
 
     @abstractmethod
@@ -120,8 +118,8 @@ class CharLSTM(TokenModel):
     references = ("caldas2018leaf", "mcmahan2017fedavg")
 
     def require_encoder(self) -> None:
-        for field in ("embedding", "hidden", "layers"):
-            require_integer(self, field, at_least=1, at_most=MOST_LAYERS if field == "layers" else None)
+        require_integer(self, "embedding", "hidden", at_least=1)
+        require_integer(self, "layers", at_least=1, at_most=MOST_LAYERS)
 
     def encoder(self, vocabulary: int, length: int) -> nn.Module:
         embedding = nn.Embedding(vocabulary, self.embedding)
@@ -186,8 +184,8 @@ class TextTransformer(TokenModel):
     references = ("radford2019gpt2",)
 
     def require_encoder(self) -> None:
-        for field in ("width", "heads", "layers"):
-            require_integer(self, field, at_least=1, at_most=MOST_LAYERS if field == "layers" else None)
+        require_integer(self, "width", "heads", at_least=1)
+        require_integer(self, "layers", at_least=1, at_most=MOST_LAYERS)
         if self.width % self.heads:
             raise field_error(self, "width", f"a multiple of heads={self.heads}", self.width)
         require_number(self, "dropout", at_least=0, below=1)

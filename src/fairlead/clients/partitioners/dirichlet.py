@@ -192,8 +192,7 @@ class LabelBlocksPartitioner(Partitioner):
     needs_classes = True
 
     def __post_init__(self) -> None:
-        if self.num_balanced is not None:
-            require_integer(self, "num_balanced", at_least=0)
+        require_integer(self, "num_balanced", at_least=0, optional=True)
         require_instance(self, "unbalanced", self.unbalanced, Partitioner)
 
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
