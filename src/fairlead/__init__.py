@@ -42,17 +42,17 @@ if TYPE_CHECKING:
     from fairlead.clients.images import MnistFolder as MnistFolder
     from fairlead.clients.leaf import LeafFolder as LeafFolder
     from fairlead.clients.partitioners.base import Partitioner as Partitioner
-    from fairlead.clients.partitioners.dirichlet import DirichletPartitioner as DirichletPartitioner
-    from fairlead.clients.partitioners.dirichlet import DirichletSizePartitioner as DirichletSizePartitioner
-    from fairlead.clients.partitioners.dirichlet import InnerDirichletPartitioner as InnerDirichletPartitioner
-    from fairlead.clients.partitioners.dirichlet import LabelBlocksPartitioner as LabelBlocksPartitioner
+    from fairlead.clients.partitioners.labels import DirichletPartitioner as DirichletPartitioner
+    from fairlead.clients.partitioners.labels import InnerDirichletPartitioner as InnerDirichletPartitioner
+    from fairlead.clients.partitioners.labels import LabelBlocksPartitioner as LabelBlocksPartitioner
     from fairlead.clients.partitioners.labels import PathologicalPartitioner as PathologicalPartitioner
     from fairlead.clients.partitioners.labels import ShardPartitioner as ShardPartitioner
-    from fairlead.clients.partitioners.natural import NaturalIdPartitioner as NaturalIdPartitioner
-    from fairlead.clients.partitioners.natural import ReshuffledPartitioner as ReshuffledPartitioner
+    from fairlead.clients.partitioners.sizes import DirichletSizePartitioner as DirichletSizePartitioner
     from fairlead.clients.partitioners.sizes import IidPartitioner as IidPartitioner
     from fairlead.clients.partitioners.sizes import LogNormalPartitioner as LogNormalPartitioner
+    from fairlead.clients.partitioners.sizes import NaturalIdPartitioner as NaturalIdPartitioner
     from fairlead.clients.partitioners.sizes import PowerLawPartitioner as PowerLawPartitioner
+    from fairlead.clients.partitioners.sizes import ReshuffledPartitioner as ReshuffledPartitioner
     from fairlead.clients.partitioners.sizes import SizePartitioner as SizePartitioner
     from fairlead.clients.pool import Pool as Pool
     from fairlead.clients.pooled import Excerpt as Excerpt
@@ -273,12 +273,13 @@ CONTENTS = {
     "clients.images": "CifarFolder Digits FashionMnistFolder MnistFolder",
     "clients.leaf": "LeafFolder",
     "clients.partitioners.base": "Partitioner",
-    "clients.partitioners.dirichlet": (
-        "DirichletPartitioner DirichletSizePartitioner InnerDirichletPartitioner LabelBlocksPartitioner"
+    "clients.partitioners.labels": (
+        "DirichletPartitioner InnerDirichletPartitioner LabelBlocksPartitioner PathologicalPartitioner ShardPartitioner"
     ),
-    "clients.partitioners.labels": "PathologicalPartitioner ShardPartitioner",
-    "clients.partitioners.natural": "NaturalIdPartitioner ReshuffledPartitioner",
-    "clients.partitioners.sizes": "IidPartitioner LogNormalPartitioner PowerLawPartitioner SizePartitioner",
+    "clients.partitioners.sizes": (
+        "DirichletSizePartitioner IidPartitioner LogNormalPartitioner NaturalIdPartitioner PowerLawPartitioner "
+        "ReshuffledPartitioner SizePartitioner"
+    ),
     "clients.pool": "Pool",
     "clients.pooled": "Excerpt PooledSource",
     "clients.quadratics": "Quadratics",

@@ -20,9 +20,13 @@ from statistics import NormalDist
 from typing import ParamSpec
 
 from fairlead.clients.partitioners.base import Partitioner
-from fairlead.clients.partitioners.dirichlet import DirichletPartitioner, LabelBlocksPartitioner
-from fairlead.clients.partitioners.labels import PathologicalPartitioner, ShardPartitioner
-from fairlead.clients.partitioners.natural import NaturalIdPartitioner
+from fairlead.clients.partitioners.labels import (
+    DirichletPartitioner,
+    LabelBlocksPartitioner,
+    PathologicalPartitioner,
+    ShardPartitioner,
+)
+from fairlead.clients.partitioners.sizes import NaturalIdPartitioner
 from fairlead.clients.pooled import PooledSource
 from fairlead.clients.quadratics import Quadratics
 from fairlead.clients.source import ClientSource

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fairlead.clients.columns import owners_of, require_ids, whole_classes
 from fairlead.clients.data import as_tensor, require_shape, shaped
-from fairlead.clients.files import existing_file, is_packed, keep_path, read_file, refuse_bomb
+from fairlead.clients.files import existing_file, is_packed, read_file, refuse_bomb
 from fairlead.clients.pool import Pool
-from fairlead.clients.pooled import PooledSource, linear_task
+from fairlead.clients.pooled import PooledSource, table_task
 from fairlead.errors import DataError, did_you_mean, field_error, require_number, short
 from fairlead.task import Task
 
@@ -48,7 +48,6 @@ class NpzArrays(PooledSource):
     regression: bool = False
 
     def __post_init__(self) -> None:
-        keep_path(self)
         super().__post_init__()
         require_shape(self, self.shape)
         require_number(self, "scale", above=0, optional=True)
@@ -88,7 +87,7 @@ class NpzArrays(PooledSource):
         return {field: name for field in fields if (name := getattr(self, field)) is not None}
 
     def default_task(self) -> Task:
-        return linear_task(regression=self.regression)
+        return table_task(None, regression=self.regression)
 
     def _inputs(self, arrays: _Arrays, name: str) -> Tensor:
         values = arrays.tensor(name)

@@ -7,9 +7,14 @@ import gzip
 import lzma
 import os
 import zlib
+from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fairlead.errors import DataError, field_error
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _PACKED: dict[str, type[gzip.GzipFile | lzma.LZMAFile | bz2.BZ2File]] = {
     ".gz": gzip.GzipFile,
@@ -87,10 +92,12 @@ def read_text(file: Path) -> str:
         raise DataError(f"{file} is not UTF-8 text: see byte {error.start}.") from error
 
 
-def keep_path(owner: object, field: str = "path") -> None:
-    """Make `owner.field` the path that a spec holds, refused unless it is text or a path of Python's."""
-    value = getattr(owner, field)
-    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    if not isinstance(path, str):
-        raise field_error(owner, field, "a path", value)
-    object.__setattr__(owner, field, path)
+def keep_paths(source: DataclassInstance) -> None:
+    """Make `path` and `test_path` of a source the text that a spec holds, refused unless text or a path of Python's."""
+    for field in fields(source):
+        value = getattr(source, field.name)
+        if field.name == "path" or (field.name == "test_path" and value is not None):
+            path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+            if not isinstance(path, str):
+                raise field_error(source, field.name, "a path", value)
+            object.__setattr__(source, field.name, path)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fairlead.clients.columns import Columns, Names
-from fairlead.clients.files import existing_folder, keep_path
+from fairlead.clients.files import existing_folder
 from fairlead.clients.pool import Missing, Pool, names_of
-from fairlead.clients.pooled import PooledSource, linear_task, text_task
+from fairlead.clients.pooled import PooledSource, table_task
 from fairlead.clients.tokenizers import Tokenizer
 from fairlead.errors import DataError, did_you_mean, require_choice
 from fairlead.models.convolutional import FedAvgCNN
@@ -41,7 +41,6 @@ class HuggingFaceData(PooledSource):
     missing: Missing = "refuse"
 
     def __post_init__(self) -> None:
-        keep_path(self)
         super().__post_init__()
         require_choice(self, "missing", ("refuse", "drop"))
 
@@ -66,10 +65,8 @@ class HuggingFaceData(PooledSource):
         )
 
     def default_task(self) -> Task:
-        if self.tokens is not None:
-            return text_task(self.tokens, regression=self.regression)
-        if self.regression or len(names_of(self.features)) > 1:
-            return linear_task(regression=self.regression)
+        if self.tokens is not None or self.regression or len(names_of(self.features)) > 1:
+            return table_task(self.tokens, regression=self.regression)
         return Task(FedAvgCNN())
 
 

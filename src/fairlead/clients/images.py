@@ -5,17 +5,18 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
+from abc import ABC
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.clients.files import absent, existing_folder, keep_path, read_file
+from fairlead.clients.files import absent, existing_folder, read_file
 from fairlead.clients.partitioners.base import Partitioner
 from fairlead.clients.partitioners.sizes import IidPartitioner
 from fairlead.clients.pool import Pool
@@ -51,8 +52,22 @@ class Digits(PooledSource):
         return Task(MLP(hidden=(32,)))
 
 
+class _IdxFolder(PooledSource, ABC):
+    """Family of data sets in four idx files of grey images of 28 x 28 pixels, gzipped or not."""
+
+    path: str
+    folder: ClassVar[str]
+    """What torchvision calls the folder above them."""
+
+    def pool(self) -> Pool:
+        return _idx_pool(self.path, self.folder)
+
+    def default_task(self) -> Task:
+        return Task(FedAvgCNN())
+
+
 @dataclass(frozen=True)
-class MnistFolder(PooledSource):
+class MnistFolder(_IdxFolder):
     """MNIST's four idx files, gzipped or not: 60,000 and 10,000 grey digits of 28 x 28 pixels.
 
     `path` is the folder that holds them, or one above it: torchvision's root, `MNIST` or `MNIST/raw`.
@@ -61,20 +76,11 @@ class MnistFolder(PooledSource):
     path: str
 
     references = ("lecun1998mnist",)
-
-    def __post_init__(self) -> None:
-        keep_path(self)
-        super().__post_init__()
-
-    def pool(self) -> Pool:
-        return _idx_pool(self.path, "MNIST")
-
-    def default_task(self) -> Task:
-        return Task(FedAvgCNN())
+    folder = "MNIST"
 
 
 @dataclass(frozen=True)
-class FashionMnistFolder(PooledSource):
+class FashionMnistFolder(_IdxFolder):
     """Fashion-MNIST's four idx files, gzipped or not: 60,000 and 10,000 grey garments of 28 x 28 pixels.
 
     `path` is the folder that holds them, or one above it: torchvision's root, `FashionMNIST` or its `raw`.
@@ -83,16 +89,7 @@ class FashionMnistFolder(PooledSource):
     path: str
 
     references = ("xiao2017fashion",)
-
-    def __post_init__(self) -> None:
-        keep_path(self)
-        super().__post_init__()
-
-    def pool(self) -> Pool:
-        return _idx_pool(self.path, "FashionMNIST")
-
-    def default_task(self) -> Task:
-        return Task(FedAvgCNN())
+    folder = "FashionMNIST"
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,6 @@ class CifarFolder(PooledSource):
     references = ("krizhevsky2009cifar",)
 
     def __post_init__(self) -> None:
-        keep_path(self)
         super().__post_init__()
         require_choice(self, "labels", ("fine", "coarse"))
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fairlead.clients.columns import Owners, owners_of
 from fairlead.clients.data import require_shape, shaped
-from fairlead.clients.files import existing_folder, keep_path, read_text
+from fairlead.clients.files import existing_folder, read_text
 from fairlead.clients.pool import Pool
 from fairlead.clients.pooled import PooledSource
 from fairlead.clients.tokenizers import character_ids, code_points
@@ -45,7 +45,6 @@ class LeafFolder(PooledSource):
     references = ("caldas2018leaf",)
 
     def __post_init__(self) -> None:
-        keep_path(self)
         super().__post_init__()
         require_shape(self, self.shape)
         if self.text and self.shape is not None:
@@ -62,18 +61,8 @@ class LeafFolder(PooledSource):
         users = owners_of([np.array([user.name for user in (*train, *test)], dtype=object)])
         counts = [len(user.targets) for user in (*train, *test)]
         owners = Owners(np.repeat(users.numbers, counts), users.names)
-        if not test:
-            return Pool(inputs, targets, name=str(root)).owned_by(owners)
-        cut = sum(counts[: len(train)])
-        numbers = torch.from_numpy(owners.numbers)
-        pool = Pool(
-            inputs[:cut],
-            targets[:cut],
-            test_inputs=inputs[cut:],
-            test_targets=targets[cut:],
-            name=str(root),
-        )
-        return pool.owned_by_both(numbers[:cut], numbers[cut:], owners.names)
+        pool = Pool(inputs, targets, name=str(root)).owned_by(owners)
+        return pool.hold_out(torch.arange(len(pool)) >= sum(counts[: len(train)]))
 
     def default_task(self) -> Task:
         if self.text:

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.clients.feature_skew import FeatureSkew
+from fairlead.clients.files import keep_paths
 from fairlead.clients.partitioners.base import Partitioner, Rows
-from fairlead.clients.partitioners.natural import NaturalIdPartitioner
+from fairlead.clients.partitioners.sizes import NaturalIdPartitioner
 from fairlead.clients.pool import Pool
 from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.clients.tokenizers import Tokenizer
 from fairlead.component import freeze_lists
 from fairlead.errors import FieldError, field_error, require_instance, require_integer, require_number
-from fairlead.models.base import Model
 from fairlead.models.dense import LogisticRegression
 from fairlead.models.sequences import TextTransformer
 from fairlead.randomness import Key
@@ -45,6 +45,7 @@ class PooledSource(ClientSource, ABC):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
+        keep_paths(self)
         require_integer(self, "num_clients", at_least=1, optional=True)
         require_number(self, "test_fraction", at_least=0, below=1)
         if self.partition is not None:
@@ -102,17 +103,11 @@ def _drawn(owner: Rows, count: int, key: Key) -> NDArray[np.bool_]:
     return is_drawn
 
 
-def linear_task(*, regression: bool) -> Task:
-    """The plainest thing to learn from a table: one linear layer."""
-    return _task(LogisticRegression(), regression=regression)
-
-
-def text_task(tokens: Tokenizer, *, regression: bool) -> Task:
-    """What is usually learnt from texts: a small transformer over their tokens."""
-    return _task(TextTransformer(vocabulary=tokens.vocabulary, padding=0), regression=regression)
-
-
-def _task(model: Model, *, regression: bool) -> Task:
+def table_task(tokens: Tokenizer | None, *, regression: bool) -> Task:
+    """What is usually learnt from a table: one linear layer over numbers, a small transformer over texts."""
+    model = (
+        LogisticRegression() if tokens is None else TextTransformer(vocabulary=tokens.vocabulary, padding=0)
+    )
     if regression:
         return Task(model, loss="squared_error", metrics=("mean_squared_error",))
     return Task(model)

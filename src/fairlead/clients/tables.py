@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -13,9 +14,9 @@ import numpy as np
 import torch
 
 from fairlead.clients.columns import Columns, Names, Owners, refuse_repeated
-from fairlead.clients.files import absent, existing_file, keep_path, read_text
+from fairlead.clients.files import absent, existing_file, read_text
 from fairlead.clients.pool import Missing, Pool, names_of
-from fairlead.clients.pooled import PooledSource, linear_task, text_task
+from fairlead.clients.pooled import PooledSource, table_task
 from fairlead.clients.tokenizers import Tokenizer, character_ids, code_points, next_character_windows
 from fairlead.errors import (
     ClashError,
@@ -33,8 +34,8 @@ _USUAL_DELIMITERS = ",;\t|"
 
 
 @dataclass(frozen=True)
-class TableFields:
-    """What the columns of a table mean."""
+class TableFile(PooledSource, ABC):
+    """Family of tables whose columns are named by fields: asks only how a file is read."""
 
     path: str
     target: str
@@ -57,11 +58,8 @@ class TableFields:
     standardize: bool = False
     """Gives every feature mean 0 and variance 1 over the rows that are not marked as test."""
 
-    def require_fields(self) -> None:
-        """Refuse settings that contradict each other."""
-        keep_path(self)
-        if self.test_path is not None:
-            keep_path(self, "test_path")
+    def __post_init__(self) -> None:
+        super().__post_init__()
         require_instance(self, "target", self.target, str)
         require_choice(self, "missing", ("refuse", "drop"))
         if self.split is not None and self.test_path is not None:
@@ -73,15 +71,42 @@ class TableFields:
                 f"{type(self).__name__}.standardize needs numbers, but tokens makes ids of texts."
             )
 
-    def usual_task(self) -> Task:
-        """A linear model of numbers, a small transformer of texts."""
-        if self.tokens is None:
-            return linear_task(regression=self.regression)
-        return text_task(self.tokens, regression=self.regression)
+    @abstractmethod
+    def read(self, path: str) -> Columns:
+        """The table in a file."""
+
+    def pool(self) -> Pool:
+        train = self.read(self.path)
+        columns = train
+        if self.test_path is not None:
+            columns = Columns.stacked([train, self.read(self.test_path)], train.name)
+        owners, split = names_of(self.client), names_of(self.split)
+        columns.require((self.target,), "target")
+        columns.require(owners, "client")
+        columns.require(split, "split")
+        columns.require(names_of(self.features), "features")
+        is_test = np.arange(len(columns)) >= len(train)
+        if self.split is not None:
+            is_test = _says_test(columns, self.split)
+        pool = Pool.from_columns(
+            columns,
+            self.target,
+            names_of(self.features)
+            or tuple(name for name in columns.cells if name not in (self.target, *owners, *split)),
+            self.client,
+            self.tokens,
+            regression=self.regression,
+            missing=self.missing,
+            is_test=is_test,
+        )
+        return _standardized(pool) if self.standardize else pool
+
+    def default_task(self) -> Task:
+        return table_task(self.tokens, regression=self.regression)
 
 
 @dataclass(frozen=True)
-class CsvTable(TableFields, PooledSource):
+class CsvTable(TableFile):
     """Rows of a CSV file with a header, as examples; .csv.gz, .csv.xz and .csv.bz2 are unpacked.
 
     A relative `path` is looked up from the folder that the program runs in.
@@ -91,37 +116,22 @@ class CsvTable(TableFields, PooledSource):
     delimiter: str = ","
 
     def __post_init__(self) -> None:
-        self.require_fields()
         super().__post_init__()
         _require_delimiter(self)
 
-    def pool(self) -> Pool:
-        train = _read_csv(self.path, self.delimiter)
-        test = None if self.test_path is None else _read_csv(self.test_path, self.delimiter)
-        return _table_pool(self, train, test)
-
-    def default_task(self) -> Task:
-        return self.usual_task()
+    def read(self, path: str) -> Columns:
+        return _read_csv(path, self.delimiter)
 
 
 @dataclass(frozen=True)
-class ParquetTable(TableFields, PooledSource):
+class ParquetTable(TableFile):
     """Rows of a Parquet file, or of all in a folder, as examples; needs pyarrow (the extra `data`).
 
     A single feature may hold arrays of one shape.
     """
 
-    def __post_init__(self) -> None:
-        self.require_fields()
-        super().__post_init__()
-
-    def pool(self) -> Pool:
-        train = _read_parquet(self.path)
-        test = None if self.test_path is None else _read_parquet(self.test_path)
-        return _table_pool(self, train, test)
-
-    def default_task(self) -> Task:
-        return self.usual_task()
+    def read(self, path: str) -> Columns:
+        return _read_parquet(path)
 
 
 @dataclass(frozen=True)
@@ -144,7 +154,6 @@ class CsvText(PooledSource):
     missing: Missing = "refuse"
 
     def __post_init__(self) -> None:
-        keep_path(self)
         super().__post_init__()
         require_integer(self, "length", at_least=1)
         require_choice(self, "missing", ("refuse", "drop"))
@@ -182,32 +191,6 @@ class CsvText(PooledSource):
 
     def default_task(self) -> Task:
         return Task(CharLSTM(pooling="none"))
-
-
-def _table_pool(table: TableFields, train: Columns, test: Columns | None) -> Pool:
-    owners, split = names_of(table.client), names_of(table.split)
-    columns = train if test is None else Columns.stacked([train, test], train.name)
-    columns.require((table.target,), "target")
-    columns.require(owners, "client")
-    columns.require(split, "split")
-    columns.require(names_of(table.features), "features")
-    used = names_of(table.features) or tuple(
-        name for name in columns.cells if name not in (table.target, *owners, *split)
-    )
-    is_test = np.arange(len(columns)) >= len(train)
-    if table.split is not None:
-        is_test = _says_test(columns, table.split)
-    pool = Pool.from_columns(
-        columns,
-        table.target,
-        used,
-        table.client,
-        table.tokens,
-        regression=table.regression,
-        missing=table.missing,
-        is_test=is_test,
-    )
-    return _standardized(pool) if table.standardize else pool
 
 
 def _says_test(columns: Columns, split: str) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.images import Digits
-from fairlead.clients.partitioners.dirichlet import DirichletPartitioner
+from fairlead.clients.partitioners.labels import DirichletPartitioner
 from fairlead.conditions.links import BernoulliLink
 from fairlead.conditions.work import FixedEpochs
 from fairlead.experiments.experiment import Experiment

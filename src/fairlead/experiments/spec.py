@@ -21,7 +21,7 @@ import tomli_w
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.partitioners.base import Partitioner
-from fairlead.clients.partitioners.natural import NaturalIdPartitioner, ReshuffledPartitioner
+from fairlead.clients.partitioners.sizes import NaturalIdPartitioner, ReshuffledPartitioner
 from fairlead.clients.pooled import PooledSource
 from fairlead.clients.source import ClientSource
 from fairlead.component import Component, parts_of

@@ -11,7 +11,7 @@ import torch
 from fairlead import presets
 from fairlead.clients.partitioners.base import Partitioner
 from fairlead.clients.partitioners.labels import PathologicalPartitioner
-from fairlead.clients.partitioners.natural import NaturalIdPartitioner, ReshuffledPartitioner
+from fairlead.clients.partitioners.sizes import NaturalIdPartitioner, ReshuffledPartitioner
 from fairlead.clients.pooled import Excerpt
 from fairlead.clients.synthetic import SyntheticRegression
 from fairlead.diagnostics.consensus import consensus_test

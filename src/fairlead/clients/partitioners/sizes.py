@@ -1,9 +1,11 @@
-"""IID labels with equal or skewed sizes."""
+"""IID labels with equal, given or skewed sizes, and the split that the data came with."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from fairlead.clients.partitioners.base import (
     Partitioner,
     Rows,
     deal_by_sizes,
+    dirichlet_draws,
     given_sizes,
     refuse_no_clients,
     refuse_too_few,
@@ -20,7 +23,7 @@ from fairlead.clients.partitioners.base import (
     whole_sizes,
 )
 from fairlead.component import freeze_lists
-from fairlead.errors import require_integer, require_number
+from fairlead.errors import FieldError, require_integer, require_number
 from fairlead.randomness import Key
 
 _LARGEST_SIGMA = 1e300
@@ -100,3 +103,55 @@ class PowerLawPartitioner(SkewedSizePartitioner):
     def shares(self, num_clients: int, generator: np.random.Generator) -> NDArray[np.float64]:
         relative: NDArray[np.float64] = np.arange(1, num_clients + 1, dtype=np.float64) ** -self.exponent
         return relative
+
+
+@dataclass(frozen=True)
+class DirichletSizePartitioner(SkewedSizePartitioner):
+    """Skews sizes alone: shares of the shuffled examples drawn from Dirichlet(α), labels IID.
+
+    Symbols: α `alpha`. Clients get at least `min_partition_size` examples.
+    """
+
+    alpha: float
+    min_partition_size: int = 1
+
+    def __post_init__(self) -> None:
+        require_number(self, "alpha", above=0)
+        require_integer(self, "min_partition_size", at_least=0)
+
+    def shares(self, num_clients: int, generator: np.random.Generator) -> NDArray[np.float64]:
+        return dirichlet_draws(generator, self.alpha, (num_clients,))
+
+
+@dataclass(frozen=True)
+class NaturalIdPartitioner(Partitioner):
+    """Leaves every example with the client that the data say it came from."""
+
+    exemptions: ClassVar[Mapping[str, str]] = {"different keys": "the data decide"}
+
+    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+        return _known(self, natural, num_clients)
+
+
+@dataclass(frozen=True)
+class ReshuffledPartitioner(Partitioner):
+    """The IID twin of a natural split: pool all examples, shuffle, deal them in the same sizes (Wang 2024)."""
+
+    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+        sizes = np.bincount(_known(self, natural, num_clients), minlength=num_clients)
+        return deal_by_sizes(key.generator().permutation(len(labels)), sizes)
+
+
+def _known(partitioner: Partitioner, natural: Rows | None, num_clients: int) -> Rows:
+    if natural is None:
+        raise FieldError(
+            f"{type(partitioner).__name__} needs data that name the client of each example, and these do "
+            "not: choose another partitioner, or name the column that holds the clients."
+        )
+    named = int(natural.max()) + 1
+    if named != num_clients:
+        raise FieldError(
+            f"{type(partitioner).__name__} keeps the {named} clients that the data name, but num_clients is "
+            f"{num_clients}: leave it out, or choose another partitioner."
+        )
+    return natural
