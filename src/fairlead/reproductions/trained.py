@@ -213,10 +213,6 @@ class TableRow:
         return algorithm if self.aware is None else with_aware(algorithm, **self.aware)
 
 
-Adjust = Callable[[Experiment, TableRow], Experiment]
-"""Changes an experiment that is ready otherwise, by what its clients turn out to be."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainedTable(Reproduction):
     """A reproduction whose figures are statistics of runs."""
@@ -227,7 +223,8 @@ class TrainedTable(Reproduction):
     statistics: Mapping[str, Statistic]
     """By what is added to the name of the column: nothing where there is only one."""
     sizes: Mapping[Scale, Size]
-    adjust: Adjust | None = None
+    adjust: Callable[[Experiment], Experiment] | None = None
+    """Changes an experiment that is ready otherwise, by what its clients turn out to be."""
 
     @cached_property
     def cells(self) -> dict[Cell, TableRow]:
@@ -364,13 +361,13 @@ class TrainedTable(Reproduction):
 
     def _experiment(self, cell: Cell, request: Request, seed: int) -> Experiment:
         column, size = self.columns[cell.column], self.sizes[request.scale]
-        setting, row = column.setting, self.cells[cell]
+        setting = column.setting
         clients = _clients(column, size, request)
         model = size.model or column.model
         task = clients.default_task() if model is None else Task(model)
         experiment = Experiment(
             clients,
-            row.algorithm(setting),
+            self.cells[cell].algorithm(setting),
             size.rounds,
             task=replace(task, augment=column.augment),
             work=setting.work,
@@ -380,11 +377,11 @@ class TrainedTable(Reproduction):
             device=request.device,
         )
         if self.adjust is not None:
-            experiment = self.adjust(experiment, row)
+            experiment = self.adjust(experiment)
+        if not request.computing:
+            return experiment
         # Last, since what an adjustment looks at on the CPU may not be able to compute so.
-        return (
-            from_toml(Experiment, to_toml(experiment), request.computing) if request.computing else experiment
-        )
+        return from_toml(Experiment, to_toml(experiment), request.computing)
 
 
 def figure_column(column: str, statistic: str) -> str:

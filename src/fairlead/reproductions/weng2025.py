@@ -327,7 +327,7 @@ _DIFFERENCES = (
 )
 
 
-def _calibrated_to_fedavg(experiment: Experiment, row: TableRow) -> Experiment:
+def _calibrated_to_fedavg(experiment: Experiment) -> Experiment:
     """The experiment with the learning rate by which a method steps as far as FedAvg."""
     solver = experiment.algorithm.solver
     lr = solver.optimizer.lr
