@@ -28,35 +28,19 @@ class RememberedPull(fl.Correction):
     recall: float = 0.5
 
     memory_extent: ClassVar[Mapping[str, Literal["vector", "scalar"]]] = {"last_update": "vector"}
-    shared_names: ClassVar[tuple[str, ...]] = ()
-    restores_weights: ClassVar[bool] = False
     hides_weights: ClassVar[bool] = True
-    needs_effective_steps: ClassVar[bool] = False
-    needs_anchor_gradient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_number(self, "mu", at_least=0)
         require_number(self, "recall", at_least=0, at_most=1)
-
-    def initial_shared(self, params: Tensor) -> Vectors:
-        return {}
-
-    def begin(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
-        return anchor
 
     def correct(
         self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors
     ) -> Tensor:
         return gradient + self.mu * (local - anchor - self.recall * memory["last_update"])
 
-    def settle(self, outcome: fl.LocalOutcome, memory: Vectors, shared: Vectors) -> fl.Aftermath:
-        return fl.Aftermath(outcome.delta, {"last_update": outcome.delta}, {})
-
-    def share(self, shared: Vectors, updates: fl.ClientUpdates, weights: Tensor) -> Vectors:
-        return {}
-
-    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
-        return memory
+    def after_steps(self, outcome: fl.LocalOutcome, memory: Vectors, shared: Vectors) -> fl.LocalResult:
+        return fl.LocalResult(outcome.delta, {"last_update": outcome.delta}, {})
 
 
 def main(rounds: int = 30) -> dict[str, float]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import fairlead as fl
 from fairlead.client_table import table_in
-from fairlead.corrections.base import Aftermath, LocalOutcome, StatelessCorrection
+from fairlead.corrections.base import Correction, LocalOutcome, LocalResult
 from fairlead.errors import NonFiniteError, StaleStateError
 from fairlead.records import Vectors
 from fairlead.round import initial_state
@@ -142,7 +142,7 @@ def test_a_second_moment_that_overflows_is_refused(server: fl.Optimizer) -> None
 
 
 @dataclass(frozen=True)
-class _BadMessage(StatelessCorrection):
+class _BadMessage(Correction):
     """Uploads infinity beside the update of the client that took two steps."""
 
     def correct(
@@ -150,8 +150,8 @@ class _BadMessage(StatelessCorrection):
     ) -> Tensor:
         return gradient
 
-    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
-        return Aftermath(outcome.delta, {}, {"note": 1.0 / (outcome.num_steps - 2.0)})
+    def after_steps(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> LocalResult:
+        return LocalResult(outcome.delta, {}, {"note": 1.0 / (outcome.num_steps - 2.0)})
 
 
 def test_messages_that_are_not_finite_are_refused() -> None:

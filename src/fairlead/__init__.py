@@ -111,10 +111,9 @@ if TYPE_CHECKING:
     from fairlead.conditions.work import TwoGroupSteps as TwoGroupSteps
     from fairlead.conditions.work import Workload as Workload
     from fairlead.conditions.work import WorkModel as WorkModel
-    from fairlead.corrections.base import Aftermath as Aftermath
     from fairlead.corrections.base import Correction as Correction
     from fairlead.corrections.base import LocalOutcome as LocalOutcome
-    from fairlead.corrections.base import StatelessCorrection as StatelessCorrection
+    from fairlead.corrections.base import LocalResult as LocalResult
     from fairlead.corrections.client_momentum import ClientMomentum as ClientMomentum
     from fairlead.corrections.control_variates import ControlVariates as ControlVariates
     from fairlead.corrections.dynamic_regularizer import DynamicRegularizer as DynamicRegularizer
@@ -244,7 +243,7 @@ CONTENTS = {
     "optimizers.base": "Optimizer",
     "optimizers.schedules": "Constant Cosine Exponential InverseSquareRoot Milestones Schedule",
     "optimizers.sgd": "SGD",
-    "corrections.base": "Aftermath Correction LocalOutcome StatelessCorrection",
+    "corrections.base": "Correction LocalOutcome LocalResult",
     "corrections.client_momentum": "ClientMomentum",
     "corrections.control_variates": "ControlVariates",
     "corrections.dynamic_regularizer": "DynamicRegularizer",

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fairlead.component import Component, freeze_lists
-from fairlead.corrections.base import Aftermath, Correction, LocalOutcome
+from fairlead.corrections.base import Correction, LocalOutcome, LocalResult
 from fairlead.errors import ClashError, FieldError, require_instance, require_integer, require_number
 from fairlead.optimizers.base import Optimizer, OptimizerState
 from fairlead.optimizers.schedules import Constant, Schedule
@@ -137,7 +137,7 @@ class LocalSolver(Component):
         """State before the first local step; `anchor` (..., d) has a row per client."""
         local = anchor
         for correction in self.corrections:
-            local = correction.begin(local, memory, shared)
+            local = correction.start_from(local, memory, shared)
         return LocalState(local, self.optimizer.init(local), memory)
 
     def step(
@@ -163,23 +163,23 @@ class LocalSolver(Component):
             gradient = correction.correct(gradient, state.local, anchor, state.memory, shared)
         return gradient
 
-    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
+    def after_steps(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> LocalResult:
         """What all corrections leave behind."""
         new_memory: dict[str, Tensor] = {}
         message: dict[str, Tensor] = {}
         for correction in self.corrections:
-            left = correction.settle(outcome, memory, shared)
+            left = correction.after_steps(outcome, memory, shared)
             outcome = outcome._replace(delta=left.delta)
             new_memory.update(left.memory)
             message.update(left.message)
-        return Aftermath(outcome.delta, new_memory, message)
+        return LocalResult(outcome.delta, new_memory, message)
 
-    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
+    def after_round(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
         """Memory of clients that arrived, once aggregate and new global parameters are known."""
         adopted: dict[str, Tensor] = {}
         for correction in self.corrections:
             own = {name: memory[name] for name in correction.memory_extent}
-            adopted.update(correction.adopt(own, params, direction))
+            adopted.update(correction.after_round(own, params, direction))
         return adopted
 
     def step_lrs(self, round: int, num_steps: int) -> Tensor:

@@ -191,7 +191,7 @@ def _shared(algorithm: Algorithm, shared: Vectors, updates: ClientUpdates, condi
     renewed: dict[str, Tensor] = {}
     for correction in algorithm.solver.corrections:
         own = {name: shared[name] for name in correction.shared_names}
-        renewed.update(correction.share(own, updates, weights))
+        renewed.update(correction.update_shared(own, updates, weights))
     return renewed
 
 

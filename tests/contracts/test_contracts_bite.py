@@ -15,7 +15,7 @@ import fairlead as fl
 from fairlead.aggregators.base import weighted_sum
 from fairlead.client_table import PartState, table_in, tensor_in
 from fairlead.component import Component
-from fairlead.corrections.base import Aftermath, LocalOutcome, StatelessCorrection
+from fairlead.corrections.base import Correction, LocalOutcome, LocalResult
 from fairlead.optimizers.base import OptimizerState
 from fairlead.records import Aggregate, Transformed, Vectors
 from fairlead.testing import (
@@ -222,7 +222,7 @@ def test_broken_optimizers(mistake: str, sentence: str) -> None:
 
 
 @dataclass(frozen=True)
-class _BrokenCorrection(StatelessCorrection):
+class _BrokenCorrection(Correction):
     mistake: str
 
     def correct(
@@ -238,12 +238,12 @@ class _BrokenCorrection(StatelessCorrection):
             return gradient.add_(local - anchor)
         return gradient + (local - anchor)
 
-    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
+    def after_steps(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> LocalResult:
         if self.mistake == "divides":
-            return Aftermath(outcome.delta / outcome.lr, {}, {})
+            return LocalResult(outcome.delta / outcome.lr, {}, {})
         if self.mistake == "undeclared":
-            return Aftermath(outcome.delta, {"surprise": outcome.delta}, {})
-        return Aftermath(outcome.delta, {}, {})
+            return LocalResult(outcome.delta, {"surprise": outcome.delta}, {})
+        return LocalResult(outcome.delta, {}, {})
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_corrections_broadcast_sums(cls: type[fl.Correction]) -> None:
     for part in examples(cls):
         shared = {name: draws(f"shared {name}", D) for name in part.shared_names}
         one, other = (
-            dict(part.share(shared, updates_of(rows), WEIGHTS)) for rows in indistinguishable_rows()
+            dict(part.update_shared(shared, updates_of(rows), WEIGHTS)) for rows in indistinguishable_rows()
         )
         assert alike(one, other), part
 

@@ -43,18 +43,18 @@ class Aggregator(Component, ABC):
     """Whether a few rows cannot carry it away: rows that are not finite are then left out, and do not stop a run."""
 
     @property
-    @abstractmethod
     def needs_effective_steps(self) -> bool:
         """Whether it divides by ‖a‖₁, so that only linear solvers will do."""
+        return False
 
     @property
-    @abstractmethod
     def needs_arrival(self) -> bool:
         """Whether it uses 1 − q, so that the world must know the arrival rates."""
+        return False
 
-    @abstractmethod
     def init(self, population: Population) -> PartState:
         """State before the first round."""
+        return {}
 
     @abstractmethod
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
@@ -92,20 +92,9 @@ class LinearAggregator(Aggregator, ABC):
 
     needs_single_updates: ClassVar[bool] = False
 
-    @property
-    def needs_effective_steps(self) -> bool:
-        return False
-
-    @property
-    def needs_arrival(self) -> bool:
-        return False
-
     @abstractmethod
     def coefficients(self, updates: ClientUpdates, conditions: Conditions) -> Tensor:
         """One float64 number per row that arrived, (m,); never called without rows."""
-
-    def init(self, population: Population) -> PartState:
-        return {}
 
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         coefficients = updates.importance

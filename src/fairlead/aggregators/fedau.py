@@ -45,8 +45,6 @@ class FedAU(Aggregator):
 
     references = ("wang2024fedau",)
     needs_single_updates: ClassVar[bool] = False
-    needs_effective_steps: ClassVar[bool] = False
-    needs_arrival: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.cutoff is not None:

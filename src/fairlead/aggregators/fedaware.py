@@ -78,8 +78,6 @@ class FedAWARE(Aggregator):
     exemptions: ClassVar[Mapping[str, str]] = {
         "identical rows": 'rows="unit" and first_visit="scaled" change the length of what is remembered'
     }
-    needs_effective_steps: ClassVar[bool] = False
-    needs_arrival: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         settle_aware(self)
@@ -134,8 +132,6 @@ class RememberedMean(Aggregator):
     exemptions: ClassVar[Mapping[str, str]] = {
         "identical rows": 'first_visit="scaled" shortens what is remembered'
     }
-    needs_effective_steps: ClassVar[bool] = False
-    needs_arrival: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         settle_alpha(self)

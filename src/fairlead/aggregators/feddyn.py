@@ -39,8 +39,6 @@ class FedDyn(Aggregator):
     exemptions: ClassVar[Mapping[str, str]] = {"identical rows": "it adds all that clients have moved so far"}
     proposes_descent: ClassVar[bool] = False
     needs_single_updates: ClassVar[bool] = False
-    needs_effective_steps: ClassVar[bool] = False
-    needs_arrival: ClassVar[bool] = False
 
     def init(self, population: Population) -> PartState:
         return {

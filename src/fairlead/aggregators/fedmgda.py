@@ -14,7 +14,7 @@ from fairlead.client_table import PartState
 from fairlead.errors import require_number
 from fairlead.numerics.minimum_norm import shortest_in_box
 from fairlead.numerics.row_products import inner_products
-from fairlead.records import Aggregate, ClientUpdates, Conditions, Limit, Population
+from fairlead.records import Aggregate, ClientUpdates, Conditions, Limit
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,9 @@ class FedMGDA(Aggregator):
 
     references = ("hu2022fedmgda",)
     exemptions: ClassVar[Mapping[str, str]] = {"identical rows": "updates are normalised to length 1"}
-    needs_effective_steps: ClassVar[bool] = False
-    needs_arrival: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_number(self, "epsilon", at_least=0, at_most=1)
-
-    def init(self, population: Population) -> PartState:
-        return {}
 
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):

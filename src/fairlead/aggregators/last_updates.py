@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -73,8 +72,6 @@ class MIFA(Aggregator):
     """
 
     references = ("gu2021mifa",)
-    needs_effective_steps: ClassVar[bool] = False
-    needs_arrival: ClassVar[bool] = False
 
     def init(self, population: Population) -> PartState:
         return nothing_remembered(population)
@@ -111,8 +108,6 @@ class FedVARP(Aggregator):
     """
 
     references = ("jhunjhunwala2022fedvarp",)
-    needs_effective_steps: ClassVar[bool] = False
-    needs_arrival: ClassVar[bool] = False
 
     def init(self, population: Population) -> PartState:
         return nothing_remembered(population)
@@ -150,8 +145,6 @@ class StaleFedVARP(Aggregator):
     """
 
     references = ("weng2025fedacs", "jhunjhunwala2022fedvarp")
-    needs_effective_steps: ClassVar[bool] = False
-    needs_arrival: ClassVar[bool] = False
 
     def init(self, population: Population) -> PartState:
         return {"last": empty_table(population)}

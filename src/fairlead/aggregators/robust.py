@@ -12,7 +12,7 @@ from fairlead.aggregators.base import Aggregator, normalised, weighted_sum
 from fairlead.client_table import PartState
 from fairlead.errors import require_choice, require_number
 from fairlead.numerics.order_statistics import weighted_median, weighted_trimmed_mean
-from fairlead.records import Aggregate, ClientUpdates, Conditions, Limit, Population
+from fairlead.records import Aggregate, ClientUpdates, Conditions, Limit
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,6 @@ class CoordinateMedian(Aggregator):
 
     references = ("yin2018byzantine",)
     robust: ClassVar[bool] = True
-    needs_effective_steps: ClassVar[bool] = False
-    needs_arrival: ClassVar[bool] = False
-
-    def init(self, population: Population) -> PartState:
-        return {}
 
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):
@@ -74,14 +69,9 @@ class TrimmedMean(Aggregator):
 
     references = ("yin2018byzantine",)
     robust: ClassVar[bool] = True
-    needs_effective_steps: ClassVar[bool] = False
-    needs_arrival: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_number(self, "trim", above=0, below=0.5)
-
-    def init(self, population: Population) -> PartState:
-        return {}
 
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):
@@ -118,17 +108,12 @@ class NormBoundedMean(Aggregator):
 
     references = ("sun2019backdoor",)
     robust: ClassVar[bool] = True
-    needs_effective_steps: ClassVar[bool] = False
-    needs_arrival: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if isinstance(self.bound, str):
             require_choice(self, "bound", ("median",))
         else:
             require_number(self, "bound", above=0)
-
-    def init(self, population: Population) -> PartState:
-        return {}
 
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):

@@ -16,7 +16,7 @@ Extent = Literal["vector", "scalar"]
 
 
 class LocalOutcome(NamedTuple):
-    """What a client knows when its local work is done; rows side by side when many end at once."""
+    """The local steps of a client; rows side by side for many clients at once."""
 
     round: int
     anchor: Tensor
@@ -32,54 +32,55 @@ class LocalOutcome(NamedTuple):
     """(..., d) its full gradient at the anchor, if a correction asked for it."""
 
 
-class Aftermath(NamedTuple):
-    """What a correction leaves behind after local work."""
+class LocalResult(NamedTuple):
+    """Upload and memory of a client after its local work."""
 
     delta: Tensor
     """(..., d) the update to upload, for most corrections the one they were given."""
     memory: Vectors
-    """What the client will remember, if its update reaches the server."""
+    """Its memory from now on, if the update reaches the server."""
     message: Vectors
-    """What it uploads beside its update."""
+    """Vectors to upload beside the update."""
 
 
 class Correction(Component, ABC):
     """Adds a term to the local gradient, with optional client memory, broadcast and upload.
 
-    Like optimizers, corrections treat the last axis as parameters and broadcast over clients.
-    A client whose update is lost keeps the memory it had, so that sums over clients stay true.
+    `correct` is all that a correction without memory needs. Like optimizers, corrections treat the last axis as
+    parameters and broadcast over clients. A client whose update is lost keeps the memory it had, so that sums
+    over clients stay true.
     """
 
-    memory_extent: ClassVar[Mapping[str, Extent]]
-    """Names of what a client keeps between its rounds; zero at first."""
-    shared_names: ClassVar[tuple[str, ...]]
+    memory_extent: ClassVar[Mapping[str, Extent]] = {}
+    """Names of the quantities that a client keeps between its rounds; zero at first."""
+    shared_names: ClassVar[tuple[str, ...]] = ()
     """Names of the vectors that the server keeps and broadcasts."""
-    restores_weights: ClassVar[bool]
+    restores_weights: ClassVar[bool] = False
     """Whether clients follow Σ ω_i ∇F_i at the fixed point, so that unequal work or links cannot move it."""
     hides_weights: ClassVar[bool] = False
     """Whether gradients of earlier rounds act in this one, so that coefficients do not tell the weights."""
     needs_aggregator: ClassVar[str | None] = None
     """Class name of the only aggregator that it makes sense with, for halves of a method."""
     starts_elsewhere: ClassVar[bool] = False
-    """Whether `begin` leaves the anchor, so that `local − anchor` is more than the client's own work."""
+    """Whether `start_from` leaves the anchor, so that `local − anchor` is more than the client's own work."""
 
     @property
-    @abstractmethod
     def needs_effective_steps(self) -> bool:
         """Whether it reads gradients from updates, dividing by ‖a‖₁, so that only linear solvers will do."""
+        return False
 
     @property
-    @abstractmethod
     def needs_anchor_gradient(self) -> bool:
         """Whether each client must compute its full gradient at the anchor."""
+        return False
 
-    @abstractmethod
     def initial_shared(self, params: Tensor) -> Vectors:
         """The broadcast vectors before the first round; `params` is the initial model."""
+        return {}
 
-    @abstractmethod
-    def begin(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
+    def start_from(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
         """Where local work starts, (..., d): the anchor for all but a few methods."""
+        return anchor
 
     @abstractmethod
     def correct(
@@ -87,20 +88,20 @@ class Correction(Component, ABC):
     ) -> Tensor:
         """The gradient to follow instead of the raw one, at every local step."""
 
-    @abstractmethod
-    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
+    def after_steps(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> LocalResult:
         """Memory and upload after the last local step."""
+        return LocalResult(outcome.delta, {name: memory[name] for name in self.memory_extent}, {})
 
-    @abstractmethod
-    def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
+    def update_shared(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
         """The server's broadcast vectors after a round; `weights` (m,) are the arrivals' ω."""
+        return shared
 
-    @abstractmethod
-    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
-        """Memory of the clients that arrived, once they learn what the server made of their updates.
+    def after_round(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
+        """Memory of the clients that arrived, once the new model is known.
 
         `params` (d,) are the new global parameters, `direction` (d,) is the aggregate of the round.
         """
+        return memory
 
     def limit(self, weights: Tensor) -> Limit | None:
         """Where methods with this correction stop, if that does not depend on the clients' contributions."""
@@ -118,31 +119,3 @@ class Correction(Component, ABC):
         if not self.hides_weights:
             return None
         return Limit(None, f"{type(self).__name__} hides the weights in gradients of earlier rounds.")
-
-
-class StatelessCorrection(Correction, ABC):
-    """Family of corrections that nobody needs to remember: asks only for `correct`."""
-
-    memory_extent: ClassVar[Mapping[str, Extent]] = {}
-    shared_names: ClassVar[tuple[str, ...]] = ()
-    needs_effective_steps: ClassVar[bool] = False
-    restores_weights: ClassVar[bool] = False
-
-    @property
-    def needs_anchor_gradient(self) -> bool:
-        return False
-
-    def initial_shared(self, params: Tensor) -> Vectors:
-        return {}
-
-    def begin(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
-        return anchor
-
-    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
-        return Aftermath(outcome.delta, {}, {})
-
-    def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
-        return {}
-
-    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
-        return {}

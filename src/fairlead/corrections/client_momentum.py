@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fairlead.corrections.base import Aftermath, Correction, Extent, LocalOutcome
+from fairlead.corrections.base import Correction
 from fairlead.errors import require_number
 from fairlead.records import Averaging, ClientUpdates, Contributions, Limit, Vectors
 
@@ -38,34 +38,22 @@ class ClientMomentum(Correction):
     exemptions: ClassVar[Mapping[str, str]] = {
         "neutral": "it scales the gradient by α even before there is a momentum"
     }
-    memory_extent: ClassVar[Mapping[str, Extent]] = {}
     shared_names: ClassVar[tuple[str, ...]] = ("momentum",)
     needs_effective_steps: ClassVar[bool] = True
-    restores_weights: ClassVar[bool] = False
     hides_weights: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_number(self, "alpha", above=0, at_most=1)
 
-    @property
-    def needs_anchor_gradient(self) -> bool:
-        return False
-
     def initial_shared(self, params: Tensor) -> Vectors:
         return {"momentum": torch.zeros_like(params)}
-
-    def begin(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
-        return anchor
 
     def correct(
         self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors
     ) -> Tensor:
         return self.alpha * gradient + (1 - self.alpha) * shared["momentum"]
 
-    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
-        return Aftermath(outcome.delta, {}, {})
-
-    def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
+    def update_shared(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
         assert updates.effective_steps is not None
         total = updates.importance.sum()
         if updates.lr == 0 or total == 0:
@@ -75,9 +63,6 @@ class ClientMomentum(Correction):
         work = updates.lr * updates.effective_steps / self.alpha
         coefficients = updates.importance / (total * work)
         return {"momentum": -coefficients.to(updates.delta) @ updates.delta}
-
-    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
-        return {}
 
     def weights_under(self, contributions: Contributions, averaging: Averaging) -> Limit:
         # At rest the momentum is Σ p̂_i∇F_i with p̂ the arrivals' normalised importance, whatever their work.

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fairlead.corrections.base import Aftermath, Correction, Extent, LocalOutcome
+from fairlead.corrections.base import Correction, Extent, LocalOutcome, LocalResult
 from fairlead.errors import require_choice
 from fairlead.records import ClientUpdates, Vectors
 
@@ -54,15 +54,12 @@ class ControlVariates(Correction):
     def initial_shared(self, params: Tensor) -> Vectors:
         return {"control_mean": torch.zeros_like(params)}
 
-    def begin(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
-        return anchor
-
     def correct(
         self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors
     ) -> Tensor:
         return gradient - memory["control"] + shared["control_mean"]
 
-    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
+    def after_steps(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> LocalResult:
         old = memory["control"]
         if self.estimate == "anchor":
             assert outcome.anchor_gradient is not None
@@ -74,11 +71,8 @@ class ControlVariates(Correction):
             assert outcome.effective_steps is not None
             travelled = outcome.delta / (outcome.lr * outcome.effective_steps)
             new = old - shared["control_mean"] - travelled
-        return Aftermath(outcome.delta, {"control": new}, {"control_change": new - old})
+        return LocalResult(outcome.delta, {"control": new}, {"control_change": new - old})
 
-    def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
+    def update_shared(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
         change = updates.messages["control_change"]
         return {"control_mean": shared["control_mean"] + weights.to(change) @ change}
-
-    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
-        return memory

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fairlead.corrections.base import Aftermath, Correction, Extent, LocalOutcome
+from fairlead.corrections.base import Correction, Extent, LocalOutcome, LocalResult
 from fairlead.errors import require_number
-from fairlead.records import ClientUpdates, Vectors
+from fairlead.records import Vectors
 
 
 @dataclass(frozen=True)
@@ -33,34 +33,16 @@ class DynamicRegularizer(Correction):
 
     references = ("acar2021feddyn",)
     memory_extent: ClassVar[dict[str, Extent]] = {"slope": "vector"}
-    shared_names: ClassVar[tuple[str, ...]] = ()
-    needs_effective_steps: ClassVar[bool] = False
     needs_aggregator: ClassVar[str | None] = "FedDyn"
     restores_weights: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_number(self, "alpha", above=0)
 
-    @property
-    def needs_anchor_gradient(self) -> bool:
-        return False
-
-    def initial_shared(self, params: Tensor) -> Vectors:
-        return {}
-
-    def begin(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
-        return anchor
-
     def correct(
         self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors
     ) -> Tensor:
         return gradient - memory["slope"] + self.alpha * (local - anchor)
 
-    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
-        return Aftermath(outcome.delta, {"slope": memory["slope"] - self.alpha * outcome.delta}, {})
-
-    def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
-        return {}
-
-    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
-        return memory
+    def after_steps(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> LocalResult:
+        return LocalResult(outcome.delta, {"slope": memory["slope"] - self.alpha * outcome.delta}, {})

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fairlead.corrections.base import StatelessCorrection
+from fairlead.corrections.base import Correction
 from fairlead.errors import require_number
 from fairlead.records import Vectors
 
 
 @dataclass(frozen=True)
-class Proximal(StatelessCorrection):
+class Proximal(Correction):
     """Pulls the local model back to the anchor (FedProx, Li et al. 2020).
 
         F_i(y) + (μ/2)‖y − x‖²,   so   g ← g + μ (y − x)

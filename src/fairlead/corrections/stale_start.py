@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fairlead.corrections.base import Aftermath, Correction, Extent, LocalOutcome
+from fairlead.corrections.base import Correction, Extent, LocalOutcome, LocalResult
 from fairlead.errors import require_number
-from fairlead.records import Averaging, ClientUpdates, Contributions, Limit, Vectors
+from fairlead.records import Averaging, Contributions, Limit, Vectors
 
 
 @dataclass(frozen=True)
@@ -41,23 +41,17 @@ class StaleStart(Correction):
     references = ("xiang2024fedawe",)
     memory_extent: ClassVar[dict[str, Extent]] = {"own_model": "vector", "adopted_at": "scalar"}
     shared_names: ClassVar[tuple[str, ...]] = ("first_model",)
-    needs_effective_steps: ClassVar[bool] = False
     needs_aggregator: ClassVar[str | None] = "WeightedMean"
     starts_elsewhere: ClassVar[bool] = True
-    restores_weights: ClassVar[bool] = False
     hides_weights: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_number(self, "echo", above=0)
 
-    @property
-    def needs_anchor_gradient(self) -> bool:
-        return False
-
     def initial_shared(self, params: Tensor) -> Vectors:
         return {"first_model": params}
 
-    def begin(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
+    def start_from(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
         return torch.where(memory["adopted_at"] > 0, memory["own_model"], shared["first_model"])
 
     def correct(
@@ -65,18 +59,15 @@ class StaleStart(Correction):
     ) -> Tensor:
         return gradient
 
-    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
-        start = self.begin(outcome.anchor, memory, shared)
+    def after_steps(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> LocalResult:
+        start = self.start_from(outcome.anchor, memory, shared)
         now = outcome.round + 1
         missed = now - memory["adopted_at"]
         echoed = start + self.echo * missed * (outcome.anchor + outcome.delta - start)
         adopted_at = torch.full_like(memory["adopted_at"], now)
-        return Aftermath(echoed - outcome.anchor, {"own_model": start, "adopted_at": adopted_at}, {})
+        return LocalResult(echoed - outcome.anchor, {"own_model": start, "adopted_at": adopted_at}, {})
 
-    def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
-        return shared
-
-    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
+    def after_round(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
         return {
             "own_model": params.expand_as(memory["own_model"]),
             "adopted_at": memory["adopted_at"],

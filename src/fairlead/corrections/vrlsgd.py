@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fairlead.corrections.base import Aftermath, Correction, Extent, LocalOutcome
-from fairlead.records import Averaging, ClientUpdates, Contributions, Limit, Vectors
+from fairlead.corrections.base import Correction, Extent, LocalOutcome, LocalResult
+from fairlead.records import Averaging, Contributions, Limit, Vectors
 
 
 @dataclass(frozen=True)
@@ -36,37 +36,22 @@ class VRLSGD(Correction):
 
     references = ("liang2019vrlsgd",)
     memory_extent: ClassVar[dict[str, Extent]] = {"drift": "vector", "pace": "scalar"}
-    shared_names: ClassVar[tuple[str, ...]] = ()
     needs_effective_steps: ClassVar[bool] = True
-    restores_weights: ClassVar[bool] = False
-
-    @property
-    def needs_anchor_gradient(self) -> bool:
-        return False
-
-    def initial_shared(self, params: Tensor) -> Vectors:
-        return {}
-
-    def begin(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
-        return anchor
 
     def correct(
         self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors
     ) -> Tensor:
         return gradient - memory["drift"]
 
-    def settle(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> Aftermath:
+    def after_steps(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> LocalResult:
         assert outcome.effective_steps is not None
         # A client with a learning rate of 0 has gone nowhere: nothing is learnt of its drift.
         pace = (1 / outcome.lr if outcome.lr else 0.0) / outcome.effective_steps
-        # x̂ is not known yet: its share of the new Δ_i is added by `adopt`. Both are displacements from x: x̂
+        # x̂ is not known yet: its share of the new Δ_i is added by `after_round`. Both are displacements from x: x̂
         # and y_i share most of their digits, and in single precision Σ ω_i‖a_i‖₁Δ_i would not stay zero.
-        return Aftermath(outcome.delta, {"drift": memory["drift"] - pace * outcome.delta, "pace": pace}, {})
+        return LocalResult(outcome.delta, {"drift": memory["drift"] - pace * outcome.delta, "pace": pace}, {})
 
-    def share(self, shared: Vectors, updates: ClientUpdates, weights: Tensor) -> Vectors:
-        return {}
-
-    def adopt(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
+    def after_round(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
         return {"drift": memory["drift"] + memory["pace"] * direction, "pace": memory["pace"]}
 
     def weights_under(self, contributions: Contributions, averaging: Averaging) -> Limit:

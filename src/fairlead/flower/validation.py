@@ -100,7 +100,7 @@ def refuse_late_adopters(solver: LocalSolver) -> None:
     for correction in solver.corrections:
         lengths = {name: 2 if extent == "vector" else 1 for name, extent in correction.memory_extent.items()}
         memory = {name: torch.ones(1, length) for name, length in lengths.items()}
-        adopted = correction.adopt(memory, torch.full((2,), 3.0), torch.full((2,), 5.0))
+        adopted = correction.after_round(memory, torch.full((2,), 3.0), torch.full((2,), 5.0))
         if any(not torch.equal(adopted[name], kept) for name, kept in memory.items()):
             raise ClashError(
                 f"{type(correction).__name__} completes what clients remember with the server's new model or "

@@ -6,22 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, singledispatch
+from functools import lru_cache
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.errors import ClashError
-from fairlead.samplers.base import Sampler
-from fairlead.samplers.full import FullParticipation
-from fairlead.samplers.uniform import PoissonSampling, UniformWithoutReplacement
-
-Adjacency = Literal["zero-out", "replace-one"]
-"""Which federations must look alike: those in which one client sends zeros instead of its updates, or those in
-which one client has other data."""
+from fairlead.records import Conditions, Participation
+from fairlead.samplers.base import Adjacency, Sampler
 
 
 class Sampling(NamedTuple):
@@ -37,40 +32,18 @@ class Sampling(NamedTuple):
     told: str
 
 
-@singledispatch
 def sampling_of(sampler: Sampler, weights: Tensor) -> Sampling:
-    """What a sampler means for privacy under objective weights (N,)."""
-    raise NotImplementedError(type(sampler).__name__)
-
-
-def has_account(sampler: Sampler) -> bool:
-    """Whether `sampling_of` knows a sampler."""
-    return sampling_of.dispatch(type(sampler)) is not sampling_of.dispatch(object)
-
-
-@sampling_of.register
-def _(sampler: FullParticipation, weights: Tensor) -> Sampling:
-    return Sampling("zero-out", 1.0, _eligible(weights), float(weights.max()), "no sampling")
-
-
-@sampling_of.register
-def _(sampler: PoissonSampling, weights: Tensor) -> Sampling:
-    largest = float(weights.max()) / sampler.rate
-    return Sampling(
-        "zero-out", sampler.rate, _eligible(weights), largest, f"Poisson sampling at {sampler.rate:g}"
-    )
-
-
-@sampling_of.register
-def _(sampler: UniformWithoutReplacement, weights: Tensor) -> Sampling:
-    eligible = _eligible(weights)
-    asked = sampler.cohort_size / eligible
-    told = f"cohorts of {sampler.cohort_size} out of {eligible} without replacement"
-    return Sampling("replace-one", asked, eligible, float(weights.max()) / asked, told)
-
-
-def _eligible(weights: Tensor) -> int:
-    return int((weights > 0).sum())
+    """The sampling of a round under objective weights (N,), for a sampler that has an `adjacency`."""
+    participation, eligible = sampler.participation(Conditions(0, weights)), int((weights > 0).sum())
+    assert sampler.adjacency is not None
+    assert isinstance(participation, Participation)
+    assert participation.asked is not None
+    asked = float(participation.asked.max())
+    if sampler.adjacency == "replace-one":
+        told = f"cohorts of {round(asked * eligible)} out of {eligible} without replacement"
+    else:
+        told = "no sampling" if asked == 1 else f"Poisson sampling at {asked:g}"
+    return Sampling(sampler.adjacency, asked, eligible, float(weights.max()) / asked, told)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from fairlead.errors import ClashError, require_number
 from fairlead.privacy.accounting import (
     PrivacyStatement,
     epsilon,
-    has_account,
     require_accountant,
     sampling_of,
 )
@@ -71,7 +70,7 @@ class ClientPrivacy(Component):
         corrections: tuple[Correction, ...],
     ) -> None:
         """Raise unless the noised sum is all that the server lets out."""
-        if not has_account(sampler):
+        if sampler.adjacency is None:
             raise ClashError(
                 f"ClientPrivacy has no account of {type(sampler).__name__}, under which the chance of a client to "
                 "be asked is not the same for all and known: use PoissonSampling, UniformWithoutReplacement or "

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from fairlead.client_table import PartState
 from fairlead.component import Component
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, NotKnown, Participation, Population
+
+Adjacency = Literal["zero-out", "replace-one"]
+"""Which federations must look alike for privacy: those in which one client sends zeros instead of its updates, or
+those in which one client has other data."""
 
 
 class Sampler(Component, ABC):
@@ -18,18 +22,20 @@ class Sampler(Component, ABC):
     """Whether it learns from what single clients sent: secure aggregation, which shows sums, then rules it out."""
     importance_by_weight: ClassVar[bool] = False
     """Whether importance is proportional to ω within every cohort."""
+    adjacency: ClassVar[Adjacency | None] = None
+    """For samplers that ask all clients with the same known chance: the adjacency of their privacy account."""
     varies_by_round: ClassVar[bool] = False
     """Whether draws depend on the number of the round."""
 
     @property
-    @abstractmethod
     def needs_effective_steps(self) -> bool:
         """Whether it plans with ‖a‖₁, so that only linear solvers will do."""
+        return False
 
     @property
-    @abstractmethod
     def needs_arrival(self) -> bool:
         """Whether it plans with 1 − q, so that the world must know the arrival rates."""
+        return False
 
     @abstractmethod
     def init(self, population: Population) -> PartState:
@@ -65,14 +71,10 @@ class Sampler(Component, ABC):
 class MemorylessSampler(Sampler, ABC):
     """Family of samplers that keep nothing between rounds: asks only for `draw`."""
 
-    needs_effective_steps: ClassVar[bool] = False
-    needs_arrival: ClassVar[bool] = False
-
     def init(self, population: Population) -> PartState:
         self.check(population)
         return {}
 
-    @abstractmethod
     def check(self, population: Population) -> None:
         """Refuse a population that this sampler cannot sample from."""
 

@@ -53,9 +53,6 @@ class FedACS(MemorylessSampler):
     def __post_init__(self) -> None:
         require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)
 
-    def check(self, population: Population) -> None:
-        pass
-
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         weights, arrival, work = conditions.weights, conditions.arrival, conditions.effective_steps
         if arrival is None or work is None:
@@ -122,7 +119,6 @@ class FedACSEstimated(Sampler):
         "unbiased": "it asks for ω/((1 − q)‖a‖₁), so that what arrives is unbiased"
     }
     needs_effective_steps: ClassVar[bool] = True
-    needs_arrival: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)

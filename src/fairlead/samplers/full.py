@@ -11,7 +11,7 @@ import torch
 from fairlead.client_table import PartState
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Participation, Population
-from fairlead.samplers.base import MemorylessSampler, Sampler
+from fairlead.samplers.base import Adjacency, MemorylessSampler, Sampler
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,7 @@ class FullParticipation(MemorylessSampler):
 
     exemptions: ClassVar[Mapping[str, str]] = {"different keys": "it asks everybody"}
     importance_by_weight: ClassVar[bool] = True
-
-    def check(self, population: Population) -> None:
-        pass
+    adjacency: ClassVar[Adjacency | None] = "zero-out"
 
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         clients = conditions.weights.nonzero().flatten()

@@ -40,8 +40,6 @@ class OptimalSampling(Sampler):
 
     references = ("chen2022optimal", "weng2025fedacs")
     needs_single_updates: ClassVar[bool] = True
-    needs_effective_steps: ClassVar[bool] = False
-    needs_arrival: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)

@@ -14,7 +14,7 @@ from fairlead.client_table import PartState
 from fairlead.errors import FieldError, require_integer, require_number
 from fairlead.randomness import Key
 from fairlead.records import Cohort, Conditions, Participation, Population
-from fairlead.samplers.base import MemorylessSampler
+from fairlead.samplers.base import Adjacency, MemorylessSampler
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class UniformWithoutReplacement(MemorylessSampler):
     cohort_size: int
 
     importance_by_weight: ClassVar[bool] = True
+    adjacency: ClassVar[Adjacency | None] = "replace-one"
 
     def __post_init__(self) -> None:
         require_integer(self, "cohort_size", at_least=1)
@@ -88,12 +89,10 @@ class PoissonSampling(MemorylessSampler):
 
     references = ("mcmahan2018private",)
     importance_by_weight: ClassVar[bool] = True
+    adjacency: ClassVar[Adjacency | None] = "zero-out"
 
     def __post_init__(self) -> None:
         require_number(self, "rate", above=0, at_most=1)
-
-    def check(self, population: Population) -> None:
-        pass
 
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         eligible = conditions.weights.nonzero().flatten()

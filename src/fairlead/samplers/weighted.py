@@ -13,7 +13,7 @@ from torch import Tensor
 from fairlead.client_table import PartState
 from fairlead.errors import require_integer
 from fairlead.randomness import Key
-from fairlead.records import Cohort, Conditions, Participation, Population
+from fairlead.records import Cohort, Conditions, Participation
 from fairlead.samplers.base import MemorylessSampler
 
 MOST_DRAWS = 10**7
@@ -36,9 +36,6 @@ class WeightedWithReplacement(MemorylessSampler):
 
     def __post_init__(self) -> None:
         require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)
-
-    def check(self, population: Population) -> None:
-        pass
 
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         return draw_with_replacement(conditions.weights, self.cohort_size, key)

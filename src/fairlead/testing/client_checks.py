@@ -185,15 +185,15 @@ def _check_side_by_side(part: Correction, anchor: Tensor, memory: Vectors, share
             pick: Callable[[Tensor], Tensor] = (lambda t: t) if lane is None else (lambda t: t[lane])
             own = {name: pick(rows) for name, rows in memory.items()}
             start = anchor.expand(_LANES, -1) if lane is None else anchor
-            left = part.settle(_picked(outcome, pick), own, shared)
-            adopted = part.adopt(left.memory, params, params - anchor)
+            left = part.after_steps(_picked(outcome, pick), own, shared)
+            adopted = part.after_round(left.memory, params, params - anchor)
             rows = own if lane is None else {name: row[None] for name, row in own.items()}
             names = {name: row.shape for name, row in rows.items()}
             for kind, found in (("memory", left.memory), ("adopted memory", adopted)):
                 found = found if lane is None else {name: row[None] for name, row in found.items()}
                 _require_names(part, found, names, kind)
             return {
-                "begin": part.begin(start, own, shared),
+                "start": part.start_from(start, own, shared),
                 "correct": part.correct(pick(gradient), pick(local), anchor, own, shared),
                 "delta": left.delta,
                 **{f"memory {name}": row for name, row in left.memory.items()},
@@ -243,10 +243,10 @@ def _check_share(part: Correction, shared: Vectors, own: Vectors) -> None:
             lr=lr,
             anchor_gradient=draws("anchor gradient", 2, NUM_PARAMETERS),
         )
-        left = part.settle(outcome, rows, shared)
+        left = part.after_steps(outcome, rows, shared)
         updates = make_updates([0, 1], [0, 1], importance, left.delta, messages=left.message, lr=lr)
         before = {name: vector.clone() for name, vector in shared.items()}
-        renewed = part.share(shared, updates, importance)
+        renewed = part.update_shared(shared, updates, importance)
         _require_names(part, renewed, {name: vector.shape for name, vector in shared.items()}, "broadcast")
         require(same_tensors(before, shared), f"{name_of(part)} must not change the broadcast in place.")
         require(

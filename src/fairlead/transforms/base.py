@@ -27,9 +27,9 @@ class DirectionTransform(Component, ABC):
     hides_weights: ClassVar[bool] = False
     """Whether it turns the step away from the aggregate, so that coefficients do not tell the weights."""
 
-    @abstractmethod
     def init(self, population: Population) -> PartState:
         """State before the first round."""
+        return {}
 
     @abstractmethod
     def transform(

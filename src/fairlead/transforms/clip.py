@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fairlead.client_table import PartState
 from fairlead.errors import require_number
-from fairlead.records import ClientUpdates, Conditions, Population, Transformed
+from fairlead.records import ClientUpdates, Conditions, Transformed
 from fairlead.transforms.base import DirectionTransform
 
 
@@ -27,9 +27,6 @@ class Clip(DirectionTransform):
 
     def __post_init__(self) -> None:
         require_number(self, "bound", above=0)
-
-    def init(self, population: Population) -> PartState:
-        return {}
 
     def transform(
         self, direction: Tensor, updates: ClientUpdates, state: PartState, conditions: Conditions

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairlead.corrections.base import Aftermath, LocalOutcome
+from fairlead.corrections.base import LocalOutcome, LocalResult
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import Broadcast, Vectors, WorkOrder
@@ -90,11 +90,11 @@ def settle_work(
     num_steps: Tensor,
     effective_steps: Tensor | None,
     returns: LocalReturns,
-) -> Aftermath:
+) -> LocalResult:
     """What the corrections make of local work: updates, client memory and extra uploads."""
     solver = order.solver
     if not solver.corrections:
-        return Aftermath(returns.delta, {}, {})
+        return LocalResult(returns.delta, {}, {})
 
     def column(values: Tensor) -> Tensor:
         # Sent without waiting for work that a device still has before it; pageable, and so read at once.
@@ -109,7 +109,7 @@ def settle_work(
         lr=solver.optimizer.lr_at(order.round),
         anchor_gradient=returns.anchor_gradient,
     )
-    return solver.settle(outcome, memory, order.shared)
+    return solver.after_steps(outcome, memory, order.shared)
 
 
 class Executor(ABC):

@@ -31,7 +31,7 @@ class MessageSizes:
         memory = {name: params.new_zeros((1, dim)) for name, dim in dims.items()}
         row, one = params[None], params.new_ones((1, 1))
         outcome = LocalOutcome(0, params, row, one, one if solver.is_linear else None, 1.0, row)
-        messages = solver.settle(outcome, memory, shared).message
+        messages = solver.after_steps(outcome, memory, shared).message
         return {name: message.shape[1] for name, message in messages.items()}
 
     def payload(self, solver: LocalSolver) -> Payload:

@@ -259,7 +259,7 @@ class SimulatedWorld(RunWorld, Prefetching):
         params: Tensor,
         direction: Tensor,
     ) -> PartState:
-        adopted = solver.adopt(updates.memory, params, direction)
+        adopted = solver.after_round(updates.memory, params, direction)
         return {name: table_in(memory, name).write(updates.clients, rows) for name, rows in adopted.items()}
 
     def module(self, params: Tensor, buffers: Tensor) -> nn.Module:
