@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import fairlead as fl
 from fairlead.cli import app
-from fairlead.diagnostics.rules import RULES, Rule, Situation
+from fairlead.diagnostics.rules import RULES, Case, Rule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "diagnose.md").read_text(encoding="utf-8")
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]\d+)?")
@@ -62,13 +62,7 @@ def test_the_records_can_be_read(tmp_path: Path) -> None:
 
 def shown_rule(rule: Rule) -> str:
     """A row of the page's table: blank where a rule asks for nothing in particular."""
-    anything = Rule(None, "")
-    cells = [
-        " or ".join(getattr(rule, field.name))
-        if getattr(rule, field.name) != getattr(anything, field.name)
-        else ""
-        for field in fields(Situation)
-    ]
+    cells = [getattr(rule.case, field.name) or "" for field in fields(Case)]
     preset = "no advice" if rule.preset is None else f"`{rule.preset}`"
     return " | ".join(["", *cells, preset, ""]).strip()
 

@@ -13,7 +13,6 @@ from fairlead.clients.synthetic import LinearRegressionProblem
 from fairlead.diagnostics import (
     ConsensusReport,
     client_gradients,
-    client_optima,
     consensus_test,
     drift_price,
     near_optimum,
@@ -347,8 +346,9 @@ class TestGradientsAndOptima:
     def test_weights_on_one_client_find_its_own_optimum(self) -> None:
         problem = fl.Quadratics(num_clients=3, dim=2, conditioning=3.0).problem(KEY)
         own = torch.linalg.solve(problem.hessians, problem.linear)
-        found = client_optima(quadratic_world(problem), problem.optimum)
-        assert torch.allclose(found, own, atol=1e-6)
+        for only, expected in zip(torch.eye(3, dtype=torch.float64), own, strict=True):
+            found = near_optimum(quadratic_world(problem), weights=only)
+            assert torch.allclose(found.params, expected, atol=1e-6)
 
     def test_dropout_is_off_and_running_statistics_stay(self) -> None:
         module = torch.nn.Sequential(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from itertools import product
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from fairlead.diagnostics.rules import RULES, SECURE_AGGREGATION, Rule, Situation, rule_for, same_cure
+from fairlead.diagnostics.rules import RULES, SECURE_AGGREGATION, Situation, rule_for, same_cure
 from fairlead.presets import METHODS, fedavg
 
-ANYTHING = Rule(None, "")
-SITUATIONS = [
-    Situation(*values) for values in product(*(getattr(ANYTHING, field.name) for field in fields(Situation)))
-]
+CHOICES = [get_args(hint) for hint in get_type_hints(Situation).values()]
+SITUATIONS = [Situation(*values) for values in product(*CHOICES)]
 """All there are."""
 
 

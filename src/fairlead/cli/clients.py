@@ -46,7 +46,8 @@ def clients(
     as_json: JsonOption = False,
 ) -> None:
     """Show who has which data, does how much work and gets through how often, before training."""
-    from fairlead.diagnostics.overview import overview, plot_overview
+    from fairlead.diagnostics.overview import overview
+    from fairlead.diagnostics.plots import plot_overview
     from fairlead.worlds.simulated import SimulatedWorld
 
     # In this process, since nothing is trained here.

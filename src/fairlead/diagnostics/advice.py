@@ -1,4 +1,4 @@
-"""From evidence to advice: the situation, the rule that fits it, and what theory expects of following it."""
+"""From evidence to advice: the situation, the rule that fits it, and the effect that theory expects of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fairlead.diagnostics.diagnosis import (
     Decision,
     Diagnosis,
     Finding,
-    Foreseen,
     Number,
+    PredictedMethod,
     fits_in,
-    foresee,
+    predict_preset,
     step_length,
 )
 from fairlead.diagnostics.evidence import Confidence, Evidence, weakest
@@ -23,16 +23,8 @@ from fairlead.diagnostics.objective import (
     optimised_objective,
     theory_confidence,
 )
-from fairlead.diagnostics.rules import (
-    MIN_ROUNDS,
-    SECURE_AGGREGATION,
-    Situation,
-    missing_data,
-    rule_for,
-    same_cure,
-)
+from fairlead.diagnostics.rules import MIN_ROUNDS, SECURE_AGGREGATION, Rule, Situation, rule_for, same_cure
 from fairlead.optimizers.sgd import SGD
-from fairlead.presets import Cause
 from fairlead.text import percent
 
 _HARDLY = 0.02
@@ -44,30 +36,30 @@ _OTHER_LENGTH = 0.8
 
 
 def diagnosis_of(evidence: Evidence, against: Sequence[str] = ()) -> Diagnosis:
-    """Findings and advice on the evidence; `against` names presets to look at beside the advised one."""
+    """Findings and advice on the evidence; `against` names presets to predict beside the advised one."""
     situation = situation_of(evidence)
     rule = rule_for(situation)
-    advised = None if rule.preset is None else foresee(rule.preset, evidence)
+    if rule.preset is None:
+        reason = f"No advice: {rule.why.format(missing=situation.missing)}."
+        advised, advice = None, Advice("undecided", None, {}, None, reason, {}, "none")
+    else:
+        advised = predict_preset(rule.preset, evidence)
+        advice = _advice(evidence, situation, rule, advised)
     return Diagnosis(
         source=evidence.source,
         rounds=evidence.rounds,
         clients=evidence.num_clients,
-        findings=_findings(evidence),
-        advice=_undecided(situation, rule.why) if advised is None else _advice(evidence, situation, advised),
-        against=tuple(foresee(preset, evidence) for preset in against),
+        findings=(
+            *(Finding("assumption", said, {}, "low") for said in evidence.assumptions),
+            *unequal_things(evidence),
+            *optimised_objective(evidence),
+            *aware_weights(evidence),
+            *agreement(evidence),
+        ),
+        advice=advice,
+        against=tuple(predict_preset(preset, evidence) for preset in against),
         evidence=evidence,
         advised=advised,
-    )
-
-
-def _findings(evidence: Evidence) -> tuple[Finding, ...]:
-    """All statements that the evidence allows, and for each question left open why it is."""
-    return (
-        *(Finding("assumption", said, {}, "low") for said in evidence.assumptions),
-        *unequal_things(evidence),
-        *optimised_objective(evidence),
-        *aware_weights(evidence),
-        *agreement(evidence),
     )
 
 
@@ -85,28 +77,41 @@ def situation_of(evidence: Evidence) -> Situation:
     )
 
 
-def _undecided(situation: Situation, why: str) -> Advice:
-    reason = f"No advice: {why.format(missing=missing_data(situation))}."
-    return Advice("undecided", None, {}, None, reason, {}, "none")
-
-
-def _advice(evidence: Evidence, situation: Situation, advised: Foreseen) -> Advice:
-    why = rule_for(situation).why
-    expected = _expected(evidence, advised)
-    decision = _decision(evidence, situation, expected)
-    server_lr = None if decision == "keep" else _server_lr(evidence, expected)
-    others = same_cure(situation, advised.preset)
+def _advice(evidence: Evidence, situation: Situation, rule: Rule, advised: PredictedMethod) -> Advice:
+    expected, preset = _expected(evidence, advised), advised.preset
+    because = f"{rule.why[:1].upper()}{rule.why[1:]}"
+    alternatives = tuple(name for name in same_cure(situation, preset) if fits_in(name, evidence))
+    decision, server_lr, remarks = _decision(evidence, situation, expected), None, ()
+    if decision == "keep":
+        reason = _reason_to_keep(preset, because, evidence, expected)
+    else:
+        server_lr = _server_lr(evidence, expected)
+        reason = _reason_to_change(preset, because, situation, evidence, expected)
+        remarks = tuple(_remarks(evidence, preset, expected, server_lr))
+    confidence = _confidence(evidence, situation)
     return Advice(
-        decision=decision,
-        preset=advised.preset,
-        arguments=advised.arguments,
-        server_lr=server_lr,
-        reason=_reason(decision, advised.preset, why, situation.causes, evidence, expected),
-        expected=expected,
-        confidence=_confidence(evidence, situation),
-        alternatives=tuple(name for name in others if fits_in(name, evidence)),
-        remarks=() if decision == "keep" else tuple(_remarks(evidence, advised, expected, server_lr)),
+        decision, preset, advised.arguments, server_lr, reason, expected, confidence, alternatives, remarks
     )
+
+
+def _expected(evidence: Evidence, advised: PredictedMethod) -> dict[str, Number]:
+    """The present method as theory has it, or as measured where theory has nothing, against the advised one."""
+    report, price = evidence.consistency, evidence.price
+    known = report.predicted_weights is not None
+    length_now = None if report.predicted is None else step_length(report.predicted)
+    length_then = advised.step_length
+    return {
+        "misplaced_now": report.predicted_total_variation if known else report.total_variation,
+        "misplaced_then": advised.misplaced,
+        "chi_square_now": report.predicted_chi_square if known else report.chi_square,
+        "chi_square_then": advised.chi_square,
+        "step_length_now": length_now,
+        "step_length_then": length_then,
+        "rounds_factor": length_now / length_then if length_now and length_then else None,
+        "drift_price_now": None if price is None else price.rise,
+        "drift_rounds": None if price is None else price.rounds,
+        "rounds": max(evidence.work.rounds, evidence.links.rounds),
+    }
 
 
 def _decision(evidence: Evidence, situation: Situation, expected: dict[str, Number]) -> Decision:
@@ -122,45 +127,38 @@ def _decision(evidence: Evidence, situation: Situation, expected: dict[str, Numb
 def _slack(evidence: Evidence) -> float:
     """Misplaced weight that is not worth a change: little, or what chance may account for."""
     measured_only = evidence.consistency.predicted_weights is None
-    chance = evidence.chance if measured_only else chance_of_conditions(evidence)
-    return max(_HARDLY, 2 * chance)
+    return max(_HARDLY, 2 * (evidence.chance if measured_only else chance_of_conditions(evidence)))
 
 
-def _reason(
-    decision: Decision,
-    preset: str,
-    why: str,
-    causes: frozenset[Cause],
-    evidence: Evidence,
-    expected: dict[str, Number],
-) -> str:
-    because = f"{why[:1].upper()}{why[1:]}"
-    if decision == "keep":
-        now = expected["misplaced_now"]
-        assert now is not None
-        kept = f"Keep the present method, which misplaces {percent(now)} of the weight"
-        if now > (expected["misplaced_then"] or 0.0) + _NOTHING:
-            slack = percent(_slack(evidence))
-            return (
-                f"{kept}: {preset} would misplace {percent(expected['misplaced_then'] or 0.0)}, and a difference of "
-                f"{slack} or less hardly matters."
-            )
+def _reason_to_keep(preset: str, because: str, evidence: Evidence, expected: dict[str, Number]) -> str:
+    now, then = expected["misplaced_now"] or 0.0, expected["misplaced_then"] or 0.0
+    kept = f"Keep the present method, which misplaces {percent(now)} of the weight"
+    if now <= then + _NOTHING:
         return f"{kept}. {because} ({preset})."
-    present = evidence.consistency.predicted
-    before = f"{present.explanation} " if present is not None and present.weights is None else ""
-    if not causes and not before:
+    return (
+        f"{kept}: {preset} would misplace {percent(then)}, and a difference of {percent(_slack(evidence))} or less "
+        "hardly matters."
+    )
+
+
+def _reason_to_change(
+    preset: str, because: str, situation: Situation, evidence: Evidence, expected: dict[str, Number]
+) -> str:
+    present, before = evidence.consistency.predicted, ""
+    if present is not None and present.weights is None:
+        before = f"{present.explanation} "
+    elif not situation.causes:
         before = "The weights are misplaced by the way clients are sampled or averaged. "
     return f"{before}Use {preset}. {because}. {_effect(evidence, expected)}"
 
 
 def _effect(evidence: Evidence, expected: dict[str, Number]) -> str:
-    rise = expected["drift_price_now"]
+    rise, now, then = (expected[name] for name in ("drift_price_now", "misplaced_now", "misplaced_then"))
     if rise is not None:
         return (
             f"Expected: {expected['drift_rounds']} rounds of plain averaging raise the objective by {rise:.2g} over "
             f"its optimum, which is a fixed point of this method."
         )
-    now, then = expected["misplaced_now"], expected["misplaced_then"]
     if then is None:
         return "Theory does not tell its effect here."
     if now is None:
@@ -178,56 +176,38 @@ def _as_measured(evidence: Evidence) -> str:
     return f" (measured {percent(share)})"
 
 
-def _expected(evidence: Evidence, advised: Foreseen) -> dict[str, Number]:
-    """The present method as theory has it, or as measured where theory has nothing, against the advised one."""
-    report = evidence.consistency
-    foreseen = report.predicted_weights is not None
-    present = report.predicted
-    length_now, length_then = None if present is None else step_length(present), advised.step_length
-    return {
-        "misplaced_now": report.predicted_total_variation if foreseen else report.total_variation,
-        "misplaced_then": advised.misplaced,
-        "chi_square_now": report.predicted_chi_square if foreseen else report.chi_square,
-        "chi_square_then": advised.chi_square,
-        "step_length_now": length_now,
-        "step_length_then": length_then,
-        "rounds_factor": length_now / length_then if length_now and length_then else None,
-        "drift_price_now": None if evidence.price is None else evidence.price.rise,
-        "drift_rounds": None if evidence.price is None else evidence.price.rounds,
-        "rounds": max(evidence.work.rounds, evidence.links.rounds),
-    }
+_NOTES = {
+    "keeps": "With {preset} every client keeps a vector of the model's size between rounds.",
+    "ages": "{asked} of {clients} clients are asked in a round, so that what a client keeps is about {age:.0f} rounds "
+    "old when it is used.",
+    "behind": 'Where no client may be left behind, fedaware with rows="unit" aims at a point that no direction '
+    "improves for all of them, instead of at the weights asked for.",
+    "noise": "{preset} draws clients with replacement, which adds the noise of sampling: a larger cohort_size makes "
+    "it smaller.",
+    "secure": "Under secure aggregation: {secure}.",
+}
+_NOTES_ON = {
+    **dict.fromkeys(("scaffold", "feddyn"), ("keeps", "ages", "behind")),
+    **dict.fromkeys(("fedacs", "fedacs_estimated"), ("noise",)),
+}
 
 
 def _remarks(
-    evidence: Evidence, advised: Foreseen, expected: dict[str, Number], server_lr: float | None
+    evidence: Evidence, preset: str, expected: dict[str, Number], server_lr: float | None
 ) -> list[str]:
-    preset, remarks = advised.preset, []
-    factor = expected["rounds_factor"]
+    factor, remarks = expected["rounds_factor"], []
     if factor is not None and _matters(factor):
         instead = "" if server_lr is None else f", or server.lr={server_lr:.2g} as below"
         remarks.append(
             f"A round of {preset} is worth {expected['step_length_then']:.3g} local steps at the same learning rates, "
             f"against {expected['step_length_now']:.3g} now: to come as far takes ×{factor:.2g} rounds{instead}."
         )
-    asked = evidence.cohort_size
-    if preset in ("scaffold", "feddyn"):
-        remarks.append(f"With {preset} every client keeps a vector of the model's size between rounds.")
-        if asked is not None:
-            remarks.append(
-                f"{asked} of {evidence.num_clients} clients are asked in a round, so that what a client keeps is "
-                f"about {evidence.num_clients / asked:.0f} rounds old when it is used."
-            )
-        remarks.append(
-            'Where no client may be left behind, fedaware with rows="unit" aims at a point that no direction improves '
-            "for all of them, instead of at the weights asked for."
-        )
-    elif preset in ("fedacs", "fedacs_estimated"):
-        remarks.append(
-            f"{preset} draws clients with replacement, which adds the noise of sampling: a larger cohort_size "
-            "makes it smaller."
-        )
-    remarks.append(f"Under secure aggregation: {SECURE_AGGREGATION[preset]}.")
-    return remarks
+    clients = evidence.num_clients
+    asked = evidence.cohort_size or clients
+    facts = {"preset": preset, "asked": asked, "clients": clients, "age": clients / asked}
+    notes = [note for note in _NOTES_ON.get(preset, ()) if note != "ages" or evidence.cohort_size is not None]
+    named = [_NOTES[note].format(**facts, secure=SECURE_AGGREGATION[preset]) for note in (*notes, "secure")]
+    return [*remarks, *named]
 
 
 def _matters(factor: float) -> bool:
@@ -247,13 +227,12 @@ def _server_lr(evidence: Evidence, expected: dict[str, Number]) -> float | None:
 def _confidence(evidence: Evidence, situation: Situation) -> Confidence:
     """The weakest of the findings that decided."""
     drift = drift_confidence(evidence)
-    grades = [evidence.work.confidence, evidence.links.confidence]
     if situation.drift == "yes":
         grades = [drift]
-    elif not situation.causes:
-        grades.append(drift)
-    if situation.drift != "yes":
-        grades.append(theory_confidence(evidence))
+    else:
+        grades = [evidence.work.confidence, evidence.links.confidence, theory_confidence(evidence)]
+        if not situation.causes:
+            grades.append(drift)
     if evidence.assumptions:
         grades.append("low")
     return weakest(*grades)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 import tomli_w
@@ -23,16 +23,19 @@ from fairlead.samplers.full import FullParticipation
 from fairlead.text import counted, listed
 from fairlead.theory.prediction import Surrogate, implied_surrogate
 
-Arguments = Mapping[str, float | int | bool | None]
+Argument = float | int | bool | None
+Arguments = Mapping[str, Argument]
 
 _USUAL: Mapping[str, Arguments] = {"fedprox": {"mu": 0.01}, "feddyn": {"alpha": 0.01}}
 """Arguments that a preset cannot do without, at values its papers use."""
 _UNKNOWN_LR = 0.1
 """For theory's sake only: to first order the weights do not depend on it."""
+_DEFAULT_BATCH = 32
+"""Of every preset (`ClientSide.batch_size`)."""
 
 
 @dataclass(frozen=True, eq=False)
-class Foreseen:
+class PredictedMethod:
     """A preset under the conditions of the present method."""
 
     preset: str
@@ -65,19 +68,20 @@ def step_length(surrogate: Surrogate) -> float | None:
     return None if facts is None else float(facts.mass.sum())
 
 
-def foresee(preset: str, evidence: Evidence) -> Foreseen:
+def predict_preset(preset: str, evidence: Evidence) -> PredictedMethod:
     """Ω of a preset with the clients' solver and the cohort size of the present method."""
     arguments = arguments_for(preset, evidence)
     try:
         algorithm = _planted(preset, arguments, evidence.algorithm)
     except ClashError as error:
-        return Foreseen(preset, arguments, evidence.weights, Surrogate(None, None, "exact", str(error)))
-    surrogate = implied_surrogate(algorithm, evidence.foresight(algorithm.solver))
-    return Foreseen(preset, arguments, evidence.weights, surrogate)
+        surrogate = Surrogate(None, None, "exact", str(error))
+    else:
+        surrogate = implied_surrogate(algorithm, evidence.expected_conditions(algorithm.solver))
+    return PredictedMethod(preset, arguments, evidence.weights, surrogate)
 
 
 def fits_in(preset: str, evidence: Evidence) -> bool:
-    """Whether a preset goes with the present clients, and with what the server is told of their links."""
+    """Whether a preset works with the present clients and with what the server knows of their links."""
     try:
         algorithm = _planted(preset, arguments_for(preset, evidence), evidence.algorithm)
     except ClashError:
@@ -87,10 +91,9 @@ def fits_in(preset: str, evidence: Evidence) -> bool:
 
 
 def arguments_for(preset: str, evidence: Evidence) -> Arguments:
-    """The arguments that give a preset the present method's clients; without lr where nobody told it."""
-    own = dict(_USUAL.get(preset, {}))
-    present = evidence.algorithm
-    found: dict[str, float | int | bool | None] = {}
+    """The arguments that give a preset the present method's clients; without lr where it is not known."""
+    present, own = evidence.algorithm, dict(_USUAL.get(preset, {}))
+    found: dict[str, Argument] = {}
     if present is not None:
         found = _client_side(present.solver)
         proximal = [part.mu for part in present.solver.corrections if isinstance(part, Proximal)]
@@ -102,34 +105,27 @@ def arguments_for(preset: str, evidence: Evidence) -> Arguments:
     return {**found, **_cohort(preset, evidence), **own}
 
 
-def _client_side(solver: LocalSolver) -> dict[str, float | int | bool | None]:
+def _client_side(solver: LocalSolver) -> dict[str, Argument]:
     """What the arguments of presets can say of a solver; defaults are left out."""
     optimizer = solver.optimizer
-    found: dict[str, float | int | bool | None] = {"lr": optimizer.lr_at(0)}
+    found: dict[str, Argument] = {"lr": optimizer.lr_at(0)}
     if isinstance(optimizer, SGD):
         found |= {name: getattr(optimizer, name) for name in ("momentum", "nesterov", "weight_decay")}
     found |= {"epochs": solver.epochs, "steps": solver.steps, "clip": solver.clip}
-    kept: dict[str, float | int | bool | None] = {name: value for name, value in found.items() if value}
+    kept: dict[str, Argument] = {name: value for name, value in found.items() if value}
     if solver.batch_size != _DEFAULT_BATCH:
         kept["batch_size"] = solver.batch_size
     return kept
 
 
-_DEFAULT_BATCH = 32
-"""Of every preset (`ClientSide.batch_size`)."""
-
-
 def _cohort(preset: str, evidence: Evidence) -> dict[str, int]:
     """cohort_size where the present method asks only some, or where the preset draws with replacement."""
-    asked = evidence.cohort_size
-    present = evidence.algorithm
+    asked, present = evidence.cohort_size, evidence.algorithm
     if present is not None and isinstance(present.sampler, FullParticipation):
         asked = None
-    if preset == "full_participation":
-        return {}
     if asked is None and _draws_with_replacement(preset):
         asked = int((evidence.weights > 0).sum())
-    return {} if asked is None else {"cohort_size": asked}
+    return {} if asked is None or preset == "full_participation" else {"cohort_size": asked}
 
 
 def _draws_with_replacement(preset: str) -> bool:
@@ -144,10 +140,14 @@ def _planted(preset: str, arguments: Arguments, present: Algorithm | None) -> Al
     """The preset's server and corrections with the present clients' own optimizer, schedules included."""
     if present is None:
         return method_named(preset).build(**{"lr": _UNKNOWN_LR, **arguments})
-    solver = set(ClientSide.__annotations__) - {"cohort_size"}
-    server = {name: value for name, value in arguments.items() if name not in solver}
-    made = method_named(preset).build(lr=_UNKNOWN_LR, **server)
+    made = method_named(preset).build(lr=_UNKNOWN_LR, **_server_side(arguments))
     return replace(made, solver=replace(present.solver, corrections=made.solver.corrections))
+
+
+def _server_side(arguments: Arguments) -> dict[str, Argument]:
+    """The arguments that say nothing of what clients do."""
+    clients = set(ClientSide.__annotations__) - {"cohort_size"}
+    return {name: value for name, value in arguments.items() if name not in clients}
 
 
 @dataclass(frozen=True)
@@ -159,38 +159,6 @@ class SpecFile:
     """The present method, as a list of methods names it; None where the spec leaves it to a setting."""
     overrides: tuple[str, ...] = ()
     """Changes of the spec that concern every method."""
-
-
-def python_call(preset: str, arguments: Arguments, server_lr: float | None) -> str:
-    """`fl.presets.fedacs(lr=0.05, cohort_size=20)`; a learning rate that nobody told is left open."""
-    named = [f"{name}={value!r}" for name, value in arguments.items()]
-    call = f"fl.presets.{preset}({', '.join(named if 'lr' in arguments else ['lr=...', *named])})"
-    return call if server_lr is None else f"dataclasses.replace({call}, server=fl.SGD(lr={server_lr!r}))"
-
-
-def spec_table(preset: str, arguments: Arguments, server_lr: float | None) -> str | None:
-    """The `[algorithm]` of a spec; None where nobody told the learning rate of the clients."""
-    if "lr" not in arguments:
-        return None
-    table = tomli_w.dumps({"algorithm": {"preset": preset} | {k: _plain(v) for k, v in arguments.items()}})
-    return table if server_lr is None else f"{table}server.lr = {server_lr!r}\n"
-
-
-def compare_command(spec: SpecFile, preset: str, arguments: Arguments, server_lr: float | None) -> str:
-    """The comparison of the present method with the preset, which takes its client side from the spec."""
-    own = {k: v for k, v in arguments.items() if k == "cohort_size" or k not in ClientSide.__annotations__}
-    if server_lr is not None:
-        own["server.lr"] = server_lr
-    values = [
-        f"{name}={tomli_w.dumps({'': _plain(value)}).split(' = ')[1].strip()}" for name, value in own.items()
-    ]
-    methods = [*([] if spec.method is None else [spec.method]), ":".join([preset, *values])]
-    changes = [part for change in spec.overrides for part in ("--set", change)]
-    return shlex.join(["fairlead", "compare", spec.path, "--methods", ",".join(methods), *changes])
-
-
-def _plain(value: float | int | bool | None) -> float | int | bool | str:
-    return NONE if value is None else value
 
 
 Kind = Literal[
@@ -240,7 +208,7 @@ class Advice:
     arguments: Arguments
     """Of the preset, so that clients do what they do now."""
     server_lr: float | None
-    """Learning rate of the server with which a round goes as far as now; None to leave it as the preset has it."""
+    """Learning rate of the server with which a round moves as far as now; None for the preset's own."""
     reason: str
     expected: Mapping[str, Number]
     """Misplaced weight, chi-square and step length of the present method and of the preset, by theory."""
@@ -252,27 +220,47 @@ class Advice:
 
     @property
     def python(self) -> str | None:
-        """The preset as an expression; None unless a change is advised."""
-        if self._change_to is None:
+        """`fl.presets.fedacs(lr=0.05, cohort_size=20)`, an unknown lr left open; None unless a change is advised."""
+        if self.decision != "change":
             return None
-        return python_call(self._change_to, self.arguments, self.server_lr)
+        named = [f"{name}={value!r}" for name, value in self.arguments.items()]
+        if "lr" not in self.arguments:
+            named.insert(0, "lr=...")
+        call = f"fl.presets.{self.preset}({', '.join(named)})"
+        if self.server_lr is None:
+            return call
+        return f"dataclasses.replace({call}, server=fl.SGD(lr={self.server_lr!r}))"
 
     @property
     def toml(self) -> str | None:
         """The preset as the `[algorithm]` of a spec; None unless a change is advised and its lr is known."""
-        if self._change_to is None:
+        if self.decision != "change" or "lr" not in self.arguments:
             return None
-        return spec_table(self._change_to, self.arguments, self.server_lr)
+        plain = {name: _plain(value) for name, value in self.arguments.items()}
+        table = tomli_w.dumps({"algorithm": {"preset": self.preset} | plain})
+        return table if self.server_lr is None else f"{table}server.lr = {self.server_lr!r}\n"
 
     def command(self, spec: SpecFile) -> str | None:
-        """`fairlead compare` of the spec with the preset; None unless a change is advised."""
-        if self._change_to is None:
-            return None
-        return compare_command(spec, self._change_to, self.arguments, self.server_lr)
+        """`fairlead compare` of the present method with the preset; None unless a change is advised.
 
-    @property
-    def _change_to(self) -> str | None:
-        return self.preset if self.decision == "change" else None
+        The preset takes its client side from the spec.
+        """
+        if self.decision != "change" or self.preset is None:
+            return None
+        own = _server_side(self.arguments)
+        if self.server_lr is not None:
+            own["server.lr"] = self.server_lr
+        values = [
+            f"{name}={tomli_w.dumps({'': _plain(value)}).split(' = ')[1].strip()}"
+            for name, value in own.items()
+        ]
+        methods = [*([] if spec.method is None else [spec.method]), ":".join([self.preset, *values])]
+        changes = [part for change in spec.overrides for part in ("--set", change)]
+        return shlex.join(["fairlead", "compare", spec.path, "--methods", ",".join(methods), *changes])
+
+
+def _plain(value: Argument) -> float | int | bool | str:
+    return NONE if value is None else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,10 +272,10 @@ class Diagnosis:
     clients: int
     findings: tuple[Finding, ...]
     advice: Advice
-    against: tuple[Foreseen, ...]
+    against: tuple[PredictedMethod, ...]
     """Presets that were asked about."""
     evidence: Evidence = field(repr=False)
-    advised: Foreseen | None = field(repr=False)
+    advised: PredictedMethod | None = field(repr=False)
     """The advised preset under the present conditions; None without advice."""
     spec: SpecFile | None = None
     """Where the experiment is written, if it is."""
@@ -302,35 +290,14 @@ class Diagnosis:
         return next((finding for finding in self.findings if finding.kind == kind), None)
 
     def to_dict(self) -> dict[str, object]:
-        """All of it as plain data; infinities are left to whoever writes them."""
-        advice = self.advice
+        """All of it as plain data, infinities included."""
+        code = {"python": self.advice.python, "toml": self.advice.toml, "command": self.command}
         return {
             "source": self.source,
             "rounds": self.rounds,
             "clients": self.clients,
-            "findings": [
-                {
-                    "kind": finding.kind,
-                    "statement": finding.statement,
-                    "evidence": dict(finding.evidence),
-                    "confidence": finding.confidence,
-                }
-                for finding in self.findings
-            ],
-            "advice": {
-                "decision": advice.decision,
-                "preset": advice.preset,
-                "arguments": dict(advice.arguments),
-                "server_lr": advice.server_lr,
-                "reason": advice.reason,
-                "expected": dict(advice.expected),
-                "confidence": advice.confidence,
-                "alternatives": list(advice.alternatives),
-                "remarks": list(advice.remarks),
-                "python": advice.python,
-                "toml": advice.toml,
-                "command": self.command,
-            },
+            "findings": [asdict(finding) for finding in self.findings],
+            "advice": asdict(self.advice) | code,
             "against": [
                 {
                     "preset": method.preset,

@@ -14,6 +14,7 @@ from fairlead.algorithm import Algorithm
 from fairlead.diagnostics.consensus import ConsensusReport
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.diversity import cosine_matrix
+from fairlead.diagnostics.tally import Tally
 from fairlead.local_solver import LocalSolver
 from fairlead.records import Conditions, RoundRecord
 from fairlead.text import ClientNames, label
@@ -41,7 +42,7 @@ def weakest(*grades: Confidence) -> Confidence:
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
+class Inequality:
     """How unequal a positive figure x is between clients.
 
         cv² = Σ ω_i(x_i − x̄)²/x̄²,   x̄ = Σ ω_i x_i,   lasting² = max(cv² − chance², 0)
@@ -92,29 +93,29 @@ class Spread:
         return "high" if certain else "moderate"
 
 
-def spread_of(values: Tensor, errors: Tensor, weights: Tensor, rounds: int) -> Spread:
+def inequality_of(values: Tensor, errors: Tensor, weights: Tensor, rounds: int) -> Inequality:
     """The spread of values (N,) with the standard errors (N,) that they would have if clients were equal.
 
     NaN marks what was never observed; an error of 0 a value that is known.
 
     >>> weights = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
-    >>> spread_of(torch.tensor([4.0, 2.0, 2.0]), torch.zeros(3), weights, 20).cv
+    >>> inequality_of(torch.tensor([4.0, 2.0, 2.0]), torch.zeros(3), weights, 20).cv
     0.3333333333333333
     """
     kept = (weights > 0) & ~values.isnan() & ~errors.isnan()
     covered = float(weights[kept].sum())
     if int(kept.sum()) < 2:
-        return Spread(values, math.nan, math.nan, math.inf, 1.0, covered, rounds)
+        return Inequality(values, math.nan, math.nan, math.inf, 1.0, covered, rounds)
     x, error = values[kept].to(torch.float64), errors[kept].to(torch.float64)
     omega = weights[kept].to(torch.float64) / covered
     mean = float(omega @ x)
     if mean <= 0:
-        return Spread(values, 0.0, 0.0, 0.0, 1.0, covered, rounds)
+        return Inequality(values, 0.0, 0.0, 0.0, 1.0, covered, rounds)
     cv = math.sqrt(float(omega @ (x - mean).square())) / mean
     chance = math.sqrt(float(omega @ error.square())) / mean
     freedom = max(float(1 / omega.square().sum()) - 1, 1.0)
     hidden = max(cv**2 - chance**2, 0.0) + 2 * math.sqrt(2 / freedom) * chance**2
-    return Spread(values, cv, chance, math.sqrt(hidden), _p_value(x, error), covered, rounds)
+    return Inequality(values, cv, chance, math.sqrt(hidden), _p_value(x, error), covered, rounds)
 
 
 def _p_value(values: Tensor, errors: Tensor) -> float:
@@ -155,28 +156,28 @@ class Readings:
         """(N,), NaN where nothing was read."""
         return self._sums / self.counts
 
-    def spread(self, weights: Tensor) -> Spread:
+    def inequality(self, weights: Tensor) -> Inequality:
         """How unequal the means are; readings of one client vary with the same variance for all."""
         means, repeats = self.means, float((self.counts - 1).clamp(min=0).sum())
         within = (self._squares - self._sums * means)[self.counts > 0].clamp(min=0)
         # What is left of equal squares is rounding.
         within = torch.where(within <= 1e-12 * self._squares[self.counts > 0], 0.0, within)
         variance = float(within.sum()) / repeats if repeats else math.nan
-        return spread_of(means, (variance / self.counts).sqrt(), weights, self.rounds)
+        return inequality_of(means, (variance / self.counts).sqrt(), weights, self.rounds)
 
 
-def arrival_spread(asked: Tensor, arrived: Tensor, weights: Tensor, rounds: int) -> Spread:
+def arrival_inequality(asked: Tensor, arrived: Tensor, weights: Tensor, rounds: int) -> Inequality:
     """How unequal arrival rates are that were counted: arrived_i of asked_i, (N,) each.
 
     The common rate behind the errors is (Σ arrived + 1)/(Σ asked + 2), so that a few questions that were all
     answered do not pass for certainty.
     """
     rate = (float(arrived.sum()) + 1) / (float(asked.sum()) + 2)
-    return spread_of(arrived / asked, (rate * (1 - rate) / asked).sqrt(), weights, rounds)
+    return inequality_of(arrived / asked, (rate * (1 - rate) / asked).sqrt(), weights, rounds)
 
 
-Foresight = Callable[[LocalSolver], Sequence[Conditions]]
-"""The conditions that clients with a given solver would meet, round by round."""
+ExpectedConditions = Callable[[LocalSolver], Sequence[Conditions]]
+"""The conditions that clients with a given solver are expected to meet, round by round."""
 
 _ASKED_ENOUGH = 10
 """Questions after which a client that never answered is taken for unreachable."""
@@ -184,7 +185,7 @@ _ASKED_ENOUGH = 10
 
 @dataclass(frozen=True, eq=False)
 class DataSkew:
-    """How unequal the clients' data are."""
+    """Sizes and labels of the clients' data."""
 
     sizes: Tensor
     """Examples held, (N,)."""
@@ -226,14 +227,16 @@ class Evidence:
     records: Sequence[RoundRecord]
     algorithm: Algorithm | None
     """The present method; None where records do not say it."""
-    foresight: Foresight
+    expected_conditions: ExpectedConditions
+    tally: Tally
+    """Who was asked and who arrived in the records."""
     consistency: ConsistencyReport
-    """Of the present method: measured on the records, and foreseen where the method is known."""
+    """Of the present method: measured on the records, and predicted where the method is known."""
     chance: float
     """Share of the weight that chance alone would misplace in as many rounds."""
-    work: Spread
+    work: Inequality
     """Of ‖a‖₁, or of local steps where the solver has no such measure."""
-    links: Spread
+    links: Inequality
     """Of arrival rates."""
     rates_told: bool
     """Whether the server knows arrival rates before a round, and need not estimate them."""
@@ -277,42 +280,33 @@ class Evidence:
         return label(client, self.names)
 
 
-def observed_work(records: Sequence[RoundRecord], weights: Tensor) -> Spread:
+def observed_work(records: Sequence[RoundRecord], weights: Tensor) -> Inequality:
     """The spread of ‖a‖₁ of the updates that arrived, or of their local steps where that is not recorded."""
     readings = Readings(len(weights))
     measured = all(record.effective_steps is not None for record in records)
     for record in records:
         values = record.effective_steps if measured else record.num_steps
         readings.add(torch.tensor(record.arrived, dtype=torch.int64), torch.tensor(values))
-    return readings.spread(weights)
+    return readings.inequality(weights)
 
 
-def observed_links(records: Sequence[RoundRecord], weights: Tensor) -> Spread:
-    """The spread of the rates at which clients that were asked answered."""
-    asked, arrived = torch.zeros_like(weights), torch.zeros_like(weights)
-    for record in records:
-        asked[torch.tensor(record.asked, dtype=torch.int64)] += 1
-        arrived[torch.tensor(record.arrived, dtype=torch.int64)] += 1
-    return arrival_spread(asked, arrived, weights, len(records))
+def observed_links(tally: Tally) -> Inequality:
+    """How unequal the rates are at which clients that were asked answered."""
+    return arrival_inequality(tally.asked, tally.arrived, tally.weights, tally.rounds)
 
 
-def silent_clients(records: Sequence[RoundRecord], weights: Tensor) -> tuple[int, ...]:
+def silent_clients(tally: Tally) -> tuple[int, ...]:
     """Clients of positive weight that were asked ten times or more and never answered."""
-    missed = torch.zeros_like(weights)
-    for record in records:
-        missed[torch.tensor(record.asked, dtype=torch.int64)] += 1
-    for record in records:
-        missed[torch.tensor(record.arrived, dtype=torch.int64)] = 0
-    return tuple(((weights > 0) & (missed >= _ASKED_ENOUGH)).nonzero().flatten().tolist())
+    return tuple(tally.unheard[tally.asked[tally.unheard] >= _ASKED_ENOUGH].tolist())
 
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
     """What a world tells beforehand of work and links, over some rounds."""
 
-    work: Spread | None
+    work: Inequality | None
     """None where the world or the solver has no measure of it."""
-    links: Spread | None
+    links: Inequality | None
     unreachable: tuple[int, ...]
 
 
@@ -330,13 +324,13 @@ def outlook(rounds: Sequence[Conditions]) -> Outlook:
     told = links.rounds == len(rounds)
     unreachable = ((weights > 0) & (through == 0)).nonzero().flatten().tolist() if told else []
     return Outlook(
-        work.spread(weights) if work.rounds == len(rounds) else None,
-        links.spread(weights) if told else None,
+        work.inequality(weights) if work.rounds == len(rounds) else None,
+        links.inequality(weights) if told else None,
         tuple(unreachable),
     )
 
 
-def constant_foresight(weights: Tensor, work: Tensor, arrival: Tensor, rounds: int) -> Foresight:
+def constant_conditions(weights: Tensor, work: Tensor, arrival: Tensor, rounds: int) -> ExpectedConditions:
     """Conditions that stay as they were on average; clients never observed are taken to be like the others.
 
     The same work whatever the solver: it was measured, and other methods are looked at with the same clients.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from fairlead.diagnostics.consensus import ConsensusReport
 from fairlead.diagnostics.consistency import total_variation
 from fairlead.diagnostics.diagnosis import Finding, Number
 from fairlead.diagnostics.diversity import consensus_dynamics
-from fairlead.diagnostics.evidence import COVERED, Confidence, DataSkew, Evidence, Spread
+from fairlead.diagnostics.evidence import COVERED, Confidence, DataSkew, Evidence, Inequality
 from fairlead.diagnostics.rules import Drifting
 from fairlead.records import RoundRecord
 from fairlead.text import counted, percent
@@ -138,9 +139,7 @@ def _verdict(evidence: Evidence, report: ConsensusReport) -> str:
 
 
 def _diversity(evidence: Evidence) -> Iterator[Finding]:
-    eluds = [
-        record.elud for record in evidence.records if record.elud is not None and math.isfinite(record.elud)
-    ]
+    eluds = [r.elud for r in evidence.records if r.elud is not None and math.isfinite(r.elud)]
     if not eluds:
         return
     mean = sum(eluds) / len(eluds)
@@ -186,12 +185,10 @@ def _dynamics(evidence: Evidence) -> Iterator[Finding]:
 
 def _gradients(evidence: Evidence) -> Iterator[Finding]:
     """The latest figures of full gradients, where the run was asked for them."""
-    told = [
-        (record.round + 1, record.gradients) for record in evidence.records if record.gradients is not None
-    ]
-    if not told:
+    latest = next((record for record in reversed(evidence.records) if record.gradients is not None), None)
+    if latest is None or latest.gradients is None:
         return
-    done, found = told[-1]
+    done, found = latest.round + 1, latest.gradients
     length, ratio = found.surrogate_norm, found.surrogate_diversity
     known = length is not None and ratio is not None
     beside = f"; under the weights of that round's step {length:.3g} and {ratio:.3g}" if known else ""
@@ -226,8 +223,12 @@ def unequal_things(evidence: Evidence) -> Iterator[Finding]:
     """Findings on data, where they are at hand, on work and on links."""
     if evidence.data is not None:
         yield from _data(evidence, evidence.data)
-    yield _work(evidence)
-    yield _links(evidence)
+    linear = evidence.algorithm is None or evidence.algorithm.solver.is_linear
+    unit = f"{'effective ' if linear else ''}local steps a round"
+    # Steps of a solver without ‖a‖₁ do not say how far a client pulls the mean.
+    yield _inequality("work", unit, evidence.work, evidence.weights if linear else None)
+    how = "of updates arrive, as the world tells" if evidence.rates_told else "of updates arrived"
+    yield _inequality("links", how, evidence.links, evidence.weights, share=True)
 
 
 def _data(evidence: Evidence, data: DataSkew) -> Iterator[Finding]:
@@ -277,31 +278,7 @@ def label_skew(counts: Tensor, weights: Tensor) -> tuple[float, float]:
     return float(skew), float(chance)
 
 
-def _work(evidence: Evidence) -> Finding:
-    linear = evidence.algorithm is None or evidence.algorithm.solver.is_linear
-    # Steps of a solver without ‖a‖₁ do not say how far a client pulls the mean.
-    alone = misplaced_alone(evidence.work, evidence.weights) if linear else None
-    unit = "effective local steps a round" if linear else "local steps a round"
-    return Finding(
-        "work",
-        _spread_statement("Work", unit, evidence.work, alone),
-        _spread_numbers(evidence.work, alone),
-        evidence.work.confidence,
-    )
-
-
-def _links(evidence: Evidence) -> Finding:
-    how = "of updates arrive, as the world tells" if evidence.rates_told else "of updates arrived"
-    alone = misplaced_alone(evidence.links, evidence.weights)
-    return Finding(
-        "links",
-        _spread_statement("Links", how, evidence.links, alone, share=True),
-        _spread_numbers(evidence.links, alone),
-        evidence.links.confidence,
-    )
-
-
-def misplaced_alone(spread: Spread, weights: Tensor) -> float | None:
+def misplaced_alone(spread: Inequality, weights: Tensor) -> float | None:
     """½ Σ |ω_i − Ω_i| for Ω ∝ ωx: what plain averaging would misplace if nothing else were unequal."""
     known = ~spread.values.isnan()
     mass = torch.where(known, weights * spread.values, 0.0)
@@ -311,46 +288,57 @@ def misplaced_alone(spread: Spread, weights: Tensor) -> float | None:
     return total_variation(kept / kept.sum(), mass / mass.sum())
 
 
-def _spread_statement(
-    name: str, unit: str, spread: Spread, alone: float | None, *, share: bool = False
-) -> str:
-    over = f"over {counted(spread.rounds, 'round')}"
-    if spread.verdict == "unknown":
-        if int((~spread.values.isnan()).sum()) < 2:
-            return f"{name}: not known; fewer than two clients were observed {over}."
-        if math.isnan(spread.cv) or spread.covered < COVERED:
-            return (
-                f"{name}: not known {over}, in which clients with {percent(spread.covered)} of the weight were "
-                "observed often enough."
-            )
+def _inequality(
+    kind: Literal["work", "links"],
+    unit: str,
+    found: Inequality,
+    weights: Tensor | None,
+    *,
+    share: bool = False,
+) -> Finding:
+    known, observed = not math.isnan(found.cv), int((~found.values.isnan()).sum())
+    alone = None if weights is None else misplaced_alone(found, weights)
+    low, high = found.extremes if known else (None, None)
+    return Finding(
+        kind,
+        f"{kind.capitalize()}: {_statement(unit, found, observed, alone, share=share)}.",
+        {
+            "coefficient_of_variation": found.cv if known else None,
+            "by_chance": found.chance if known else None,
+            "at_most": found.at_most if known else None,
+            "p_value": found.p_value,
+            "least": low,
+            "most": high,
+            "misplaced_alone": alone,
+            "weight_observed": found.covered,
+            "rounds": found.rounds,
+            "clients": observed,
+        },
+        found.confidence,
+    )
+
+
+def _statement(unit: str, found: Inequality, observed: int, alone: float | None, *, share: bool) -> str:
+    over = f"over {counted(found.rounds, 'round')}"
+    if observed < 2:
+        return f"not known; fewer than two clients were observed {over}"
+    if math.isnan(found.cv) or found.covered < COVERED:
+        share_seen = percent(found.covered)
         return (
-            f"{name}: not known; {over} the coefficient of variation is {spread.cv:.2f}, and one of "
-            f"{spread.at_most:.2f} could hide behind chance."
+            f"not known {over}, in which clients with {share_seen} of the weight were observed often enough"
         )
-    low, high = spread.extremes
-    ends = (percent(low), percent(high)) if share else (f"{low:.3g}", f"{high:.3g}")
-    figures = ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
-    if spread.verdict == "unequal":
-        told = f"{name}: unequal, {figures} {unit} {over} (coefficient of variation {spread.cv:.2f})"
+    variation = f"coefficient of variation {found.cv:.2f}"
+    if found.verdict == "unknown":
+        return (
+            f"not known; {over} the coefficient of variation is {found.cv:.2f}, and one of {found.at_most:.2f} could "
+            "hide behind chance"
+        )
+    ends = [percent(end) if share else f"{end:.3g}" for end in found.extremes]
+    figures = f"{found.verdict}, {' to '.join(dict.fromkeys(ends))} {unit} {over}"
+    if found.verdict == "unequal":
+        told = f"{figures} ({variation})"
         if alone is None:
-            return f"{told}."
-        return f"{told}; plain averaging would misplace {percent(alone)} of the weight for this alone."
-    allowed = "" if spread.chance == 0 else f", and no more than {spread.at_most:.2f} can hide behind chance"
-    return f"{name}: equal, {figures} {unit} {over} (coefficient of variation {spread.cv:.2f}{allowed})."
-
-
-def _spread_numbers(spread: Spread, alone: float | None) -> dict[str, Number]:
-    known = not math.isnan(spread.cv)
-    low, high = spread.extremes if known else (None, None)
-    return {
-        "coefficient_of_variation": spread.cv if known else None,
-        "by_chance": spread.chance if known else None,
-        "at_most": spread.at_most if known else None,
-        "p_value": spread.p_value,
-        "least": low,
-        "most": high,
-        "misplaced_alone": alone,
-        "weight_observed": spread.covered,
-        "rounds": spread.rounds,
-        "clients": int((~spread.values.isnan()).sum()),
-    }
+            return told
+        return f"{told}; plain averaging would misplace {percent(alone)} of the weight for this alone"
+    allowed = "" if found.chance == 0 else f", and no more than {found.at_most:.2f} can hide behind chance"
+    return f"{figures} ({variation}{allowed})"

@@ -171,25 +171,6 @@ def near_optimum(
     return NearOptimum(point.detach(), running, loss, norm, evaluations)
 
 
-def client_optima(
-    world: SimulatedWorld,
-    params: Tensor,
-    *,
-    clients: Sequence[int] | Tensor | None = None,
-    buffers: Tensor | None = None,
-    iterations: int = 100,
-) -> Tensor:
-    """Each client's own optimum as far as L-BFGS finds it from `params`, (c, d)."""
-    chosen = choose_clients(world, clients)
-    alone = torch.eye(world.population.num_clients, dtype=torch.float64)[chosen]
-    return torch.stack(
-        [
-            near_optimum(world, params=params, buffers=buffers, weights=only, iterations=iterations).params
-            for only in alone
-        ]
-    )
-
-
 def _buffers(world: SimulatedWorld, buffers: Tensor | None) -> Tensor:
     return world.objective.model.initial_buffers() if buffers is None else buffers
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from torch import Tensor
+
 from fairlead.diagnostics.consistency import chi_square, total_variation
 from fairlead.diagnostics.diagnosis import Finding, Number
 from fairlead.diagnostics.evidence import COVERED, Confidence, Evidence, weakest
@@ -30,31 +32,26 @@ _GRADE: dict[Exactness, str] = {
 def optimised_objective(evidence: Evidence) -> Iterator[Finding]:
     """Findings on the weights of the present method, and on who gains, loses or is never heard."""
     if evidence.consistency.predicted is not None:
-        yield _foreseen(evidence)
+        yield _predicted(evidence)
     yield measured_weights(evidence)
-    who = _who(evidence)
-    if who is not None:
-        yield who
+    yield from _who(evidence)
     if evidence.consistency.unheard:
         yield _unheard(evidence, evidence.consistency.unheard)
 
 
-def _foreseen(evidence: Evidence) -> Finding:
+def _predicted(evidence: Evidence) -> Finding:
     report = evidence.consistency
-    theory, share, divergence = (
-        report.predicted,
-        report.predicted_total_variation,
-        report.predicted_chi_square,
-    )
+    theory, share = report.predicted, report.predicted_total_variation
+    divergence = report.predicted_chi_square
     assert theory is not None
     if share is None or divergence is None:
         certain = evidence.algorithm is not None and has_no_weights(evidence.algorithm, evidence.weights)
-        said = f"By theory: {theory.explanation}"
-        return Finding("foreseen", said, {"misplaced_weight": None}, "high" if certain else "none")
+        confidence: Confidence = "high" if certain else "none"
+        return Finding("foreseen", f"By theory: {theory.explanation}", {"misplaced_weight": None}, confidence)
     chance = chance_of_conditions(evidence)
-    hedge = ""
-    if _MISPLACED < share < 2 * chance:
-        hedge = ", no more than the chance of the rounds looked at"
+    within = _MISPLACED < share < 2 * chance
+    hedge = ", no more than the chance of the rounds looked at" if within else ""
+    grades = evidence.work.confidence, evidence.links.confidence, theory_confidence(evidence)
     return Finding(
         "foreseen",
         f"By theory: the present method gives {percent(share)} of the weight to other clients than asked "
@@ -66,9 +63,7 @@ def _foreseen(evidence: Evidence) -> Finding:
             "rounds": max(evidence.work.rounds, evidence.links.rounds),
             "clients": evidence.num_clients,
         },
-        "high"
-        if report.restored
-        else weakest(evidence.work.confidence, evidence.links.confidence, theory_confidence(evidence)),
+        "high" if report.restored else weakest(*grades),
     )
 
 
@@ -77,8 +72,7 @@ def theory_confidence(evidence: Evidence) -> Confidence:
     theory = evidence.consistency.predicted
     if theory is None or theory.exactness != "large cohorts":
         return "high"
-    arrived = sum(len(record.arrived) for record in evidence.records)
-    return "high" if arrived >= LARGE_COHORT * evidence.rounds else "moderate"
+    return "high" if evidence.tally.arrived.sum() >= LARGE_COHORT * evidence.rounds else "moderate"
 
 
 def chance_of_conditions(evidence: Evidence) -> float:
@@ -94,6 +88,7 @@ def measured_weights(evidence: Evidence) -> Finding:
     """The weights that the rounds run really gave, next to what chance would do."""
     report, chance, rounds = evidence.consistency, evidence.chance, evidence.rounds
     share, divergence = report.total_variation, report.chi_square
+    covered = float(evidence.weights[evidence.tally.asked > 0].sum())
     numbers: dict[str, Number] = {
         "misplaced_weight": share,
         "chi_square": divergence,
@@ -101,53 +96,61 @@ def measured_weights(evidence: Evidence) -> Finding:
         "rounds": rounds,
         "clients": evidence.num_clients,
     }
-    if rounds < MIN_ROUNDS:
-        said = f"Measured: {counted(rounds, 'round')} cannot tell the weights; {MIN_ROUNDS} are needed."
-        return Finding("measured", said, numbers, "none")
-    asked = sorted({client for record in evidence.records for client in record.asked})
-    covered = float(evidence.weights[asked].sum())
-    if covered < COVERED:
-        said = (
-            f"Measured: clients with {percent(covered)} of the weight were asked in {rounds} rounds, which are too "
-            "few to tell the weights."
-        )
-        return Finding("measured", said, {**numbers, "weight_asked": covered}, "none")
-    if report.restored:
-        said = "Measured: every client was heard, and corrections restore the weights of those by design."
-        return Finding("measured", said, numbers, "high")
-    if share is None or divergence is None:
-        return Finding("measured", "Measured: these rounds have no weights to measure.", numbers, "none")
-    went = f"Measured: over {rounds} rounds {percent(share)} of the weight went to other clients than asked"
-    if share < 2 * chance:
-        said = f"{went}, which is no more than chance would do ({percent(chance)} on average)."
-        return Finding("measured", said, numbers, "low")
-    said = f"{went} (chi-square {written(divergence)}); chance alone would misplace {percent(chance)}."
-    return Finding("measured", said, numbers, "moderate" if chance > 0 else "high")
+    went = f"over {rounds} rounds {percent(share or 0.0)} of the weight went to other clients than asked"
+    cases: tuple[tuple[bool, str, Confidence], ...] = (
+        (
+            rounds < MIN_ROUNDS,
+            f"{counted(rounds, 'round')} cannot tell the weights; {MIN_ROUNDS} are needed.",
+            "none",
+        ),
+        (
+            covered < COVERED,
+            f"clients with {percent(covered)} of the weight were asked in {rounds} rounds, which are too few to tell "
+            "the weights.",
+            "none",
+        ),
+        (
+            report.restored,
+            "every client was heard, and corrections restore the weights of those by design.",
+            "high",
+        ),
+        (share is None, "these rounds have no weights to measure.", "none"),
+        (
+            (share or 0.0) < 2 * chance,
+            f"{went}, which is no more than chance would do ({percent(chance)} on average).",
+            "low",
+        ),
+        (
+            True,
+            f"{went} (chi-square {written(divergence or 0.0)}); chance alone would misplace {percent(chance)}.",
+            "moderate" if chance > 0 else "high",
+        ),
+    )
+    place = next(place for place, (applies, _, _) in enumerate(cases) if applies)
+    if place == 1:
+        numbers["weight_asked"] = covered
+    return Finding("measured", f"Measured: {cases[place][1]}", numbers, cases[place][2])
 
 
-def _who(evidence: Evidence) -> Finding | None:
+def _who(evidence: Evidence) -> Iterator[Finding]:
     """The clients at either end of Ω/ω, by theory where there is one, else as measured."""
     report, weights = evidence.consistency, evidence.weights
-    surrogate = report.predicted_weights
-    foreseen = surrogate is not None
+    surrogate, source, by_chance = report.predicted_weights, "By theory", chance_of_conditions(evidence)
     if surrogate is None and evidence.rounds >= MIN_ROUNDS:
-        surrogate = report.surrogate
-    by_chance = chance_of_conditions(evidence) if foreseen else evidence.chance
+        surrogate, source, by_chance = report.surrogate, "As measured", evidence.chance
     if surrogate is None or total_variation(weights, surrogate) < max(_MISPLACED, 2 * by_chance):
-        return None
+        return
     clients = weights.nonzero().flatten()
     ratio = (surrogate / weights)[clients]
     order = ratio.argsort(stable=True)
-    most = [int(place) for place in order.flip(0)[:_NAMED] if ratio[place] > 1]
-    least = [int(place) for place in order[:_NAMED] if ratio[place] < 1]
 
-    def told(places: list[int]) -> dict[str, Number]:
+    def named(places: Tensor) -> dict[str, Number]:
         return {evidence.label(int(clients[place])): float(ratio[place]) for place in places}
 
-    gaining, losing = told(most), told(least)
+    top, bottom = order.flip(0)[:_NAMED], order[:_NAMED]
+    gaining, losing = named(top[ratio[top] > 1]), named(bottom[ratio[bottom] < 1])
     divergence = chi_square(weights, surrogate)
-    source = "By theory" if foreseen else "As measured"
-    return Finding(
+    yield Finding(
         "clients",
         f"{source} (chi-square {written(divergence)}), who counts too much: {_times(gaining)}; who too little: "
         f"{_times(losing)}; in times their weight.",
@@ -159,7 +162,7 @@ def _who(evidence: Evidence) -> Finding | None:
             "clients": len(clients),
             "chi_square": divergence,
         },
-        _foreseen(evidence).confidence if foreseen else measured_weights(evidence).confidence,
+        (_predicted if source == "By theory" else measured_weights)(evidence).confidence,
     )
 
 
@@ -169,8 +172,7 @@ def _times(ratios: dict[str, Number]) -> str:
 
 def _unheard(evidence: Evidence, unheard: tuple[int, ...]) -> Finding:
     share = float(evidence.weights[list(unheard)].sum())
-    asked = {client for record in evidence.records for client in record.asked}
-    never = sum(client not in asked for client in unheard)
+    never = int((evidence.tally.asked[list(unheard)] == 0).sum())
     silent = f"; {never} of {len(unheard)} were never asked" if never else ""
     return Finding(
         "unheard",

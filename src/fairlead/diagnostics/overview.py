@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -13,9 +12,6 @@ from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.text import ClientNames, shown
 from fairlead.worlds.simulated import SimulatedWorld
-
-_BARS_AT_MOST = 200
-"""Clients above which bars become too thin to draw one by one, and names to read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,51 +86,6 @@ def overview(world: SimulatedWorld, solver: LocalSolver, key: Key, rounds: int =
         features=world.clients.features,
         class_names=world.clients.class_names,
     )
-
-
-def plot_overview(clients: ClientOverview, path: Path) -> None:
-    """Bubbles of labels by client as the papers draw them, with sizes, work and arrival rates beside them.
-
-    Needs matplotlib (the extra `plots`). The ending of `path` decides the format.
-    """
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
-    except ImportError as error:
-        raise FieldError("Plots need matplotlib: pip install 'matplotlib>=3.9,<4'.") from error
-    bars = {"examples": clients.sizes, "work": clients.effective_steps, "arrival": clients.arrival}
-    known = {name: values for name, values in bars.items() if values is not None}
-    wide = clients.label_counts is not None
-    ratios = ([3.0] if wide else []) + [1.0] * len(known)
-    height = min(3.0 + 0.14 * len(clients.sizes), 40.0)
-    figure = Figure(figsize=(2.0 + 1.9 * sum(ratios), height), layout="constrained")
-    axes = list(figure.subplots(1, len(ratios), sharey=True, width_ratios=ratios, squeeze=False)[0])
-    ids = range(len(clients.sizes))
-    if clients.label_counts is not None:
-        bubbles = axes.pop(0)
-        owner, label = clients.label_counts.nonzero(as_tuple=True)
-        counts = clients.label_counts[owner, label].to(torch.float64)
-        bubbles.scatter(label.tolist(), owner.tolist(), s=(120 * counts / counts.max()).tolist(), alpha=0.7)
-        bubbles.set(xlabel="label")
-        bubbles.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axis, (name, values) in zip(axes, known.items(), strict=True):
-        if len(ids) <= _BARS_AT_MOST:
-            axis.barh(ids, values.tolist())
-        else:
-            axis.fill_betweenx(ids, values.tolist(), step="mid")
-        axis.set(xlabel=name)
-    for axis in figure.axes:
-        axis.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].set(ylabel="client", ylim=(len(ids) - 0.5, -0.5))
-    if len(ids) <= _BARS_AT_MOST and clients.shown_names is not None:
-        # A dollar sign would begin a formula.
-        figure.axes[0].set_yticks(ids, [name.replace("$", r"\$") for name in clients.shown_names])
-    else:
-        figure.axes[0].yaxis.set_major_locator(MaxNLocator(integer=True))
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:
-        raise FieldError(f"The plot cannot be written to {path}: {error}.") from error
 
 
 def _label_counts(world: SimulatedWorld) -> Tensor | None:

@@ -13,15 +13,19 @@ from torch import Tensor
 from fairlead.diagnostics.diagnosis import Diagnosis
 from fairlead.diagnostics.diversity import running_elud
 from fairlead.diagnostics.findings import mean_aware_weights
+from fairlead.diagnostics.overview import ClientOverview
 from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 Suffix = Literal["svg", "png", "pdf"]
 SUFFIXES: tuple[Suffix, ...] = ("svg", "png", "pdf")
 
+_BARS_AT_MOST = 200
+"""Clients above which bars become too thin to draw one by one, and names to read."""
 _BY_NAME = 40
 """Clients above which they are drawn in order of their share instead of one by one."""
 _TICKS = 25
@@ -39,10 +43,6 @@ def draw_diagnosis(diagnosis: Diagnosis, folder: Path, suffix: Suffix = "svg") -
     """
     if suffix not in SUFFIXES:
         raise FieldError(f"The format of figures must be one of {', '.join(SUFFIXES)}, got {suffix!r}.")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise FieldError("Plots need matplotlib: pip install 'matplotlib>=3.9,<4'.") from error
     painters: dict[str, Callable[[Diagnosis, Figure], bool]] = {
         "weights": _weights,
         "cosines": _cosines,
@@ -53,7 +53,7 @@ def draw_diagnosis(diagnosis: Diagnosis, folder: Path, suffix: Suffix = "svg") -
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, paint in painters.items():
-            figure = Figure(figsize=(7.0, 4.2), layout="constrained", dpi=150)
+            figure = _new_figure(7.0, 4.2, dpi=150)
             if paint(diagnosis, figure):
                 path = folder / f"{name}.{suffix}"
                 figure.savefig(path)
@@ -71,9 +71,7 @@ def _weights(diagnosis: Diagnosis, figure: Figure) -> bool:
         return False
     kept = report.intended > 0
     series = [(present, now, _NOW, "o"), (f"Ω with {diagnosis.advice.preset}", then, _THEN, "D")]
-    known = [
-        (name, values[kept], colour, mark) for name, values, colour, mark in series if values is not None
-    ]
+    known = [(name, values[kept], color, mark) for name, values, color, mark in series if values is not None]
     if int(kept.sum()) <= _BY_NAME:
         _one_by_one(diagnosis, figure, report.intended[kept], known, kept)
     else:
@@ -104,16 +102,16 @@ def _one_by_one(
     axes.scatter(
         intended.tolist(), ranks, marker="|", s=90, linewidth=2, color=_ASKED, label="ω asked for", zorder=4
     )
-    for name, values, colour, mark in series:
+    for name, values, color, mark in series:
         # The present weights are rings, so that they show behind others in the same place.
-        size, fill = (70, "none") if mark == "o" else (24, colour)
+        size, fill = (70, "none") if mark == "o" else (24, color)
         axes.scatter(
             values.tolist(),
             ranks,
             marker=mark,
             s=size,
             facecolor=fill,
-            edgecolor=colour,
+            edgecolor=color,
             linewidth=2,
             label=name,
             zorder=3,
@@ -126,18 +124,17 @@ def _one_by_one(
     axes.set_ylim(len(intended) - 0.5, -0.5)
     axes.set_xlim(left=0)
     axes.set(xlabel="share of the objective", ylabel="client", title="How much each client counts")
-    figure.legend(frameon=False, loc="outside lower center", ncols=3)
-    _clear(axes)
+    _finish(figure, axes)
 
 
 def _in_order(figure: Figure, intended: Tensor, series: list[tuple[str, Tensor, str, str]]) -> None:
     axes = figure.subplots()
     ranks = torch.linspace(0, 100, len(intended)).tolist()
-    for name, values, colour, _ in series:
+    for name, values, color, _ in series:
         ratio = (values / intended).sort().values
         # A logarithm shows no zero: clients that do not count at all leave a gap at the left.
         shown = torch.where(ratio > 0, ratio, math.nan)
-        axes.plot(ranks, shown.tolist(), color=colour, linewidth=2.5, label=name)
+        axes.plot(ranks, shown.tolist(), color=color, linewidth=2.5, label=name)
     axes.axhline(1.0, color=_ASKED, linewidth=1.2, linestyle=(0, (5, 4)), label="ω asked for", zorder=5)
     axes.set_yscale("log")
     _plain_numbers(axes)
@@ -148,8 +145,7 @@ def _in_order(figure: Figure, intended: Tensor, series: list[tuple[str, Tensor, 
         xlim=(0, 100),
     )
     axes.grid(axis="y", color="0.9")
-    figure.legend(frameon=False, loc="outside lower center", ncols=3)
-    _clear(axes)
+    _finish(figure, axes)
 
 
 def _cosines(diagnosis: Diagnosis, figure: Figure) -> bool:
@@ -217,14 +213,11 @@ def _consensus(diagnosis: Diagnosis, figure: Figure) -> bool:
         ylabel="length of the drift",
         title=f"{report.verdict[:1].upper()}{report.verdict[1:]} ({report.num_clients} clients)",
     )
-    figure.legend(frameon=False, loc="outside lower center", ncols=3)
-    _clear(axes)
+    _finish(figure, axes)
     return True
 
 
 def _diversity(diagnosis: Diagnosis, figure: Figure) -> bool:
-    from matplotlib.ticker import MaxNLocator
-
     records = diagnosis.evidence.records
     told = [(r.round, r.elud) for r in records if r.elud is not None and math.isfinite(r.elud)]
     if len(told) < 2:
@@ -240,10 +233,48 @@ def _diversity(diagnosis: Diagnosis, figure: Figure) -> bool:
     )
     axes.set(xlabel="round", ylabel="e-LUD", title="How diverse the updates of a round are")
     axes.set_ylim(bottom=min(0.95, *eluds))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.legend(frameon=False, loc="outside lower center", ncols=3)
-    _clear(axes)
+    _whole_numbers(axes.xaxis)
+    _finish(figure, axes)
     return True
+
+
+def plot_overview(clients: ClientOverview, path: Path) -> None:
+    """Bubbles of labels by client as the papers draw them, with sizes, work and arrival rates beside them.
+
+    Needs matplotlib (the extra `plots`). The ending of `path` decides the format.
+    """
+    bars = {"examples": clients.sizes, "work": clients.effective_steps, "arrival": clients.arrival}
+    known = {name: values for name, values in bars.items() if values is not None}
+    wide = clients.label_counts is not None
+    ratios = ([3.0] if wide else []) + [1.0] * len(known)
+    height = min(3.0 + 0.14 * len(clients.sizes), 40.0)
+    figure = _new_figure(2.0 + 1.9 * sum(ratios), height)
+    axes = list(figure.subplots(1, len(ratios), sharey=True, width_ratios=ratios, squeeze=False)[0])
+    ids = range(len(clients.sizes))
+    if clients.label_counts is not None:
+        bubbles = axes.pop(0)
+        owner, label = clients.label_counts.nonzero(as_tuple=True)
+        counts = clients.label_counts[owner, label].to(torch.float64)
+        bubbles.scatter(label.tolist(), owner.tolist(), s=(120 * counts / counts.max()).tolist(), alpha=0.7)
+        bubbles.set(xlabel="label")
+        _whole_numbers(bubbles.xaxis)
+    for axis, (name, values) in zip(axes, known.items(), strict=True):
+        if len(ids) <= _BARS_AT_MOST:
+            axis.barh(ids, values.tolist())
+        else:
+            axis.fill_betweenx(ids, values.tolist(), step="mid")
+        axis.set(xlabel=name)
+        _clear(axis)
+    figure.axes[0].set(ylabel="client", ylim=(len(ids) - 0.5, -0.5))
+    if len(ids) <= _BARS_AT_MOST and clients.shown_names is not None:
+        # A dollar sign would begin a formula.
+        figure.axes[0].set_yticks(ids, [name.replace("$", r"\$") for name in clients.shown_names])
+    else:
+        _whole_numbers(figure.axes[0].yaxis)
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise FieldError(f"The plot cannot be written to {path}: {error}.") from error
 
 
 def _plain_numbers(axes: Axes) -> None:
@@ -253,6 +284,25 @@ def _plain_numbers(axes: Axes) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.minorticks_off()
+
+
+def _whole_numbers(axis: Axis) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _new_figure(width: float, height: float, dpi: int = 100) -> Figure:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise FieldError("Plots need matplotlib: pip install 'matplotlib>=3.9,<4'.") from error
+    return Figure(figsize=(width, height), layout="constrained", dpi=dpi)
+
+
+def _finish(figure: Figure, axes: Axes) -> None:
+    figure.legend(frameon=False, loc="outside lower center", ncols=3)
+    _clear(axes)
 
 
 def _clear(axes: Axes) -> None:

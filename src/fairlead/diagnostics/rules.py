@@ -16,7 +16,6 @@ from fairlead.presets import METHODS, Cause
 MIN_ROUNDS = 5
 """Rounds below which nothing is advised."""
 
-_VERDICTS: tuple[Verdict, ...] = ("equal", "unequal", "unknown")
 Drifting = Literal["no", "yes", "unknown"]
 Rates = Literal["told", "estimated"]
 Solver = Literal["linear", "not linear"]
@@ -33,7 +32,7 @@ class Situation:
     drift: Drifting
     """Whether the clients' local steps fail to cancel at the optimum."""
     rates: Rates = "told"
-    """Whether the server is told arrival rates before a round, or has to learn them."""
+    """Whether the server knows arrival rates before a round, or has to estimate them."""
     solver: Solver = "linear"
     """Whether the clients' updates are linear in their gradients, so that ‖a‖₁ exists."""
     reach: Reach = "everybody"
@@ -49,106 +48,106 @@ class Situation:
         }
         return frozenset(cause for cause, present in wrong.items() if present)
 
+    @property
+    def missing(self) -> str:
+        """The conditions that are not known, in words."""
+        return " and ".join(name for name in ("work", "links") if getattr(self, name) == "unknown")
+
+
+@dataclass(frozen=True)
+class Case:
+    """The situations that a rule is meant for; None where anything fits."""
+
+    work: Verdict | None = None
+    links: Verdict | None = None
+    drift: Drifting | None = None
+    rates: Rates | None = None
+    solver: Solver | None = None
+    reach: Reach | None = None
+    length: Length | None = None
+
 
 @dataclass(frozen=True)
 class Rule:
-    """A row: the situations it is meant for, the preset to use there (None: no advice), and why."""
+    """A row: when it applies, the preset to use then (None: no advice), and why."""
 
+    case: Case
     preset: str | None
     why: str
-    work: tuple[Verdict, ...] = _VERDICTS
-    links: tuple[Verdict, ...] = _VERDICTS
-    drift: tuple[Drifting, ...] = ("no", "yes", "unknown")
-    rates: tuple[Rates, ...] = ("told", "estimated")
-    solver: tuple[Solver, ...] = ("linear", "not linear")
-    reach: tuple[Reach, ...] = ("everybody", "not everybody")
-    length: tuple[Length, ...] = ("enough rounds", "too few rounds")
 
     def fits(self, situation: Situation) -> bool:
-        return all(getattr(situation, field.name) in getattr(self, field.name) for field in fields(Situation))
+        wanted = ((getattr(self.case, field.name), getattr(situation, field.name)) for field in fields(Case))
+        return all(value is None or value == found for value, found in wanted)
 
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        Case(length="too few rounds"),
         None,
         f"fewer than {MIN_ROUNDS} rounds were measured, which is too little to advise anything",
-        length=("too few rounds",),
     ),
     Rule(
+        Case(reach="not everybody"),
         None,
         "some clients of positive weight are never heard, and no method can weigh what it never hears: repair "
         "their links, or give them weight 0",
-        reach=("not everybody",),
     ),
     Rule(
+        Case(drift="yes", solver="not linear"),
         "feddyn",
         "local steps do not cancel at the optimum, and a dynamic penalty aligns clients whatever their solver",
-        drift=("yes",),
-        solver=("not linear",),
     ),
     Rule(
+        Case(drift="yes"),
         "scaffold",
         "local steps do not cancel at the optimum; control variates take the drift out, and with it the effect "
         "of unequal work and links",
-        drift=("yes",),
     ),
     Rule(
+        Case(work="unequal", solver="not linear"),
         None,
         "work is unequal, but updates that are not linear in the gradients have no measure of it to divide "
         "by: use SGD without clipping on the clients, or give all of them the same number of steps",
-        work=("unequal",),
-        solver=("not linear",),
     ),
     Rule(
+        Case(work="unequal", links="unequal", rates="told"),
         "fedacs",
         "both work and links are unequal, and the server is told arrival rates: it asks clients the more often "
         "the less of their work gets through",
-        work=("unequal",),
-        links=("unequal",),
-        rates=("told",),
     ),
     Rule(
+        Case(work="unequal", links="unequal"),
         "fedacs_estimated",
         "both work and links are unequal, and the server has to learn arrival rates and work from its own rounds",
-        work=("unequal",),
-        links=("unequal",),
     ),
     Rule(
+        Case(work="unequal", links="equal"),
         "fednova",
         "only work is unequal: updates are divided by the work behind them",
-        work=("unequal",),
-        links=("equal",),
     ),
     Rule(
+        Case(work="equal", links="unequal", rates="told", solver="linear"),
         "fedacs",
         "only links are unequal, and the server is told arrival rates: it asks clients the more often the more "
         "of their updates are lost",
-        work=("equal",),
-        links=("unequal",),
-        rates=("told",),
-        solver=("linear",),
     ),
     Rule(
+        Case(work="equal", links="unequal"),
         "fedau",
         "only links are unequal: the server learns from absences how much an update has to stand for",
-        work=("equal",),
-        links=("unequal",),
     ),
     Rule(
+        Case(work="equal", links="equal", drift="no"),
         "fedavg",
         "work and links are equal and local steps cancel at the optimum, so that plain averaging is enough",
-        work=("equal",),
-        links=("equal",),
-        drift=("no",),
     ),
     Rule(
+        Case(work="equal", links="equal"),
         None,
         "work and links are equal, so that plain averaging keeps the weights; whether drift matters is not "
         "known, and nothing found calls for another method",
-        work=("equal",),
-        links=("equal",),
     ),
-    Rule(None, "there is not enough data on {missing} to advise anything"),
+    Rule(Case(), None, "there is not enough data on {missing} to advise anything"),
 )
 
 SECURE_AGGREGATION: dict[str, str] = {
@@ -168,17 +167,8 @@ def rule_for(situation: Situation) -> Rule:
     return next(rule for rule in RULES if rule.fits(situation))
 
 
-def missing_data(situation: Situation) -> str:
-    """What a situation leaves open, in words."""
-    unknown = [name for name in ("work", "links") if getattr(situation, name) == "unknown"]
-    return " and ".join(unknown)
-
-
 def same_cure(situation: Situation, preset: str) -> tuple[str, ...]:
     """Other presets whose limit none of the causes at hand can move."""
     causes = situation.causes
-    if not causes:
-        return ()
-    return tuple(
-        name for name, method in METHODS.items() if causes <= set(method.corrects) and name != preset
-    )
+    cures = [name for name, method in METHODS.items() if causes <= set(method.corrects) and name != preset]
+    return tuple(cures) if causes else ()

@@ -12,19 +12,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fairlead.algorithm import Algorithm
 from fairlead.checkpoint.store import has_checkpoint
 from fairlead.conditions.links import PerfectLink
 from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.consensus import consensus_test, drift_price
-from fairlead.diagnostics.consistency import chance_level, measured_consistency
+from fairlead.diagnostics.consistency import chance_level, report_of
 from fairlead.diagnostics.diagnosis import Diagnosis, SpecFile
 from fairlead.diagnostics.evidence import (
     Cosines,
     DataSkew,
     DriftPrice,
     Evidence,
-    Foresight,
-    constant_foresight,
+    ExpectedConditions,
+    constant_conditions,
     observed_links,
     observed_work,
     outlook,
@@ -32,6 +33,7 @@ from fairlead.diagnostics.evidence import (
 )
 from fairlead.diagnostics.gradients import near_optimum, objective_value
 from fairlead.diagnostics.overview import overview
+from fairlead.diagnostics.tally import Tally
 from fairlead.errors import DataError, FieldError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.external_log import REAL_CLIENTS, Recorded, read_recorded, recorded_run
@@ -45,9 +47,9 @@ from fairlead.text import listed
 from fairlead.theory.prediction import implied_surrogate
 from fairlead.worlds.simulated import SimulatedWorld
 
-_FORESEEN = 10
-"""Rounds whose conditions are looked at for every round trained; they cost next to nothing."""
-_FORESEEN_AT_MOST = 200
+_AHEAD = 10
+"""Rounds whose conditions are computed for every round trained, which costs next to nothing."""
+_AHEAD_AT_MOST = 200
 _HORIZONS = (1, 2, 5, 10, 20, 50)
 _SEARCH = 100
 """Iterations of the search for the optimum that the consensus test starts from."""
@@ -68,46 +70,73 @@ def evidence_of_federation(
 ) -> Evidence:
     """What a federation and its records tell; `quick` leaves the consensus test out."""
     algorithm, world = federation.algorithm, federation.world
-    weights, names = world.population.weights, world.population.names
-    simulation = world.simulation
+    population, simulation = world.population, world.simulation
+    recorded = Recorded(
+        tuple(records), population.weights, population.names, algorithm=algorithm, no_data=REAL_CLIENTS
+    )
     if simulation is None:
-        # What a real world foretells it has estimated from these rounds, which bear no more than they hold.
-        kept = Recorded(tuple(records), weights, names, algorithm=algorithm, no_data=REAL_CLIENTS)
-        return evidence_of_records(source, kept)
-    first = records[0].round
-    looked_at = min(_FORESEEN * len(records), _FORESEEN_AT_MOST, max(_NUMBERS // len(weights), 1))
-    ahead = range(first, first + looked_at)
+        # A real world estimates its conditions from these same rounds, so they are no further evidence.
+        return evidence_of_records(source, recorded)
+    first, at_most = records[0].round, max(_NUMBERS // population.num_clients, 1)
+    ahead = range(first, first + min(_AHEAD * len(records), _AHEAD_AT_MOST, at_most))
 
     def conditions(solver: LocalSolver) -> list[Conditions]:
         return [world.conditions(round, solver, federation.key) for round in ahead]
 
-    told = outlook(conditions(algorithm.solver))
-    seen_work, seen_links = observed_work(records, weights), observed_links(records, weights)
-    work, links = told.work or seen_work, told.links or seen_links
-    foresight: Foresight = conditions
+    told, counted = outlook(conditions(algorithm.solver)), _counted(source, recorded)
+    evidence = replace(
+        counted,
+        expected_conditions=conditions,
+        work=told.work or counted.work,
+        links=told.links or counted.links,
+        rates_told=told.links is not None,
+        unreachable=counted.unreachable if told.links is None else told.unreachable,
+    )
     if told.links is None:
-        foresight = _with_rates(conditions, links.values)
-    evidence = Evidence(
+        evidence = replace(evidence, expected_conditions=_with_rates(conditions, counted.links.values))
+    return _looked_closer(_predicted(evidence, algorithm), federation, simulation, quick=quick)
+
+
+def evidence_of_records(source: str, recorded: Recorded) -> Evidence:
+    """What rounds tell without the clients' data."""
+    evidence, method = _counted(source, recorded), recorded.algorithm
+    if recorded.averaged_by_weight:
+        asked = max(len(record.asked) for record in recorded.records)
+        method = fedavg(lr=0.1, steps=1, cohort_size=None if asked == len(recorded.weights) else asked)
+    return evidence if method is None else _predicted(evidence, method)
+
+
+def _counted(source: str, recorded: Recorded) -> Evidence:
+    """What the records tell by counting alone."""
+    records, weights, tally = recorded.records, recorded.weights, Tally(recorded.weights)
+    tally.add(records)
+    work, links = observed_work(records, weights), observed_links(tally)
+    return Evidence(
         source=source,
         weights=weights,
-        names=names,
+        names=recorded.names,
         records=records,
-        algorithm=algorithm,
-        foresight=foresight,
-        consistency=replace(
-            measured_consistency(records, weights, algorithm=algorithm),
-            predicted=implied_surrogate(algorithm, foresight(algorithm.solver)),
-        ),
+        algorithm=recorded.algorithm,
+        expected_conditions=constant_conditions(weights, work.values, links.values, len(records)),
+        tally=tally,
+        consistency=report_of(tally, recorded.algorithm),
         chance=chance_level(records, weights),
         work=work,
         links=links,
-        rates_told=told.links is not None,
-        unreachable=told.unreachable if told.links is not None else silent_clients(records, weights),
+        rates_told=False,
+        unreachable=silent_clients(tally),
+        assumptions=recorded.assumptions,
+        no_consensus=recorded.no_data,
     )
-    return _looked_closer(evidence, federation, simulation, quick=quick)
 
 
-def _with_rates(conditions: Foresight, rates: Tensor) -> Foresight:
+def _predicted(evidence: Evidence, method: Algorithm) -> Evidence:
+    """The same with the weights that theory predicts for a method."""
+    predicted = implied_surrogate(method, evidence.expected_conditions(method.solver))
+    return replace(evidence, consistency=replace(evidence.consistency, predicted=predicted))
+
+
+def _with_rates(conditions: ExpectedConditions, rates: Tensor) -> ExpectedConditions:
     """Conditions of a world that does not tell arrival rates, with those that were counted."""
     filled = torch.where(rates.isnan(), rates.nanmean(), rates)
 
@@ -183,36 +212,6 @@ def _compared(federation: Federation, world: SimulatedWorld) -> Cosines | None:
         )
     )
     return Cosines.of(updates.clients, updates.delta) if len(updates) > 1 else None
-
-
-def evidence_of_records(source: str, recorded: Recorded) -> Evidence:
-    """What rounds tell without the clients' data."""
-    records, weights = recorded.records, recorded.weights
-    work, links = observed_work(records, weights), observed_links(records, weights)
-    foresight = constant_foresight(weights, work.values, links.values, len(records))
-    method = recorded.algorithm
-    report = measured_consistency(records, weights, algorithm=method)
-    if recorded.averaged_by_weight:
-        asked = max(len(record.asked) for record in records)
-        method = fedavg(lr=0.1, steps=1, cohort_size=None if asked == len(weights) else asked)
-    if method is not None:
-        report = replace(report, predicted=implied_surrogate(method, foresight(method.solver)))
-    return Evidence(
-        source=source,
-        weights=weights,
-        names=recorded.names,
-        records=records,
-        algorithm=recorded.algorithm,
-        foresight=foresight,
-        consistency=report,
-        chance=chance_level(records, weights),
-        work=work,
-        links=links,
-        rates_told=False,
-        unreachable=silent_clients(records, weights),
-        assumptions=recorded.assumptions,
-        no_consensus=recorded.no_data,
-    )
 
 
 PROBE_ROUNDS, QUICK_ROUNDS = 20, 10

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from fairlead.diagnostics.evidence import Readings, Spread, arrival_spread, spread_of
+from fairlead.diagnostics.evidence import Inequality, Readings, arrival_inequality, inequality_of
 
 EQUAL = torch.full((20,), 1 / 20, dtype=torch.float64)
 
 
-def exact(values: list[float], weights: list[float]) -> Spread:
-    return spread_of(
+def exact(values: list[float], weights: list[float]) -> Inequality:
+    return inequality_of(
         torch.tensor(values), torch.zeros(len(values)), torch.tensor(weights, dtype=torch.float64), 5
     )
 
@@ -61,7 +61,7 @@ def test_fewer_than_two_clients_say_nothing(values: list[float]) -> None:
 
 def test_the_p_value_is_that_of_a_chi_square_test() -> None:
     """Two clients, errors of 1, values 0.5 and 2.5: Q = 2, and P(χ²₁ ≥ 2) = erfc(1) = 0.1573."""
-    found = spread_of(torch.tensor([0.5, 2.5]), torch.ones(2), torch.tensor([0.5, 0.5]), 3)
+    found = inequality_of(torch.tensor([0.5, 2.5]), torch.ones(2), torch.tensor([0.5, 0.5]), 3)
     assert found.p_value == pytest.approx(math.erfc(1.0))
 
 
@@ -70,7 +70,7 @@ def test_readings_have_pooled_errors() -> None:
     readings = Readings(2)
     for values in ([1.0, 4.0], [3.0, 6.0]):
         readings.add(torch.arange(2), torch.tensor(values))
-    found = readings.spread(torch.tensor([0.5, 0.5], dtype=torch.float64))
+    found = readings.inequality(torch.tensor([0.5, 0.5], dtype=torch.float64))
     assert found.values.tolist() == [2.0, 5.0]
     assert [found.cv, found.chance] == pytest.approx([1.5 / 3.5, 1 / 3.5])
 
@@ -78,7 +78,7 @@ def test_readings_have_pooled_errors() -> None:
 def test_one_reading_each_says_nothing() -> None:
     readings = Readings(20)
     readings.add(torch.arange(20), torch.arange(20) + 1.0)
-    assert readings.spread(EQUAL).verdict == "unknown"
+    assert readings.inequality(EQUAL).verdict == "unknown"
 
 
 def test_readings_that_never_vary_are_known() -> None:
@@ -86,14 +86,14 @@ def test_readings_that_never_vary_are_known() -> None:
     readings = Readings(20)
     for _ in range(7):
         readings.add(torch.arange(20), 0.1 * (torch.arange(20) + 1.0))
-    found = readings.spread(EQUAL)
+    found = readings.inequality(EQUAL)
     assert (found.chance, found.verdict, found.confidence) == (0.0, "unequal", "high")
 
 
-def counted(rates: list[float], asked: int, seed: int) -> Spread:
+def counted(rates: list[float], asked: int, seed: int) -> Inequality:
     arrived = np.random.default_rng(seed).binomial(asked, rates)
     number = torch.full((len(rates),), float(asked), dtype=torch.float64)
-    return arrival_spread(number, torch.from_numpy(arrived).double(), EQUAL, asked)
+    return arrival_inequality(number, torch.from_numpy(arrived).double(), EQUAL, asked)
 
 
 def test_equal_rates_are_seldom_called_unequal_and_unequal_ones_found() -> None:
