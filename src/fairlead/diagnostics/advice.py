@@ -81,14 +81,13 @@ def _advice(evidence: Evidence, situation: Situation, rule: Rule, advised: Predi
     expected, preset = _expected(evidence, advised), advised.preset
     because = f"{rule.why[:1].upper()}{rule.why[1:]}"
     alternatives = tuple(name for name in same_cure(situation, preset) if fits_in(name, evidence))
-    decision, server_lr, remarks = _decision(evidence, situation, expected), None, ()
+    confidence, decision = _confidence(evidence, situation), _decision(evidence, situation, expected)
     if decision == "keep":
         reason = _reason_to_keep(preset, because, evidence, expected)
-    else:
-        server_lr = _server_lr(evidence, expected)
-        reason = _reason_to_change(preset, because, situation, evidence, expected)
-        remarks = tuple(_remarks(evidence, preset, expected, server_lr))
-    confidence = _confidence(evidence, situation)
+        return Advice(decision, preset, advised.arguments, None, reason, expected, confidence, alternatives)
+    server_lr = _server_lr(evidence, expected)
+    reason = _reason_to_change(preset, because, situation, evidence, expected)
+    remarks = tuple(_remarks(evidence, preset, expected, server_lr))
     return Advice(
         decision, preset, advised.arguments, server_lr, reason, expected, confidence, alternatives, remarks
     )
