@@ -123,6 +123,7 @@ if TYPE_CHECKING:
     from fairlead.experiments.diagnose import diagnose as diagnose
     from fairlead.experiments.experiment import Experiment as Experiment
     from fairlead.experiments.run_folder import RunFolder as RunFolder
+    from fairlead.experiments.run_folder import RunSummary as RunSummary
     from fairlead.experiments.run_folder import load_records as load_records
     from fairlead.experiments.runner import Run as Run
     from fairlead.experiments.runner import run_experiment as run_experiment
@@ -131,7 +132,6 @@ if TYPE_CHECKING:
     from fairlead.experiments.spec import to_toml as to_toml
     from fairlead.experiments.study import PlannedRun as PlannedRun
     from fairlead.experiments.study import StudyFolder as StudyFolder
-    from fairlead.experiments.summary import RunSummary as RunSummary
     from fairlead.experiments.workers import run_study as run_study
     from fairlead.federation import Federation as Federation
     from fairlead.local_solver import LocalSolver as LocalSolver
@@ -184,8 +184,8 @@ if TYPE_CHECKING:
     from fairlead.records import ServerState as ServerState
     from fairlead.records import Transformed as Transformed
     from fairlead.records import WorkOrder as WorkOrder
-    from fairlead.results.comparison import ComparedMethod as ComparedMethod
-    from fairlead.results.comparison import compare as compare
+    from fairlead.results.compared_method import ComparedMethod as ComparedMethod
+    from fairlead.results.compared_method import compare as compare
     from fairlead.results.frames import load_frame as load_frame
     from fairlead.round import initial_state as initial_state
     from fairlead.round import run_round as run_round
@@ -315,13 +315,12 @@ CONTENTS = {
     "theory.calibration": "calibrated_lr step_length",
     "experiments.diagnose": "diagnose",
     "experiments.experiment": "Experiment",
-    "experiments.run_folder": "RunFolder load_records",
+    "experiments.run_folder": "RunFolder RunSummary load_records",
     "experiments.runner": "Run run_experiment",
     "experiments.spec": "from_toml load_experiment to_toml",
     "experiments.study": "PlannedRun StudyFolder",
-    "experiments.summary": "RunSummary",
     "experiments.workers": "run_study",
-    "results.comparison": "ComparedMethod compare",
+    "results.compared_method": "ComparedMethod compare",
     "results.frames": "load_frame",
 }
 """Public names by the module that defines them; parts are discovered from this table too."""

@@ -81,7 +81,7 @@ def test_run_says_that_nothing_was_learnt() -> None:
     told = call("run", "spec.toml", "--set", "algorithm.server.lr=100.0", "-o", "runs/x").stdout
     summary = fl.RunFolder(Path("runs/x")).summary()
     assert summary is not None
-    assert not summary.learnt
+    assert not summary.learned
     assert (
         f"The objective is {summary.objective:.4g}, no lower than the {summary.initial_objective:.4g} of"
         in told

@@ -15,10 +15,6 @@ from compare_calls import SPEC, call, data
 
 import fairlead as fl
 from fairlead.checkpoint.store import checkpointed_rounds
-from fairlead.cli.study import verdict
-from fairlead.results.estimates import Estimate
-from fairlead.results.study_results import Metric
-from fairlead.results.study_results import Result as StudyResult
 
 
 @pytest.fixture(autouse=True)
@@ -67,8 +63,8 @@ def test_the_text_says_which_is_better_and_whether_it_is_noise() -> None:
     result = call("--methods", "fedavg,fedavg:lr=0.0001,scaffold", "--seeds", "0,1,2", "--rounds", "20")
     lines = result.stdout.splitlines()
     (place,) = (number for number, line in enumerate(lines) if line.startswith("method"))
-    assert lines[place - 1].split() == ["beyond", "objective", "by"]
-    head = "accuracy difference noise objective difference misplaced chance chi-square time seeds"
+    assert lines[place - 1].split() == ["accuracy", "beyond", "objective", "by"]
+    head = "(last 10 %) difference noise objective difference misplaced chance chi-square time seeds"
     assert lines[place].split() == ["method", *head.split()]
     summaries = [
         fl.RunFolder(Path(f"runs/spec-compare-20-rounds/fedavg/seed-{seed}")).summary() for seed in range(3)
@@ -76,9 +72,10 @@ def test_the_text_says_which_is_better_and_whether_it_is_noise() -> None:
     chance = sum(summary.misplaced_by_chance for summary in summaries if summary) / 3
     assert lines[place + 1].startswith("fedavg ")
     assert f" {chance:.1%} " in lines[place + 1]
-    assert sum(line.startswith("Intervals cover what a seed draws") for line in lines) == 1
-    (worse,) = (line for line in lines if line.startswith("fedavg:lr=0.0001 is worse than fedavg by 0."))
-    assert worse.endswith("in accuracy over 3 seeds: more than the noise.")
+    assert sum(line.startswith("Intervals cover everything that a seed draws") for line in lines) == 1
+    (worse,) = (line for line in lines if line.startswith("fedavg:lr=0.0001: worse −"))
+    assert re.fullmatch(r"fedavg:lr=0.0001: worse −[\d.]+ ± [\d.]+ points.*\.", worse)
+    assert any(" accuracy over the last 10 % of rounds, 3 seeds" in line for line in lines)
     assert any(line.startswith("scaffold ") and "none by design" in line for line in lines)
     assert "├" in result.stdout
     assert "▁" in result.stdout
@@ -87,35 +84,9 @@ def test_the_text_says_which_is_better_and_whether_it_is_noise() -> None:
     assert all(character.isprintable() or character == "\n" for character in result.output)
 
 
-def compared(accuracy: tuple[float, float], objective: tuple[float, float]) -> str:
-    """What is said of a method with these differences and half-widths."""
-    estimates = [Estimate(mean, 1.0, half_width, 3) for mean, half_width in (accuracy, objective)]
-    found = StudyResult({"method": "fednova"}, {}, {}, None, estimates[0], estimates[1])
-    return verdict(found, "fedavg", Metric("accuracy", smaller_is_better=False))
-
-
-def test_the_sentence_mentions_the_objective_where_it_says_something_else() -> None:
-    worse = "fednova is worse than fedavg by 0.02 ± 0.01 in accuracy over 3 seeds: more than the noise"
-    otherwise = "; on the objective that was asked for it is better by 0.0018 ± 0.0003."
-    assert compared((-0.02, 0.01), (-0.0018, 0.0003)) == worse + otherwise
-    assert compared((-0.02, 0.01), (0.0018, 0.0003)) == f"{worse}."
-    assert compared((-0.02, 0.01), (-0.0018, 0.003)) == f"{worse}."
-    assert compared((-0.02, 0.03), (-0.0018, 0.0003)).endswith("is within the noise" + otherwise)
-
-
-def test_survivors_of_a_method_are_not_judged() -> None:
-    lost = StudyResult({"method": "fednova"}, {}, {2: "failed: why"}, None, Estimate(0.3, 0.1, 0.1, 2))
-    metric = Metric("accuracy", smaller_is_better=False)
-    assert lost.judged(metric) is None
-    assert verdict(lost, "fedavg", metric) == (
-        "fednova is not judged, since 1 of its 1 run did not finish: the difference from fedavg is +0.30 ± 0.10 in "
-        "accuracy over 2 seeds."
-    )
-
-
 def test_one_seed_says_nothing_about_noise() -> None:
     result = call("--methods", "fedavg,fednova", "--seeds", "3")
-    verdict = r"^fednova (equals|is [\d.]+ (better|worse) than) fedavg at one seed, which says nothing about noise\.$"
+    verdict = r"^fednova: [+−]?[\d.]+ points; one seed, so the noise is unknown\.$"
     assert re.search(verdict, result.stdout, flags=re.MULTILINE)
     assert "├" not in result.stdout
 
@@ -133,10 +104,8 @@ def test_a_failed_run_is_shown_with_its_reason_and_loses_nothing() -> None:
     result = call("--methods", "fedavg,fednova:lr=1e30", "--seeds", "0..1", exit_code=1)
     assert "fednova:lr=1e30, seed 1 failed: In round 0 the updates of clients" in result.stdout
     assert "0 of 2" in result.stdout
-    assert (
-        "fednova:lr=1e30 cannot be compared with fedavg: they have no finished seed in common."
-        in result.stdout
-    )
+    assert "fednova:lr=1e30: no round was finished." in result.stdout
+    assert "Only fedavg has finished all its runs, so no method is ranked first." in result.stdout
     found = data("--methods", "fedavg,fednova:lr=1e30", "--seeds", "0..1", exit_code=1)
     assert found["methods"][0]["final"]["count"] == 2
     assert found["methods"][1]["final"] is None
@@ -145,12 +114,12 @@ def test_a_failed_run_is_shown_with_its_reason_and_loses_nothing() -> None:
 
 def test_methods_that_learn_nothing_are_told() -> None:
     """With a rate of 100 losses stay finite, but far above those of the initial model."""
-    cure = "ended with a lower objective than its initial model has: the learning rate may be too large."
+    cure = "ended with a lower objective than its initial model: the learning rate may be too large."
     arguments = ("--seeds", "0..1", "-o", "runs/x", "--methods")
     lines = call(*arguments, "fedavg:lr=100,fednova:lr=100").stdout.splitlines()
-    assert f"No run of any method {cure}" in lines
+    assert any(f"No run of any method {cure}" in line for line in lines)
     lines = call(*arguments, "fedavg,fednova:lr=100").stdout.splitlines()
-    assert f"No run of fednova:lr=100 {cure}" in lines
+    assert any(f"No run of fednova:lr=100 {cure}" in line for line in lines)
     found = data(*arguments, "fedavg,fednova:lr=100")["methods"]
     assert [method["learnt"] for method in found] == [True, False]
     assert "No run of" not in call(*arguments, "fedavg,fednova").stdout
@@ -162,7 +131,7 @@ def test_methods_that_all_fail_are_told() -> None:
     ).stdout.splitlines()
     assert "No run of any method finished: the reasons above say what to change." in lines
     mixed = call("--methods", "fedavg:lr=100,fednova:lr=1e30", "--seeds", "0", exit_code=1).stdout
-    assert "No run of any method ended with a lower objective than its initial model has" in mixed
+    assert "No run of any method ended with a lower objective than its initial model" in mixed
 
 
 def test_a_problem_without_metrics_is_compared_by_its_objective() -> None:
@@ -209,7 +178,7 @@ def test_a_problem_without_metrics_is_compared_by_its_objective() -> None:
         ),
         (
             "--methods fedavg --seeds 0 --metric acuracy",
-            "fairlead: 'acuracy' is not a figure of these runs. Did you mean 'accuracy'?",
+            "fairlead: 'acuracy' is not a metric of these runs. Did you mean 'accuracy'?",
         ),
         ("--methods fedavg --set sed=1", "fairlead: sed is not a field of Experiment. Did you mean 'seed'?"),
         ("--methods fedavg --jobs 0", "fairlead: --jobs must be at least 1, got 0."),
@@ -219,7 +188,7 @@ def test_a_problem_without_metrics_is_compared_by_its_objective() -> None:
         ),
         (
             "--methods fedavg --target 95",
-            "fairlead: --target must be from 0 to 1 for accuracy, got 95: say 0.95 for 95 %.",
+            "fairlead: --target must be from 0 to 1 for accuracy, got 95: write 0.95 for 95 %.",
         ),
         (
             "--methods fedavg --target half",
@@ -235,13 +204,13 @@ def test_a_problem_without_metrics_is_compared_by_its_objective() -> None:
         ),
         (
             "--methods fedavg --metric objective --target 0.5",
-            "fairlead: --target must be left out where runs are compared by objective, which is known at their end "
-            "alone, got 0.5.",
+            "fairlead: --target must be left out where runs are compared by objective, which only the final model "
+            "has, got 0.5.",
         ),
         (
             "--methods fedavg --set evaluate_every=0 --target 0.5",
-            "fairlead: --target must be left out where runs are compared by objective, which is known at their end "
-            "alone, got 0.5.",
+            "fairlead: --target must be left out where runs are compared by objective, which only the final model "
+            "has, got 0.5.",
         ),
     ],
 )
@@ -296,7 +265,7 @@ def test_a_second_interrupt_says_that_the_command_goes_on(monkeypatch: pytest.Mo
     with monkeypatch.context() as patched:
         patched.setattr(fl.Federation, "evaluate", interrupted)
         result = call("--methods", "fedavg,fednova", "--seeds", "0", exit_code=130)
-    assert "Stopped. The same command again goes on from the last checkpoints." in result.stderr
+    assert "Stopped. Re-run the command to resume from the last checkpoints." in result.stderr
     assert len(fl.load_records("runs/spec-compare/fedavg/seed-0")) == 1
     call("--methods", "fedavg,fednova", "--seeds", "0", "-q")
     assert len(fl.load_records("runs/spec-compare/fednova/seed-0")) == 4
@@ -323,8 +292,8 @@ def test_ctrl_c_stops_all_processes_and_says_how_to_go_on() -> None:
     os.killpg(endless.pid, signal.SIGINT)
     stdout, stderr = endless.communicate(timeout=60)
     assert endless.returncode == 130, stderr
-    assert "Stopping after the rounds that are running" in stderr
-    assert stdout.splitlines()[-1] == "Stopped with 0 of 6 runs done. The same command again goes on."
+    assert "Stopping after the current rounds" in stderr
+    assert stdout.splitlines()[-1] == "Stopped with 0 of 6 runs finished. Re-run the command to resume."
     assert "Traceback" not in stderr
     for path in running():
         store = fl.RunFolder(path.parent)

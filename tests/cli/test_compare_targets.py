@@ -23,10 +23,10 @@ def test_the_curve_beside_an_objective_is_called_what_it_is() -> None:
     """Rounds do not measure the objective: their training loss is of the clients and models of the round."""
     arguments = ("--methods", "fedavg", "--seeds", "0", "-o", "runs/x")
     shown = call(*arguments, "--metric", "objective").stdout
-    assert "training loss over the rounds, mean over seeds:" in shown
+    assert "Training loss over the rounds, mean over seeds:" in shown
     assert "objective over the rounds" not in shown
-    assert next(line for line in shown.splitlines() if line.startswith("method ")).count("objective") == 1
-    assert "\nloss over the rounds, mean over seeds:" in call(*arguments, "--metric", "loss").stdout
+    assert next(line for line in shown.splitlines() if line.startswith("method ")).count("objective") == 0
+    assert "\nTest loss over the rounds, mean over seeds:" in call(*arguments, "--metric", "loss").stdout
 
 
 def test_what_methods_are_compared_by_is_shown_on_the_narrowest_terminal(
@@ -42,15 +42,16 @@ def test_what_methods_are_compared_by_is_shown_on_the_narrowest_terminal(
     summary = fl.RunFolder(Path("runs/x/fedavg/seed-0")).summary()
     assert summary is not None
     row = next(line for line in shown.splitlines() if line.startswith("fedavg "))
-    assert row.split()[1] == f"{summary.objective:.4g}"
+    assert row.split()[1] == f"{summary.objective:.3g}"
 
 
-def test_a_report_is_advised_with_targets_of_the_accuracy_only() -> None:
-    """`fairlead report` takes targets as accuracies where runs have one."""
+def test_the_advised_report_has_the_same_measure() -> None:
     arguments = ("--methods", "fedavg", "--seeds", "0", "-o", "runs/x", "--target", "0.9")
     by_loss = call(*arguments, "--metric", "loss").stdout
     assert "to 0.9" in by_loss
-    assert by_loss.endswith("fairlead report runs/x\n")
+    assert by_loss.endswith("fairlead report runs/x --metric loss --target 0.9\n")
+    by_best = call(*arguments[:-2], "--figure", "best").stdout
+    assert by_best.endswith("fairlead report runs/x --figure best\n")
     assert call(*arguments).stdout.endswith("fairlead report runs/x --target 0.9\n")
 
 

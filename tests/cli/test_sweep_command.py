@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +69,7 @@ def test_the_best_setting_comes_first() -> None:
 
 def test_the_text_gives_the_command_for_the_best() -> None:
     result = call("--grid", "algorithm.lr=0.0001,0.3", "--set", "algorithm.batch_size=8", "-o", "runs/x")
-    assert "Best accuracy (larger is better): algorithm.lr=0.3 with 0." in result.stdout
+    assert "algorithm.lr=0.3 comes first with " in result.stdout
     advice = "fairlead run spec.toml --set algorithm.batch_size=8 --set algorithm.lr=0.3"
     assert f"Run it with: {advice}" in result.stdout
     rerun = CliRunner().invoke(app, [*advice.split()[1:], "-q", "-o", "runs/best"])
@@ -100,32 +102,41 @@ def test_failures_are_told() -> None:
     result = call("--grid", "algorithm.lr=0.1,1e30", exit_code=1)
     assert "algorithm.lr=1e+30, seed 0 failed: In round 0" in result.stdout
     assert "No run of algorithm.lr=1e+30 finished: the reasons above say what to change." in result.stdout
-    assert "Best accuracy (larger is better): algorithm.lr=0.1" in result.stdout
+    assert "Only algorithm.lr=0.1 has finished all its runs, so no method is ranked first." in result.stdout
+    assert "Run it with: fairlead run spec.toml --set algorithm.lr=0.1" in result.stdout
 
 
 def call_with_outcomes(changed: Mapping[str, str], *arguments: str, exit_code: int) -> str:
-    """What a sweep of two learning rates says whose runs in these folders ended in another way."""
+    """The output of a sweep of two learning rates whose runs in these folders ended in another way."""
     run_study = runner.run_study
 
     def changing(*positional: Any, **named: Any) -> dict[str, str]:
-        return {**run_study(*positional, **named), **changed}
+        outcomes = run_study(*positional, **named)
+        for folder, outcome in changed.items():
+            store = fl.RunFolder(Path("runs/x") / folder)
+            store.note(replace(store.provenance()[-1], outcome=outcome), renew=True)
+        return {**outcomes, **changed}
 
     grid = ("--grid", "algorithm.lr=0.0001,0.3", "--grid", "seed=0..2", "-o", "runs/x")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(runner, "run_study", changing)
-        return call(*grid, *arguments, exit_code=exit_code).stdout
+        shown = call(*grid, *arguments, exit_code=exit_code).stdout
+    for folder in changed:
+        store = fl.RunFolder(Path("runs/x") / folder)
+        store.note(replace(store.provenance()[-1], outcome="finished"), renew=True)
+    return shown
 
 
 FAILED = {"algorithm.lr=0.3,seed=1": "failed: In round 0 it diverged."}
-WAITING = {"algorithm.lr=0.3,seed=2": "waiting"}
+INTERRUPTED = {"algorithm.lr=0.3,seed=2": "interrupted"}
 
 
 def test_a_setting_that_lacks_runs_is_never_the_best() -> None:
     """0.3 leads by far, with all seeds; with one of three it comes last."""
-    assert "Best accuracy (larger is better): algorithm.lr=0.3" in call_with_outcomes({}, exit_code=0)
-    shown = call_with_outcomes(FAILED | WAITING, exit_code=130)
-    assert "Best accuracy (larger is better): algorithm.lr=0.0001 with 0." in shown
-    assert "Settings that lack runs come last: 1 failed and 1 missing of 3 runs." in shown
+    assert "algorithm.lr=0.3 comes first with " in call_with_outcomes({}, exit_code=0)
+    shown = call_with_outcomes(FAILED | INTERRUPTED, exit_code=130)
+    assert "Only algorithm.lr=0.0001 has finished all its runs" in shown
+    assert "algorithm.lr=0.3 (1 of 3 runs failed and 1 did not finish)" in shown
     found = json.loads(call_with_outcomes(FAILED, "--json", exit_code=1))
     assert [each["algorithm.lr"] for each in found["settings"]] == [0.0001, 0.3]
     assert found["settings"][0]["final"]["mean"] < found["settings"][1]["final"]["mean"]
@@ -133,19 +144,18 @@ def test_a_setting_that_lacks_runs_is_never_the_best() -> None:
 
 def test_no_setting_is_the_best_if_all_lack_runs() -> None:
     shown = call_with_outcomes(FAILED | {"algorithm.lr=0.0001,seed=0": "failed: It diverged."}, exit_code=1)
-    assert "No setting is complete: 2 failed of 6 runs." in shown
-    assert "Best" not in shown
+    assert "No method has finished all its runs, so no method is ranked first." in shown
     assert "Run it with" not in shown
 
 
 def test_a_lead_that_may_be_noise_is_called_so() -> None:
-    clear = call_with_outcomes({}, exit_code=0)
-    assert "noise" not in clear
-    close = call("--grid", "algorithm.lr=0.3,0.3001", "--grid", "seed=0..2", "-o", "runs/close").stdout
-    assert "cannot be told from algorithm.lr=0.3" in close
-    assert "in accuracy over 3 seeds is within the noise" in close
+    assert "points above algorithm.lr=0.0001: more than the noise over seeds." in call_with_outcomes(
+        {}, exit_code=0
+    )
+    close = call("--grid", "algorithm.lr=0.1,0.3,0.29", "--grid", "seed=0..2", "-o", "runs/close").stdout
+    assert re.search(r"Against algorithm.lr=0.\d+, the next: .* points, within the noise over seeds\.", close)
     alone = call("--grid", "algorithm.lr=0.0001,0.3", "-o", "runs/alone").stdout
-    assert "better than algorithm.lr=0.0001 at one seed, which says nothing about noise." in alone
+    assert "points above algorithm.lr=0.0001. With only one seed, the noise is unknown." in alone
 
 
 @pytest.mark.parametrize(

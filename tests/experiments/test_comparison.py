@@ -40,9 +40,9 @@ def test_each_method_ends_where_its_weights_say() -> None:
         assert method.objective == pytest.approx(limit**2 / 2 - 2 * limit, abs=1e-6)
         assert method.consistency.total_variation == pytest.approx(mistake, abs=1e-12)
     assert averaged.verdict() == (
-        "avg optimised another objective: 1 of 2 clients got 90% of the weight instead of 50%."
+        "avg optimized another objective: 1 of 2 clients got 90% of the weight instead of 50%."
     )
-    assert normalised.verdict() == "nova optimised the objective that was asked for."
+    assert normalised.verdict() == "nova optimized the intended objective."
 
 
 def test_the_objective_is_that_of_the_training_data() -> None:
@@ -62,14 +62,14 @@ def test_a_small_mistake_is_called_nearly_right() -> None:
     nearly = replace(TWO_CLIENTS, work=fl.FixedSteps((9, 10)), rounds=2)
     (method,) = fl.compare(nearly, {"avg": TWO_CLIENTS.algorithm})
     assert method.verdict() == (
-        "avg optimised nearly the objective that was asked for: 3% of the weight went to the wrong clients."
+        "avg nearly optimized the intended objective: 3% of the weight went to wrong clients."
     )
 
 
 def test_a_method_whose_weights_do_not_exist_says_so() -> None:
     solver = fl.LocalSolver(fl.Adam(0.01), steps=1)
     (method,) = fl.compare(replace(TWO_CLIENTS, rounds=2), {"adam": fl.Algorithm(solver)})
-    assert method.verdict() == "adam has no weights that could be measured, so its objective is not known."
+    assert method.verdict() == "adam has no weights that can be measured, so its objective is unknown."
 
 
 def test_what_chance_misplaces_is_told_from_a_wrong_objective() -> None:
@@ -81,10 +81,10 @@ def test_what_chance_misplaces_is_told_from_a_wrong_objective() -> None:
     )
     (fair,) = fl.compare(lossy, {"avg": TWO_CLIENTS.algorithm})
     assert 0 < (fair.consistency.total_variation or 0) < 2 * fair.chance
-    assert fair.verdict().startswith("avg optimised the objective that was asked for: theory misplaces 0%")
+    assert fair.verdict().startswith("avg optimized the intended objective: theory misplaces 0%")
     (unfair,) = fl.compare(replace(lossy, work=fl.FixedSteps((1, 9))), {"avg": TWO_CLIENTS.algorithm})
     assert (unfair.consistency.total_variation or 0) > 2 * unfair.chance
-    assert unfair.verdict().startswith("avg optimised another objective")
+    assert unfair.verdict().startswith("avg optimized another objective")
 
 
 def test_the_chance_level_is_that_of_its_formula() -> None:

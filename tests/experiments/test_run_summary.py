@@ -44,7 +44,7 @@ def test_a_run_that_ends_no_better_than_it_began_has_not_learnt(
     run, fresh = fl.run_experiment(experiment, tmp_path), experiment.build().state
     assert run.summary is not None
     assert run.summary.initial_objective == world_of(run).objective_at(fresh.params, fresh.buffers)
-    assert run.summary.learnt == learnt
+    assert run.summary.learned == learnt
 
 
 def test_only_a_finished_run_has_a_summary(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import fairlead as fl
 from fairlead.experiments.provenance import provenance_of
-from fairlead.experiments.summary import RunSummary
+from fairlead.experiments.run_folder import RunSummary
 from fairlead.records import Evaluation, RoundRecord
 
 WEIGHTS = (0.25, 0.75)

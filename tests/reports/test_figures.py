@@ -10,7 +10,7 @@ from fabricated import Made, fabricate
 
 from fairlead.errors import FieldError
 from fairlead.reports import summarise_runs, write_figures
-from fairlead.results.summary import Summary
+from fairlead.results.comparison import Summary
 
 BEGINNINGS = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}
 

@@ -21,7 +21,7 @@ from fairlead.reports import summarise_runs, summarise_settings
 from fairlead.reports.tables import report_tables
 from fairlead.results.curves import AXES, quantities
 from fairlead.results.figures import RunFigures
-from fairlead.results.run_archive import KeptRun, curves_of, runs_file, save_runs
+from fairlead.results.run_archive import ArchivedRun, archive_file, curves_of, save_archive
 
 KEPT = Path(__file__).parents[2] / "reproductions"
 
@@ -32,9 +32,9 @@ RUNS = [
 ]
 
 
-def kept(made: Made, setting: str = "slow", failure: str | None = None) -> KeptRun:
+def kept(made: Made, setting: str = "slow", failure: str | None = None) -> ArchivedRun:
     records = records_of(made)
-    return KeptRun(
+    return ArchivedRun(
         setting=setting,
         method=made.method,
         seed=made.seed,
@@ -53,9 +53,9 @@ def kept(made: Made, setting: str = "slow", failure: str | None = None) -> KeptR
     )
 
 
-def kept_in(folder: Path, *runs: KeptRun) -> Path:
-    file = runs_file(folder, "a_table-small")
-    save_runs(file, runs)
+def kept_in(folder: Path, *runs: ArchivedRun) -> Path:
+    file = archive_file(folder, "a_table-small")
+    save_archive(file, runs)
     return file
 
 
@@ -162,7 +162,7 @@ def test_published_runs_have_the_figures_of_their_outcome(
     """Every statistic of a paper that the report has too; outcomes are in percent, of runs that finished."""
     expected = {place: ours for place, ours in outcome(name).items() if place[1].endswith(statistic)}
     found = {}
-    for summary in summarise_settings([runs_file(KEPT, name)]):
+    for summary in summarise_settings([archive_file(KEPT, name)]):
         for method in summary.methods:
             mean = method.over_seeds(read)
             if mean is not None and any(run.finished for run in method.method.runs):
@@ -173,7 +173,7 @@ def test_published_runs_have_the_figures_of_their_outcome(
 def test_what_a_target_took_is_that_of_the_outcome() -> None:
     """Weng 2025 Table 1 on MNIST at small scale, where every run met 70 %."""
     name = "weng2025_table_1_mnist-small"
-    (summary,) = summarise_settings([runs_file(KEPT, name)], targets=[0.7])
+    (summary,) = summarise_settings([archive_file(KEPT, name)], targets=[0.7])
     found = {}
     for method in summary.methods:
         reached = [run.reached[0] for run in method.runs if run.reached[0] is not None]
@@ -188,7 +188,9 @@ def test_the_command_takes_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     other = [kept(made, setting="fast") for made in RUNS]
     file = kept_in(tmp_path / "kept", *map(kept, RUNS), *other)
-    assert call(file).stdout == "8 runs of 2 methods in 2 settings are in report.html\n"
+    *leads, last = call(file).stdout.splitlines()
+    assert [lead.partition(": ")[0] for lead in leads] == ["slow", "fast"]
+    assert last == "8 runs of 2 methods in 2 settings are in report.html"
     page = Path("report.html").read_text(encoding="utf-8")
     assert "<h1>a_table-small</h1>" in page
     facts = json.loads(call(file, "--json").stdout)
@@ -220,5 +222,5 @@ def test_a_folder_of_kept_files_points_to_them(tmp_path: Path) -> None:
         summarise_runs([tmp_path])
     assert str(refused.value) == (
         f"{tmp_path} is not the folder of a run, and there is none below it. "
-        f"It has files of kept runs: name them, such as {file}."
+        f"It has archives of runs: name them, such as {file}."
     )

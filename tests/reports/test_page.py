@@ -142,7 +142,7 @@ def test_one_run_alone(tmp_path: Path) -> None:
     fabricate(tmp_path / "run")
     _, page = page_of(tmp_path / "run")
     assert page.all("p", class_="lead")[0].text == (
-        "run reaches 60.0 % accuracy over the last 10 % of rounds, one seed."
+        "run reaches 60.0 % accuracy over the last 10 % of rounds, 1 seed."
     )
     assert page.all("div", class_="legend") == []
     assert "unfinished" not in [section.attributes["id"] for section in page.all("section")]
@@ -172,7 +172,7 @@ def test_a_run_that_failed_in_its_first_round(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-0", Made(accuracy=(), planned=3, outcome="failed: at once."))
     _, page = page_of(tmp_path)
     assert page.all("p", class_="lead")[0].text == (
-        "No run was evaluated: there is nothing to compare yet. Not every run finished: fedavg (1 of 1 run failed)."
+        "No run was evaluated, so there is nothing to compare yet. Not every run finished: fedavg (1 of 1 run failed)."
     )
     assert "Failed after 0 of 3 rounds: at once." in page.words()
 

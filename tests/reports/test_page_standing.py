@@ -24,7 +24,7 @@ def test_the_first_sentence_says_who_leads_and_by_how_much(tmp_path: Path) -> No
     assert verdicts == [
         "better +20.0 ± 0.0 points",
         "baseline",
-        "+10.0 points; one seed, so the noise is not known (1 of 2 runs failed)",
+        "+10.0 points; one seed, so the noise is unknown (1 of 2 runs failed)",
     ]
 
 
@@ -47,10 +47,10 @@ def test_runs_of_unequal_length_are_not_ranked(tmp_path: Path) -> None:
         fabricate(tmp_path / f"fednova-{seed}", Made("fednova", seed, (0.1, 0.5, 0.9), objective=0.6))
     _, page = page_of(tmp_path)
     assert page.all("p", class_="lead")[0].text == (
-        "These runs are of 2 and 3 rounds, which cannot be compared: none is said to come first."
+        "These runs are of 2 and 3 rounds, which cannot be compared, so no method is ranked first."
     )
     verdicts = [each.words() for each in page.all("span", class_="verdict")]
-    assert verdicts == ["baseline", "3 rounds, not to be compared with 2"]
+    assert verdicts == ["baseline", "3 rounds, not comparable with 2"]
 
 
 def test_runs_on_different_data_are_not_ranked(tmp_path: Path) -> None:
@@ -60,10 +60,10 @@ def test_runs_on_different_data_are_not_ranked(tmp_path: Path) -> None:
         fabricate(tmp_path / f"fednova-{seed}", Made("fednova", seed, (0.1, 0.9), objective=0.4, optimum=2.0))
     _, page = page_of(tmp_path)
     assert page.all("p", class_="lead")[0].text == (
-        "These runs are of different data, which cannot be compared: none is said to come first."
+        "These runs are of different data, which cannot be compared, so no method is ranked first."
     )
     verdicts = [each.words() for each in page.all("span", class_="verdict")]
-    assert verdicts == ["baseline", "other data, not to be compared with fedavg"]
+    assert verdicts == ["baseline", "other data, not comparable with fedavg"]
     (standing,) = page.all("section", id="standing")
     assert "Sorted by" not in standing.words()
     assert not standing.all("path", class_="interval")
@@ -108,10 +108,10 @@ def test_nobody_is_judged_against_a_baseline_with_failed_runs(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("failing", "words"),
     [
-        (("fednova", "scaffold"), "fedavg alone has finished all its runs: none is said to come first."),
+        (("fednova", "scaffold"), "Only fedavg has finished all its runs, so no method is ranked first."),
         (
             ("fedavg", "fednova", "scaffold"),
-            "No method has finished all its runs: none is said to come first.",
+            "No method has finished all its runs, so no method is ranked first.",
         ),
     ],
 )
@@ -162,7 +162,7 @@ def test_runs_that_are_not_done_are_told_so_far(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-0", Made("fedavg", 0, (0.1, 0.5), outcome="interrupted", planned=9))
     _, page = page_of(tmp_path)
     assert page.all("p", class_="lead")[0].text.startswith(
-        "fedavg reaches 50.0 % accuracy over the last 10 % of rounds so far, one seed."
+        "fedavg reaches 50.0 % accuracy over the last 10 % of rounds so far, 1 seed."
     )
 
 
@@ -174,7 +174,7 @@ def test_methods_of_the_same_figure_are_level(tmp_path: Path) -> None:
         fabricate(tmp_path / f"scaffold-{seed}", Made("scaffold", seed, (0.1, 0.2)))
     _, page = page_of(tmp_path)
     lead = page.all("p", class_="lead")[0].text
-    assert lead.startswith("fednova and fedavg are level at 30.0 %")
+    assert lead.startswith("fednova and fedavg are tied at 30.0 %")
 
 
 def test_a_baseline_that_leads(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_baseline_that_leads_at_one_seed_leaves_the_noise_open(tmp_path: Path)
     fabricate(tmp_path / "fedavg-0", Made("fedavg", 0, (0.1, 0.8)))
     fabricate(tmp_path / "fednova-0", Made("fednova", 0, (0.1, 0.7)))
     _, page = page_of(tmp_path)
-    assert page.all("p", class_="lead")[0].text.endswith("one seed. The noise is not known.")
+    assert page.all("p", class_="lead")[0].text.endswith("1 seed. The noise is unknown.")
 
 
 def test_an_objective_that_says_something_else_is_mentioned(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_an_objective_that_says_something_else_is_mentioned(tmp_path: Path) -> N
         fabricate(tmp_path / f"fednova-{seed}", Made("fednova", seed, (0.1, 0.7), objective=0.498))
     _, page = page_of(tmp_path)
     assert page.all("p", class_="lead")[0].text.endswith(
-        "Only fednova is worse by more than the noise. On the objective that was asked for, fednova is better than "
+        "Only fednova is worse by more than the noise. By the objective, fednova is better than "
         "fedavg by 0.002 ± 0."
     )
     verdicts = [each.words() for each in page.all("span", class_="verdict")]
@@ -231,14 +231,14 @@ def test_several_methods_that_the_objective_judges_otherwise_are_named(tmp_path:
             fabricate(tmp_path / f"{method}-{seed}", Made(method, seed, objective=objective))
     _, page = page_of(tmp_path)
     assert page.all("p", class_="lead")[0].text.endswith(
-        " On the objective that was asked for, fednova and scaffold stand otherwise: see below."
+        " The objective contradicts this for fednova and scaffold: see the table."
     )
 
 
 def test_methods_that_learnt_nothing_are_told(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-0", Made("fedavg", objective=0.8))
     fabricate(tmp_path / "fednova-0", Made("fednova"))
-    cure = "ended with a lower objective than its initial model has: the learning rate may be too large."
+    cure = "ended with a lower objective than its initial model: the learning rate may be too large."
     (lead,) = page_of(tmp_path)[1].all("p", class_="lead")
     assert f" No run of fedavg {cure}" in lead.text
     fabricate(tmp_path / "scaffold-0", Made("scaffold", objective=0.8, outcome="interrupted"))
@@ -257,7 +257,8 @@ def test_who_learnt_nothing_does_not_come_first(tmp_path: Path) -> None:
     fabricate(tmp_path / "fednova-0", Made("fednova", accuracy=(0.1, 0.1), objective=0.8))
     (lead,) = page_of(tmp_path)[1].all("p", class_="lead")
     assert lead.text.startswith(
-        "fedavg has the best mean accuracy, but learnt nothing: none is said to come first."
+        "fedavg has the best accuracy, but its loss never dropped below the initial model's, so no method is ranked "
+        "first."
     )
 
 

@@ -13,7 +13,7 @@ from fairlead.errors import FieldError
 from fairlead.reports.table import Table
 from fairlead.reports.table_files import csv_table, latex_table, write_tables
 from fairlead.reports.tables import report_tables
-from fairlead.results.summary import Summary, summarise_runs
+from fairlead.results.comparison import Summary, summarise_runs
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from page_tree import page_of
 from fairlead.errors import FieldError
 from fairlead.experiments.study import PlannedRun, StudyFolder, folder_name
 from fairlead.reports import summarise_runs, summarise_settings, write_tables
-from fairlead.results.summary import Summary
+from fairlead.results.comparison import Summary
 
 SETTINGS = {"equal": (2, 2), "un equal": (1, 3)}
 """Local steps by setting: the data are the same, so that nothing else keeps their runs apart."""
@@ -130,7 +130,7 @@ def test_the_page_has_a_part_for_every_setting(tmp_path: Path) -> None:
     assert {"At a glance: un equal", "Learning curves: un equal", "Results: un equal"} < set(titles)
     assert [title for title in titles if ": " not in title] == ["Runs that did not finish", "Runs"]
     leads = [lead.words() for lead in page.all("p", class_="lead")]
-    assert leads[0].startswith("fedavg alone has finished all its runs")
+    assert leads[0].startswith("Only fedavg has finished all its runs")
     assert leads[1].startswith("fedavg, the baseline, comes first with 90.5 %")
     assert [link.words() for link in page.all("nav")[0].all("a")] == ["equal", "un equal", "Runs"]
     assert "2 methods, 2 seeds, 8 runs, 2 settings" in page.words()
@@ -161,13 +161,13 @@ def test_a_setting_that_has_not_begun_has_no_tables_and_the_measure_of_the_other
     assert (yet.measure.name, yet.measure.higher) == ("accuracy", True)
 
 
-def test_a_setting_without_accuracy_is_judged_by_its_own_loss(tmp_path: Path) -> None:
+def test_every_setting_is_judged_by_its_own_metric(tmp_path: Path) -> None:
     StudyFolder(tmp_path / "other").plan(
         [PlannedRun("run", {"setting": "margins", "method": "fedavg"}, experiment_of(Made(metric="margin")))]
     )
     fabricate(tmp_path / "other" / "run", Made(metric="margin"))
     found = summarise_settings([tmp_path / "other", fabricate_table(tmp_path / "table")])
-    assert [summary.measure.name for summary in found] == ["test loss", "accuracy", "accuracy"]
+    assert [summary.measure.name for summary in found] == ["margin", "accuracy", "accuracy"]
 
 
 def test_names_on_the_page_are_unique_and_links_lead_somewhere(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from fabricated import Made, fabricate
 
 from fairlead.reports.tables import report_tables
-from fairlead.results.summary import Summary, summarise_runs
+from fairlead.results.comparison import Summary, summarise_runs
 
 RISING = tuple(place / 20 for place in range(20))
 """Accuracy 0 to 0.95 over 20 rounds."""
@@ -101,9 +101,12 @@ def test_without_a_target_that_of_the_weakest_run_of_the_baseline_is_taken(tmp_p
     assert all(run.reached[0] is not None for run in summary.methods[0].runs)
 
 
-def test_runs_without_accuracy_are_judged_by_their_loss(tmp_path: Path) -> None:
+def test_runs_are_judged_by_their_first_metric_unless_another_is_named(tmp_path: Path) -> None:
     """The loss of a fabricated run is 1 − its metric; the target is rounded up to 0.33, which every run meets."""
-    summary = one(tmp_path, Made(metric="margin", accuracy=(0.5, 0.675)))
+    measure = one(tmp_path, Made(metric="margin", accuracy=(0.5, 0.675))).measure
+    assert (measure.name, measure.higher) == ("margin", True)
+    assert not summarise_runs([tmp_path], minimize=True).measure.higher
+    summary = summarise_runs([tmp_path], metric="loss")
     assert (summary.measure.name, summary.measure.higher) == ("test loss", False)
     assert summary.targets == pytest.approx((0.33,))
     figures = summary.methods[0].runs[0]

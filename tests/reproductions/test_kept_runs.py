@@ -18,9 +18,9 @@ from fairlead.experiments.workers import run_study
 from fairlead.reproductions import Request
 from fairlead.reproductions.reproduction import listed_parts
 from fairlead.reproductions.trained import TableRow
-from fairlead.results.run_archive import KeptRun, load_runs, merged, runs_file, save_runs
+from fairlead.results.run_archive import ArchivedRun, archive_file, load_archive, merged, save_archive
 
-RUN = KeptRun(
+RUN = ArchivedRun(
     setting="slow",
     method="FedAvg",
     seed=3,
@@ -39,24 +39,24 @@ RUN = KeptRun(
 
 
 def test_what_is_kept_reads_back(tmp_path: Path) -> None:
-    file = runs_file(tmp_path / "new", "a_table-small")
-    assert load_runs(file) == []
-    save_runs(file, [RUN])
-    (found,) = load_runs(file)
+    file = archive_file(tmp_path / "new", "a_table-small")
+    assert load_archive(file) == []
+    save_archive(file, [RUN])
+    (found,) = load_archive(file)
     assert math.isnan(found.curves["accuracy"][1])
     assert replace(found, curves=RUN.curves) == RUN
     file.write_bytes(lzma.compress(b"[]\n"))
     with pytest.raises(FieldError, match=r"does not hold the runs of a reproduction"):
-        load_runs(file)
+        load_archive(file)
 
 
 def test_files_of_before_failures_were_kept_are_read(tmp_path: Path) -> None:
-    file = runs_file(tmp_path, "a_table-small")
-    save_runs(file, [RUN])
+    file = archive_file(tmp_path, "a_table-small")
+    save_archive(file, [RUN])
     facts = json.loads(lzma.decompress(file.read_bytes()))
     del facts["failure"]
     file.write_bytes(lzma.compress(json.dumps(facts).encode() + b"\n"))
-    (found,) = load_runs(file)
+    (found,) = load_archive(file)
     assert (found.place, found.failure) == (RUN.place, None)
 
 
@@ -103,13 +103,13 @@ def test_a_run_that_failed_is_told_from_one_that_was_never_made(tmp_path: Path) 
 
 def test_where_all_runs_failed_the_first_is_told(tmp_path: Path) -> None:
     failed = [replace(RUN, seed=seed, failure="It broke.", figures={}) for seed in (0, 1)]
-    save_runs(runs_file(tmp_path, "a_table-small"), failed)
+    save_archive(archive_file(tmp_path, "a_table-small"), failed)
     outcome = ENTRY.reproduce(Request(tmp_path / "here", collect=(tmp_path,)))
     assert (outcome.verdict, outcome.reason) == (
         "not run",
         "No run of it has finished: FedAvg (slow), seed 0, failed after 2 rounds: It broke. 1 more failed.",
     )
-    kept = load_runs(runs_file(tmp_path / "here", "a_table-small"))
+    kept = load_archive(archive_file(tmp_path / "here", "a_table-small"))
     assert [run.failure for run in kept] == ["It broke.", "It broke."]
 
 
@@ -120,7 +120,7 @@ def test_an_outcome_has_the_versions_and_the_date_of_its_runs(tmp_path: Path) ->
         for seed, commit in enumerate(("abc", "def-dirty", "abc", None))
     ]
     lost = replace(RUN, seed=9, rounds=1, git_commit="xyz", failure="It broke.", figures={})
-    save_runs(runs_file(tmp_path, "a_table-small"), [*runs, lost])
+    save_archive(archive_file(tmp_path, "a_table-small"), [*runs, lost])
     outcome = ENTRY.reproduce(Request(tmp_path, collect=()))
     assert (outcome.git_commit, outcome.fairlead, outcome.date) == (
         "abc; def-dirty; unknown",
@@ -132,7 +132,7 @@ def test_an_outcome_has_the_versions_and_the_date_of_its_runs(tmp_path: Path) ->
 
 def test_a_run_keeps_its_figures_curves_and_where_it_was_run(tmp_path: Path) -> None:
     ENTRY.reproduce(Request(tmp_path, only=("FedAvg", "slow"), seeds=(4,)))
-    (kept,) = load_runs(runs_file(tmp_path, "a_table-small"))
+    (kept,) = load_archive(archive_file(tmp_path, "a_table-small"))
     folder = fl.RunFolder(tmp_path / "a_table-small" / "slow" / "FedAvg" / "seed-4")
     records = folder.records()
     assert (kept.place, kept.rounds, kept.precision) == (("slow", "FedAvg", 4), 3, "full")
@@ -160,11 +160,11 @@ def test_pieces_of_different_machines_are_put_together(tmp_path: Path) -> None:
 
 
 def test_runs_of_another_length_or_table_do_not_count(tmp_path: Path) -> None:
-    file = runs_file(tmp_path, "a_table-small")
-    save_runs(file, [RUN, replace(RUN, method="other", rounds=3)])
+    file = archive_file(tmp_path, "a_table-small")
+    save_archive(file, [RUN, replace(RUN, method="other", rounds=3)])
     nothing = ENTRY.reproduce(Request(tmp_path, collect=()))
     assert (nothing.verdict, nothing.reason) == ("not run", "No run of it has finished yet.")
-    assert len(load_runs(file)) == 2
+    assert len(load_archive(file)) == 2
 
 
 def test_missing_seeds_are_said(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from fairlead.cli import app
 from fairlead.cli.outcomes import _decimals
 from fairlead.reproductions import REPRODUCTIONS
 from fairlead.reproductions.reproduction import load_outcome
-from fairlead.results.run_archive import KeptRun, load_runs, runs_file, save_runs
+from fairlead.results.run_archive import ArchivedRun, archive_file, load_archive, save_archive
 
 KEPT = Path(__file__).parents[2] / "reproductions"
 
@@ -141,9 +141,9 @@ def test_kept_runs_are_collected_and_judged_without_running() -> None:
 
 def test_collecting_says_what_is_taken_in_and_takes_nothing_else() -> None:
     table = "wang2021_figure_5-full"
-    runs = load_runs(runs_file(KEPT, table))
+    runs = load_archive(archive_file(KEPT, table))
     for folder, some in (("monday", runs[:4]), ("tuesday", [*runs[3:5], failed(runs[5])])):
-        save_runs(runs_file(Path(folder), table), some)
+        save_archive(archive_file(Path(folder), table), some)
     Path("empty").mkdir()
     words = (
         "reproduce",
@@ -177,12 +177,13 @@ def test_runs_that_failed_are_in_the_table_and_in_the_verdict() -> None:
     table = "wang2021_table_1-full"
     runs = {
         run.method: run
-        for run in load_runs(runs_file(KEPT, table))
+        for run in load_archive(archive_file(KEPT, table))
         if (run.setting, run.seed) == ("E = 2", 0)
     }
     lost = [failed(replace(runs["FedAvg"], seed=1)), failed(runs["FedNova"])]
-    save_runs(
-        runs_file(Path("part"), table), [*(run for method, run in runs.items() if method != "FedNova"), *lost]
+    save_archive(
+        archive_file(Path("part"), table),
+        [*(run for method, run in runs.items() if method != "FedNova"), *lost],
     )
     words = ("reproduce", "wang2021_table_1", "--scale", "full", "--collect", "part", "--out", "part")
     said = fairlead(*words).stdout
@@ -196,15 +197,15 @@ def test_runs_that_failed_are_in_the_table_and_in_the_verdict() -> None:
     assert [(each.method, each.seed) for each in outcome.failures] == [("FedAvg", 1), ("FedNova", 0)]
 
 
-def failed(run: KeptRun) -> KeptRun:
+def failed(run: ArchivedRun) -> ArchivedRun:
     """The same run, had it failed."""
     return replace(run, rounds=7, figures={}, failure="It broke.")
 
 
-def judged_by(table: str, keep: Callable[[KeptRun], bool], *words: str) -> str:
+def judged_by(table: str, keep: Callable[[ArchivedRun], bool], *words: str) -> str:
     """What is said of a table by some of its kept runs at seed 0."""
-    runs = [run for run in load_runs(runs_file(KEPT, table)) if run.seed == 0 and keep(run)]
-    save_runs(runs_file(Path("part"), table), runs)
+    runs = [run for run in load_archive(archive_file(KEPT, table)) if run.seed == 0 and keep(run)]
+    save_archive(archive_file(Path("part"), table), runs)
     name, scale = table.rsplit("-", 1)
     done = fairlead("reproduce", name, "--scale", scale, "--collect", "part", "--out", "part", *words)
     assert done.exit_code == 0
@@ -281,7 +282,7 @@ def test_the_table_says_what_its_figures_are_and_the_verdict_what_noise_leaves_o
     )
     losses = [
         run.figures[""]
-        for run in load_runs(runs_file(KEPT, "wang2021_figure_5-full"))
+        for run in load_archive(archive_file(KEPT, "wang2021_figure_5-full"))
         if (run.method, run.setting) == ("FedAvg", "all asked")
     ]
     assert f"{mean(losses):.2f} ± {4.30265 * stdev(losses) / 3**0.5:.2f} " in said
@@ -308,10 +309,10 @@ def test_numbers_of_a_column_have_the_same_decimals(
 
 
 def test_figures_of_fewer_seeds_are_marked() -> None:
-    runs = load_runs(runs_file(KEPT, "wang2021_figure_5-full"))
+    runs = load_archive(archive_file(KEPT, "wang2021_figure_5-full"))
     Path("some").mkdir()
-    save_runs(
-        runs_file(Path("some"), "wang2021_figure_5-full"),
+    save_archive(
+        archive_file(Path("some"), "wang2021_figure_5-full"),
         [run for run in runs if run.method == "FedAvg" or run.seed == 0],
     )
     lines = fairlead(

@@ -12,7 +12,7 @@ import pytest
 
 import fairlead as fl
 from fairlead.errors import FieldError, RunFolderError
-from fairlead.results.run_archive import KeptRun, curves_of, runs_file, save_runs
+from fairlead.results.run_archive import ArchivedRun, archive_file, curves_of, save_archive
 
 EXPERIMENT = fl.Experiment(
     fl.Digits(4), fl.presets.fedavg(lr=0.1, steps=2), rounds=4, link=fl.BernoulliLink(0.5), evaluate_every=2
@@ -100,9 +100,9 @@ def test_many_runs_are_told_apart_by_their_labels(tmp_path: Path) -> None:
     assert len(fl.load_frame(tmp_path, library="polars")) == len(frame) == 9
 
 
-def kept(method: str, curves: dict[str, tuple[float, ...]], failure: str | None = None) -> KeptRun:
+def kept(method: str, curves: dict[str, tuple[float, ...]], failure: str | None = None) -> ArchivedRun:
     rounds = len(next(iter(curves.values())))
-    return KeptRun(
+    return ArchivedRun(
         "slow", method, 3, rounds, {}, curves, 1.0, "a machine", "full", "loop", "2.0", "0.1", None, "2026-01-01",
         failure,
     )  # fmt: skip
@@ -112,10 +112,10 @@ def kept(method: str, curves: dict[str, tuple[float, ...]], failure: str | None 
 def test_runs_that_a_reproduction_keeps_are_a_frame_with_a_row_per_round(
     tmp_path: Path, library: Any
 ) -> None:
-    file = runs_file(tmp_path, "a_table-small")
+    file = archive_file(tmp_path, "a_table-small")
     whole = kept("FedAvg", {"accuracy": (0.5, math.nan), "steps": (6.0, 8.0)})
     cut = kept("FedYogi", {"loss": (math.inf,)}, failure="It broke.")
-    save_runs(file, [whole, cut])
+    save_archive(file, [whole, cut])
     frame = fl.load_frame(file, library=library)
     assert list(frame.columns) == [
         "run", "finished", "setting", "method", "seed", "round", "accuracy", "local_steps", "loss",
@@ -132,8 +132,8 @@ def test_runs_that_a_reproduction_keeps_are_a_frame_with_a_row_per_round(
 
 
 def test_a_kept_run_that_failed_in_its_first_round_is_a_row(tmp_path: Path) -> None:
-    file = runs_file(tmp_path, "a_table-small")
-    save_runs(
+    file = archive_file(tmp_path, "a_table-small")
+    save_archive(
         file, [kept("FedAvg", {"accuracy": (0.5,)}), kept("FedYogi", {"accuracy": ()}, failure="It broke.")]
     )
     frame = fl.load_frame(file)
@@ -143,8 +143,8 @@ def test_a_kept_run_that_failed_in_its_first_round_is_a_row(tmp_path: Path) -> N
 
 
 def test_what_is_given_twice_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = runs_file(tmp_path, "a_table-small")
-    save_runs(file, [kept("FedAvg", {"accuracy": (0.5, 0.6)})])
+    file = archive_file(tmp_path, "a_table-small")
+    save_archive(file, [kept("FedAvg", {"accuracy": (0.5, 0.6)})])
     fl.run_experiment(replace(EXPERIMENT, rounds=1), tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     assert len(fl.load_frame(file, file.name, "run", tmp_path / "run")) == 3
@@ -152,8 +152,8 @@ def test_what_is_given_twice_is_read_once(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_kept_run_has_the_columns_of_its_folder(tmp_path: Path) -> None:
     run = fl.run_experiment(EXPERIMENT, tmp_path / "run")
-    file = runs_file(tmp_path, "a_table-small")
-    save_runs(file, [kept("FedAvg", curves_of(run.federation.records))])
+    file = archive_file(tmp_path, "a_table-small")
+    save_archive(file, [kept("FedAvg", curves_of(run.federation.records))])
     folder, frame = fl.load_frame(tmp_path / "run"), fl.load_frame(file)
     shared = ["round", "accuracy", "loss", "train_loss", "elud", "arrived", "local_steps"]
     assert set(shared) == set(frame.columns) - {"run", "finished", "setting", "method", "seed"}

@@ -1,4 +1,4 @@
-"""What the metric of a comparison can be asked, and when a result is complete."""
+"""The measure of a comparison, its sentences, and when a method is complete."""
 
 from __future__ import annotations
 
@@ -10,64 +10,84 @@ import pytest
 
 import fairlead as fl
 from fairlead.errors import FieldError
-from fairlead.experiments.summary import RunSummary
-from fairlead.results.estimates import estimate
-from fairlead.results.study_results import Metric, Result, best_first
+from fairlead.records import Evaluation, RoundRecord
+from fairlead.results.comparison import Summary, summarise
+from fairlead.results.figures import measure_named
+from fairlead.results.runs import ReportedRun, State
+from fairlead.results.sentences import headline, verdict
 
-SUMMARY = RunSummary(
-    rounds=1,
-    seconds=1.0,
-    train_loss=0.5,
-    evaluation=None,
-    objective=0.7,
-    misplaced_weight=0.0,
-    misplaced_by_chance=0.0,
-    chi_square=0.0,
-    predicted_chi_square=0.0,
-    by_design=False,
-    notice=None,
-)
-TRAIN_LOSS = Metric("train_loss", smaller_is_better=True)
+EXPERIMENT = fl.Experiment(fl.Quadratics(3), fl.presets.fedavg(lr=0.1, steps=2), rounds=1, evaluate_every=0)
 
 
 def test_rounds_have_no_objective(tmp_path: Path) -> None:
     """Their training loss is another figure, which may order methods otherwise."""
-    experiment = fl.Experiment(
-        fl.Quadratics(3), fl.presets.fedavg(lr=0.1, steps=2), rounds=1, evaluate_every=0
-    )
-    fl.run_study(fl.StudyFolder(tmp_path), [fl.PlannedRun("run", {}, experiment)], jobs=1)
-    (record,) = fl.load_records(tmp_path / "run")
-    objective = Metric("objective", smaller_is_better=True)
-    assert record.train_loss is not None
-    assert TRAIN_LOSS.in_round(record) == record.train_loss
-    assert objective.in_round(record) is None
-    assert objective.over_rounds == TRAIN_LOSS
-    assert TRAIN_LOSS.over_rounds == TRAIN_LOSS
+    fl.run_study(fl.StudyFolder(tmp_path), [fl.PlannedRun("run", {}, EXPERIMENT)], jobs=1)
+    objective, train_loss = measure_named("objective"), measure_named("train_loss")
+    assert objective.over_rounds is train_loss.quantity
+    assert train_loss.over_rounds is train_loss.quantity
+    assert objective.described == "objective of the final model"
 
 
 @pytest.mark.parametrize("target", [0.0, 0.95, 1.0])
 def test_targets_of_accuracy_are_shares(target: float) -> None:
-    accuracy = Metric("accuracy", smaller_is_better=False)
+    accuracy = measure_named("accuracy")
     accuracy.refuse_target(target, "--target")
     for wrong in (target + 1.5, target - 1.5, math.nan):
         with pytest.raises(FieldError, match="--target must be from 0 to 1 for accuracy, got"):
             accuracy.refuse_target(wrong, "--target")
-        Metric("loss", smaller_is_better=True).refuse_target(wrong, "--target")
+        measure_named("loss").refuse_target(wrong, "--target")
 
 
 @pytest.mark.parametrize("name", ["objective", "misplaced_weight", "chi_square"])
 def test_figures_of_the_end_have_no_targets(name: str) -> None:
-    with pytest.raises(
-        FieldError, match=f"left out where runs are compared by {name}, which is known at their"
-    ):
-        Metric(name, smaller_is_better=True).refuse_target(0.1, "--target")
+    with pytest.raises(FieldError, match=f"left out where runs are compared by {name}, which only the final"):
+        measure_named(name).refuse_target(0.1, "--target")
 
 
-def test_results_with_runs_that_did_not_measure_the_metric_come_last() -> None:
-    """A last round in which nothing arrived has no training loss: 0.1 of one seed does not beat 0.5 of two."""
-    whole = Result({"lr": 1}, {0: SUMMARY, 1: SUMMARY}, {}, estimate([0.5, 0.5]), None)
-    lost = replace(SUMMARY, train_loss=None)
-    partly = Result({"lr": 2}, {0: replace(SUMMARY, train_loss=0.1), 1: lost}, {}, estimate([0.1]), None)
-    unmeasured = Result({"lr": 3}, {0: lost, 1: lost}, {}, None, None)
-    assert [each.is_complete for each in (whole, partly, unmeasured)] == [True, False, False]
-    assert best_first([unmeasured, partly, whole], TRAIN_LOSS) == [whole, partly, unmeasured]
+def test_unknown_figures_are_refused() -> None:
+    with pytest.raises(FieldError, match="figure must be last-tenth, last5, final, best, got 'last'"):
+        measure_named("accuracy", "last")  # type: ignore[arg-type]
+
+
+def summary_of(
+    accuracies: dict[str, dict[int, float | None]], failed: tuple[tuple[str, int], ...] = ()
+) -> Summary:
+    """A comparison of methods with one round each; None: not evaluated."""
+    record = RoundRecord(0, (0,), (1,), (0,), (1,), None, None, {}, 0.5, 1.0, 1.0, None, 0, 0)
+    runs = []
+    for method, by_seed in accuracies.items():
+        for seed, value in by_seed.items():
+            evaluation = None if value is None else Evaluation(1.0, {"accuracy": value})
+            state: State = "failed" if (method, seed) in failed else "finished"
+            runs.append(
+                ReportedRun(
+                    method,
+                    Path(method),
+                    {"method": method, "seed": seed},
+                    seed=seed,
+                    state=state,
+                    records=(replace(record, evaluation=evaluation),),
+                )
+            )
+    (summary,) = summarise(runs)
+    return summary
+
+
+def test_methods_with_runs_that_did_not_measure_the_metric_come_last() -> None:
+    """0.9 of one seed does not beat 0.5 of two."""
+    summary = summary_of({"none": {0: None, 1: None}, "partly": {0: 0.9, 1: None}, "whole": {0: 0.5, 1: 0.5}})
+    assert [method.label for method in summary.best_first] == ["whole", "partly", "none"]
+    assert [method.complete for method in summary.best_first] == [True, False, False]
+
+
+def test_survivors_of_a_method_are_not_judged() -> None:
+    fedavg = {0: 0.5, 1: 0.51, 2: 0.5}
+    summary = summary_of({"fedavg": fedavg, "fednova": {0: 0.8, 1: 0.82, 2: 0.1}}, failed=(("fednova", 2),))
+    rival = summary.methods[1]
+    assert summary.standing(rival) == "unfinished"
+    assert str(verdict(summary, rival)) == (
+        "+30.5 ± 6.4 points on the seeds that both finished (1 of 3 runs failed)"
+    )
+    assert headline(summary).startswith(
+        "Only fedavg has finished all its runs, so no method is ranked first."
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ import typer
 from fairlead.cli.console import JsonOption, interval_chart, print_json, print_table, say, sparklines
 from fairlead.cli.options import (
     CheckpointOption,
+    FigureOption,
     JobsOption,
     MetricOption,
     MinimizeOption,
@@ -24,21 +24,22 @@ from fairlead.cli.options import (
     read_target,
 )
 from fairlead.cli.study import (
+    PlannedMethod,
+    compared,
     figures_beside,
     leave,
-    metric_title,
-    result_facts,
+    measure_column,
+    measure_facts,
+    planned_facts,
     run_and_show,
     say_failures,
     say_where,
     study_folder,
-    verdict,
-    written,
 )
 
 if TYPE_CHECKING:
-    from fairlead.experiments.study import PlannedRun, StudyFolder
-    from fairlead.results.study_results import Metric, Result
+    from fairlead.results.comparison import Summary
+    from fairlead.results.figures import MethodFigures
 
 
 def compare(
@@ -75,6 +76,7 @@ def compare(
         ),
     ] = None,
     minimize: MinimizeOption = False,
+    figure: FigureOption = "last-tenth",
     jobs: JobsOption = None,
     checkpoint_every: CheckpointOption = 10,
     quiet: QuietOption = False,
@@ -87,7 +89,7 @@ def compare(
     from fairlead.errors import FieldError
     from fairlead.experiments.overrides import read_seeds
     from fairlead.experiments.plans import compare_table, listed_methods, planned_comparison
-    from fairlead.results.study_results import chosen_metric, results_of
+    from fairlead.results.figures import experiment_measure
 
     changes = all_overrides(overrides, rounds)
     # Before anything is asked of its [compare] table: a spec that cannot be read says so itself.
@@ -101,125 +103,116 @@ def compare(
     of_seeds = read_seeds(said.seeds or "0..4", "compare.seeds") if seeds is None else read_seeds(seeds)
     planned = planned_comparison(listed_methods(spec, methods, changes), of_seeds)
     first = planned[0].experiment
-    chosen = chosen_metric(first, metric or said.metric, minimize=minimize)
+    default = experiment_measure(first, None)
+    measure = experiment_measure(first, metric or said.metric, figure, minimize=minimize)
     target = None if goal is None else read_target(goal)
     if target is not None:
-        chosen.refuse_target(target, "--target")
-    elif said.target is not None and metric in (None, said.metric or chosen_metric(first, None).name):
+        measure.refuse_target(target, "--target")
+    elif said.target is not None and metric in (None, said.metric or default.metric):
         # Beside another metric than the table's its target would mean nothing.
-        chosen.refuse_target(said.target, "compare.target")
+        measure.refuse_target(said.target, "compare.target")
         target = said.target
     study = study_folder(output, spec, "compare", planned, changes)
     silent = quiet or as_json
     outcomes = run_and_show(study, planned, jobs=jobs, checkpoint_every=checkpoint_every, quiet=silent)
-    results = results_of(study, planned, outcomes, chosen, target)
+    (summary,), rows = compared(study, planned, outcomes, measure, target)
     if as_json:
-        methods_facts = [result_facts(result) for result in results]
-        facts = {"folder": str(study.path), "metric": asdict(chosen), "target": target}
-        print_json({**facts, "methods": methods_facts})
+        facts = {"folder": str(study.path), **measure_facts(measure), "target": target}
+        print_json({**facts, "methods": [planned_facts(row, [summary], target) for row in rows]})
     elif not quiet:
-        _report(study, planned, results, chosen, target)
+        _report(summary, rows, target)
+        say_where(study.path, measure, default, target)
     leave(outcomes, quiet=silent)
 
 
 _SPARE = ("chi-square", "by\nchance", "time", "objective\ndifference", "seeds", "misplaced", "objective")
-"""Columns that a narrow terminal leaves out, one after the other."""
+"""Columns that a narrow terminal leaves out, in this order."""
 
 
-def _report(
-    study: StudyFolder,
-    planned: Sequence[PlannedRun],
-    results: list[Result],
-    metric: Metric,
-    target: float | None,
-) -> None:
-    from fairlead.results.estimates import COVERED
-    from fairlead.results.study_results import target_resolution
+def _report(summary: Summary, rows: Sequence[PlannedMethod], target: float | None) -> None:
+    from fairlead.results.sentences import headline, verdict
 
-    reference = results[0].name
-    columns = ["method", metric.name, "difference", "beyond\nnoise", *figures_beside(results[0], metric)]
-    rows = [
-        [
-            result.name,
-            written(result.final),
-            written(result.difference, sign=True),
-            _beyond_noise(result, metric),
-            *figures_beside(result, metric).values(),
-        ]
-        for result in results
-    ]
-    if metric.name != "objective":
-        place = columns.index("objective") + 1
-        columns.insert(place, "objective\ndifference")
-        for row, result in zip(rows, results, strict=True):
-            row.insert(place, written(result.objective_difference, sign=True))
-    if target is not None:
-        place = columns.index("beyond\nnoise") + 1
-        columns.insert(place, f"rounds\nto {target:g}")
-        for row, result in zip(rows, results, strict=True):
-            row.insert(place, _reached(result))
+    _print_table(summary, rows, target)
+    _draw(summary)
     say()
-    # Never what methods are compared by.
-    print_table(
-        columns, rows, numbers=columns[1:], spare=[column for column in _SPARE if column != metric.name]
-    )
-    resolution = target_resolution(max(metric.spacing(run.experiment) for run in planned))
+    say(headline(summary))
+    for method in summary.methods:
+        if method.method is not summary.baseline:
+            say(f"{method.label}: {verdict(summary, method)}.")
+    say_failures(rows, "method")
+
+
+def _print_table(summary: Summary, rows: Sequence[PlannedMethod], target: float | None) -> None:
+    from fairlead.results.sentences import target_resolution
+
+    measure, table = summary.measure, []
+    for row in rows:
+        cells = {
+            "method": row.name,
+            measure_column(measure): row.shown("value", measure.kind),
+            "difference": row.shown("difference", measure.kind, sign=True),
+            "beyond\nnoise": _beyond_noise(summary, row.figures),
+        }
+        if target is not None:
+            cells[f"rounds\nto {target:g}"] = _reached(row)
+        beside = figures_beside(row, measure)
+        if "objective" in beside:
+            cells["objective"] = beside.pop("objective")
+            cells["objective\ndifference"] = row.shown("objective_difference", "number", sign=True)
+        table.append({**cells, **beside})
+    columns = list(table[0])
+    say()
+    print_table(columns, [list(cells.values()) for cells in table], numbers=columns[1:], spare=_SPARE)
+    curves = [measure.quantity.read(run.run) for method in summary.methods for run in method.runs]
+    resolution = target_resolution(max((curve.spacing for curve in curves), default=0))
     if target is not None and resolution:
         say(resolution)
+
+
+def _draw(summary: Summary) -> None:
+    """Intervals of the differences, and the mean curves of all methods."""
+    from fairlead.results.curves import ROUNDS, bands
+    from fairlead.results.sentences import COVERED
+
+    measure, curve = summary.measure, summary.measure.over_rounds
     intervals = {
-        result.name: (result.difference.mean, result.difference.half_width)
-        for result in results
-        if result.difference is not None and result.difference.half_width is not None
+        method.label: (method.difference.mean, method.difference.half_width)
+        for method in summary.methods
+        if method.difference is not None and method.difference.half_width is not None
     }
-    if intervals:
-        say(f"\nDifference to {reference} in {metric_title(metric)}, 95 % interval over seeds:")
+    if intervals and summary.baseline is not None:
+        say(
+            f"\nDifference to {summary.baseline.label} in {measure.described} ({measure.direction}), "
+            "95 % interval over seeds:"
+        )
         say(interval_chart(intervals))
         say(COVERED)
-    shown = metric.over_rounds
-    curves = _mean_curves(study, planned, shown)
-    if any(len(curve) > 1 for curve in curves.values()):
-        title = "training loss" if shown.name == "train_loss" else shown.name
-        say(f"\n{title} over the rounds, mean over seeds:")
-        say(sparklines(curves))
-    say()
-    for result in results[1:]:
-        say(verdict(result, reference, metric))
-    say_failures(results, "method")
-    say_where(study.path, target if metric.name == "accuracy" else None)
-
-
-def _reached(result: Result) -> str:
-    """Rounds to the target with their margin, or the mean and of how many seeds where not all met it."""
-    from fairlead.results.estimates import estimate
-
-    found = estimate([done for done in result.reached.values() if done is not None])
-    if found is None:
-        return "never" if result.reached else ""
-    if found.count == result.num_runs:
-        return written(found)
-    return f"{found.mean:.4g} in {found.count} of {result.num_runs}"
-
-
-def _beyond_noise(result: Result, metric: Metric) -> str:
-    if result.difference is None or result.difference.excludes_zero is None:
-        return ""
-    return result.judged(metric) or "no"
-
-
-def _mean_curves(
-    study: StudyFolder, planned: Sequence[PlannedRun], metric: Metric
-) -> dict[str, list[tuple[float, float]]]:
-    """The metric by round for each method, as mean over the seeds that finished."""
-    curves: dict[str, dict[int, list[float]]] = {}
-    for run in planned:
-        if study.store(run).summary() is None:
-            continue
-        curve = curves.setdefault(str(run.labels["method"]), {})
-        for record in study.store(run).records():
-            value = metric.in_round(record)
-            if value is not None:
-                curve.setdefault(record.round + 1, []).append(value)
-    return {
-        name: [(float(round), sum(values) / len(values)) for round, values in sorted(curve.items())]
-        for name, curve in curves.items()
+    found = {
+        method.label: bands(method.method, curve, [ROUNDS]).get(ROUNDS.key) for method in summary.methods
     }
+    curves = {
+        label: list(zip(band.positions, band.means, strict=True)) for label, band in found.items() if band
+    }
+    if any(len(points) > 1 for points in curves.values()):
+        say(f"\n{curve.title} over the rounds, mean over seeds:")
+        say(sparklines(curves))
+
+
+def _reached(row: PlannedMethod) -> str:
+    """Rounds to the target with their margin; where not all seeds met it, the mean and the number of those that did."""
+    from fairlead.results.estimates import estimate
+    from fairlead.results.sentences import show_value
+
+    runs = [run.reached[0] for run in row.figures.runs if run.run.finished] if row.figures else []
+    found = estimate([float(reached.rounds) for reached in runs if reached is not None])
+    if found is None:
+        return "never" if runs else ""
+    if found.count == row.num_runs:
+        return show_value(found, "count")
+    return f"{found.mean:.4g} in {found.count} of {row.num_runs}"
+
+
+def _beyond_noise(summary: Summary, method: MethodFigures | None) -> str:
+    if method is None or method.difference is None or method.difference.excludes_zero is None:
+        return ""
+    return method.judged(summary.measure) or "no"

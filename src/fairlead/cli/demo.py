@@ -12,7 +12,7 @@ from fairlead.cli.progress import RoundProgress
 if TYPE_CHECKING:
     from fairlead.diagnostics.consistency import ConsistencyReport
     from fairlead.records import RoundRecord
-    from fairlead.results.comparison import ComparedMethod
+    from fairlead.results.compared_method import ComparedMethod
 
 
 def demo(
@@ -27,7 +27,7 @@ def demo(
 
     from fairlead.experiments.demo import demo_algorithms, demo_experiment
     from fairlead.experiments.live_figures import figures_of
-    from fairlead.results.comparison import compare
+    from fairlead.results.compared_method import compare
 
     # The products are so small that a second thread costs more than it brings.
     torch.set_num_threads(1)

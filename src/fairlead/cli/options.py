@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -28,10 +28,18 @@ JobsOption = Annotated[
     typer.Option(help="Runs side by side; by default one per core, or per GPU if all runs use one."),
 ]
 MetricOption = Annotated[
-    str | None, typer.Option(help="The figure that counts; by default the first metric of the task.")
+    str | None, typer.Option(help="The metric to compare; by default the first of the task.")
 ]
 MinimizeOption = Annotated[
-    bool, typer.Option("--minimize", help="Smaller is better; known for losses and fairlead's own metrics.")
+    bool,
+    typer.Option("--minimize", help="Smaller is better; automatic for losses and fairlead's own metrics."),
+]
+
+FigureOption = Annotated[
+    Literal["last-tenth", "last5", "final", "best"],
+    typer.Option(
+        help="The number to compare: the mean over the last 10 % or the last 5 rounds, the final or the best round."
+    ),
 ]
 
 

@@ -64,9 +64,9 @@ def show_verdicts(outcomes: Sequence[Outcome]) -> None:
 def _kept(folder: Path, outcome: Outcome) -> str:
     """Where a result is, and how to see its runs if it has some."""
     from fairlead.reproductions.reproduction import outcome_file
-    from fairlead.results.run_archive import runs_file
+    from fairlead.results.run_archive import archive_file
 
-    runs = runs_file(folder, f"{outcome.name}-{outcome.scale}")
+    runs = archive_file(folder, f"{outcome.name}-{outcome.scale}")
     page = f"; for a page of its runs: fairlead report {quote(str(runs))}" if runs.exists() else ""
     return f"{outcome_file(folder, outcome)}{page}"
 

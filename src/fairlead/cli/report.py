@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairlead.cli.console import JsonOption, print_json, say
-from fairlead.cli.options import read_target
+from fairlead.cli.options import FigureOption, MetricOption, MinimizeOption, read_target
+from fairlead.cli.study import estimate_facts, method_facts
 from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
-    from fairlead.results.figures import MethodFigures
-    from fairlead.results.summary import Summary
+    from fairlead.results.comparison import Summary
 
 
 def report(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders of runs, folders that contain them, or files of runs that `reproduce` keeps.",
+            help="Folders of runs, folders that contain them, or archives of runs that `reproduce` writes.",
             metavar="RUNS...",
         ),
     ],
@@ -47,6 +47,9 @@ def report(
             help="Accuracy (0.7 or 70%) or loss to reach; may be given several times.",
         ),
     ] = None,
+    metric: MetricOption = None,
+    minimize: MinimizeOption = False,
+    figure: FigureOption = "last-tenth",
     title: Annotated[str | None, typer.Option(help="The page's title; the folder's name by default.")] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Folder for figures to print (needs matplotlib).")
@@ -57,47 +60,64 @@ def report(
     tables: Annotated[Path | None, typer.Option(help="Folder for tables in LaTeX and CSV.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a page of runs: curves, tables, consistency and clients, over seeds."""
+    """Compare runs in a page with curves, tables, consistency and clients, over seeds."""
     from fairlead.reports.page import write_page
-    from fairlead.reports.paper_figures import write_figures
-    from fairlead.reports.table_files import write_tables
-    from fairlead.results.summary import summarise_settings
-    from fairlead.text import counted
+    from fairlead.results.comparison import summarise_settings
 
-    summaries = summarise_settings(
-        paths, baseline=baseline, targets=[read_target(each) for each in targets or ()]
-    )
     if formats is not None and figures is None:
         raise FieldError("--format has no effect without --figures, the folder for them.")
+    summaries = summarise_settings(
+        paths,
+        baseline=baseline,
+        targets=[read_target(each) for each in targets or ()],
+        metric=metric,
+        minimize=minimize,
+        figure=figure,
+    )
     page = output or (None if as_json else _default_page(paths))
     if page is not None:
         write_page(summaries, page, title or _default_title(paths))
-    made: dict[str, tuple[Path, list[Path]]] = {}
-    if tables is not None:
-        made["tables"] = tables, [file for each in summaries for file in write_tables(each, tables)]
-    if figures is not None:
-        endings = [each.strip() for each in (formats or "pdf,svg,png").split(",")]
-        made["figures"] = (
-            figures,
-            [file for each in summaries for file in write_figures(each, figures, endings)],
-        )
+    files = _write_files(summaries, tables, figures, formats)
     if as_json:
-        pages = [] if page is None else [page]
-        written = [*pages, *(file for _, files in made.values() for file in files)]
+        written = [*([] if page is None else [page]), *(file for some in files.values() for file in some)]
         print_json({**_all_facts(summaries), "written": [str(file) for file in written]})
         return
+    _say_result(summaries, page)
+    for kind, folder in (("tables", tables), ("figures", figures)):
+        if folder is not None:
+            say(f"{len(files[kind])} files of {kind} are in {folder}")
+
+
+def _write_files(
+    summaries: Sequence[Summary], tables: Path | None, figures: Path | None, formats: str | None
+) -> dict[str, list[Path]]:
+    """Tables and figures for papers, as far as they are asked for."""
+    from fairlead.reports.paper_figures import write_figures
+    from fairlead.reports.table_files import write_tables
+
+    made: dict[str, list[Path]] = {}
+    if tables is not None:
+        made["tables"] = [file for each in summaries for file in write_tables(each, tables)]
+    if figures is not None:
+        endings = [each.strip() for each in (formats or "pdf,svg,png").split(",")]
+        made["figures"] = [file for each in summaries for file in write_figures(each, figures, endings)]
+    return made
+
+
+def _say_result(summaries: Sequence[Summary], page: Path | None) -> None:
+    from fairlead.results.sentences import headline
+    from fairlead.text import counted
+
     runs = [run for summary in summaries for run in summary.study.runs]
     unfinished, number = sum(not run.finished for run in runs), len(runs)
     methods = counted(len({label for summary in summaries for label in summary.study.labels}), "method")
     settings = f" in {len(summaries)} settings" if len(summaries) > 1 else ""
+    for summary in summaries:
+        text = headline(summary) if summary.methods else summary.study.absences
+        say(f"{summary.setting}: {text}" if summary.setting else text)
     say(f"{counted(number, 'run')} of {methods}{settings} {'is' if number == 1 else 'are'} in {page}")
     if unfinished:
         say(f"{unfinished} of them did not finish; the page says why.")
-    for summary in summaries:
-        if summary.study.absences:
-            say(f"{summary.setting}: {summary.study.absences}".removeprefix(": "))
-    for kind, (folder, files) in made.items():
-        say(f"{len(files)} files of {kind} are in {folder}")
 
 
 def _default_page(paths: list[Path]) -> Path:
@@ -115,13 +135,6 @@ def _default_title(paths: list[Path]) -> str:
     return " and ".join(table_name(path.resolve()) for path in paths[:3]) + (" …" if len(paths) > 3 else "")
 
 
-def _clear(method: MethodFigures) -> bool | None:
-    """Whether it differs from the baseline by more than noise; None where that cannot be told."""
-    if method.difference is None or not method.both_complete:
-        return None
-    return method.difference.excludes_zero
-
-
 def _all_facts(summaries: Sequence[Summary]) -> dict[str, Any]:
     """The comparison for programs, or one for each setting where there are settings."""
     if len(summaries) == 1 and not summaries[0].setting:
@@ -130,13 +143,9 @@ def _all_facts(summaries: Sequence[Summary]) -> dict[str, Any]:
 
 
 def _facts(summary: Summary) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    def plain(value: Any) -> Any:
-        return None if value is None else asdict(value)
-
     return {
         "measure": summary.measure.name,
+        "figure": summary.measure.figure,
         "higher_is_better": summary.measure.higher,
         "baseline": None if summary.baseline is None else summary.baseline.label,
         "targets": list(summary.targets),
@@ -144,13 +153,14 @@ def _facts(summary: Summary) -> dict[str, Any]:
             {
                 "label": method.label,
                 "runs": [run.run.name for run in method.runs],
-                "last_tenth": plain(method.over_seeds(lambda run: run.last_tenth)),
-                "difference": plain(method.difference),
+                "last_tenth": estimate_facts(method.over_seeds(lambda run: run.last_tenth)),
+                **method_facts(summary, method),
                 "all_finished": method.method.complete,
-                "clear": _clear(method),
-                "objective": plain(method.over_seeds(lambda run: run.objective)),
-                "objective_difference": plain(method.objective_difference),
-                "misplaced_weight": plain(method.over_seeds(lambda run: run.misplaced)),
+                "clear": method.difference.excludes_zero
+                if method.difference and method.both_complete
+                else None,
+                "objective": estimate_facts(method.over_seeds(lambda run: run.objective)),
+                "misplaced_weight": estimate_facts(method.over_seeds(lambda run: run.misplaced)),
             }
             for method in summary.methods
         ],

@@ -25,9 +25,8 @@ from fairlead.errors import FieldError
 if TYPE_CHECKING:
     from fairlead.experiments.experiment import Experiment
     from fairlead.experiments.live_figures import LiveFigures
-    from fairlead.experiments.run_folder import RunFolder
+    from fairlead.experiments.run_folder import RunFolder, RunSummary
     from fairlead.experiments.runner import Run
-    from fairlead.experiments.summary import RunSummary
     from fairlead.experiments.tracking import OpenLog, RoundLog
     from fairlead.federation import Federation
     from fairlead.records import RoundRecord
@@ -198,7 +197,7 @@ def _report(ended: Run) -> None:
     say(f"{counted(summary.rounds, 'round')} {'is' if summary.rounds == 1 else 'are'} in {folder}")
     if summary.evaluation is not None:
         say(f"Final model: {describe_evaluation(summary.evaluation)}")
-    if not summary.learnt:
+    if not summary.learned:
         initial = f"the {summary.initial_objective:.4g} of the initial model"
         say(
             f"The objective is {summary.objective:.4g}, no lower than {initial}: the learning rate may be too large."

@@ -1,10 +1,10 @@
-"""What `fairlead compare` and `fairlead sweep` have in common: running a study and showing its results."""
+"""The common part of `fairlead compare` and `fairlead sweep`: running a study and showing its results."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,11 @@ from fairlead.cli.console import INTERRUPTED, say
 from fairlead.cli.progress import StudyProgress, duration
 
 if TYPE_CHECKING:
-    from fairlead.experiments.study import PlannedRun, StudyFolder
+    from fairlead.experiments.study import Label, PlannedRun, StudyFolder
+    from fairlead.results.comparison import Summary
     from fairlead.results.estimates import Estimate
-    from fairlead.results.study_results import Metric, Result
+    from fairlead.results.figures import Measure, MethodFigures
+    from fairlead.results.formats import Kind
 
 _FAILED = 1
 
@@ -24,7 +26,7 @@ _FAILED = 1
 def study_folder(
     output: Path | None, spec: Path, command: str, planned: Sequence[PlannedRun], changes: Sequence[str]
 ) -> StudyFolder:
-    """The folder of a study: a default one has rounds in its name that were asked for; other lengths are refused."""
+    """The folder of a study: --rounds becomes part of its default name; runs of another length are refused."""
     from fairlead.experiments.study import StudyFolder
     from fairlead.text import counted
 
@@ -62,148 +64,216 @@ def run_and_show(
                 keep_finished_checkpoints=keep_finished_checkpoints,
                 watch=progress.watch,
                 on_interrupt=lambda: progress.note(
-                    "Stopping after the rounds that are running; press Ctrl-C again to stop at once."
+                    "Stopping after the current rounds; press Ctrl-C again to stop immediately."
                 ),
             )
         except KeyboardInterrupt:
-            progress.note("Stopped. The same command again goes on from the last checkpoints.")
+            progress.note("Stopped. Re-run the command to resume from the last checkpoints.")
             raise typer.Exit(INTERRUPTED) from None
 
 
 def leave(outcomes: Mapping[str, str], *, quiet: bool) -> None:
-    """End the command with the exit status that the outcomes deserve."""
+    """End the command with the exit status of the outcomes."""
     if any(outcome in ("interrupted", "waiting") for outcome in outcomes.values()):
         if not quiet:
             done = sum(outcome == "finished" for outcome in outcomes.values())
-            say(f"Stopped with {done} of {len(outcomes)} runs done. The same command again goes on.")
+            say(f"Stopped with {done} of {len(outcomes)} runs finished. Re-run the command to resume.")
         raise typer.Exit(INTERRUPTED)
     if any(outcome != "finished" for outcome in outcomes.values()):
         raise typer.Exit(_FAILED)
 
 
-def figures_beside(result: Result, metric: Metric) -> dict[str, str]:
-    """What a result shows beside the metric, by column."""
+@dataclass(frozen=True)
+class PlannedMethod:
+    """The planned runs that differ only in their seed, and their figures."""
+
+    labels: Mapping[str, Label]
+    failures: Mapping[int, str]
+    """Outcomes of the runs that did not finish, by seed."""
+    num_runs: int
+    figures: MethodFigures | None
+    """None if no run can be read."""
+
+    @property
+    def name(self) -> str:
+        """Its labels in one line."""
+        from fairlead.experiments.study import describe_labels
+
+        return describe_labels(self.labels) or "as in the spec"
+
+    @property
+    def learned(self) -> bool:
+        """Whether a run may have learned; see `MethodRuns.learned`."""
+        if self.figures is None:
+            return not all(outcome.startswith("failed") for outcome in self.failures.values())
+        return self.figures.method.learned
+
+    def shown(self, estimate: str, kind: Kind, *, sign: bool = False) -> str:
+        """One of the estimates of `figures` in words; empty without figures."""
+        from fairlead.results.sentences import show_value
+
+        return show_value(getattr(self.figures, estimate, None), kind, sign=sign)
+
+    def mean(self, figure: str) -> float | None:
+        """The mean of a figure over seeds."""
+        found = self.figures and self.figures.over_seeds(lambda run: getattr(run, figure))
+        return found.mean if found else None
+
+
+def compared(
+    study: StudyFolder,
+    planned: Sequence[PlannedRun],
+    outcomes: Mapping[str, str],
+    measure: Measure,
+    target: float | None = None,
+) -> tuple[list[Summary], list[PlannedMethod]]:
+    """The comparison of the planned runs, one for each setting, and their methods in the order of the plan."""
+    from fairlead.results.comparison import summarise
+    from fairlead.results.runs import read_run, runs_of_study
+
+    folders = {study.store(run).path for run in planned}
+    runs = [read_run(found) for found in runs_of_study(study) if found.folder.path in folders]
+    summaries = summarise(
+        runs,
+        targets=() if target is None else (target,),
+        metric=measure.metric,
+        minimize=measure.smaller_is_better,
+        figure=measure.figure,
+    )
+    known = [(_common(method.method.runs[0].labels), method) for each in summaries for method in each.methods]
+    groups: list[tuple[dict[str, Label], list[PlannedRun]]] = []
+    for run in planned:
+        labels = _common(run.labels)
+        group = next((some for common, some in groups if common == labels), None)
+        if group is None:
+            groups.append((labels, [run]))
+        else:
+            group.append(run)
+    methods = [
+        PlannedMethod(
+            labels,
+            {run.experiment.seed: outcomes[run.folder] for run in some if outcomes[run.folder] != "finished"},
+            len(some),
+            next((method for common, method in known if common == labels), None),
+        )
+        for labels, some in groups
+    ]
+    return summaries, methods
+
+
+def _common(labels: Mapping[str, Label]) -> dict[str, Label]:
+    return {name: value for name, value in labels.items() if name != "seed"}
+
+
+def figures_beside(method: PlannedMethod, measure: Measure) -> dict[str, str]:
+    """The columns beside the measure."""
     from fairlead.text import divergence
 
-    objective, misplaced, chance, chi_square = (
-        result.mean(figure)
-        for figure in ("objective", "misplaced_weight", "misplaced_by_chance", "chi_square")
+    objective, misplaced, chance, chi_square, seconds = map(
+        method.mean, ("objective", "misplaced", "by_chance", "chi_square", "seconds")
     )
-    seconds = result.mean("seconds")
-    # One round does not tell how much rounds differ.
-    alone = any(each.rounds < 2 for each in result.summaries.values())
-    by_design = bool(result.summaries) and all(each.by_design for each in result.summaries.values())
-    count, total = len(result.summaries), result.num_runs
+    runs = method.figures.runs if method.figures else ()
+    # A single round does not show how much rounds differ.
+    alone = any(len(run.run.records) < 2 for run in runs)
+    by_design = method.figures is not None and method.figures.by_design()
+    finished = method.num_runs - len(method.failures)
     figures = {
         "objective": "" if objective is None else f"{objective:.4g}",
         "misplaced": "none by design" if by_design else "" if misplaced is None else f"{misplaced:.1%}",
         "by\nchance": "" if by_design or misplaced is None or chance is None or alone else f"{chance:.1%}",
         "chi-square": "" if by_design or chi_square is None else divergence(chi_square, digits=3),
         "time": "" if seconds is None else duration(seconds),
-        "seeds": str(count) if count == total else f"{count} of {total}",
+        "seeds": str(finished) if not method.failures else f"{finished} of {method.num_runs}",
     }
-    return {column: cell for column, cell in figures.items() if column != metric.name}
+    return {column: cell for column, cell in figures.items() if column != measure.metric}
 
 
-def result_facts(result: Result) -> dict[str, Any]:
-    """A result for JSON."""
+def measure_column(measure: Measure) -> str:
+    """The title of the column of the measure."""
+    return f"{measure.name}\n({measure.column})"
+
+
+def measure_facts(measure: Measure) -> dict[str, Any]:
+    """The measure for JSON."""
     return {
-        **result.labels,
-        "final": None if result.final is None else asdict(result.final),
-        "difference": _difference_facts(result.difference),
-        "objective_difference": _difference_facts(result.objective_difference),
-        "rounds_to_target": {str(seed): rounds for seed, rounds in result.reached.items()},
-        "learnt": result.learnt,
-        **{
-            figure: result.mean(figure)
-            for figure in ("objective", "misplaced_weight", "misplaced_by_chance", "chi_square", "seconds")
-        },
-        "seeds": {str(seed): asdict(summary) for seed, summary in result.summaries.items()},
-        "failures": {str(seed): reason for seed, reason in result.failures.items()},
+        "metric": {"name": measure.metric, "smaller_is_better": measure.smaller_is_better},
+        "figure": measure.figure,
     }
 
 
-def _difference_facts(difference: Estimate | None) -> dict[str, Any] | None:
-    return None if difference is None else {**asdict(difference), "excludes_zero": difference.excludes_zero}
+def planned_facts(
+    method: PlannedMethod, summaries: Sequence[Summary], target: float | None
+) -> dict[str, Any]:
+    """A planned method for JSON."""
+    found = method.figures
+    summary = next((each for each in summaries if found in each.methods), None)
+    done = [run for run in (found.runs if found else ()) if run.run.finished]
+    reached = {
+        str(run.seed): run.reached[0].rounds if run.reached[0] else None for run in done if target is not None
+    }
+    seeds = {str(run.seed): asdict(run.run.summary) for run in done if run.run.summary is not None}
+    nothing = dict.fromkeys(("value", "difference", "objective_difference", "standing", "verdict"))
+    return {
+        **method.labels,
+        "final": None if found is None else estimate_facts(found.over_seeds(lambda run: run.final)),
+        **(nothing if found is None or summary is None else method_facts(summary, found)),
+        "rounds_to_target": reached,
+        "learnt": method.learned,
+        "objective": method.mean("objective"),
+        "misplaced_weight": method.mean("misplaced"),
+        "misplaced_by_chance": method.mean("by_chance"),
+        "chi_square": method.mean("chi_square"),
+        "seconds": method.mean("seconds"),
+        "seeds": seeds,
+        "failures": {str(seed): reason for seed, reason in method.failures.items()},
+    }
 
 
-def say_failures(results: Sequence[Result], noun: str) -> None:
-    """A line for each run that failed, with the reason, and one on methods or settings of which no run learnt."""
-    from fairlead.results.study_results import any_or_listed, told_unlearnt
+def method_facts(summary: Summary, method: MethodFigures) -> dict[str, Any]:
+    """A method against the baseline for JSON: the same in every command."""
+    from fairlead.results.sentences import verdict
 
-    for result in results:
-        for seed, outcome in result.failures.items():
+    return {
+        "value": estimate_facts(method.value),
+        "difference": estimate_facts(method.difference, judged=True),
+        "objective_difference": estimate_facts(method.objective_difference, judged=True),
+        "standing": summary.standing(method),
+        "verdict": str(verdict(summary, method)),
+    }
+
+
+def estimate_facts(found: Estimate | None, *, judged: bool = False) -> dict[str, Any] | None:
+    """A mean over seeds for JSON; of a difference also whether its interval excludes 0."""
+    if found is None:
+        return None
+    return {**asdict(found), **({"excludes_zero": found.excludes_zero} if judged else {})}
+
+
+def say_failures(methods: Sequence[PlannedMethod], noun: str) -> None:
+    """A line for each run that failed, with the reason, and one on methods or settings without a finished run."""
+    from fairlead.results.sentences import any_or_listed
+
+    for method in methods:
+        for seed, outcome in method.failures.items():
             if outcome.startswith("failed"):
-                say(f"{result.name}, seed {seed} {outcome}")
-    lost = [result for result in results if not result.learnt]
-    names = [result.name for result in lost]
-    if any(result.summaries for result in lost):
-        say(told_unlearnt(names, len(results), noun))
-    elif lost:
-        whose = any_or_listed(names, len(results), noun)
+                say(f"{method.name}, seed {seed} {outcome}")
+    lost = [method for method in methods if not method.learned]
+    if lost and all(len(method.failures) == method.num_runs for method in lost):
+        whose = any_or_listed([method.name for method in lost], len(methods), noun)
         say(f"No run of {whose} finished: the reasons above say what to change.")
 
 
-def say_where(folder: Path, target: float | None = None) -> None:
-    """Where the runs are, and what to do with them, with a target of the accuracy if there is one."""
-    goal = [] if target is None else ["--target", f"{target:g}"]
-    command = shlex.join(["fairlead", "report", str(folder), *goal])
-    say(f"The runs are in {folder}; for a page with curves and tables: {command}")
+def say_where(folder: Path, measure: Measure, default: Measure, target: float | None = None) -> None:
+    """The folder of the runs, and the command for their page with the same measure."""
+    from fairlead.results.figures import measure_named
 
-
-def verdict(result: Result, reference: str, metric: Metric) -> str:
-    """A sentence on a method, which mentions the objective where that tells another story."""
-    if result.difference is None:
-        return f"{result.name} cannot be compared with {reference}: they have no finished seed in common."
-    told, objective = _told(result, result.difference, reference, metric), result.objective_difference
-    otherwise = result.judged_otherwise(metric)
-    if otherwise is None or objective is None:
-        return f"{told}."
-    amount = f"{abs(objective.mean):.3g} ± {objective.half_width:.2g}"
-    return f"{told}; on the objective that was asked for it is {otherwise} by {amount}."
-
-
-def _told(result: Result, difference: Estimate, reference: str, metric: Metric) -> str:
-    from fairlead.results.estimates import too_few
-    from fairlead.text import counted
-
-    amount = f"{abs(difference.mean):.3g}"
-    if difference.half_width is None:
-        better = "better" if (difference.mean < 0) == metric.smaller_is_better else "worse"
-        compared = "equals" if difference.mean == 0 else f"is {amount} {better} than"
-        return (
-            f"{result.name} {compared} {reference} at {too_few(difference)}, which says nothing about noise"
-        )
-    over = f"over {difference.count} seeds"
-    if result.failures:
-        lost = f"{len(result.failures)} of its {counted(result.num_runs, 'run')}"
-        return (
-            f"{result.name} is not judged, since {lost} did not finish: the difference from {reference} is "
-            f"{written(difference, sign=True)} in {metric.name} {over}"
-        )
-    judgement = result.judged(metric)
-    if judgement is not None:
-        return (
-            f"{result.name} is {judgement} than {reference} by {amount} ± {difference.half_width:.2g} in "
-            f"{metric.name} {over}: more than the noise"
-        )
-    return (
-        f"{result.name} cannot be told from {reference}: the difference of {written(difference, sign=True)} in "
-        f"{metric.name} {over} is within the noise"
-    )
-
-
-def written(value: Estimate | None, *, sign: bool = False) -> str:
-    """A mean with its margin, to two digits of the margin: 0.931 ± 0.012."""
-    if value is None:
-        return ""
-    plus = "+" if sign else ""
-    if not value.half_width:
-        return f"{value.mean:{plus}.4g}"
-    decimals = next((n for n in range(12) if value.half_width * 10**n >= 9.95), 12)
-    return f"{value.mean:{plus}.{decimals}f} ± {value.half_width:.{decimals}f}"
-
-
-def metric_title(metric: Metric) -> str:
-    """The metric with what is good about it."""
-    return f"{metric.name} ({'smaller' if metric.smaller_is_better else 'larger'} is better)"
+    words = ["fairlead", "report", str(folder)]
+    if measure.metric != default.metric:
+        words += ["--metric", measure.metric]
+    if measure.smaller_is_better != measure_named(measure.metric).smaller_is_better:
+        words += ["--minimize"]
+    if measure.figure != default.figure:
+        words += ["--figure", measure.figure]
+    if target is not None:
+        words += ["--target", f"{target:g}"]
+    say(f"The runs are in {folder}; for a page with curves and tables: {shlex.join(words)}")

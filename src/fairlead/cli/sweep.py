@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +12,7 @@ import typer
 from fairlead.cli.console import JsonOption, print_json, print_table, say
 from fairlead.cli.options import (
     CheckpointOption,
+    FigureOption,
     JobsOption,
     MetricOption,
     MinimizeOption,
@@ -24,23 +24,27 @@ from fairlead.cli.options import (
     find_modules,
 )
 from fairlead.cli.study import (
+    PlannedMethod,
+    compared,
     figures_beside,
     leave,
-    metric_title,
-    result_facts,
+    measure_column,
+    measure_facts,
+    planned_facts,
     run_and_show,
     say_failures,
     say_where,
     study_folder,
-    verdict,
-    written,
 )
 
 if TYPE_CHECKING:
-    from fairlead.results.study_results import Metric, Result
+    from fairlead.results.comparison import Summary
+    from fairlead.results.figures import Measure
 
 _SHOWN = 20
-"""Settings in the table; the runs of the others are in their folders all the same."""
+"""Settings in the table; the runs of the others stay in their folders."""
+_NO_BEST = ("not evaluated", "not comparable", "nothing learned", "tied")
+"""Rankings without a best setting."""
 
 
 def sweep(
@@ -71,6 +75,7 @@ def sweep(
     ] = None,
     metric: MetricOption = None,
     minimize: MinimizeOption = False,
+    figure: FigureOption = "last-tenth",
     jobs: JobsOption = None,
     checkpoint_every: CheckpointOption = 10,
     quiet: QuietOption = False,
@@ -81,61 +86,60 @@ def sweep(
     The same command again goes on with what was interrupted or has failed, and runs nothing twice.
     """
     from fairlead.experiments.plans import planned_sweep
-    from fairlead.results.study_results import best_first, chosen_metric, results_of
+    from fairlead.results.figures import experiment_measure
 
     changes = all_overrides(overrides, rounds)
     find_modules(spec.resolve().parent)
     planned = planned_sweep(
         spec, grid=grid or [], ranges=ranges or [], draws=draws, draw_seed=draw_seed, overrides=changes
     )
-    chosen = chosen_metric(planned[0].experiment, metric, minimize=minimize)
+    measure = experiment_measure(planned[0].experiment, metric, figure, minimize=minimize)
     study = study_folder(output, spec, "sweep", planned, changes)
     silent = quiet or as_json
     outcomes = run_and_show(study, planned, jobs=jobs, checkpoint_every=checkpoint_every, quiet=silent)
-    results = best_first(results_of(study, planned, outcomes, chosen), chosen)
+    summaries, rows = compared(study, planned, outcomes, measure)
+    order = [method for summary in summaries for method in summary.best_first]
+    rows.sort(key=lambda row: order.index(row.figures) if row.figures else len(order))
     if as_json:
-        facts = [result_facts(result) for result in results]
-        print_json({"folder": str(study.path), "metric": asdict(chosen), "settings": facts})
+        facts = {"folder": str(study.path), **measure_facts(measure)}
+        print_json({**facts, "settings": [planned_facts(row, summaries, None) for row in rows]})
     elif not quiet:
-        _report(study.path, spec, changes, results, chosen)
+        _print_table(rows, measure, study.path)
+        for summary in summaries:
+            say(summary.titled("").removeprefix(": "))
+            _say_best(summary, rows, spec, changes)
+        say_failures(rows, "setting")
+        say_where(study.path, measure, experiment_measure(planned[0].experiment, None))
     leave(outcomes, quiet=silent)
 
 
-def _report(folder: Path, spec: Path, changes: list[str], results: list[Result], metric: Metric) -> None:
-    columns = [*results[0].labels, metric.name, *figures_beside(results[0], metric)]
-    rows = [
-        [*map(str, result.labels.values()), written(result.final), *figures_beside(result, metric).values()]
-        for result in results[:_SHOWN]
+def _print_table(rows: Sequence[PlannedMethod], measure: Measure, folder: Path) -> None:
+    columns = [*rows[0].labels, measure_column(measure), *figures_beside(rows[0], measure)]
+    cells = [
+        [
+            *map(str, row.labels.values()),
+            row.shown("value", measure.kind),
+            *figures_beside(row, measure).values(),
+        ]
+        for row in rows[:_SHOWN]
     ]
     say()
-    print_table(columns, rows, numbers=columns)
-    if len(results) > _SHOWN:
-        say(f"and {len(results) - _SHOWN} more settings, in {folder}")
-    say()
-    say_failures(results, "setting")
-    complete = [result for result in results if result.is_complete]
-    if len(complete) < len(results):
-        say(_what_lacks(results))
-    if complete:
-        best = complete[0]
-        values = [*changes, *(f"{path}={value}" for path, value in best.labels.items())]
-        command = ["fairlead", "run", str(spec), *(word for value in values for word in ("--set", value))]
-        say(f"Best {metric_title(metric)}: {best.name} with {written(best.final)}.")
-        lead = best.against(complete[1], metric) if len(complete) > 1 else None
-        if lead is not None and lead.judged(metric) is None:
-            say(verdict(lead, complete[1].name, metric))
-        say(f"Run it with: {shlex.join(command)}")
-    say_where(folder)
+    print_table(columns, cells, numbers=columns)
+    if len(rows) > _SHOWN:
+        say(f"and {len(rows) - _SHOWN} more settings, in {folder}")
 
 
-def _what_lacks(results: Sequence[Result]) -> str:
-    """A sentence on the settings that are not complete."""
-    lacking = [result for result in results if not result.is_complete]
-    total = sum(result.num_runs for result in lacking)
-    failed = sum(reason.startswith("failed") for result in lacking for reason in result.failures.values())
-    missing = total - failed - sum(result.final.count for result in lacking if result.final is not None)
-    counts = " and ".join(
-        f"{number} {state}" for number, state in ((failed, "failed"), (missing, "missing")) if number
-    )
-    found = "No setting is complete" if len(lacking) == len(results) else "Settings that lack runs come last"
-    return f"{found}: {counts} of {total} runs."
+def _say_best(summary: Summary, rows: Sequence[PlannedMethod], spec: Path, changes: Sequence[str]) -> None:
+    """The best setting, whether its lead over the next is more than noise, and the command that runs it."""
+    from fairlead.results.sentences import headline, show_lead
+
+    say(headline(summary))
+    complete = [method for method in summary.best_first if method.complete]
+    if not complete or (summary.compared and summary.ranking in _NO_BEST):
+        return
+    best = next(row for row in rows if row.figures is complete[0])
+    if len(complete) > 1 and complete[1].method is not summary.baseline:
+        say(show_lead(summary, complete[0], complete[1]))
+    values = [*changes, *(f"{path}={value}" for path, value in best.labels.items())]
+    command = ["fairlead", "run", str(spec), *(word for value in values for word in ("--set", value))]
+    say(f"Run it with: {shlex.join(command)}")

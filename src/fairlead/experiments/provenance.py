@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from dataclasses import dataclass
@@ -51,6 +52,13 @@ class Provenance:
         """The error that ended it; None if none did."""
         return failure_in(self.outcome)
 
+    @property
+    def duration(self) -> float:
+        """Seconds that it lasted; 0 if it was cut off."""
+        if self.ended is None:
+            return 0.0
+        return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)).total_seconds()
+
 
 def failure_in(outcome: str) -> str | None:
     """The error in the outcome of a run; None if it tells of none.
@@ -60,6 +68,11 @@ def failure_in(outcome: str) -> str | None:
     """
     kind, _, error = outcome.partition(": ")
     return error if kind == "failed" else None
+
+
+def machine(device: str) -> str:
+    """The hardware of a run: the name of its device, or the number of cores."""
+    return f"{os.cpu_count()} CPU cores, {platform.machine()}" if device == "cpu" else device
 
 
 def provenance_of(federation: Federation) -> Provenance:

@@ -29,9 +29,9 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import ClientFacts, Provenance
 from fairlead.experiments.record_io import decoded, record_from_line, record_to_line, strict
 from fairlead.experiments.spec import load_experiment, to_toml
-from fairlead.experiments.summary import RunSummary
 from fairlead.federation import Federation
-from fairlead.records import RoundLog, RoundRecord
+from fairlead.privacy.accounting import PrivacyStatement
+from fairlead.records import Evaluation, RoundLog, RoundRecord
 from fairlead.text import counted
 
 
@@ -108,6 +108,42 @@ class RoundsFile(RoundLog):
                 f"Line {number + 1} of {self.path} should be round {number}, and is round {record.round}."
             )
         return record
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """The end of a run."""
+
+    rounds: int
+    seconds: float
+    """Of rounds without warming up and evaluations: the median of them, times their number."""
+    train_loss: float | None
+    """Of the last round; None if nothing arrived."""
+    evaluation: Evaluation | None
+    """The last one, with figures per client where the run has them; None if the model was never evaluated."""
+    objective: float
+    """Σ ω_i F_i of the final model: the loss that was asked for, over the clients' training data."""
+    misplaced_weight: float | None
+    """½ Σ |ω_i − Ω_i| as measured; None where there are no such weights."""
+    misplaced_by_chance: float
+    """What lost updates and draws would misplace by chance alone in as many rounds."""
+    chi_square: float | None
+    """χ²(ω‖Ω) as measured."""
+    predicted_chi_square: float | None
+    """χ²(ω‖Ω) of theory."""
+    by_design: bool
+    """Whether no weight is misplaced because of the method's corrections, and not by measurement."""
+    notice: str | None
+    """What was said during training about another objective being optimised."""
+    privacy: PrivacyStatement | None = None
+    """What may be claimed of the models; None for an algorithm without privacy."""
+    initial_objective: float | None = None
+    """Σ ω_i F_i of the initial model; None where clients are real, who are not asked for it."""
+
+    @property
+    def learned(self) -> bool:
+        """Whether the final model has a lower objective than the initial one, or that is not known."""
+        return self.initial_objective is None or self.objective < self.initial_objective
 
 
 @contextmanager

@@ -10,18 +10,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from statistics import median
 from types import FrameType
 from typing import Literal
 
 from fairlead.checkpoint.store import KEPT, warn
 from fairlead.clients.source import FederatedData
+from fairlead.diagnostics.consistency import chance_level
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import Provenance, client_facts, now, provenance_of
-from fairlead.experiments.run_folder import RunFolder
-from fairlead.experiments.summary import RunSummary, summarise
+from fairlead.experiments.run_folder import RunFolder, RunSummary
 from fairlead.federation import Federation
 from fairlead.records import RoundRecord
+from fairlead.worlds.base import RunWorld
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -169,3 +171,30 @@ def _train(
             on_notice = None
         if stopping:
             return
+
+
+def summarise(federation: Federation) -> RunSummary:
+    """The summary of a federation after its last round."""
+    records, consistency, world = federation.records, federation.consistency(), federation.world
+    assert isinstance(world, RunWorld)
+    evaluation = next((record.evaluation for record in reversed(records) if record.evaluation), None)
+    return RunSummary(
+        rounds=len(records),
+        seconds=median(record.seconds for record in records) * len(records) if records else 0.0,
+        train_loss=records[-1].train_loss if records else None,
+        evaluation=evaluation,
+        objective=world.objective_at(federation.params, federation.state.buffers),
+        misplaced_weight=consistency.total_variation,
+        misplaced_by_chance=chance_level(records, consistency.intended),
+        chi_square=consistency.chi_square,
+        predicted_chi_square=consistency.predicted_chi_square,
+        by_design=consistency.restored,
+        notice=federation.notice,
+        privacy=federation.privacy,
+        initial_objective=_initial_objective(federation),
+    )
+
+
+def _initial_objective(federation: Federation) -> float | None:
+    simulation = federation.world.simulation
+    return None if simulation is None else simulation.objective_at(*simulation.initial_model(federation.key))

@@ -4,6 +4,6 @@ from fairlead.reports.page import render_page as render_page
 from fairlead.reports.page import write_page as write_page
 from fairlead.reports.paper_figures import write_figures as write_figures
 from fairlead.reports.table_files import write_tables as write_tables
-from fairlead.results.summary import Summary as Summary
-from fairlead.results.summary import summarise_runs as summarise_runs
-from fairlead.results.summary import summarise_settings as summarise_settings
+from fairlead.results.comparison import Summary as Summary
+from fairlead.results.comparison import summarise_runs as summarise_runs
+from fairlead.results.comparison import summarise_settings as summarise_settings

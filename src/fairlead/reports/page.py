@@ -23,7 +23,7 @@ from fairlead.reports.sections import (
 from fairlead.reports.style import Markup, join, tag
 from fairlead.reports.tables import report_tables
 from fairlead.reports.template import count_of, section
-from fairlead.results.summary import Summary
+from fairlead.results.comparison import Summary
 
 _LINKS = {
     "standing": "At a glance",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from fairlead.errors import FieldError
 from fairlead.reports.charts import BANDS_AT_ONCE, MARKERS_SHOWN, Scale
 from fairlead.reports.style import DASHES, NUM_COLOURS
+from fairlead.results.comparison import Summary
 from fairlead.results.curves import AXES, ROUNDS, Axis, Band, Quantity, bands, quantities
 from fairlead.results.formats import Kind, show_tick
-from fairlead.results.summary import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

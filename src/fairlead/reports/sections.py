@@ -18,11 +18,11 @@ from fairlead.reports.charts import (
 from fairlead.reports.style import Look, Markup, join, swatch, tag
 from fairlead.reports.table import Table
 from fairlead.reports.template import count_of, cut, html_table, label_of, scrolling, section
+from fairlead.results.comparison import Summary
 from fairlead.results.curves import AXES, ROUNDS, Axis, Band, Quantity, bands, quantities
 from fairlead.results.figures import Measure, MethodFigures, RunFigures
 from fairlead.results.formats import Kind, show
 from fairlead.results.runs import ReportedRun
-from fairlead.results.summary import Summary
 from fairlead.text import label, shown
 
 _DOTS = 3000
@@ -261,7 +261,11 @@ def unfinished_section(summaries: Sequence[Summary]) -> Markup:
     return section(
         "unfinished",
         "Runs that did not finish",
-        tag("p", "Their rounds are in no figure, unless no run of their method finished.", class_="note"),
+        tag(
+            "p",
+            "Unfinished runs are excluded from all figures unless their method has no finished run.",
+            class_="note",
+        ),
         scrolling(
             "runs that did not finish",
             tag("table", tag("thead", tag("tr", heads)), tag("tbody", rows), class_="stacked"),
@@ -297,8 +301,8 @@ def _run_entry(
     label, place = ("", None) if method is None else (method.label, method.place)
     seed = "" if run.seed is None else f"seed {run.seed}"
     facts = [run.setting, label, seed, count_of(len(run.records), "round")]
-    if figures is not None and figures.last_tenth is not None:
-        facts.append(show(figures.last_tenth, measure.kind))
+    if figures is not None and figures.value is not None:
+        facts.append(show(figures.value, measure.kind))
     head = tag(
         "summary",
         "" if place is None else swatch(Look(place)),

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fairlead.results.comparison import Summary
 from fairlead.results.estimates import Estimate, judged, paired_difference
 from fairlead.results.figures import RunFigures, by_seed
 from fairlead.results.formats import Kind, show_estimate
-from fairlead.results.summary import Summary
 
 
 @dataclass(frozen=True)

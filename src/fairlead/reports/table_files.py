@@ -10,7 +10,7 @@ from pathlib import Path
 from fairlead.errors import FieldError
 from fairlead.reports.table import Cell, Table
 from fairlead.reports.tables import report_tables
-from fairlead.results.summary import Summary
+from fairlead.results.comparison import Summary
 
 _ESCAPES = str.maketrans(
     {

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fairlead.reports.table import Cell, Column, MeanColumn, Table, table_of, table_of_means
+from fairlead.results.comparison import Summary
 from fairlead.results.curves import tenth
 from fairlead.results.estimates import Estimate, estimate
 from fairlead.results.figures import MethodFigures, Reached, RunFigures
-from fairlead.results.formats import Kind, show, show_difference, show_estimate, show_tick
-from fairlead.results.study_results import target_resolution
-from fairlead.results.summary import Summary
+from fairlead.results.formats import Kind, show, show_estimate, show_signed, show_tick
+from fairlead.results.sentences import target_resolution
 
 
 def targets_table(summary: Summary) -> Table | None:
@@ -113,6 +113,17 @@ def results_table(summary: Summary) -> Table:
     """How good every method was, and how much better than the baseline."""
     measure, baseline = summary.measure, summary.baseline
     kind, higher = measure.kind, measure.higher
+    means = {
+        "last-tenth": MeanColumn(
+            "Last 10 %", kind, lambda run: run.last_tenth, "mean over the last 10 % of rounds", higher
+        ),
+        "final": MeanColumn("Final", kind, lambda run: run.final, "after the last round", higher),
+        "best": MeanColumn("Best", kind, lambda run: run.best, "of all evaluations", higher),
+        "last5": MeanColumn(
+            "Last 5 rounds", kind, lambda run: run.last_five, "mean over the last five rounds", higher
+        ),
+    }
+    compared, others = means.pop(measure.figure), means.values()
     table = table_of_means(
         summary,
         "results",
@@ -120,15 +131,9 @@ def results_table(summary: Summary) -> Table:
         f"{measure.quantity.title}: mean over seeds ± half the 95 % interval. Evaluations that fall in the "
         "rounds named are averaged.",
         [
-            MeanColumn(
-                "Last 10 %", kind, lambda run: run.last_tenth, "mean over the last 10 % of rounds", higher
-            ),
+            compared,
             MeanColumn("Objective", "number", lambda run: run.objective, "Σ ω F of the final model", False),
-            MeanColumn("Final", kind, lambda run: run.final, "after the last round", higher),
-            MeanColumn("Best", kind, lambda run: run.best, "of all evaluations", higher),
-            MeanColumn(
-                "Last 5 rounds", kind, lambda run: run.last_five, "mean over the last five rounds", higher
-            ),
+            *others,
             MeanColumn("e-LUDD", "number", lambda run: run.eludd, "mean of e-LUD over rounds"),
         ],
     )
@@ -262,11 +267,7 @@ def _seeds(figures: MethodFigures) -> Cell:
 def _difference(found: Estimate | None, kind: Kind) -> Cell:
     if found is None:
         return Cell("–")
-    text, detail = show_estimate(found.mean, found.half_width, kind)
-    if kind == "share" or not detail:
-        text = show_difference(found.mean, kind)
-    elif found.mean > 0 and any(digit in text for digit in "123456789"):
-        text = f"+{text}"
+    text, detail = show_signed(found.mean, found.half_width, kind)
     return Cell(text, detail, found.mean, found)
 
 

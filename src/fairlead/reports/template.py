@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fairlead.reports.style import Look, Markup, join, swatch, tag
 from fairlead.reports.table import Cell, Column, Table
-from fairlead.results.summary import Summary
+from fairlead.results.comparison import Summary
 
 
 def section(key: str, title: str, *content: Markup | str | Sequence[Markup]) -> Markup:

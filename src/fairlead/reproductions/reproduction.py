@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import platform
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,7 +16,7 @@ from typing import Literal, NamedTuple, get_args
 from fairlead import __version__
 from fairlead.errors import DataError, FieldError, did_you_mean
 from fairlead.experiments.overrides import parse_override
-from fairlead.experiments.provenance import git_commit, now
+from fairlead.experiments.provenance import git_commit, machine, now
 from fairlead.experiments.record_io import decoded, strict
 from fairlead.experiments.study import PlannedRun, StudyFolder
 from fairlead.experiments.workers import run_study
@@ -370,11 +368,6 @@ def cited(key: str) -> str:
 def measured_here(results: Results, seconds: float, device: str) -> Measured:
     """Figures that are computed now, by this version."""
     return Measured(results, seconds, machine(device), __version__, git_commit(), now()[:10])
-
-
-def machine(device: str) -> str:
-    """What figures are computed on: a device by its name, or how many cores there are."""
-    return f"{os.cpu_count()} CPU cores, {platform.machine()}" if device == "cpu" else device
 
 
 def outcome_file(folder: Path, outcome: Outcome) -> Path:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from fairlead.clients.source import ClientSource
 from fairlead.component import summary
 from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.provenance import Provenance
 from fairlead.experiments.spec import from_toml, to_toml
 from fairlead.experiments.study import PlannedRun, StudyFolder, folder_name
 from fairlead.models.augmentation import Augmentation
@@ -31,78 +29,42 @@ from fairlead.reproductions.reproduction import (
     Reproduction,
     Request,
     Scale,
-    machine,
 )
 from fairlead.results.curves import Curve, tenth
-from fairlead.results.run_archive import KeptRun, Place, curves_of, load_runs, merged, runs_file, save_runs
+from fairlead.results.figures import Figure, figure_of
+from fairlead.results.run_archive import (
+    ArchivedRun,
+    Place,
+    Statistic,
+    archive_file,
+    archive_study,
+    load_archive,
+    merged,
+    save_archive,
+)
 from fairlead.settings import Setting
 from fairlead.task import Task
 from fairlead.text import counted
 
 
-def kept_runs_of(
-    study: StudyFolder, statistics: Mapping[str, Statistic], targets: Mapping[str, float | None]
-) -> Iterator[KeptRun]:
-    """The runs that finished or failed in the settings of `targets`, which have the accuracy to be met, if any."""
-    for run in study.runs() if study.index_file.exists() else ():
-        store, setting = study.store(run), str(run.labels["setting"])
-        starts, finished = store.provenance(), store.summary() is not None
-        failure = None if finished or not starts else starts[-1].failure
-        if setting not in targets or not (finished or failure):
-            continue
-        records, experiment, last = store.records(), store.experiment(), starts[-1]
-        asked = statistics if finished else {}
-        measured = {name: statistic(records, targets[setting]) for name, statistic in asked.items()}
-        yield KeptRun(
-            setting=setting,
-            method=str(run.labels["method"]),
-            seed=experiment.seed,
-            rounds=len(records),
-            figures={name: value for name, value in measured.items() if value is not None},
-            curves=curves_of(records),
-            seconds=math.fsum(map(_spent, starts)),
-            machine="; ".join(dict.fromkeys(machine(start.device) for start in starts)),
-            precision=experiment.precision,
-            engine=last.engine,
-            torch=last.torch,
-            fairlead=last.fairlead,
-            git_commit=last.git_commit,
-            date=last.started[:10],
-            failure=failure,
-            target=targets[setting],
-        )
-
-
-def _spent(start: Provenance) -> float:
-    """Seconds that a start of a run lasted; none if it was cut off."""
-    if start.ended is None:
-        return 0.0
-    span = datetime.fromisoformat(start.ended) - datetime.fromisoformat(start.started)
-    return span.total_seconds()
-
-
-Statistic = Callable[[Sequence[RoundRecord], float | None], float | None]
-"""A figure of all rounds of a run and the target of its setting; None where it was not measured."""
-
-
 def top_accuracy(records: Sequence[RoundRecord], target: float | None) -> float | None:
     """The best accuracy of all rounds, in percent (Zeng 2023)."""
-    return _percent(_accuracy(records).best(higher=True))
+    return _percent(records, "best")
 
 
 def last_tenth_accuracy(records: Sequence[RoundRecord], target: float | None) -> float | None:
     """Mean accuracy of the last 10 % of rounds, in percent (Zeng 2025)."""
-    return _percent(_accuracy(records).tail_mean(len(records), tenth(len(records))))
+    return _percent(records, "last-tenth")
 
 
 def last_five_accuracy(records: Sequence[RoundRecord], target: float | None) -> float | None:
     """Mean accuracy of the last five rounds, in percent (Weng 2025)."""
-    return _percent(_accuracy(records).tail_mean(len(records), 5))
+    return _percent(records, "last5")
 
 
 def final_accuracy(records: Sequence[RoundRecord], target: float | None) -> float | None:
     """Accuracy after the last round, in percent (Wang 2021)."""
-    return _percent(_accuracy(records).tail_mean(len(records), 1))
+    return _percent(records, "final")
 
 
 def rounds_to_target(records: Sequence[RoundRecord], target: float | None) -> float | None:
@@ -163,7 +125,8 @@ def _accuracy(records: Sequence[RoundRecord]) -> Curve:
     return Curve(tuple(done for done, _ in points), tuple(value for _, value in points))
 
 
-def _percent(share: float | None) -> float | None:
+def _percent(records: Sequence[RoundRecord], figure: Figure) -> float | None:
+    share = figure_of(_accuracy(records), len(records), figure, higher=True)
     return None if share is None else 100 * share
 
 
@@ -283,7 +246,7 @@ class TrainedTable(Reproduction):
             request.run(StudyFolder(request.out / table), self.planned(request))
         runs = self._gathered(request)
         if runs:
-            save_runs(runs_file(request.out, table), runs)
+            save_archive(archive_file(request.out, table), runs)
         finished = [run for run in runs if run.failure is None]
         failures = tuple(self._failed(run, run.failure) for run in runs if run.failure is not None)
         if not finished:
@@ -321,7 +284,7 @@ class TrainedTable(Reproduction):
             f"{either}."
         )
 
-    def _gathered(self, request: Request) -> list[KeptRun]:
+    def _gathered(self, request: Request) -> list[ArchivedRun]:
         """The runs of all folders of a request in the table's order; it is told what each brings that is collected."""
         found = self._held(request.scale, request.out)
         taken = []
@@ -334,12 +297,12 @@ class TrainedTable(Reproduction):
         order = list(self.cells)
         return sorted(found.values(), key=lambda run: (order.index(Cell(run.method, run.setting)), run.seed))
 
-    def _held(self, scale: Scale, folder: Path) -> dict[Place, KeptRun]:
+    def _held(self, scale: Scale, folder: Path) -> dict[Place, ArchivedRun]:
         """Every run at a scale that a folder holds, kept or in a folder of its own."""
         table, rounds = f"{self.name}-{scale}", self.sizes[scale].rounds
         targets = {setting: column.target for setting, column in self.columns.items()}
-        fresh = kept_runs_of(StudyFolder(folder / table), self.statistics, targets)
-        runs = [*load_runs(runs_file(folder, table)), *fresh]
+        fresh = archive_study(StudyFolder(folder / table), self.statistics, targets)
+        runs = [*load_archive(archive_file(folder, table)), *fresh]
         return merged(
             {},
             [
@@ -350,7 +313,7 @@ class TrainedTable(Reproduction):
             ],
         )
 
-    def _failed(self, run: KeptRun, reason: str) -> FailedRun:
+    def _failed(self, run: ArchivedRun, reason: str) -> FailedRun:
         columns = tuple(figure_column(run.setting, name) for name in self.statistics)
         return FailedRun(run.method, run.setting, run.seed, run.rounds, reason, columns)
 
@@ -408,7 +371,7 @@ def _phrase(statistic: Statistic) -> str:
     return told[:1].lower() + told[1:]
 
 
-def _taken_in(runs: Mapping[Place, KeptRun], folder: Path, known: Mapping[Place, KeptRun]) -> str:
+def _taken_in(runs: Mapping[Place, ArchivedRun], folder: Path, known: Mapping[Place, ArchivedRun]) -> str:
     """How many runs a folder holds, and how many of them are new or failed."""
     if not runs:
         return f"{folder} has no run of it at this scale"

@@ -1,111 +1,292 @@
-"""Several algorithms under the same conditions, and which objective each of them really optimised."""
+"""The one comparison: methods against a baseline, their ranking, and whether differences exceed the noise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from typing import Literal, TypedDict, Unpack
 
-from fairlead.algorithm import Algorithm
-from fairlead.diagnostics.consistency import ConsistencyReport, chance_level
-from fairlead.experiments.experiment import Experiment
-from fairlead.federation import Federation
-from fairlead.records import Evaluation, RoundRecord
-from fairlead.worlds.base import RunWorld
+from fairlead.errors import FieldError
+from fairlead.experiments.study import folder_name
+from fairlead.results.estimates import Estimate, paired_difference
+from fairlead.results.figures import (
+    Figure,
+    Measure,
+    MethodFigures,
+    RunFigures,
+    by_seed,
+    own_target,
+    runs_measure,
+)
+from fairlead.results.methods import MethodRuns, Study, baseline_of, by_setting, group_runs
+from fairlead.results.runs import ReportedRun, read_runs
 
-_NEARLY = 0.1
-"""Share of misplaced weight up to which a method is said to be nearly right."""
+Ranking = Literal[
+    "not evaluated",
+    "one method",
+    "not comparable",
+    "unfinished",
+    "nothing learned",
+    "tied",
+    "baseline first",
+    "baseline unfinished",
+    "no common seed",
+    "behind on common seeds",
+    "noise unknown",
+    "beyond noise",
+    "within noise",
+]
+"""The result of a comparison; the last six are about the first method against the baseline."""
+
+Standing = Literal[
+    "no round",
+    "one method",
+    "baseline",
+    "not comparable",
+    "failed",
+    "no common seed",
+    "noise unknown",
+    "unfinished",
+    "better",
+    "worse",
+    "unclear",
+]
+"""The result for one method against the baseline."""
 
 
 @dataclass(frozen=True, eq=False)
-class ComparedMethod:
-    """One algorithm of a comparison, after its last round."""
+class Summary:
+    """All figures of the runs under one setting."""
 
-    name: str
-    federation: Federation
-    evaluation: Evaluation
-    """Of the final model, with figures per client."""
-    objective: float
-    """Σ ω_i F_i of the final model: the loss that was asked for, over the clients' training data."""
-    consistency: ConsistencyReport
-    chance: float
-    """Share of the weight that chance alone would misplace in as many rounds; see `chance_level`."""
+    setting: str
+    """Under which methods are compared; empty where their study has no settings."""
+    study: Study
+    measure: Measure
+    baseline: MethodRuns | None
+    """None if no run could be read."""
+    targets: tuple[float, ...]
+    methods: tuple[MethodFigures, ...]
 
-    def verdict(self) -> str:
-        """One sentence on the objective that the method really optimised."""
-        surrogate, misplaced = self.consistency.surrogate, self.consistency.total_variation
-        if surrogate is None or misplaced is None:
-            return f"{self.name} has no weights that could be measured, so its objective is not known."
-        if self.consistency.restored:
-            return (
-                f"{self.name} optimised the objective that was asked for by design: its corrections undo "
-                "unequal work and losses."
-            )
-        if misplaced < 1e-6:
-            return f"{self.name} optimised the objective that was asked for."
-        if misplaced < 2 * self.chance:
-            return self._within_chance(misplaced)
-        if misplaced < _NEARLY:
-            return (
-                f"{self.name} optimised nearly the objective that was asked for: {misplaced:.0%} of the "
-                "weight went to the wrong clients."
-            )
-        intended = self.consistency.intended
-        favoured = surrogate > intended
-        return (
-            f"{self.name} optimised another objective: {int(favoured.sum())} of {len(intended)} clients got "
-            f"{float(surrogate[favoured].sum()):.0%} of the weight instead of "
-            f"{float(intended[favoured].sum()):.0%}."
-        )
+    def titled(self, title: str) -> str:
+        """A title that also names the setting."""
+        return f"{title}: {self.setting}" if self.setting else title
 
-    def _within_chance(self, misplaced: float) -> str:
-        rounds, expected = self.consistency.rounds, self.consistency.predicted_total_variation
-        if expected is None or expected >= _NEARLY:
-            return (
-                f"{self.name} cannot be judged after {rounds} rounds: {misplaced:.0%} of the weight went to "
-                "other clients than asked, as chance alone might do."
-            )
-        return (
-            f"{self.name} optimised the objective that was asked for: theory misplaces {expected:.0%} of the "
-            f"weight, and the {misplaced:.0%} measured over {rounds} rounds is what chance would do."
-        )
+    def key(self, key: str) -> str:
+        """A name for files and parts of a page that no other setting of the report has."""
+        return f"{key}-{folder_name(self.setting)}" if self.setting else key
+
+    @property
+    def compared(self) -> bool:
+        """Whether there is more than one method."""
+        return len(self.methods) > 1
+
+    @property
+    def ranked(self) -> bool:
+        """Whether one method may be called the best."""
+        return self.compared and self.study.comparable
+
+    @property
+    def client_data(self) -> str:
+        """The data of figures per client."""
+        held_out = {run.run.held_out for method in self.methods for run in method.runs if run.clients}
+        if held_out == {True}:
+            return "its own held-out data"
+        if held_out == {False}:
+            return "its own training data"
+        return "its own held-out data where it has some, else its training data"
+
+    @cached_property
+    def best_first(self) -> tuple[MethodFigures, ...]:
+        """Methods from best to worst, those with unfinished runs last; in the order of the study if not ranked.
+
+        A mean over the seeds that survived says little about a method with which others diverge.
+        """
+        if not self.ranked:
+            return self.methods
+        sign = -1 if self.measure.higher else 1
+
+        def rank(method: MethodFigures) -> tuple[bool, float]:
+            mean = math.nan if method.value is None else method.value.mean
+            return not method.complete, sign * mean if math.isfinite(mean) else math.inf
+
+        return tuple(sorted(self.methods, key=rank))
+
+    @property
+    def evaluated(self) -> list[MethodFigures]:
+        """The methods that have the measure, best first."""
+        return [method for method in self.best_first if method.value is not None]
+
+    @property
+    def tied(self) -> list[MethodFigures]:
+        """The complete methods with the same mean as the first."""
+        first = self.evaluated[0].value
+        return [
+            method
+            for method in self.evaluated
+            if method.complete and method.value and first and math.isclose(method.value.mean, first.mean)
+        ]
+
+    @property
+    def ranking(self) -> Ranking:
+        """Which method comes first, and by how much."""
+        if not self.evaluated or self.baseline is None:
+            return "not evaluated"
+        first = self.evaluated[0]
+        if not self.compared:
+            return "one method"
+        if not self.ranked:
+            return "not comparable"
+        if sum(method.complete for method in self.evaluated) < 2:
+            return "unfinished"
+        if not first.method.learned:
+            return "nothing learned"
+        if len(self.tied) > 1 and first in self.tied:
+            return "tied"
+        if first.method is self.baseline:
+            return "baseline first"
+        return "baseline unfinished" if not self.baseline.complete else self._lead(first.difference)
+
+    def _lead(self, difference: Estimate | None) -> Ranking:
+        """How the first method stands to a baseline whose runs finished."""
+        if difference is None:
+            return "no common seed"
+        if not self.measure.better(difference.mean):
+            return "behind on common seeds"
+        if difference.half_width is None:
+            return "noise unknown"
+        return "beyond noise" if difference.excludes_zero else "within noise"
+
+    def standing(self, method: MethodFigures) -> Standing:
+        """How a method compares with the baseline."""
+        baseline, difference = self.baseline, method.difference
+        if not method.runs:
+            return "no round"
+        if method.method is baseline or baseline is None:
+            return "baseline" if self.compared else "one method"
+        if not method.method.comparable_with(baseline):
+            return "not comparable"
+        if method.method.failed:
+            return "failed"
+        if difference is None:
+            return "no common seed"
+        if difference.half_width is None:
+            return "noise unknown"
+        return (method.judged(self.measure) or "unclear") if method.both_complete else "unfinished"
+
+    def against(self, method: MethodFigures, other: MethodFigures) -> Estimate | None:
+        """The difference of two methods by pairs of equal seeds; None where they cannot be compared.
+
+        Rounds before a failure are not compared with the last rounds of other runs.
+        """
+        return _difference(method.method, method.runs, other.method, other.runs, lambda run: run.value)
 
 
-def compare(
-    experiment: Experiment,
-    algorithms: Mapping[str, Algorithm],
-    *,
-    on_round: Callable[[str, RoundRecord], None] | None = None,
-) -> list[ComparedMethod]:
-    """Run each algorithm in the place of the experiment's own, one after another.
+class SummaryOptions(TypedDict, total=False):
+    """Options of a comparison."""
 
-    All share the seed, and so the data, the initial model, the batches, the work and the links: what
-    differs between them is the method. `on_round` is called with the name and the record of each round.
+    baseline: str | None
+    """The method to compare with: unless given, the first of a comparison, else FedAvg or the first, of those with
+    finished runs."""
+    targets: Sequence[float]
+    """Values of the metric to reach."""
+    metric: str | None
+    """The first that was evaluated unless given."""
+    minimize: bool
+    """Smaller is better; known of losses and of the library's own metrics."""
+    figure: Figure
+    """The number that is compared: "last-tenth", the mean over the last 10 % of rounds, "last5", "final" or "best"."""
 
-    >>> import fairlead as fl
-    >>> quadratics = fl.Quadratics(linear=((0.0,), (4.0,)), start=0.0)
-    >>> fedavg, fednova = fl.presets.fedavg(lr=0.01, steps=1), fl.presets.fednova(lr=0.01, steps=1)
-    >>> experiment = Experiment(quadratics, fedavg, rounds=300, work=fl.FixedSteps((1, 9)))
-    >>> for method in compare(experiment, {"FedAvg": fedavg, "FedNova": fednova}):
-    ...     print(method.verdict())
-    FedAvg optimised another objective: 1 of 2 clients got 90% of the weight instead of 50%.
-    FedNova optimised the objective that was asked for.
+
+def summarise_settings(
+    paths: Iterable[str | PathLike[str]], **options: Unpack[SummaryOptions]
+) -> list[Summary]:
+    """Figures of all runs in and below folders, and of those in archives: one summary for each setting.
+
+    Runs that differ only in the seed are repetitions of one method. The options are those of `SummaryOptions`.
     """
-    compared = []
-    for name, algorithm in algorithms.items():
-        federation = replace(experiment, algorithm=algorithm).build()
-        for record in federation.train(experiment.rounds, evaluate_every=experiment.evaluate_every):
-            if on_round:
-                on_round(name, record)
-        consistency, world = federation.consistency(), federation.world
-        assert isinstance(world, RunWorld)
-        compared.append(
-            ComparedMethod(
-                name,
-                federation,
-                federation.evaluate(per_client=True),
-                world.objective_at(federation.params, federation.state.buffers),
-                consistency,
-                chance_level(federation.records, consistency.intended),
-            )
+    return summarise(read_runs(paths), **options)
+
+
+def summarise_runs(paths: Iterable[str | PathLike[str]], **options: Unpack[SummaryOptions]) -> Summary:
+    """Figures of runs under one setting, as `summarise_settings` has them."""
+    summaries = summarise_settings(paths, **options)
+    if len(summaries) > 1:
+        raise FieldError(
+            f"These are runs of {len(summaries)} settings, which are not compared with each other: call "
+            "summarise_settings."
         )
-    return compared
+    return summaries[0]
+
+
+def summarise(runs: Sequence[ReportedRun], **options: Unpack[SummaryOptions]) -> list[Summary]:
+    """A summary for each setting of runs that have been read."""
+    baseline, targets = options.get("baseline"), options.get("targets", ())
+    metric, minimize = options.get("metric"), options.get("minimize", False)
+    figure = options.get("figure", "last-tenth")
+    studies = {setting: group_runs(some) for setting, some in by_setting(runs).items()}
+    methods = [method for study in studies.values() for method in study.methods]
+    labels = list(dict.fromkeys(method.label for method in methods))
+    sound = {method.label for method in methods if not method.failed}
+    summaries = []
+    for setting, study in studies.items():
+        here = {method.label for method in study.methods if not method.failed}
+        # A setting without the baseline of the others, or where it failed, is compared with its default one.
+        own = None if baseline in sound and baseline not in here else baseline
+        evaluated = any(record.evaluation for run in study.runs for record in run.records)
+        measure = runs_measure(study.runs if evaluated else runs, metric, figure, minimize=minimize)
+        summaries.append(_summarise(setting, study, measure, labels, baseline=own, targets=targets))
+    return summaries
+
+
+def _summarise(
+    setting: str,
+    study: Study,
+    measure: Measure,
+    labels: Sequence[str],
+    *,
+    baseline: str | None,
+    targets: Sequence[float],
+) -> Summary:
+    """Figures of all methods; targets not given are those archived with the runs, or one that the baseline meets."""
+    for target in targets:
+        measure.refuse_target(target, "targets")
+    if not study.methods:
+        return Summary(setting, study, measure, None, tuple(targets), ())
+    reference = baseline_of(study, baseline)
+    archived = sorted({run.target for run in study.runs if run.target is not None})
+    goals = tuple(targets or archived or own_target(reference, measure))
+    figures = {
+        method.label: tuple(RunFigures(run, measure, goals) for run in method.counted)
+        for method in study.methods
+    }
+
+    def difference(method: MethodRuns, read: Callable[[RunFigures], float | None]) -> Estimate | None:
+        return _difference(method, figures[method.label], reference, figures[reference.label], read)
+
+    methods = tuple(
+        MethodFigures(
+            method,
+            labels.index(method.label),
+            figures[method.label],
+            difference(method, lambda run: run.value),
+            difference(method, lambda run: run.objective),
+            both_complete=method.complete and reference.complete,
+        )
+        for method in study.methods
+    )
+    return Summary(setting, study, measure, reference, goals, methods)
+
+
+def _difference(
+    method: MethodRuns,
+    runs: Sequence[RunFigures],
+    other: MethodRuns,
+    theirs: Sequence[RunFigures],
+    read: Callable[[RunFigures], float | None],
+) -> Estimate | None:
+    if method is other or method.failed or not method.comparable_with(other):
+        return None
+    return paired_difference(by_seed(runs, read), by_seed(theirs, read))

@@ -16,7 +16,7 @@ from fairlead.experiments.study import folder_name
 from fairlead.records import RoundRecord
 from fairlead.results.estimates import estimate
 from fairlead.results.formats import Kind
-from fairlead.results.methods import Method
+from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
 
 
@@ -254,7 +254,7 @@ BYTES = Axis("bytes", "Bytes", "bytes", _total(lambda record: float(record.bytes
 AXES = (ROUNDS, VIRTUAL_TIME, COMPUTE_TIME, LOCAL_STEPS, BYTES)
 
 
-def bands(method: Method, quantity: Quantity, axes: Sequence[Axis]) -> dict[str, Band]:
+def bands(method: MethodRuns, quantity: Quantity, axes: Sequence[Axis]) -> dict[str, Band]:
     """The curve of a method against every axis that its runs know, by the key of the axis."""
     curves = [(run, quantity.read(run)) for run in method.counted]
     found = {}

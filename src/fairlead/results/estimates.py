@@ -14,13 +14,6 @@ _ROUNDING = 1e-9
 
 Judgement = Literal["better", "worse"]
 
-COVERED = (
-    "Intervals cover what a seed draws: the initial model, cohorts, batches, work and links, and the data as far "
-    "as they are drawn or dealt; what does not depend on it, such as a test set that comes with the data, is the "
-    "same in all runs."
-)
-"""What an interval over seeds says something about."""
-
 
 @dataclass(frozen=True)
 class Estimate:

@@ -1,20 +1,26 @@
-"""The figures of a run and of a method, and by which of them methods are judged."""
+"""Figures of a run and of a method, and the measure by which methods are compared."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from statistics import median
+from typing import Literal, get_args
 
 from fairlead.diagnostics.consistency import ConsistencyReport, chance_level, measured_consistency
 from fairlead.diagnostics.diversity import running_elud
+from fairlead.errors import FieldError, did_you_mean
+from fairlead.experiments.experiment import Experiment
 from fairlead.records import Evaluation
 from fairlead.results.curves import (
     COMPUTE_TIME,
     LOCAL_STEPS,
     LOSS,
+    TRAIN_LOSS,
     VIRTUAL_TIME,
+    Curve,
     Quantity,
     metric_quantity,
     spread,
@@ -23,24 +29,57 @@ from fairlead.results.curves import (
 )
 from fairlead.results.estimates import Estimate, Judgement, estimate, judged
 from fairlead.results.formats import Kind
-from fairlead.results.methods import Method, Study
+from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
-from fairlead.results.study_results import Metric
 from fairlead.theory.prediction import known_limit
+
+Figure = Literal["last-tenth", "last5", "final", "best"]
+"""The figure of a curve by which runs are compared."""
+
+_PHRASES: dict[Figure, tuple[str, str]] = {
+    "last-tenth": ("last 10 %", "over the last 10 % of rounds"),
+    "last5": ("last 5 rounds", "over the last 5 rounds"),
+    "final": ("final", "after the last round"),
+    "best": ("best", "in the best round"),
+}
+
+
+def figure_of(curve: Curve, total: int, figure: Figure, *, higher: bool) -> float | None:
+    """The figure of a curve over `total` rounds; None where it was not evaluated in them.
+
+    Figures: the mean of the evaluations in the last tenth of the rounds (Zeng 2025) or in the last five (Weng 2025);
+    the last evaluation; the best one.
+    """
+    if figure == "best":
+        return curve.best(higher=higher)
+    if figure == "final":
+        return curve.values[-1] if len(curve) else None
+    return curve.tail_mean(total, tenth(total) if figure == "last-tenth" else 5)
+
+
+_AT_THE_END: dict[str, tuple[str, Kind]] = {
+    "objective": ("Objective", "number"),
+    "misplaced_weight": ("Misplaced weight", "share"),
+    "chi_square": ("Chi-square", "divergence"),
+}
+"""Metrics of the final model alone, with title and kind."""
+_SMALLER_IS_BETTER = (*_AT_THE_END, "train_loss", "loss", "mean_squared_error")
 
 
 @dataclass(frozen=True)
 class Measure:
-    """By which figure methods are judged: accuracy, or the loss where there is none."""
+    """The measure by which methods are compared: a figure of a metric."""
 
-    metric: Metric
+    metric: str
+    smaller_is_better: bool
+    figure: Figure
     quantity: Quantity
-    """Its curve."""
+    """The curve of the metric; a single point where only the final model has it."""
 
     @property
     def higher(self) -> bool:
         """Whether more is better."""
-        return not self.metric.smaller_is_better
+        return not self.smaller_is_better
 
     @property
     def name(self) -> str:
@@ -50,28 +89,106 @@ class Measure:
     def kind(self) -> Kind:
         return self.quantity.kind
 
+    @property
+    def at_the_end(self) -> bool:
+        """Whether only the final model has the metric."""
+        return self.metric in _AT_THE_END
+
+    @property
+    def column(self) -> str:
+        """The figure as the title of a column."""
+        return "final model" if self.at_the_end else _PHRASES[self.figure][0]
+
+    @property
+    def described(self) -> str:
+        """Metric and figure, as in "accuracy over the last 10 % of rounds"."""
+        return f"{self.name} {'of the final model' if self.at_the_end else _PHRASES[self.figure][1]}"
+
+    @property
+    def direction(self) -> str:
+        return "smaller is better" if self.smaller_is_better else "larger is better"
+
+    @property
+    def over_rounds(self) -> Quantity:
+        """The curve to draw: the training loss where rounds do not have the metric."""
+        return TRAIN_LOSS if self.at_the_end else self.quantity
+
     def better(self, difference: float) -> bool:
-        """Whether a difference to another method is in its favour."""
+        """Whether a difference to another method is in its favor."""
         return difference > 0 if self.higher else difference < 0
 
-
-def measure_of(study: Study, others: Sequence[Study]) -> Measure:
-    """Accuracy if any run of the study evaluated it, or of the others where the study has no evaluation yet."""
-    evaluations = _evaluations([study]) or _evaluations(others)
-    if any("accuracy" in evaluation.metrics for evaluation in evaluations):
-        return Measure(Metric("accuracy", smaller_is_better=False), metric_quantity("accuracy"))
-    return Measure(Metric("loss", smaller_is_better=True), LOSS)
-
-
-def _evaluations(studies: Sequence[Study]) -> list[Evaluation]:
-    records = (record for study in studies for run in study.runs for record in run.records)
-    return [record.evaluation for record in records if record.evaluation is not None]
+    def refuse_target(self, target: float, named: str) -> None:
+        """Raise if rounds cannot be counted up to a target, which the user knows as `named`."""
+        if self.at_the_end:
+            raise FieldError(
+                f"{named} must be left out where runs are compared by {self.metric}, which only the final model "
+                f"has, got {target:g}."
+            )
+        if self.metric == "accuracy" and not 0 <= target <= 1:
+            meant = f": write {target / 100:g} for {target:g} %" if 1 < target <= 100 else ""
+            raise FieldError(f"{named} must be from 0 to 1 for accuracy, got {target:g}{meant}.")
 
 
-def own_target(baseline: Method, measure: Measure) -> tuple[float, ...]:
-    """What every run of the baseline holds over its last 10 % of rounds, to two digits on the easy side."""
+def measure_named(metric: str, figure: Figure = "last-tenth", *, minimize: bool = False) -> Measure:
+    """A figure of the metric with that name."""
+    if figure not in get_args(Figure):
+        raise FieldError(f"figure must be {', '.join(get_args(Figure))}, got {figure!r}.")
+    if metric in _AT_THE_END:
+        title, kind = _AT_THE_END[metric]
+        note = "Of the final model."
+        quantity = Quantity(metric.replace("_", "-"), title, kind, note, partial(_at_the_end, metric))
+    else:
+        quantity = {"loss": LOSS, "train_loss": TRAIN_LOSS}.get(metric) or metric_quantity(metric)
+    return Measure(metric, minimize or metric in _SMALLER_IS_BETTER, figure, quantity)
+
+
+def _at_the_end(metric: str, run: ReportedRun) -> Curve:
+    value = None if run.summary is None else getattr(run.summary, metric)
+    return Curve((), ()) if value is None else Curve((len(run.records),), (value,))
+
+
+def experiment_measure(
+    experiment: Experiment, metric: str | None, figure: Figure = "last-tenth", *, minimize: bool = False
+) -> Measure:
+    """The measure of an experiment: its first metric unless one is named, or its objective if it evaluates nothing."""
+    task = experiment.task or experiment.clients.default_task()
+    evaluated = [*task.metric_functions(), "loss"] if experiment.evaluate_every else []
+    return _chosen([*evaluated, *_AT_THE_END, "train_loss"], metric, figure, minimize=minimize)
+
+
+def runs_measure(
+    runs: Iterable[ReportedRun],
+    metric: str | None = None,
+    figure: Figure = "last-tenth",
+    *,
+    minimize: bool = False,
+) -> Measure:
+    """The measure of runs, as `experiment_measure` chooses it."""
+    runs = list(runs)
+    evaluations = [record.evaluation for run in runs for record in run.records if record.evaluation]
+    known = [
+        *dict.fromkeys(name for each in evaluations for name in each.metrics),
+        *(["loss"] if evaluations else []),
+    ]
+    planned = not runs or any(run.experiment is None or run.experiment.evaluate_every for run in runs)
+    if not known and planned:
+        # Nothing was evaluated yet.
+        known = [metric or "accuracy"]
+    return _chosen([*known, *_AT_THE_END, "train_loss"], metric, figure, minimize=minimize)
+
+
+def _chosen(known: Sequence[str], metric: str | None, figure: Figure, *, minimize: bool) -> Measure:
+    if metric is not None and metric not in known:
+        raise FieldError(f"{metric!r} is not a metric of these runs." + did_you_mean(metric, known))
+    return measure_named(metric or known[0], figure, minimize=minimize)
+
+
+def own_target(baseline: MethodRuns, measure: Measure) -> tuple[float, ...]:
+    """A target that every run of the baseline holds over its last 10 % of rounds, to two digits on the easy side."""
+    if measure.at_the_end:
+        return ()
     ends = [
-        measure.quantity.read(run).tail_mean(len(run.records), tenth(len(run.records)))
+        figure_of(measure.quantity.read(run), len(run.records), "last-tenth", higher=measure.higher)
         for run in baseline.counted
     ]
     held = [end for end in ends if end is not None]
@@ -87,13 +204,9 @@ def own_target(baseline: Method, measure: Measure) -> tuple[float, ...]:
     return (whole * unit,)
 
 
-_LAST_FEW = 5
-"""Rounds over which Weng 2025 averages."""
-
-
 @dataclass(frozen=True)
 class Reached:
-    """What it took a run to meet a target."""
+    """The cost of a target for a run."""
 
     rounds: int
     steps: float | None
@@ -105,37 +218,148 @@ class Reached:
 
 @dataclass(frozen=True, eq=False)
 class RunFigures:
-    """One run in figures; None stands for what it cannot tell."""
+    """One run in figures; each is None where the run does not have it."""
 
     run: ReportedRun
-    seed: int
-    final: float | None
-    best: float | None
-    last_tenth: float | None
-    """Mean over the last 10 % of rounds (Zeng 2025)."""
-    last_five: float | None
-    """Mean over the last five rounds (Weng 2025)."""
-    objective: float | None
-    eludd: float | None
-    consistency: ConsistencyReport | None
-    chi_square: float | None
-    misplaced: float | None
-    by_chance: float | None
-    """Share of weight that chance alone would misplace."""
-    clients: tuple[float, ...]
-    """The measure for every client at the last evaluation; empty if that was not asked for."""
-    client_mean: float | None
-    client_spread: float | None
-    client_worst: float | None
-    bytes_down: float | None
-    bytes_up: float | None
-    steps: float
-    compute_seconds: float | None
-    virtual_seconds: float | None
-    seconds: float | None
-    """Median round times their number: the first one also waits for the process to warm up."""
-    reached: tuple[Reached | None, ...]
-    """Per target."""
+    measure: Measure
+    targets: tuple[float, ...] = ()
+
+    @property
+    def seed(self) -> int:
+        assert self.run.seed is not None
+        return self.run.seed
+
+    @cached_property
+    def _curve(self) -> Curve:
+        return self.measure.quantity.read(self.run)
+
+    def _figure(self, figure: Figure) -> float | None:
+        return figure_of(self._curve, len(self.run.records), figure, higher=self.measure.higher)
+
+    @property
+    def value(self) -> float | None:
+        """The figure by which methods are compared."""
+        return self._figure(self.measure.figure)
+
+    @property
+    def final(self) -> float | None:
+        return self._figure("final")
+
+    @property
+    def best(self) -> float | None:
+        return self._figure("best")
+
+    @property
+    def last_tenth(self) -> float | None:
+        return self._figure("last-tenth")
+
+    @property
+    def last_five(self) -> float | None:
+        return self._figure("last5")
+
+    @property
+    def objective(self) -> float | None:
+        """Σ ω_i F_i of the final model."""
+        return None if self.run.summary is None else self.run.summary.objective
+
+    @property
+    def eludd(self) -> float | None:
+        """The mean of e-LUD over rounds."""
+        found = running_elud(self.run.records)[-1] if self.run.records else math.nan
+        return None if math.isnan(found) else found
+
+    @cached_property
+    def consistency(self) -> ConsistencyReport | None:
+        experiment, weights, records = self.run.experiment, self.run.weights, self.run.records
+        if experiment is None or weights is None or not records:
+            return None
+        return measured_consistency(records, weights, algorithm=experiment.algorithm)
+
+    @property
+    def chi_square(self) -> float | None:
+        if self.consistency is not None:
+            return self.consistency.chi_square
+        return None if self.run.summary is None else self.run.summary.chi_square
+
+    @property
+    def misplaced(self) -> float | None:
+        if self.consistency is not None:
+            return self.consistency.total_variation
+        return None if self.run.summary is None else self.run.summary.misplaced_weight
+
+    @property
+    def by_chance(self) -> float | None:
+        """Share of weight that chance alone would misplace."""
+        if self.run.summary is not None:
+            return self.run.summary.misplaced_by_chance
+        if self.run.weights is None or not self.run.records:
+            return None
+        return chance_level(self.run.records, self.run.weights)
+
+    @cached_property
+    def clients(self) -> tuple[float, ...]:
+        """The metric of every client at the last evaluation; empty if clients were not evaluated."""
+        evaluation: Evaluation | None = next(
+            (record.evaluation for record in reversed(self.run.records) if record.evaluation), None
+        )
+        if evaluation is None:
+            return ()
+        if self.measure.metric == "loss":
+            return evaluation.client_loss or ()
+        return tuple(evaluation.client_metrics.get(self.measure.metric, ()))
+
+    @property
+    def client_mean(self) -> float | None:
+        known = [value for value in self.clients if math.isfinite(value)]
+        return math.fsum(known) / len(known) if known else None
+
+    @property
+    def client_spread(self) -> float | None:
+        return spread(self.clients)
+
+    @property
+    def client_worst(self) -> float | None:
+        return worst_tenth(self.clients, higher=self.measure.higher)
+
+    @property
+    def bytes_down(self) -> float | None:
+        return float(sum(record.bytes_down for record in self.run.records)) if self.run.detailed else None
+
+    @property
+    def bytes_up(self) -> float | None:
+        return float(sum(record.bytes_up for record in self.run.records)) if self.run.detailed else None
+
+    @property
+    def steps(self) -> float:
+        return float(sum(sum(record.num_steps) for record in self.run.records))
+
+    @property
+    def compute_seconds(self) -> float | None:
+        return (COMPUTE_TIME.read(self.run) or (None,))[-1]
+
+    @property
+    def virtual_seconds(self) -> float | None:
+        return (VIRTUAL_TIME.read(self.run) or (None,))[-1]
+
+    @property
+    def seconds(self) -> float | None:
+        """The median round times their number, because the first one also warms up the process."""
+        records = self.run.records
+        if not records or not self.run.detailed:
+            return None
+        return median(record.seconds for record in records) * len(records)
+
+    @cached_property
+    def reached(self) -> tuple[Reached | None, ...]:
+        """Per target."""
+        return tuple(map(self._reached, self.targets))
+
+    def _reached(self, target: float) -> Reached | None:
+        done = self._curve.rounds_to(target, higher=self.measure.higher)
+        if done is None:
+            return None
+        spent = [axis.read(self.run) for axis in (LOCAL_STEPS, COMPUTE_TIME, VIRTUAL_TIME)]
+        return Reached(done, *(None if total is None else total[done - 1] for total in spent))
 
     def client_ratios(self) -> list[float | None]:
         """Ω_i/ω_i of every client, None where ω_i = 0; empty where Ω was not measured."""
@@ -146,79 +370,18 @@ class RunFigures:
         return [really / asked if asked > 0 else None for really, asked in pairs]
 
 
-def run_figures(run: ReportedRun, measure: Measure, targets: Sequence[float] = ()) -> RunFigures:
-    """One run in figures."""
-    experiment, records = run.experiment, run.records
-    assert run.seed is not None
-    curve, total = measure.quantity.read(run), len(records)
-    consistency = None
-    if experiment is not None and run.weights is not None and records:
-        consistency = measured_consistency(records, run.weights, algorithm=experiment.algorithm)
-    noted = run.summary
-    chance = noted.misplaced_by_chance if noted else None
-    if chance is None and run.weights is not None and records:
-        chance = chance_level(records, run.weights)
-    eludd = running_elud(records)[-1] if records else math.nan
-    evaluation = next((record.evaluation for record in reversed(records) if record.evaluation), None)
-    clients = _client_values(evaluation, measure)
-    known = [value for value in clients if math.isfinite(value)]
-    compute, virtual = COMPUTE_TIME.read(run), VIRTUAL_TIME.read(run)
-    return RunFigures(
-        run=run,
-        seed=run.seed,
-        final=curve.values[-1] if len(curve) else None,
-        best=curve.best(higher=measure.higher),
-        last_tenth=curve.tail_mean(total, tenth(total)),
-        last_five=curve.tail_mean(total, _LAST_FEW),
-        objective=None if noted is None else noted.objective,
-        eludd=None if math.isnan(eludd) else eludd,
-        consistency=consistency,
-        chi_square=consistency.chi_square if consistency else noted.chi_square if noted else None,
-        misplaced=consistency.total_variation if consistency else noted.misplaced_weight if noted else None,
-        by_chance=chance,
-        clients=clients,
-        client_mean=math.fsum(known) / len(known) if known else None,
-        client_spread=spread(clients),
-        client_worst=worst_tenth(clients, higher=measure.higher),
-        bytes_down=float(sum(record.bytes_down for record in records)) if run.detailed else None,
-        bytes_up=float(sum(record.bytes_up for record in records)) if run.detailed else None,
-        steps=float(sum(sum(record.num_steps) for record in records)),
-        compute_seconds=compute[-1] if compute else None,
-        virtual_seconds=virtual[-1] if virtual else None,
-        seconds=median(record.seconds for record in records) * total if records and run.detailed else None,
-        reached=tuple(_reached(run, measure, target) for target in targets),
-    )
-
-
-def _reached(run: ReportedRun, measure: Measure, target: float) -> Reached | None:
-    done = measure.quantity.read(run).rounds_to(target, higher=measure.higher)
-    if done is None:
-        return None
-    spent = [axis.read(run) for axis in (LOCAL_STEPS, COMPUTE_TIME, VIRTUAL_TIME)]
-    steps, compute, virtual = (None if total is None else total[done - 1] for total in spent)
-    return Reached(done, steps, compute, virtual)
-
-
-def _client_values(evaluation: Evaluation | None, measure: Measure) -> tuple[float, ...]:
-    if evaluation is None:
-        return ()
-    if measure.quantity is LOSS:
-        return evaluation.client_loss or ()
-    return tuple(evaluation.client_metrics.get("accuracy", ()))
-
-
 @dataclass(frozen=True, eq=False)
 class MethodFigures:
-    """A method in figures, and how it compares with the baseline."""
+    """A method in figures, and its difference to the baseline."""
 
-    method: Method
+    method: MethodRuns
     place: int
-    """Among the methods of all settings of the report: by it a method looks the same in each of them."""
+    """Among the methods of all settings of the report, so that a method looks the same in each of them."""
     runs: tuple[RunFigures, ...]
     difference: Estimate | None
-    """To the baseline over the last 10 % of rounds, by pairs of equal seeds; None for the baseline itself."""
+    """To the baseline, by pairs of equal seeds; None for the baseline itself."""
     objective_difference: Estimate | None
-    """The same of the objective that was asked for, at the end of the runs."""
+    """The same of the objective of the final models."""
     both_complete: bool
     """Whether every run of it and of the baseline finished, without which no difference is judged."""
 
@@ -226,20 +389,28 @@ class MethodFigures:
     def label(self) -> str:
         return self.method.label
 
+    @cached_property
+    def value(self) -> Estimate | None:
+        """The figure by which methods are compared."""
+        return self.over_seeds(lambda run: run.value)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run finished and has the measure."""
+        return self.method.complete and self.value is not None and self.value.count == self.method.num_runs
+
     def over_seeds(self, read: Callable[[RunFigures], float | None]) -> Estimate | None:
         """Mean and interval of a figure over the runs that have it."""
         return estimate(list(by_seed(self.runs, read).values()))
 
     def judged(self, measure: Measure) -> Judgement | None:
         """How it compares with the baseline; None where that may be noise."""
-        return (
-            judged(self.difference, smaller_is_better=measure.metric.smaller_is_better)
-            if self.both_complete
-            else None
-        )
+        if not self.both_complete:
+            return None
+        return judged(self.difference, smaller_is_better=measure.smaller_is_better)
 
     def judged_otherwise(self, measure: Measure) -> Judgement | None:
-        """How it compares by the objective, if that is clear and not what the measure says."""
+        """How it compares by the objective, if that is clear and contradicts the measure."""
         if not self.both_complete:
             return None
         by_objective = judged(self.objective_difference, smaller_is_better=True)
@@ -255,11 +426,11 @@ class MethodFigures:
         experiment = self.method.experiment
         limit = None if experiment is None else known_limit(experiment.algorithm, reports[0].intended)
         if limit is None or limit.weights is not None:
-            return "What arrived does not tell the weights of the clients."
+            return "The received updates do not determine the weights of the clients."
         return limit.explanation
 
     def by_design(self) -> bool:
-        """Whether corrections restore the objective's weights, whatever work and links are."""
+        """Whether corrections restore the objective's weights under any work and links."""
         return bool(self.runs) and all(
             run.consistency.restored
             if run.consistency is not None

@@ -74,6 +74,19 @@ def show_difference(value: float | None, kind: Kind) -> str:
     return text if not any(digit in text for digit in "123456789") else sign + text
 
 
+def show_signed(mean: float, half_width: float | None, kind: Kind) -> tuple[str, str]:
+    """A difference with its sign, and the ± of its interval; of shares, in percentage points.
+
+    >>> show_signed(0.021, 0.009, "share")
+    ('+2.1', '± 0.9')
+    """
+    text, detail = show_estimate(mean, half_width, kind)
+    if kind == "share" or not detail:
+        return show_difference(mean, kind), detail
+    # A difference that rounds to nothing has no sign.
+    return f"+{text}" if mean > 0 and any(digit in text for digit in "123456789") else text, detail
+
+
 def show_tick(value: float, kind: Kind) -> str:
     """A value beside an axis, as short as can be."""
     if kind in ("share", "points"):

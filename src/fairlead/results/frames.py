@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from fairlead.errors import FieldError
 from fairlead.experiments.record_io import row_of
-from fairlead.experiments.run_folder import RunFolder
-from fairlead.experiments.study import Label, StudyFolder
-from fairlead.results.run_archive import load_runs, no_run_in
+from fairlead.experiments.study import Label
+from fairlead.results.run_archive import load_archive
+from fairlead.results.runs import find_runs
 
 _Row = dict[str, Label | None]
 
@@ -43,7 +43,7 @@ def load_frame(*paths: str | PathLike[str], library: Literal["pandas", "polars"]
     rows = [
         row
         for path in {path.resolve(): path for path in map(Path, paths)}.values()
-        for row in (_rows_kept(path) if path.is_file() else _rows_below(path))
+        for row in (_rows_archived(path) if path.is_file() else _rows_below(path))
     ]
     # Rounds differ in what they measured: every column that any of them has, in the order of appearance.
     columns = list(dict.fromkeys(name for row in rows for name in row))
@@ -53,15 +53,18 @@ def load_frame(*paths: str | PathLike[str], library: Literal["pandas", "polars"]
 
 def _rows_below(folder: Path) -> Iterator[_Row]:
     """A row for every round of the runs in a folder and below it."""
-    for store, labels in _runs_below(folder):
+    for found in find_runs([folder]):
+        store = found.folder
         records = store.records() if store.rounds_file.exists() else []
-        head = {"run": str(store.path), "finished": store.summary() is not None, **labels}
+        starts = store.provenance()
+        seed = {"seed": starts[0].seed} if starts else {}
+        head = {"run": str(store.path), "finished": store.summary() is not None, **found.labels, **seed}
         yield from _rows(head, [row_of(record) for record in records])
 
 
-def _rows_kept(file: Path) -> Iterator[_Row]:
+def _rows_archived(file: Path) -> Iterator[_Row]:
     """A row for every round of the runs that a file keeps; its columns are called as those of run folders."""
-    for run in load_runs(file):
+    for run in load_archive(file):
         head: _Row = {
             "run": f"{file}: {run.name}",
             "finished": run.failure is None,
@@ -81,20 +84,3 @@ def _rows(head: Mapping[str, Label | None], rounds: Sequence[Mapping[str, Label 
     """What is known of a run with the numbers of each round, or alone if it has none."""
     for numbers in rounds or [{}]:
         yield {**head, **numbers}
-
-
-def _runs_below(path: Path) -> list[tuple[RunFolder, dict[str, Label]]]:
-    """Runs in a folder and below it, with what tells them apart."""
-    labels: dict[Path, dict[str, Label]] = {}
-    for index in path.rglob("runs.json"):
-        study = StudyFolder(index.parent)
-        labels |= {study.store(run).path: dict(run.labels) for run in study.runs()}
-    found = []
-    for folder in sorted({file.parent for file in path.rglob("rounds.jsonl")} | set(labels)):
-        store = RunFolder(folder)
-        starts = store.provenance()
-        seed: dict[str, Label] = {"seed": starts[0].seed} if starts else {}
-        found.append((store, {**labels.get(store.path, {}), **seed}))
-    if not found:
-        raise no_run_in(path)
-    return found

@@ -15,7 +15,6 @@ from fairlead.optimizers.sgd import SGD
 from fairlead.plain_data import to_plain
 from fairlead.results.run_archive import table_name
 from fairlead.results.runs import ReportedRun
-from fairlead.results.study_results import may_have_learnt
 from fairlead.text import counted, listed
 
 _COMPUTING = ("seed", "device", "engine", "lanes", "block", "reproducible", "compile", "data_on", "ray")
@@ -23,7 +22,7 @@ _COMPUTING = ("seed", "device", "engine", "lanes", "block", "reproducible", "com
 
 
 @dataclass(frozen=True, eq=False)
-class Method:
+class MethodRuns:
     """Repetitions of one experiment over seeds."""
 
     label: str
@@ -64,17 +63,22 @@ class Method:
         return f"{len(states)} {total} {'failed' if failed else 'did not finish'}" if states else ""
 
     @property
-    def learnt(self) -> bool:
-        """As `may_have_learnt` has it; a run that cannot be read may go on."""
-        going_on = any(not run.finished and run.state != "failed" for run in (*self.runs, *self.unusable))
-        return may_have_learnt((run.summary for run in self.runs if run.finished), going_on=going_on)
+    def learned(self) -> bool:
+        """Whether a run may have learned: not every one failed or ended with an objective above its initial model's.
+
+        Nothing is known of runs that finished without a summary, and of those that may still be resumed.
+        """
+        return any(
+            run.state != "failed" and (not run.finished or run.summary is None or run.summary.learned)
+            for run in (*self.runs, *self.unusable)
+        )
 
     @property
     def failed(self) -> bool:
         """Whether every run failed."""
         return all(run.state == "failed" for run in (*self.runs, *self.unusable))
 
-    def comparable_with(self, other: Method) -> bool:
+    def comparable_with(self, other: MethodRuns) -> bool:
         """Whether their figures are of the same clients and task after as many rounds.
 
         Without specs they are taken to be, if both have none.
@@ -89,7 +93,7 @@ class Method:
 class Study:
     """The runs that a report compares: all of them, or those under a setting."""
 
-    methods: tuple[Method, ...]
+    methods: tuple[MethodRuns, ...]
     repeated: tuple[ReportedRun, ...]
     """Runs left out because another one has the same experiment and seed."""
     unusable: tuple[ReportedRun, ...]
@@ -113,7 +117,7 @@ class Study:
         """Of all methods, those that are absent included."""
         return (*(method.label for method in self.methods), *self.absent)
 
-    def method(self, label: str) -> Method:
+    def method(self, label: str) -> MethodRuns:
         """The method with the given label."""
         for method in self.methods:
             if method.label == label:
@@ -171,11 +175,11 @@ def group_runs(runs: Sequence[ReportedRun]) -> Study:
         # Another study may give the same name to something else.
         names = {(run.study, run.label) for run in kept if run.label is not None}
         lost = tuple(run for run in unusable if (run.study, run.label) in names)
-        methods.append(Method(label, kept, lost))
+        methods.append(MethodRuns(label, kept, lost))
     return Study(tuple(methods), tuple(repeated), unusable)
 
 
-def baseline_of(study: Study, label: str | None) -> Method:
+def baseline_of(study: Study, label: str | None) -> MethodRuns:
     """The method to compare with: the one named, else the first of a comparison, else FedAvg, else the first.
 
     One that is not named has finished runs, if any method has.

@@ -1,7 +1,7 @@
-"""Runs of a table, small enough to be kept beside the code: a line each, with figures, curves and where it was run.
+"""An archive of runs: one compressed file for a table, with figures, curves and provenance of each run.
 
-Files of the same table add up: pieces may be run on different days and machines, and put together later. Runs that
-failed are kept too, so that nobody takes them for runs that were never made.
+Archives of the same table add up: parts may be run on different days and machines and merged later. Failed runs are
+archived too, so that nobody mistakes them for runs that were never made.
 """
 
 from __future__ import annotations
@@ -9,35 +9,40 @@ from __future__ import annotations
 import json
 import lzma
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fairlead.checkpoint.durable_files import write_durably
 from fairlead.errors import FieldError, RunFolderError
+from fairlead.experiments.provenance import machine
 from fairlead.experiments.record_io import decoded, strict
+from fairlead.experiments.study import StudyFolder
 from fairlead.records import RoundRecord
 
 _DIGITS = 5
-"""Of what is kept of every round: more than a plot shows."""
+"""Digits of curves: more than a plot shows."""
 
 _ENDING = ".runs.jsonl.xz"
 
 Place = tuple[str, str, int]
 """Setting, method and seed."""
 
+Statistic = Callable[[Sequence[RoundRecord], float | None], float | None]
+"""A figure of all rounds of a run and the target of its setting; None where it was not measured."""
+
 
 @dataclass(frozen=True)
-class KeptRun:
+class ArchivedRun:
     """A run of a table that finished or failed."""
 
     setting: str
     method: str
     seed: int
     rounds: int
-    """That it did."""
+    """The number of finished rounds."""
     figures: Mapping[str, float]
-    """By the name of the statistic; none if it failed."""
+    """By the name of the statistic; empty if it failed."""
     curves: Mapping[str, tuple[float, ...]]
     """A number for every round, NaN where there was none."""
     seconds: float
@@ -52,61 +57,61 @@ class KeptRun:
     failure: str | None = None
     """Why it failed, in a sentence; None if it finished."""
     target: float | None = None
-    """The accuracy to be met in its setting, if there is one."""
+    """The accuracy to reach in its setting, if there is one."""
 
     @property
     def place(self) -> Place:
-        """What tells it apart from the other runs of its table."""
+        """Its place in the table."""
         return self.setting, self.method, self.seed
 
     @property
     def name(self) -> str:
-        """The same in one line."""
+        """Its place in words."""
         return f"{self.setting}, {self.method}, seed {self.seed}"
 
     def number(self, curve: str, round: int) -> float | None:
-        """What is kept of a round; None where there was nothing."""
+        """The value of a curve after a round; None where there is none."""
         value = self.curves[curve][round] if curve in self.curves else math.nan
         return None if math.isnan(value) else value
 
 
-def runs_file(folder: Path, table: str) -> Path:
-    """Where the runs of a table at a scale are kept in a folder."""
+def archive_file(folder: Path, table: str) -> Path:
+    """The archive of a table in a folder."""
     return folder / f"{table}{_ENDING}"
 
 
-def no_run_in(folder: Path) -> RunFolderError:
-    """That a folder holds no folder of a run; files of kept runs in it are pointed to."""
-    kept = next(iter(sorted(folder.glob(f"*{_ENDING}"))), None) if folder.is_dir() else None
-    hint = "" if kept is None else f" It has files of kept runs: name them, such as {kept}."
-    return RunFolderError(f"{folder} is not the folder of a run, and there is none below it.{hint}")
-
-
 def table_name(file: Path) -> str:
-    """The table whose runs a file keeps, by the name of the file."""
+    """The table whose runs an archive holds, by the name of the file."""
     return file.name.removesuffix(_ENDING)
 
 
-def save_runs(file: Path, runs: Iterable[KeptRun]) -> None:
-    """Write runs into a file, in the place of what it held."""
+def no_run_in(folder: Path) -> RunFolderError:
+    """The error for a folder without runs; it names an archive in the folder if there is one."""
+    archive = next(iter(sorted(folder.glob(f"*{_ENDING}"))), None) if folder.is_dir() else None
+    hint = "" if archive is None else f" It has archives of runs: name them, such as {archive}."
+    return RunFolderError(f"{folder} is not the folder of a run, and there is none below it.{hint}")
+
+
+def save_archive(file: Path, runs: Iterable[ArchivedRun]) -> None:
+    """Write runs into a file, replacing its content."""
     lines = [json.dumps(strict(asdict(run)), allow_nan=False, ensure_ascii=False) for run in runs]
     file.parent.mkdir(parents=True, exist_ok=True)
     write_durably(file, lzma.compress("".join(f"{line}\n" for line in lines).encode()))
 
 
-def load_runs(file: Path) -> list[KeptRun]:
+def load_archive(file: Path) -> list[ArchivedRun]:
     """The runs in a file; none if there is no such file."""
     if not file.exists():
         return []
     try:
         lines = lzma.decompress(file.read_bytes()).decode().splitlines()
-        return [decoded(KeptRun, json.loads(line)) for line in lines]
+        return [decoded(ArchivedRun, json.loads(line)) for line in lines]
     except (lzma.LZMAError, ValueError, TypeError) as error:
         raise FieldError(f"{file} does not hold the runs of a reproduction.") from error
 
 
-def merged(former: Mapping[Place, KeptRun], later: Iterable[KeptRun]) -> dict[Place, KeptRun]:
-    """Runs by place: later ones stand before former ones, and those that finished before those that failed."""
+def merged(former: Mapping[Place, ArchivedRun], later: Iterable[ArchivedRun]) -> dict[Place, ArchivedRun]:
+    """Runs by place: later ones replace former ones, and finished ones replace failed ones."""
     found = dict(former)
     for run in later:
         known = found.get(run.place)
@@ -115,11 +120,45 @@ def merged(former: Mapping[Place, KeptRun], later: Iterable[KeptRun]) -> dict[Pl
     return found
 
 
+def archive_study(
+    study: StudyFolder, statistics: Mapping[str, Statistic], targets: Mapping[str, float | None]
+) -> Iterator[ArchivedRun]:
+    """The finished and failed runs of a study, in the settings of `targets` with the accuracy to reach, if any."""
+    for run in study.runs() if study.index_file.exists() else ():
+        store, setting = study.store(run), str(run.labels["setting"])
+        starts, finished = store.provenance(), store.summary() is not None
+        failure = None if finished or not starts else starts[-1].failure
+        if setting not in targets or not (finished or failure):
+            continue
+        records, experiment, last = store.records(), store.experiment(), starts[-1]
+        asked = statistics if finished else {}
+        measured = {name: statistic(records, targets[setting]) for name, statistic in asked.items()}
+        yield ArchivedRun(
+            setting=setting,
+            method=str(run.labels["method"]),
+            seed=experiment.seed,
+            rounds=len(records),
+            figures={name: value for name, value in measured.items() if value is not None},
+            curves=curves_of(records),
+            seconds=math.fsum(start.duration for start in starts),
+            machine="; ".join(dict.fromkeys(machine(start.device) for start in starts)),
+            precision=experiment.precision,
+            engine=last.engine,
+            torch=last.torch,
+            fairlead=last.fairlead,
+            git_commit=last.git_commit,
+            date=last.started[:10],
+            failure=failure,
+            target=targets[setting],
+        )
+
+
 def curves_of(records: Sequence[RoundRecord]) -> dict[str, tuple[float, ...]]:
-    """What is kept of every round; a curve that has no number at all is left out."""
+    """The archived curves; one without any number is left out."""
+    evaluations = [record.evaluation for record in records]
     curves: dict[str, list[float | None]] = {
-        "accuracy": [_metric(record, "accuracy") for record in records],
-        "loss": [_of_evaluation(record) for record in records],
+        "accuracy": [each.metrics.get("accuracy") if each else None for each in evaluations],
+        "loss": [each.loss if each else None for each in evaluations],
         "train_loss": [record.train_loss for record in records],
         "elud": [record.elud for record in records],
         "arrived": [float(len(record.arrived)) for record in records],
@@ -130,11 +169,3 @@ def curves_of(records: Sequence[RoundRecord]) -> dict[str, tuple[float, ...]]:
         for name, values in curves.items()
         if any(value is not None for value in values)
     }
-
-
-def _metric(record: RoundRecord, name: str) -> float | None:
-    return None if record.evaluation is None else record.evaluation.metrics.get(name)
-
-
-def _of_evaluation(record: RoundRecord) -> float | None:
-    return None if record.evaluation is None else record.evaluation.loss

@@ -1,10 +1,10 @@
-"""Runs as a report sees them: what was asked, what happened, and how it ended."""
+"""The one reader of runs: from their folders, from studies and from archives."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -17,12 +17,11 @@ from torch import Tensor
 from fairlead.errors import FairleadError, FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import Provenance, failure_in
-from fairlead.experiments.run_folder import RunFolder
-from fairlead.experiments.study import StudyFolder, describe_labels
-from fairlead.experiments.summary import RunSummary
+from fairlead.experiments.run_folder import RunFolder, RunSummary
+from fairlead.experiments.study import Label, StudyFolder, describe_labels
 from fairlead.presets import fedavg
 from fairlead.records import Evaluation, RoundRecord
-from fairlead.results.run_archive import KeptRun, load_runs, no_run_in
+from fairlead.results.run_archive import ArchivedRun, load_archive, no_run_in
 from fairlead.text import ClientNames, counted, names_from
 from fairlead.worlds.base import objective_weights
 
@@ -33,56 +32,75 @@ State = Literal["finished", "interrupted", "running", "waiting", "failed", "unre
 
 @dataclass(frozen=True, eq=False)
 class ReportedRun:
-    """One run, read from its folder or from a file that keeps it."""
+    """One run, read from its folder or from an archive."""
 
     name: str
-    """Its path as people gave it; with what tells it apart where the path is that of many."""
+    """Its path as given by the user; in an archive also setting, method and seed."""
     path: Path
-    label: str | None
-    """What the study that it belongs to calls its method; None for a run on its own."""
-    seed: int | None
-    """None if it was never started or cannot be read."""
-    state: State
-    reason: str
+    labels: Mapping[str, Label] = field(default_factory=dict)
+    """The labels that its study gives it; empty for a run on its own."""
+    seed: int | None = None
+    """None if the run never started or cannot be read."""
+    state: State = "unreadable"
+    reason: str = ""
     """Why it did not finish, in one sentence; empty if it did."""
-    experiment: Experiment | None
-    """None without a seed, and where the spec was not kept."""
-    spec: str
+    experiment: Experiment | None = None
+    """None without a seed, and in archives, which keep no spec."""
+    spec: str = ""
     """Its text; empty where there is none."""
-    records: tuple[RoundRecord, ...]
-    origin: tuple[Mapping[str, str | None], ...]
-    """Where it was made, by name: once for every start."""
-    weights: Tensor | None
+    records: tuple[RoundRecord, ...] = ()
+    origin: tuple[Mapping[str, str | None], ...] = ()
+    """Provenance by name, once for every start."""
+    weights: Tensor | None = None
     """ω, (N,); None if the run did not note them and the clients' data cannot be read here."""
-    names: ClientNames | None
-    """What clients are called, where somebody says so."""
-    held_out: bool | None
-    """Whether figures per client are of test data of their own, not of training data; None if nobody knows."""
-    summary: RunSummary | None
-    """What the run itself noted at its end."""
+    names: ClientNames | None = None
+    """Names of clients, where known."""
+    held_out: bool | None = None
+    """Whether figures per client are of their own test data, not of training data; None if unknown."""
+    summary: RunSummary | None = None
+    """The summary that the run wrote at its end."""
     study: Path | None = None
-    """Where the study is that it belongs to; None for a run on its own."""
-    setting: str | None = None
-    """Under which its study compares methods; None where that has no settings."""
+    """The study or archive that it belongs to; None for a run on its own."""
     target: float | None = None
-    """The accuracy or loss to be met that was kept with it."""
+    """The accuracy or loss to reach that was archived with it."""
     detailed: bool = False
-    """Whether its rounds say who took part, what was sent and how long it took: kept curves do not."""
+    """Whether its rounds have cohorts, bytes and seconds, which archived curves lack."""
 
     @property
     def finished(self) -> bool:
         return self.state == "finished"
 
+    @property
+    def label(self) -> str | None:
+        """The name that its study gives its method; None for a run on its own."""
+        return describe_labels(self.method_labels) or None
 
-@dataclass(frozen=True)
-class FoundRun:
-    """Where a run is, and what the study that it belongs to says of it."""
+    @property
+    def method_labels(self) -> dict[str, Label]:
+        """Its labels without seed and setting: equal for the repetitions of a method."""
+        return {name: value for name, value in self.labels.items() if name not in ("seed", "setting")}
+
+    @property
+    def setting(self) -> str | None:
+        """The setting in which its study compares methods; None in a study without settings."""
+        return str(self.labels["setting"]) if "setting" in self.labels else None
+
+
+class FoundRun(NamedTuple):
+    """The folder of a run, and its entry in the study that it belongs to."""
 
     folder: RunFolder
-    label: str | None = None
+    labels: Mapping[str, Label] = {}
     outcome: str = ""
     study: Path | None = None
-    setting: str | None = None
+
+
+def read_runs(paths: Iterable[str | PathLike[str]]) -> list[ReportedRun]:
+    """All runs in and below folders, and those in archives."""
+    given = {path.resolve(): path for path in map(Path, paths)}.values()
+    found = find_runs(path for path in given if not path.is_file())
+    archived = [run for path in given if path.is_file() for run in archived_runs(path)]
+    return [*map(read_run, found), *archived]
 
 
 def find_runs(paths: Iterable[str | PathLike[str]]) -> list[FoundRun]:
@@ -102,11 +120,7 @@ def find_runs(paths: Iterable[str | PathLike[str]]) -> list[FoundRun]:
 def _runs_below(path: Path) -> Iterator[FoundRun]:
     study = StudyFolder(path)
     if study.index_file.is_file():
-        for entry in study.runs():
-            labels = {name: value for name, value in entry.labels.items() if name not in ("seed", "setting")}
-            setting = str(entry.labels["setting"]) if "setting" in entry.labels else None
-            label = describe_labels(labels) or None
-            yield FoundRun(study.store(entry), label, entry.outcome, study.path.resolve(), setting)
+        yield from runs_of_study(study)
     elif _holds_run(RunFolder(path)):
         yield FoundRun(RunFolder(path))
     else:
@@ -115,31 +129,20 @@ def _runs_below(path: Path) -> Iterator[FoundRun]:
                 yield from _runs_below(inner)
 
 
+def runs_of_study(study: StudyFolder) -> list[FoundRun]:
+    """Every run in the index of a study."""
+    path = study.path.resolve()
+    return [FoundRun(study.store(entry), entry.labels, entry.outcome, path) for entry in study.runs()]
+
+
 def _holds_run(folder: RunFolder) -> bool:
     return folder.spec_file.is_file() and folder.rounds_file.is_file()
 
 
 def read_run(found: FoundRun) -> ReportedRun:
-    """A run as it stands; one that cannot be read says why instead of ending the report."""
+    """A run as it stands; one that cannot be read has the reason instead of an exception."""
     folder, spec = found.folder, ""
-    nothing = ReportedRun(
-        name=str(folder.path),
-        path=folder.path,
-        label=found.label,
-        seed=None,
-        state="unreadable",
-        reason="",
-        experiment=None,
-        spec=spec,
-        records=(),
-        origin=(),
-        weights=None,
-        names=None,
-        held_out=None,
-        summary=None,
-        study=found.study,
-        setting=found.setting,
-    )
+    nothing = ReportedRun(str(folder.path), folder.path, found.labels, study=found.study)
     if not _holds_run(folder):
         failure = failure_in(found.outcome)
         if failure is None:
@@ -154,7 +157,7 @@ def read_run(found: FoundRun) -> ReportedRun:
         return replace(nothing, reason=str(error), spec=spec)
     outcome = starts[-1].outcome if starts else "running"
     if outcome == "running" and failure_in(found.outcome) is not None:
-        # Its process died without a word, and the study noticed.
+        # Its process died before it could note why, and the study noticed.
         outcome = found.outcome
     state, reason = _ending(outcome, f"after {len(records)} of {experiment.rounds} rounds")
     return replace(
@@ -200,18 +203,18 @@ def _clients_of(folder: RunFolder, experiment: Experiment) -> _Clients:
     if noted is not None:
         names = None if noted.names is None else names_from(np.asarray(noted.names, dtype=object))
         return _Clients(torch.tensor(noted.weights, dtype=torch.float64), names, noted.held_out)
-    # What else the experiment says does not matter here: methods that met the same clients share one entry.
+    # Methods on the same clients share one entry: nothing else of the experiment matters here.
     asked = replace(experiment, algorithm=_ANY_ALGORITHM, task=None, rounds=1)
     try:
         return _loaded_clients(asked)
     except (FairleadError, OSError, ImportError):
-        # The data may lie on the machine that made the run; everything else can be told without.
+        # The data may lie on the machine that made the run; all other figures do not need them.
         return _Clients(None, None, None)
 
 
 @cache
 def _loaded_clients(experiment: Experiment) -> _Clients:
-    """ω as `Experiment.build` has it, names, and what `worlds.evaluation` measures clients on, without the model."""
+    """ω as `Experiment.build` has it, names, and the data that `worlds.evaluation` measures clients on."""
     data, weights = experiment.load(), experiment.weights
     if weights is None:
         weights = "examples" if data.weights is None else tuple(data.weights.tolist())
@@ -220,12 +223,12 @@ def _loaded_clients(experiment: Experiment) -> _Clients:
 
 
 _ORIGIN = ("machine", "precision", "engine", "torch", "fairlead", "git_commit", "date", "seconds")
-"""What a kept run tells of where it was made."""
+"""The provenance that an archived run has."""
 
 
-def kept_runs_in(file: Path) -> list[ReportedRun]:
-    """The runs that a file keeps; each of its settings is one of the report."""
-    runs = load_runs(file)
+def archived_runs(file: Path) -> list[ReportedRun]:
+    """The runs of an archive."""
+    runs = load_archive(file)
     if not runs:
         raise FieldError(f"{file} holds no run.")
     for run in runs:
@@ -236,32 +239,30 @@ def kept_runs_in(file: Path) -> list[ReportedRun]:
     return [_reported(run, file) for run in runs]
 
 
-def _reported(run: KeptRun, file: Path) -> ReportedRun:
+def _reported(run: ArchivedRun, file: Path) -> ReportedRun:
     origin = {name: getattr(run, name) for name in _ORIGIN}
     return ReportedRun(
         name=f"{file}: {run.name}",
         path=file,
-        label=run.method,
+        labels={"setting": run.setting, "method": run.method, "seed": run.seed},
         seed=run.seed,
         state="finished" if run.failure is None else "failed",
         reason="" if run.failure is None else f"Failed after {counted(run.rounds, 'round')}: {run.failure}",
-        experiment=None,
-        spec="",
         records=tuple(_record(run, round) for round in range(run.rounds)),
         origin=({name: None if value is None else str(value) for name, value in origin.items()},),
-        weights=None,
-        names=None,
-        held_out=None,
-        summary=None,
         study=file.resolve(),
-        setting=run.setting,
         target=run.target,
     )
 
 
-def _record(run: KeptRun, round: int) -> RoundRecord:
-    """What is known of a round: not who took part nor what was sent, and local steps of all clients together."""
+def _record(run: ArchivedRun, round: int) -> RoundRecord:
+    """The archived numbers of a round: no cohort and no bytes, and the local steps of all clients together."""
     steps = run.number("steps", round)
+    loss, accuracy = run.number("loss", round), run.number("accuracy", round)
+    evaluation = None
+    if loss is not None or accuracy is not None:
+        metrics = {} if accuracy is None else {"accuracy": accuracy}
+        evaluation = Evaluation(math.nan if loss is None else loss, metrics)
     return RoundRecord(
         round=round,
         asked=(),
@@ -277,12 +278,5 @@ def _record(run: KeptRun, round: int) -> RoundRecord:
         elud=run.number("elud", round),
         bytes_down=0,
         bytes_up=0,
-        evaluation=_evaluation(run, round),
+        evaluation=evaluation,
     )
-
-
-def _evaluation(run: KeptRun, round: int) -> Evaluation | None:
-    loss, accuracy = run.number("loss", round), run.number("accuracy", round)
-    if loss is None and accuracy is None:
-        return None
-    return Evaluation(math.nan if loss is None else loss, {} if accuracy is None else {"accuracy": accuracy})

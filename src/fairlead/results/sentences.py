@@ -1,0 +1,283 @@
+"""The one set of sentences: every result of a comparison in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fairlead.diagnostics.consistency import ConsistencyReport
+from fairlead.results.comparison import Ranking, Standing, Summary
+from fairlead.results.estimates import Estimate, too_few
+from fairlead.results.figures import Measure, MethodFigures
+from fairlead.results.formats import Kind, show_difference, show_estimate, show_signed
+from fairlead.results.methods import MethodRuns
+from fairlead.text import counted, listed
+
+COVERED = (
+    "Intervals cover everything that a seed draws: the initial model, cohorts, batches, work and links, and the data "
+    "as far as they are drawn or dealt. Everything else, such as a test set that comes with the data, is the same in "
+    "all runs."
+)
+"""The meaning of an interval over seeds."""
+
+_FIRST = "{first} comes first with {value} {over}"
+
+_HEADLINES: dict[Ranking, str] = {
+    "not evaluated": "No run was evaluated, so there is nothing to compare yet.",
+    "one method": "{first} reaches {value} {over}.",
+    "not comparable": "These runs are of {differing}, which cannot be compared, so no method is ranked first.",
+    "unfinished": "{finished} has finished all its runs, so no method is ranked first.",
+    "nothing learned": "{first} has the best {measure}, but its loss never dropped below the initial model's, so no "
+    "method is ranked first.",
+    "tied": "{tied} are tied at {value} {over}.",
+    "baseline first": "{first}, the baseline, comes first with {value} {over}. {behind}",
+    "baseline unfinished": f"{_FIRST}.",
+    "no common seed": f"{_FIRST}; it has no seed in common with {{baseline}}, so the noise is unknown.",
+    "behind on common seeds": f"{_FIRST}, but is not ahead of {{baseline}} on the seeds that both have.",
+    "noise unknown": f"{_FIRST}, {{ahead}}. With only {{seeds}}, the noise is unknown.",
+    "beyond noise": f"{_FIRST}, {{ahead}}: more than the noise over seeds.",
+    "within noise": f"{_FIRST}, {{ahead}}, which is within the noise over seeds.",
+}
+
+_VERDICTS: dict[Standing, tuple[str, str]] = {
+    "no round": ("", "no round was finished"),
+    "one method": ("", "{runs}"),
+    "baseline": ("", "baseline"),
+    "not comparable": ("", "{why_not}"),
+    "failed": ("", "{shortfall}"),
+    "no common seed": ("", "no seed in common with {baseline}"),
+    "noise unknown": ("", "{difference}; {seeds}, so the noise is unknown"),
+    "unfinished": ("", "{difference} on the seeds that both finished"),
+    "better": ("better", "{difference}{objective}"),
+    "worse": ("worse", "{difference}{objective}"),
+    "unclear": ("no clear difference", "{difference}{objective}"),
+}
+"""The judgement, if there is one, and the numbers behind it."""
+
+
+class Verdict(NamedTuple):
+    """A method against the baseline in words."""
+
+    judgement: str
+    """"better", "worse" or "no clear difference"; empty where nothing is judged."""
+    numbers: str
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, self))
+
+
+def headline(summary: Summary) -> str:
+    """Which method is better, by how much, and whether that is more than noise; and what limits the comparison."""
+    ranking = summary.ranking
+    values = {} if ranking == "not evaluated" else _headline_values(summary)
+    sentences = (
+        _HEADLINES[ranking].format(**values),
+        _contradictions(summary),
+        _unlearned(summary),
+        summary.study.shortfalls,
+    )
+    return " ".join(filter(None, sentences))
+
+
+def _headline_values(summary: Summary) -> dict[str, str]:
+    measure, first, baseline = summary.measure, summary.evaluated[0], summary.baseline
+    found, difference = first.value, first.difference
+    assert found is not None
+    assert baseline is not None
+    so_far = "" if any(run.finished for run in first.method.runs) else " so far"
+    complete = [method.label for method in summary.evaluated if method.complete]
+    return {
+        "first": first.label,
+        "baseline": baseline.label,
+        "measure": measure.name,
+        "value": show_value(found, measure.kind),
+        "over": f"{measure.described}{so_far}, {counted(found.count, 'seed')}",
+        "differing": _differing(summary),
+        "finished": f"Only {complete[0]}" if complete else "No method",
+        "tied": listed([method.label for method in summary.tied]),
+        "behind": _behind(summary),
+        "ahead": ""
+        if difference is None
+        else f"{_size(difference, measure)} {_side(measure)} {baseline.label}",
+        "seeds": "" if difference is None else too_few(difference),
+    }
+
+
+def _size(difference: Estimate, measure: Measure) -> str:
+    size = show_difference(abs(difference.mean), measure.kind).lstrip("+")
+    return f"{size}{_unit(measure)}"
+
+
+def _side(measure: Measure) -> str:
+    return "above" if measure.higher else "below"
+
+
+def _unit(measure: Measure) -> str:
+    return " points" if measure.kind == "share" else ""
+
+
+def _behind(summary: Summary) -> str:
+    """A sentence on the methods behind a baseline that comes first; unfinished ones are not judged."""
+    rivals = [each for each in summary.methods if each.method is not summary.baseline]
+    finished = [each for each in rivals if each.both_complete and each.difference is not None]
+    known = [each for each in finished if each.difference and each.difference.half_width is not None]
+    if not known:
+        return "The noise is unknown."
+    worse = [each.label for each in known if each.judged(summary.measure) == "worse"]
+    of_all = f"the {'others' if known == rivals else f'{len(known)} others that can be judged'}"
+    if len(worse) > 1:
+        who = f"{len(worse)} of {of_all} are"
+    elif worse:
+        who = f"Only {worse[0]} is"
+    else:
+        who = f"None of {of_all} is" if len(known) > 1 else f"{known[0].label} is not"
+    return f"{who} worse by more than the noise."
+
+
+def _differing(summary: Summary) -> str:
+    """The condition that keeps these runs from being ranked."""
+    known = [method.experiment for method in summary.study.methods if method.experiment is not None]
+    lengths = sorted({experiment.rounds for experiment in known})
+    if len(lengths) > 1:
+        return f"{listed(list(map(str, lengths)))} rounds"
+    return "different data" if "clients" in summary.study.differing_conditions() else "different tasks"
+
+
+def _contradictions(summary: Summary) -> str:
+    """A sentence on methods that the objective judges otherwise than the measure; empty if there are none."""
+    found = [method for method in summary.methods if method.judged_otherwise(summary.measure) is not None]
+    if not found or summary.baseline is None:
+        return ""
+    if len(found) > 1:
+        return (
+            f"The objective contradicts this for {listed([method.label for method in found])}: see the table."
+        )
+    (method,) = found
+    judgement = method.judged_otherwise(summary.measure)
+    return f"By the objective, {method.label} is {judgement} than {summary.baseline.label} by {_by_objective(method)}."
+
+
+def _by_objective(method: MethodFigures) -> str:
+    """The size of the difference in the objective, with its interval."""
+    found = method.objective_difference
+    assert found is not None
+    return " ".join(show_estimate(abs(found.mean), found.half_width, "number"))
+
+
+def _unlearned(summary: Summary) -> str:
+    """A sentence on methods that learned nothing; empty if there are none, or if all their runs failed."""
+    lost = [method.method for method in summary.methods if not method.method.learned]
+    if not any(run.finished for method in lost for run in method.runs):
+        return ""
+    return unlearned([method.label for method in lost], len(summary.methods), "method")
+
+
+def unlearned(names: Sequence[str], number: int, noun: str) -> str:
+    """A sentence on those of a number of methods, or of another noun, that learned nothing."""
+    found = (
+        f"No run of {any_or_listed(names, number, noun)} ended with a lower objective than its initial model"
+    )
+    return f"{found}: the learning rate may be too large."
+
+
+def any_or_listed(names: Sequence[str], number: int, noun: str) -> str:
+    """`any method` where the names are those of all, else the names."""
+    return f"any {noun}" if len(names) == number > 1 else listed(names)
+
+
+def verdict(summary: Summary, method: MethodFigures) -> Verdict:
+    """How a method compares with the baseline."""
+    standing = summary.standing(method)
+    difference, baseline, measure = method.difference, summary.baseline, summary.measure
+    values = {
+        "runs": counted(len(method.runs), "seed"),
+        "shortfall": method.method.shortfall,
+        "baseline": "" if baseline is None else baseline.label,
+        "why_not": "",
+        "objective": "",
+    }
+    if standing == "not comparable" and baseline is not None:
+        values["why_not"] = _why_not(method.method, baseline)
+    if difference is not None:
+        values |= {
+            "difference": f"{show_value(difference, measure.kind, sign=True)}{_unit(measure)}",
+            "seeds": too_few(difference),
+        }
+    otherwise = method.judged_otherwise(measure)
+    if otherwise is not None:
+        values["objective"] = f"; objective {otherwise} by {_by_objective(method)}"
+    judgement, numbers = _VERDICTS[standing]
+    text = numbers.format(**values)
+    shown = standing not in ("no round", "failed") and method.method.shortfall
+    return Verdict(judgement, f"{text} ({shown})" if shown else text)
+
+
+def show_lead(summary: Summary, method: MethodFigures, other: MethodFigures) -> str:
+    """A sentence on whether a method is clearly better than another that is not the baseline."""
+    difference = summary.against(method, other)
+    if difference is None:
+        return f"{method.label} has no seed in common with {other.label}, the next."
+    amount = f"{show_value(difference, summary.measure.kind, sign=True)}{_unit(summary.measure)}"
+    if difference.half_width is None:
+        return f"Against {other.label}, the next: {amount}; {too_few(difference)}, so the noise is unknown."
+    clear = "more than" if difference.excludes_zero else "within"
+    return f"Against {other.label}, the next: {amount}, {clear} the noise over seeds."
+
+
+def _why_not(method: MethodRuns, baseline: MethodRuns) -> str:
+    """Why a method cannot be compared with the baseline."""
+    ours, theirs = method.experiment, baseline.experiment
+    if ours is not None and theirs is not None and ours.rounds != theirs.rounds:
+        return f"{counted(ours.rounds, 'round')}, not comparable with {theirs.rounds}"
+    other = ours is None or theirs is None or ours.clients != theirs.clients
+    return f"{'other data' if other else 'another task'}, not comparable with {baseline.label}"
+
+
+def show_value(found: Estimate | None, kind: Kind, *, sign: bool = False) -> str:
+    """A mean with its margin, as in "93.1 % ± 1.2", or a difference with its sign; empty without one."""
+    if found is None:
+        return ""
+    return " ".join((show_signed if sign else show_estimate)(found.mean, found.half_width, kind)).rstrip()
+
+
+def target_resolution(apart: int) -> str:
+    """A sentence on how late a target is noticed with evaluations so many rounds apart; empty for every round."""
+    if apart < 2:
+        return ""
+    return (
+        f"Evaluations are up to {apart} rounds apart: a target may have been met up to "
+        f"{counted(apart - 1, 'round')} before it was noticed."
+    )
+
+
+_NEARLY = 0.1
+"""Share of misplaced weight up to which a method is called nearly right."""
+
+
+def objective_verdict(name: str, consistency: ConsistencyReport, chance: float) -> str:
+    """One sentence on the objective that a method optimized; `chance` is the share of weight that chance misplaces."""
+    surrogate, misplaced, intended = consistency.surrogate, consistency.total_variation, consistency.intended
+    if surrogate is None or misplaced is None:
+        return f"{name} has no weights that can be measured, so its objective is unknown."
+    if consistency.restored:
+        return f"{name} optimized the intended objective by design: its corrections undo unequal work and losses."
+    if misplaced < 1e-6:
+        return f"{name} optimized the intended objective."
+    if misplaced < 2 * chance:
+        rounds, expected = consistency.rounds, consistency.predicted_total_variation
+        if expected is None or expected >= _NEARLY:
+            return (
+                f"{name} cannot be judged after {rounds} rounds: {misplaced:.0%} of the weight went to the wrong "
+                "clients, which may be chance."
+            )
+        return (
+            f"{name} optimized the intended objective: theory misplaces {expected:.0%} of the weight, and the "
+            f"{misplaced:.0%} measured over {rounds} rounds are within chance."
+        )
+    if misplaced < _NEARLY:
+        return f"{name} nearly optimized the intended objective: {misplaced:.0%} of the weight went to wrong clients."
+    favored = surrogate > intended
+    return (
+        f"{name} optimized another objective: {int(favored.sum())} of {len(intended)} clients got "
+        f"{float(surrogate[favored].sum()):.0%} of the weight instead of {float(intended[favored].sum()):.0%}."
+    )
