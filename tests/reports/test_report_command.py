@@ -74,8 +74,8 @@ def test_what_is_written_and_said() -> None:
         "runs", "-o", "out/page.html", "--tables", "tables", "--figures", "figures", "--format", "svg"
     )
     assert result.stdout.splitlines() == [
-        "Only fedavg has finished all its runs, so no method is ranked first. Not every run finished: fednova (1 of 1 "
-        "run did not finish). Methods with such runs are not ranked.",
+        "These runs are of 2 and 9 rounds, which cannot be compared, so no method is ranked first. Not every run "
+        "finished: fednova (1 of 1 run did not finish). Methods with such runs are not ranked.",
         "2 runs of 2 methods are in out/page.html",
         "1 of them did not finish; the page says why.",
         "10 files of tables are in tables",

@@ -140,3 +140,13 @@ def test_the_headline_names_the_figure(folder: Path) -> None:
         headlines = [line for text in shown for line in text.splitlines() if f"{phrase}, 3 seeds" in line]
         assert len(headlines) == 2
         assert headlines[0] == headlines[1]
+
+
+def test_a_report_has_the_baseline_of_the_latest_comparison(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text(SPEC.replace("rounds = 20", "rounds = 2"))
+    for methods in ("fedavg,fednova", "fednova,fedavg"):
+        words = ("--methods", methods, "--seeds", "0", "--jobs", "1", "-o", str(tmp_path / "runs"))
+        compared = command("compare", str(tmp_path / "spec.toml"), *words)["methods"]
+        reported = command("report", str(tmp_path / "runs"))
+        assert reported["baseline"] == methods.partition(",")[0]
+        assert [each["difference"] for each in reported["methods"]] == [each["difference"] for each in compared]

@@ -81,7 +81,7 @@ def test_methods_with_runs_that_did_not_measure_the_metric_come_last() -> None:
 
 
 def test_survivors_of_a_method_are_not_judged() -> None:
-    fedavg = {0: 0.5, 1: 0.51, 2: 0.5}
+    fedavg: dict[int, float | None] = {0: 0.5, 1: 0.51, 2: 0.5}
     summary = summary_of({"fedavg": fedavg, "fednova": {0: 0.8, 1: 0.82, 2: 0.1}}, failed=(("fednova", 2),))
     rival = summary.methods[1]
     assert summary.standing(rival) == "unfinished"

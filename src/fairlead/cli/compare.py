@@ -115,6 +115,7 @@ def compare(
     study = study_folder(output, spec, "compare", planned, changes)
     silent = quiet or as_json
     outcomes = run_and_show(study, planned, jobs=jobs, checkpoint_every=checkpoint_every, quiet=silent)
+    study.put_first(planned)
     (summary,), rows = compared(study, planned, outcomes, measure, target)
     if as_json:
         facts = {"folder": str(study.path), **measure_facts(measure), "target": target}

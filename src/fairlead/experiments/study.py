@@ -74,16 +74,19 @@ class StudyFolder:
         return RunFolder(self.path / run.folder)
 
     def plan(self, planned: Sequence[PlannedRun]) -> None:
-        """Enter runs into the index, before others that it has; folders with other experiments are refused.
-
-        The first method of the latest plan is thereby the baseline of every comparison in this folder.
-        """
+        """Enter runs into the index, after those that it has; folders with other experiments are refused."""
         for run in planned:
             if not self.store(run).is_free():
                 self.store(run).refuse_another(run.experiment)
         known = {run.folder: run for run in self.runs()} if self.index_file.exists() else {}
-        entries = {run.folder: known.get(run.folder, StudyRun(run.folder, run.labels)) for run in planned}
-        self._write(list({**entries, **known}.values()))
+        for run in planned:
+            known.setdefault(run.folder, StudyRun(run.folder, run.labels))
+        self._write(list(known.values()))
+
+    def put_first(self, planned: Sequence[PlannedRun]) -> None:
+        """Move runs to the front of the index: the first method is the default baseline of every comparison."""
+        known = {run.folder: run for run in self.runs()}
+        self._write(list({**{run.folder: known[run.folder] for run in planned}, **known}.values()))
 
     def refuse_other_lengths(self, planned: Sequence[PlannedRun]) -> None:
         """Raise if a run here is of another length than those planned, unless lengths are what the study varies."""
