@@ -149,4 +149,6 @@ def test_a_report_has_the_baseline_of_the_latest_comparison(tmp_path: Path) -> N
         compared = command("compare", str(tmp_path / "spec.toml"), *words)["methods"]
         reported = command("report", str(tmp_path / "runs"))
         assert reported["baseline"] == methods.partition(",")[0]
-        assert [each["difference"] for each in reported["methods"]] == [each["difference"] for each in compared]
+        assert [each["difference"] for each in reported["methods"]] == [
+            each["difference"] for each in compared
+        ]
