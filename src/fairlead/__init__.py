@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from fairlead.clients.feature_skew import FeatureSkew as FeatureSkew
     from fairlead.clients.feature_skew import GaussianNoise as GaussianNoise
     from fairlead.clients.feature_skew import Rotation as Rotation
-    from fairlead.clients.huggingface import HuggingFaceData as HuggingFaceData
     from fairlead.clients.images import CifarFolder as CifarFolder
     from fairlead.clients.images import Digits as Digits
     from fairlead.clients.images import FashionMnistFolder as FashionMnistFolder
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from fairlead.clients.synthetic import SyntheticRegression as SyntheticRegression
     from fairlead.clients.tables import CsvTable as CsvTable
     from fairlead.clients.tables import CsvText as CsvText
+    from fairlead.clients.tables import HuggingFaceData as HuggingFaceData
     from fairlead.clients.tables import ParquetTable as ParquetTable
     from fairlead.clients.tokenizers import ByteTokens as ByteTokens
     from fairlead.clients.tokenizers import HashedWords as HashedWords
@@ -268,7 +268,6 @@ CONTENTS = {
     "clients.arrays": "NpzArrays",
     "clients.data": "ClientData",
     "clients.feature_skew": "FeatureSkew GaussianNoise Rotation",
-    "clients.huggingface": "HuggingFaceData",
     "clients.images": "CifarFolder Digits FashionMnistFolder MnistFolder",
     "clients.leaf": "LeafFolder",
     "clients.partitioners.base": "Partitioner",
@@ -284,7 +283,7 @@ CONTENTS = {
     "clients.quadratics": "Quadratics",
     "clients.source": "ClientSource FederatedData RealClients",
     "clients.synthetic": "SyntheticLogistic SyntheticRegression",
-    "clients.tables": "CsvTable CsvText ParquetTable",
+    "clients.tables": "CsvTable CsvText HuggingFaceData ParquetTable",
     "clients.tokenizers": "ByteTokens HashedWords Tokenizer",
     "conditions.devices": (
         "DeviceModel DeviceProfile FixedDevices LogNormalDevices TwoGroupDevices elapsed time_to"

@@ -302,24 +302,23 @@ class SyntheticLogistic(ClientSource):
             centres[:] = 0.0
         spread = np.arange(1, dim + 1) ** -0.6
         matrices, constants = torch.from_numpy(models[..., :dim]), torch.from_numpy(models[..., dim])
-        inputs, targets = [], []
+        train: list[tuple[Tensor, Tensor]] = []
+        test: list[tuple[Tensor, Tensor]] = []
         for client in range(clients):
             # A stream for each client, so that its examples do not depend on how many others have.
             draws = key.fold("inputs", client).generator().normal(size=(int(sizes[client]), dim))
             own = torch.from_numpy(centres[client] + spread * draws)
-            inputs.append(own)
-            targets.append((own @ matrices[client].T + constants[client]).argmax(1))
-        held_out = [round(self.test_fraction * len(own)) for own in inputs]
-        train = ClientData.from_lists(
-            [own[out:] for own, out in zip(inputs, held_out, strict=True)],
-            [own[out:] for own, out in zip(targets, held_out, strict=True)],
+            labels = (own @ matrices[client].T + constants[client]).argmax(1)
+            held_out = round(self.test_fraction * len(own))
+            train.append((own[held_out:], labels[held_out:]))
+            test.append((own[:held_out], labels[:held_out]))
+        has_test = any(len(labels) for _, labels in test)
+        return SyntheticLogisticProblem(
+            matrices,
+            constants,
+            ClientData.from_lists(*zip(*train, strict=True)),
+            ClientData.from_lists(*zip(*test, strict=True)) if has_test else None,
         )
-        test = ClientData.from_lists(
-            [own[:out] for own, out in zip(inputs, held_out, strict=True)],
-            [own[:out] for own, out in zip(targets, held_out, strict=True)],
-        )
-        has_test = sum(held_out) > 0
-        return SyntheticLogisticProblem(matrices, constants, train, test if has_test else None)
 
     def load(self, key: Key) -> FederatedData:
         problem = self.problem(key)

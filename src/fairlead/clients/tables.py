@@ -1,4 +1,4 @@
-"""Client data from tables in files."""
+"""Client data from tables in files: CSV, Parquet, and folders of Hugging Face's `datasets`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ import numpy as np
 import torch
 
 from fairlead.clients.columns import Columns, Names, Owners, refuse_repeated
-from fairlead.clients.files import absent, existing_file, read_text
+from fairlead.clients.files import absent, existing_file, existing_folder, read_text
 from fairlead.clients.pool import Missing, Pool, names_of
 from fairlead.clients.pooled import PooledSource, table_task
 from fairlead.clients.tokenizers import Tokenizer, character_ids, code_points, next_character_windows
 from fairlead.errors import (
     ClashError,
     DataError,
+    did_you_mean,
     field_error,
     require_choice,
     require_instance,
     require_integer,
     short,
 )
+from fairlead.models.convolutional import FedAvgCNN
 from fairlead.models.sequences import CharLSTM
 from fairlead.task import Task
 
@@ -193,6 +195,58 @@ class CsvText(PooledSource):
         return Task(CharLSTM(pooling="none"))
 
 
+@dataclass(frozen=True)
+class HuggingFaceData(PooledSource):
+    """A data set that `save_to_disk` left in a folder; needs datasets (the extra `data`).
+
+    Nothing is downloaded: `datasets.load_dataset(name).save_to_disk(path)` once makes the folder. `features`
+    is a column of images, of numbers or of lists of them, or with `tokens` of texts; `target` holds classes,
+    or quantities with `regression`; `client` columns name the client of each row. `split` is trained
+    on, and `test_split` is the test set where the folder has it. `missing` = "drop" leaves out rows that lack
+    a value in one of these columns.
+    """
+
+    path: str
+    features: Names = "image"
+    target: str = "label"
+    client: Names | None = None
+    _: KW_ONLY
+    tokens: Tokenizer | None = None
+    regression: bool = False
+    split: str = "train"
+    test_split: str = "test"
+    missing: Missing = "refuse"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice(self, "missing", ("refuse", "drop"))
+
+    def pool(self) -> Pool:
+        folder = existing_folder(self.path)
+        splits = _load_splits(str(folder))
+        if self.split not in splits:
+            raise DataError(f"{folder} has no split {self.split!r}." + did_you_mean(self.split, splits))
+        used = (*names_of(self.features), self.target, *names_of(self.client))
+        parts = [name for name in (self.split, self.test_split) if name in splits]
+        tables = [_columns_of(splits[name], used, f"{folder}, {name}") for name in parts]
+        columns = Columns.stacked(tables, str(folder))
+        return Pool.from_columns(
+            columns,
+            self.target,
+            self.features,
+            self.client,
+            self.tokens,
+            regression=self.regression,
+            missing=self.missing,
+            is_test=np.arange(len(columns)) >= len(tables[0]),
+        )
+
+    def default_task(self) -> Task:
+        if self.tokens is not None or self.regression or len(names_of(self.features)) > 1:
+            return table_task(self.tokens, regression=self.regression)
+        return Task(FedAvgCNN())
+
+
 def _says_test(columns: Columns, split: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
     cells = columns.cells[split]
     for row, cell in enumerate(cells):
@@ -271,3 +325,26 @@ def _read_parquet(path: str) -> Columns:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(f"{file} cannot be read as Parquet: {reason}.") from error
     return Columns.of(table, str(file))
+
+
+def _load_splits(folder: str) -> dict[str, Any]:
+    """Splits by name; a data set without splits is one called "train"."""
+    try:
+        library = import_module("datasets")
+    except ImportError as error:
+        raise DataError(
+            "HuggingFaceData needs datasets: install it with pip install 'datasets>=3.0,<5'."
+        ) from error
+    try:
+        loaded = library.load_from_disk(folder)
+    except (ValueError, OSError) as error:
+        raise DataError(f"{folder} is not a folder that save_to_disk of datasets wrote.") from error
+    return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
+
+
+def _columns_of(dataset: Any, used: tuple[str, ...], name: str) -> Columns:
+    for column in used:
+        if column not in dataset.column_names:
+            raise DataError(f"{name} has no column {column!r}." + did_you_mean(column, dataset.column_names))
+    # Only what is used is read: other columns may hold images that take long to decode.
+    return Columns.of(dataset.select_columns(list(used)), name)

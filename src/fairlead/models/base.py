@@ -50,3 +50,8 @@ def require_widths(model: Model, field: str) -> None:
     widths = getattr(model, field)
     if not isinstance(widths, tuple) or not all(is_integer(width, 1) for width in widths):
         raise field_error(model, field, "widths of at least 1", widths)
+
+
+def dropped(share: float) -> list[nn.Module]:
+    """A dropout layer, or none where nothing is dropped."""
+    return [nn.Dropout(share)] if share else []

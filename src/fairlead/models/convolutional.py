@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairlead.component import freeze_lists
 from fairlead.errors import ClashError, field_error, require_choice, require_integer, require_number
-from fairlead.models.base import ExampleShape, Model, require_widths
+from fairlead.models.base import ExampleShape, Model, dropped, require_widths
 
 _NARROWEST = 5
 """Images are never narrower: (32, 32, 3) is an image with its channels last, not 32 channels of 32 x 3."""
@@ -132,13 +132,10 @@ class FiveLayerCNN(ImageModel):
     hidden: int = 64
 
     references = ("zeng2025fedaware",)
+    smallest_side = 18
 
     def __post_init__(self) -> None:
         require_integer(self, "hidden", at_least=1)
-
-    @property
-    def smallest_side(self) -> int:
-        return 18
 
     def features(self, channels: int) -> list[nn.Module]:
         return [
@@ -169,10 +166,7 @@ class DropoutCNN(ImageModel):
     """
 
     references = ("reddi2021", "granqvist2024pfl")
-
-    @property
-    def smallest_side(self) -> int:
-        return 6
+    smallest_side = 6
 
     def features(self, channels: int) -> list[nn.Module]:
         return [
@@ -224,12 +218,9 @@ class PooledCNN(ImageModel):
     def head(self, size: int, outputs: int) -> list[nn.Module]:
         layers: list[nn.Module] = []
         for width in self.hidden:
-            layers += [*self._dropout(), nn.Linear(size, width), nn.ReLU()]
+            layers += [*dropped(self.dropout), nn.Linear(size, width), nn.ReLU()]
             size = width
-        return [*layers, *self._dropout(), nn.Linear(size, outputs)]
-
-    def _dropout(self) -> list[nn.Module]:
-        return [nn.Dropout(self.dropout)] if self.dropout else []
+        return [*layers, *dropped(self.dropout), nn.Linear(size, outputs)]
 
 
 @dataclass(frozen=True)
@@ -247,13 +238,10 @@ class UnpooledCNN(ImageModel):
     relu: bool = False
 
     references = ("weng2025fedacs",)
+    smallest_side = 1
 
     def __post_init__(self) -> None:
         require_number(self, "dropout", at_least=0, below=1)
-
-    @property
-    def smallest_side(self) -> int:
-        return 1
 
     def features(self, channels: int) -> list[nn.Module]:
         return [
@@ -262,8 +250,7 @@ class UnpooledCNN(ImageModel):
         ]
 
     def head(self, size: int, outputs: int) -> list[nn.Module]:
-        dropout = [nn.Dropout(self.dropout)] if self.dropout else []
-        return [*dropout, nn.Linear(size, 50), *self._activation(), nn.Linear(50, outputs)]
+        return [*dropped(self.dropout), nn.Linear(size, 50), *self._activation(), nn.Linear(50, outputs)]
 
     def _activation(self) -> list[nn.Module]:
         return [nn.ReLU()] if self.relu else []
@@ -291,14 +278,11 @@ class VGG11(ImageModel):
     width: int = 64
 
     references = ("simonyan2015vgg", "wang2021fednova")
+    smallest_side = 32
 
     def __post_init__(self) -> None:
         require_number(self, "dropout", at_least=0, below=1)
         require_integer(self, "width", at_least=1)
-
-    @property
-    def smallest_side(self) -> int:
-        return 32
 
     def features(self, channels: int) -> list[nn.Module]:
         layers: list[nn.Module] = []
@@ -313,9 +297,7 @@ class VGG11(ImageModel):
     def head(self, size: int, outputs: int) -> list[nn.Module]:
         layers: list[nn.Module] = []
         for width in (size, 8 * self.width):
-            if self.dropout:
-                layers.append(nn.Dropout(self.dropout))
-            layers += [nn.Linear(width, 8 * self.width), nn.ReLU()]
+            layers += [*dropped(self.dropout), nn.Linear(width, 8 * self.width), nn.ReLU()]
         return [*layers, nn.Linear(8 * self.width, outputs)]
 
 
@@ -338,16 +320,13 @@ class ResNet18(ImageModel):
     width: int = 64
 
     references = ("he2016resnet", "wu2018groupnorm")
+    smallest_side = 1
 
     def __post_init__(self) -> None:
         require_integer(self, "groups", at_least=1)
         require_integer(self, "width", at_least=1)
         if self.width % self.groups:
             raise field_error(self, "width", f"a multiple of groups={self.groups}", self.width)
-
-    @property
-    def smallest_side(self) -> int:
-        return 1
 
     def features(self, channels: int) -> list[nn.Module]:
         layers: list[nn.Module] = [_normalised(channels, self.width, self.groups), nn.ReLU()]

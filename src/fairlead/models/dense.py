@@ -9,7 +9,7 @@ from torch import nn
 
 from fairlead.component import freeze_lists
 from fairlead.errors import require_number
-from fairlead.models.base import ExampleShape, Model, require_widths
+from fairlead.models.base import ExampleShape, Model, dropped, require_widths
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,6 @@ class MLP(Model):
         layers: list[nn.Module] = [nn.Flatten()]
         width = torch.Size(shape.inputs).numel()
         for next_width in self.hidden:
-            layers += [nn.Linear(width, next_width), nn.ReLU()]
-            if self.dropout:
-                layers.append(nn.Dropout(self.dropout))
+            layers += [nn.Linear(width, next_width), nn.ReLU(), *dropped(self.dropout)]
             width = next_width
         return nn.Sequential(*layers, nn.Linear(width, shape.outputs))
