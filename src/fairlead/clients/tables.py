@@ -80,21 +80,18 @@ class TableFile(PooledSource, ABC):
     def pool(self) -> Pool:
         train = self.read(self.path)
         columns = train
+        is_test = None
         if self.test_path is not None:
             columns = Columns.stacked([train, self.read(self.test_path)], train.name)
-        owners, split = names_of(self.client), names_of(self.split)
-        columns.require((self.target,), "target")
-        columns.require(owners, "client")
-        columns.require(split, "split")
-        columns.require(names_of(self.features), "features")
-        is_test = np.arange(len(columns)) >= len(train)
-        if self.split is not None:
+            is_test = np.arange(len(columns)) >= len(train)
+        elif self.split is not None:
+            columns.require((self.split,), "split")
             is_test = _says_test(columns, self.split)
+        used = (self.target, *names_of(self.client), *names_of(self.split))
         pool = Pool.from_columns(
             columns,
             self.target,
-            names_of(self.features)
-            or tuple(name for name in columns.cells if name not in (self.target, *owners, *split)),
+            names_of(self.features) or tuple(name for name in columns.cells if name not in used),
             self.client,
             self.tokens,
             regression=self.regression,
