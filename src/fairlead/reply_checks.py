@@ -106,6 +106,8 @@ class ReceivedUpdate(NamedTuple):
     """A reply that passed: safe to aggregate, though not necessarily honest."""
 
     client: int
+    round: int
+    """The round in which it was asked for."""
     arrays: dict[str, Tensor]
     num_steps: int
     num_examples: int
@@ -145,7 +147,8 @@ def validate_reply(
         arrays = _opened(reply.arrays, form)
         num_steps = _whole_number(reply.numbers, "num_steps", form.limits.max_steps)
         num_examples = _whole_number(reply.numbers, "num_examples", form.limits.max_examples)
-        return ReceivedUpdate(identity, arrays, num_steps, num_examples, _loss(reply.numbers, form.limits))
+        loss = _loss(reply.numbers, form.limits)
+        return ReceivedUpdate(identity, form.round, arrays, num_steps, num_examples, loss)
     except ReplyError as refused:
         who = "A sender" if known is None else f"Client {known}"
         return Refusal(known, refused.reason, f"{who} was refused in round {form.round}: {refused}.")

@@ -18,7 +18,7 @@ import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.flower import ClientLimits, make_client_app
 from fairlead.flower.client_memory import ClientMemory
-from fairlead.flower.messages import ModelForm, Question, RequestError, refusal_in, unopened
+from fairlead.flower.messages import ModelForm, Question, RequestError, refusal_in, unchecked_reply
 from fairlead.parameters import FlatModule
 from fairlead.plain_data import to_plain
 from fairlead.records import Broadcast
@@ -133,11 +133,11 @@ def test_what_is_remembered_is_closed_to_other_users(tmp_path: Path) -> None:
 
 def test_asking_again_gives_the_same_answer_again(tmp_path: Path) -> None:
     """Work after work: a repeated question starts from its base, not from what the first asking left."""
-    first = unopened(asked(question(), tmp_path))
-    again = unopened(asked(question(attempt=2), tmp_path))
+    first = unchecked_reply(asked(question(), tmp_path))
+    again = unchecked_reply(asked(question(attempt=2), tmp_path))
     assert first == again
-    later = unopened(asked(question(round=4, base=1, attempt=2), tmp_path))
-    once_more = unopened(asked(question(round=4, base=1, attempt=3), tmp_path))
+    later = unchecked_reply(asked(question(round=4, base=1, attempt=2), tmp_path))
+    once_more = unchecked_reply(asked(question(round=4, base=1, attempt=3), tmp_path))
     assert later == once_more
     assert later.arrays["delta"] != first.arrays["delta"]
 
@@ -214,7 +214,7 @@ def test_one_run_is_always_remembered(tmp_path: Path) -> None:
 def test_questions_travel_whole() -> None:
     solver = fl.LocalSolver(fl.SGD(0.1, momentum=0.9), steps=2, corrections=(fl.Proximal(0.3),), clip=2.0)
     content = question(solver=solver)
-    read = Question.from_records(content, ModelForm.of(MODEL, torch.float32))
+    read = Question.from_records(content, ModelForm.of(MODEL, torch.float32), torch.device("cpu"))
     assert read.order.solver == solver
     assert torch.equal(read.order.anchor, MODEL.initial_params())
     text = content.config_records[VALUES]["solver"]

@@ -22,7 +22,7 @@ from fairlead.cli import app
 from fairlead.errors import FairleadError, FieldError
 from fairlead.experiments.run_folder import RunFolder, load_records
 from fairlead.experiments.spec import load_experiment
-from fairlead.flower.local_trial import LocalFederation, Submitted
+from fairlead.flower.local_trial import LocalFederation
 from fairlead.flower.project import write_project
 from fairlead.task import squared_error
 
@@ -161,7 +161,7 @@ def test_up_says_how_good_the_model_is(
 ) -> None:
     """The run was done before in this process: with nodes that never start, `up` has only to tell of it."""
     monkeypatch.setattr(LocalFederation, "__enter__", lambda federation: federation)
-    monkeypatch.setattr(LocalFederation, "submit", lambda federation, config: Submitted("1"))
+    monkeypatch.setattr(LocalFederation, "submit", lambda federation, config: "1")
     context = Context(1, 1, {}, RecordDict(), {"folder": str(tmp_path / "run"), "bind-keys": False})
     clients = dict.fromkeys(range(4), imported("client_app").app)
     imported("server_app").app(DirectGrid(clients, tmp_path / "memory"), context)

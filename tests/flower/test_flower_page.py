@@ -52,5 +52,5 @@ def test_the_python_is_complete() -> None:
 @pytest.mark.parametrize("name", ["vrlsgd", "fedawe"])
 def test_methods_that_the_page_says_are_refused(name: str) -> None:
     assert f"`{name}`" in PAGE
-    with pytest.raises(ClashError, match="completes what clients remember"):
+    with pytest.raises(ClashError, match="completes client memory"):
         refuse_late_adopters(getattr(fl.presets, name)(lr=0.1).solver)

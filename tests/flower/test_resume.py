@@ -15,8 +15,7 @@ from small_federation import METHODS, QUICK, SIZES, build_model, client_apps, ex
 import fairlead as fl
 from fairlead.errors import RunFolderError
 from fairlead.experiments.run_folder import load_records
-from fairlead.flower.run_identity import EarlierStarts, consistency_of
-from fairlead.flower.server import run_on_grid
+from fairlead.flower.server import EarlierAttempts, consistency_of, run_on_grid
 from fairlead.flower.world import FlowerWorld, RunIdentity
 
 ROUNDS = 5
@@ -147,10 +146,10 @@ def _cost_of_rounds(algorithm: fl.Algorithm, rounds: int) -> float:
 
 def test_rounds_before_a_damaged_checkpoint_are_done_again_too() -> None:
     """Records of rounds 0 to 5, and a checkpoint after round 3: 4 and 5 are repeated, and 6 was under way."""
-    earlier = EarlierStarts(RunIdentity("0123456789abcdef", 3), {}, repeated=(1,), num_records=6)
+    earlier = EarlierAttempts(RunIdentity("0123456789abcdef", 3), {}, repeated=(1,), num_records=6)
     assert earlier.repeated_from(4, last=10) == (1, 4, 5, 6)
     assert earlier.repeated_from(6, last=6) == (1,), "a run that is over does nothing again"
-    first = EarlierStarts(RunIdentity("0123456789abcdef", 1), {}, repeated=(), num_records=0)
+    first = EarlierAttempts(RunIdentity("0123456789abcdef", 1), {}, repeated=(), num_records=0)
     assert first.repeated_from(0, last=10) == ()
 
 
@@ -158,7 +157,7 @@ def test_rounds_before_a_damaged_checkpoint_are_done_again_too() -> None:
 def test_a_folder_that_does_not_tell_of_its_starts_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "flower.json").write_text(content)
     with pytest.raises(RunFolderError, match=r"flower\.json is damaged or of another version of fairlead \("):
-        EarlierStarts.of(tmp_path)
+        EarlierAttempts.of(tmp_path)
 
 
 def test_a_server_that_comes_back_waits_for_its_clients(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def keyed_grid(folder: Path) -> KeyedGrid:
 def looked(roster: Roster, grid: DirectGrid, times: int = 2) -> Roster:
     """Once to ask, once to hear."""
     for _ in range(times):
-        roster.look(grid)
+        roster.refresh(grid)
     return roster
 
 
@@ -49,7 +49,7 @@ def known_members() -> dict[int, Member]:
 
 
 def test_clients_stay_with_their_keys(tmp_path: Path) -> None:
-    """Client 1 comes back under a stranger's key: let in where keys are not bound, turned away where they are."""
+    """Client 1 comes back under a stranger's key: let in where keys are not bound, rejected where they are."""
     grid = keyed_grid(tmp_path)
     grid.keys[1] = b"else"
     bound = looked(Roster(len(SIZES), DIGEST, known_members(), bind_keys=True), grid)
@@ -75,13 +75,13 @@ def test_a_node_with_more_examples_than_anybody_can_have_is_turned_away(tmp_path
 
 
 def test_a_node_that_was_put_right_is_asked_again(tmp_path: Path) -> None:
-    """With a key it keeps its id: turned away for its model, it comes back with the right one."""
+    """With a key it keeps its id: rejected for its model, it comes back with the right one."""
     grid = keyed_grid(tmp_path)
     good, grid.apps[1] = grid.apps[1], make_client_app(lambda: torch.nn.Linear(4, 3), get_data)
     roster = looked(Roster(len(SIZES), DIGEST), grid)
     assert roster.missing == [1]
     grid.away = {1}
-    roster.look(grid)
+    roster.refresh(grid)
     grid.away, grid.apps[1] = set(), good
     looked(roster, grid)
     assert roster.node_of(1) == FIRST_NODE + 1

@@ -109,7 +109,7 @@ def test_fedacs_plans_with_the_links_it_has_seen(tmp_path: Path) -> None:
 
 def test_a_method_whose_memory_waits_for_the_server_is_refused(tmp_path: Path) -> None:
     algorithm = fl.presets.vrlsgd(lr=0.1, steps=2)
-    with pytest.raises(fl.errors.ClashError, match="VRLSGD completes what clients remember"):
+    with pytest.raises(fl.errors.ClashError, match="VRLSGD completes client memory"):
         run_on_grid(
             DirectGrid(client_apps(), tmp_path / "m"), experiment(algorithm, 1), build_model, tmp_path / "run"
         )

@@ -19,9 +19,14 @@ def test_the_matrix_of_certificates_and_keys(tmp_path: Path) -> None:
     """
     own, foreign = Credentials.make(tmp_path / "own", 1), Credentials.make(tmp_path / "foreign", 1)
     make_node_key(tmp_path / "unknown")
-    trust = ["--root-certificates", str(own.ca)]
+    trust = ["--root-certificates", str(own.certificate)]
     intruders = {
-        1: ["--root-certificates", str(foreign.ca), "--auth-supernode-private-key", str(own.private_key(0))],
+        1: [
+            "--root-certificates",
+            str(foreign.certificate),
+            "--auth-supernode-private-key",
+            str(own.private_key(0)),
+        ],
         2: trust,
         3: [*trust, "--auth-supernode-private-key", str(tmp_path / "unknown")],
         4: ["--insecure"],

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.diagnostics.consistency import ConsistencyReport
     from fairlead.experiments.experiment import Experiment
     from fairlead.experiments.run_folder import RunFolder
-    from fairlead.flower.local_trial import LocalFederation, Submitted
+    from fairlead.flower.local_trial import LocalFederation
 
 _LOOK_SECONDS = 1.0
 _ASK_SECONDS = 20.0
@@ -67,7 +67,7 @@ def up(
     from fairlead.experiments.run_folder import RunFolder
     from fairlead.flower.local_trial import Credentials, LocalFederation
     from fairlead.flower.project import own_modules, refuse_without_imports
-    from fairlead.flower.run_identity import MEMBERS, consistency_of
+    from fairlead.flower.server import MEMBERS, consistency_of
     from fairlead.flower.validation import refuse_reported_weights
 
     experiment, package = _experiment_of(app)
@@ -90,8 +90,8 @@ def up(
             progress.note(
                 f"{num_nodes} nodes{' with keys' if tls else ''} at port {federation.port} of this machine"
             )
-            run = federation.submit({"folder": str(store.path), "bind-keys": bind_keys})
-            _follow(federation, run, store, experiment, progress)
+            run_id = federation.submit({"folder": str(store.path), "bind-keys": bind_keys})
+            _follow(federation, run_id, store, experiment, progress)
     except KeyboardInterrupt:
         shutil.rmtree(scratch, ignore_errors=True)
         say(f"Stopped. The same command goes on with the run in {store.path}.")
@@ -111,7 +111,7 @@ def weights(
 ) -> None:
     """The weights that a run on Flower really optimises, client by client, against those asked for."""
     _require_flower()
-    from fairlead.flower.run_identity import consistency_of
+    from fairlead.flower.server import consistency_of
 
     _tell(consistency_of(run), run, as_json=as_json, quiet=False)
 
@@ -169,7 +169,7 @@ def _one_for_each_client(experiment: Experiment, nodes: int | None) -> int:
 
 def _follow(
     federation: LocalFederation,
-    run: Submitted,
+    run_id: str,
     store: RunFolder,
     experiment: Experiment,
     progress: RoundProgress,
@@ -189,7 +189,7 @@ def _follow(
         if shown == experiment.rounds and store.summary_file.exists():
             return
         if monotonic() - asked > _ASK_SECONDS:
-            asked, outcome = monotonic(), federation.outcome(run)
+            asked, outcome = monotonic(), federation.outcome(run_id)
             if outcome is not None and not store.summary_file.exists():
                 raise FairleadError(f"The run ended early after {shown} rounds ({outcome}).")
         sleep(_LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""A SuperLink and SuperNodes on this machine, with certificates and node keys, to try an app out."""
+"""A SuperLink and SuperNodes on this machine, with certificates and node keys, to try an app."""
 
 from __future__ import annotations
 
@@ -12,35 +12,34 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic, sleep
-from types import TracebackType
 from typing import Self
 
 import tomli_w
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from fairlead.errors import FairleadError
 
-_DAYS = "30"
+_HOST = "127.0.0.1"
+_STOP_SECONDS = 20.0
+_START_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """A certificate authority, the SuperLink's certificate and one key pair per node, in a folder."""
+    """The SuperLink's self-signed certificate, and one key pair per node, in a folder."""
 
     folder: Path
 
     @property
-    def ca(self) -> Path:
-        return self.folder / "ca.crt"
-
-    @property
     def certificate(self) -> Path:
         return self.folder / "server.pem"
-
-    @property
-    def server_key(self) -> Path:
-        return self.folder / "server.key"
 
     def private_key(self, client: int) -> Path:
         return self.folder / f"client-{client}"
@@ -49,81 +48,57 @@ class Credentials:
         return self.folder / f"client-{client}.pub"
 
     def link_options(self) -> list[str]:
-        """What the SuperLink is started with."""
+        """Options to start the SuperLink with."""
+        certificate, key = str(self.certificate), str(self.folder / "server.key")
         return [
-            *("--ssl-ca-certfile", str(self.ca), "--ssl-certfile", str(self.certificate)),
-            *("--ssl-keyfile", str(self.server_key), "--enable-supernode-auth"),
+            *("--ssl-ca-certfile", certificate, "--ssl-certfile", certificate),
+            *("--ssl-keyfile", key, "--enable-supernode-auth"),
         ]
 
     def node_options(self, client: int) -> list[str]:
-        """What the node of a client is started with."""
+        """Options to start the node of a client with."""
         return [
-            *("--root-certificates", str(self.ca)),
+            *("--root-certificates", str(self.certificate)),
             *("--auth-supernode-private-key", str(self.private_key(client))),
         ]
 
     @staticmethod
-    def make(folder: Path, num_clients: int, host: str = "127.0.0.1") -> Credentials:
-        """New ones that are valid for a month and for one address."""
+    def make(folder: Path, num_clients: int) -> Credentials:
+        """New credentials, valid for 30 days and for the loopback address."""
         made = Credentials(folder.resolve())
         made.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        ca_key, request = made.folder / "ca.key", made.folder / "server.csr"
-        extensions = made.folder / "server.ext"
-        extensions.write_text(f"subjectAltName = IP:{host}\n")
-        curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:secp384r1", "-nodes")
-        _made_by(
-            "openssl", "req", "-x509", *curve, "-days", _DAYS, "-subj", "/CN=fairlead trial CA",
-            "-keyout", str(ca_key), "-out", str(made.ca),
-        )  # fmt: skip
-        _made_by(
-            "openssl",
-            "req",
-            *curve,
-            "-subj",
-            f"/CN={host}",
-            "-keyout",
-            str(made.server_key),
-            "-out",
-            str(request),
+        key, now = ec.generate_private_key(ec.SECP384R1()), datetime.now(UTC)
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fairlead trial")])
+        address = x509.SubjectAlternativeName([x509.IPAddress(ip_address(_HOST))])
+        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        certificate = (
+            x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+            .not_valid_before(now - timedelta(minutes=5))
+            .not_valid_after(now + timedelta(days=30))
+            .add_extension(address, critical=False)
+            .add_extension(identifier, critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .sign(key, hashes.SHA384())
         )
-        _made_by(
-            "openssl", "x509", "-req", "-in", str(request), "-CA", str(made.ca), "-CAkey", str(ca_key),
-            "-CAcreateserial", "-days", _DAYS, "-extfile", str(extensions), "-out", str(made.certificate),
-        )  # fmt: skip
+        made.certificate.write_bytes(certificate.public_bytes(Encoding.PEM))
+        _write_private(made.folder / "server.key", key, PrivateFormat.PKCS8)
         for client in range(num_clients):
             make_node_key(made.private_key(client))
         return made
 
 
 def make_node_key(file: Path) -> None:
-    """A key pair by which a node proves who it is; the public half is `file` with .pub."""
-    for stale in (file, file.with_name(file.name + ".pub")):
-        stale.unlink(missing_ok=True)
-    _made_by("ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-C", "", "-f", str(file))
+    """A key pair by which a node proves its identity; the public half is `file` with .pub."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    _write_private(file, key, PrivateFormat.OpenSSH)
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    file.with_name(f"{file.name}.pub").write_bytes(public + b"\n")
 
 
-def _made_by(*command: str) -> None:
-    arguments: Sequence[str] = command
-    try:
-        subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
-    except FileNotFoundError as error:
-        raise FairleadError(
-            f"{command[0]} is needed to make certificates and keys, and is not installed."
-        ) from error
-    except subprocess.CalledProcessError as error:
-        raise FairleadError(f"{command[0]} failed: {error.stderr.strip()[-300:]}") from error
-
-
-_HOST = "127.0.0.1"
-_ENDING_SECONDS = 20.0
-_STARTING_SECONDS = 120.0
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """A run that the SuperLink has taken."""
-
-    run_id: str
+def _write_private(file: Path, key: ec.EllipticCurvePrivateKey, form: PrivateFormat) -> None:
+    file.unlink(missing_ok=True)
+    file.touch(mode=0o600)
+    file.write_bytes(key.private_bytes(Encoding.PEM, form, NoEncryption()))
 
 
 class LocalFederation:
@@ -166,9 +141,7 @@ class LocalFederation:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     @property
@@ -189,7 +162,7 @@ class LocalFederation:
         address = ["--host", _HOST, "--port", str(self.port)]
         database = ["--database", str(self.folder / "state.db")]
         self.link = self._start("link", ["flower-superlink", *trust, *address, *database])
-        closing = monotonic() + _STARTING_SECONDS
+        closing = monotonic() + _START_SECONDS
         while not _listens(self.port):
             if self.link.poll() is not None or monotonic() > closing:
                 raise FairleadError(f"The SuperLink does not start: see {self.folder / 'link.log'}.")
@@ -205,18 +178,18 @@ class LocalFederation:
         command = ["flower-supernode", *options, *address, "--node-config", config]
         self.nodes[client] = self._start(f"node-{client}", command)
 
-    def submit(self, config: Mapping[str, str | bool]) -> Submitted:
-        """Start a run of the app."""
+    def submit(self, config: Mapping[str, str | bool]) -> str:
+        """Start a run of the app; returns its id."""
         words = [f"{name}={json.dumps(value)}" for name, value in config.items()]
         answer = self.flwr("run", str(self.app), "local", "--run-config", " ".join(words), "--format", "json")
         told = json.loads(answer)
         if "run-id" not in told:
             raise FairleadError(f"The SuperLink takes no run: {told.get('error-message', answer)}")
-        return Submitted(str(told["run-id"]))
+        return str(told["run-id"])
 
-    def outcome(self, run: Submitted) -> str | None:
-        """How a run ended, such as "finished:completed"; None while it goes on."""
-        answer = self.flwr("list", "local", "--run-id", run.run_id, "--format", "json")
+    def outcome(self, run_id: str) -> str | None:
+        """How a run ended, such as "finished:completed"; None while it is running."""
+        answer = self.flwr("list", "local", "--run-id", run_id, "--format", "json")
         status = str(json.loads(answer)["runs"][0]["status"])
         return status if status.startswith("finished") else None
 
@@ -228,13 +201,11 @@ class LocalFederation:
                 env=self.environment,
                 capture_output=True,
                 text=True,
-                timeout=_STARTING_SECONDS,
+                timeout=_START_SECONDS,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise FairleadError(
-                f"flwr {arguments[0]} has not ended within {_STARTING_SECONDS:g} s."
-            ) from error
+            raise FairleadError(f"flwr {arguments[0]} has not ended within {_START_SECONDS:g} s.") from error
         if done.returncode != 0:
             raise FairleadError(f"flwr {arguments[0]} failed: {(done.stderr or done.stdout).strip()[-500:]}")
         return done.stdout
@@ -264,7 +235,7 @@ class LocalFederation:
         if self.credentials is None:
             connection["insecure"] = True
         else:
-            connection["root-certificates"] = str(self.credentials.ca)
+            connection["root-certificates"] = str(self.credentials.certificate)
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
         content = tomli_w.dumps({"superlink": {"default": "local", "local": connection}})
@@ -277,7 +248,7 @@ def end_groups(processes: Sequence[subprocess.Popen[bytes]]) -> None:
         for process in processes:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
-        closing = monotonic() + _ENDING_SECONDS
+        closing = monotonic() + _STOP_SECONDS
         while monotonic() < closing:
             # Reaped as soon as they have ended, or their groups would seem to live on.
             ended = [process.poll() is not None and not _group_lives(process.pid) for process in processes]

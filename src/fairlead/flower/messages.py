@@ -1,25 +1,25 @@
-"""What server and clients say to each other on Flower, as records of arrays and of plain values.
+"""The messages between server and clients on Flower, as records of arrays and of plain values.
 
 | message | arrays | values |
 |---|---|---|
-| introduction | none | client, number of examples, form of the model |
-| question | params, buffers, `shared.<name>` | who, which round, from which memory, solver, steps, batch, keys |
+| introduction | none | client, number of examples, digest of the model |
+| question | params, buffers, `shared.<name>` | run, attempt, round, client, memory, solver, steps, batch, keys |
 | answer | delta, buffers, `message.<name>` | client, round, number of steps and of examples, loss |
-| examination | params, buffers | which part of the data |
-| marks | none | client, number of examples, loss and metrics |
+| evaluation | params, buffers | which part of the data |
+| metrics | none | client, number of examples, loss and metrics |
 | refusal | none | reason, sentence |
 
-Arrays travel as .npy without pickles. Whoever reads them knows what they must look like, so a header is compared
-with the one expected and never believed.
+Arrays travel as .npy without pickles. The reader knows their names, shapes and type, and checks every header against
+them before it loads anything.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -36,12 +36,12 @@ from fairlead.worlds.message_sizes import MessageSizes
 
 _ARRAYS, _VALUES, _REFUSAL = "fairlead.arrays", "fairlead.values", "fairlead.refusal"
 _SHARED, _MESSAGE = "shared.", "message."
-_WHOLE = ("attempt", "client", "base", "num_steps", "batch_size")
-"""Whole numbers of a question."""
+_COUNTS = ("attempt", "client", "base", "num_steps", "batch_size")
+"""Fields of a question that are whole numbers."""
 
 
 class RequestError(FairleadError):
-    """A client will not do what it is asked; `reason` is a short code for programs."""
+    """A client refuses a request; `reason` is a short code for programs."""
 
     def __init__(self, reason: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -53,7 +53,7 @@ class ModelForm(MessageSizes):
     """The model that server and clients must agree on."""
 
     digest: str
-    """Of the names and sizes of all parameters, in order."""
+    """Hash of the names and sizes of all parameters, in order."""
 
     @staticmethod
     def of(model: FlatModule, dtype: torch.dtype) -> ModelForm:
@@ -61,13 +61,13 @@ class ModelForm(MessageSizes):
         return ModelForm(sum(model.sizes), len(model.initial_buffers()), dtype, digest)
 
     def model_shapes(self, params: str) -> dict[str, tuple[int, ...]]:
-        """Shapes of the arrays of a model, whose parameters travel under the given name."""
+        """Shapes of the arrays of a model, with its parameters under the given name."""
         return {params: (self.num_parameters,), "buffers": (self.num_buffers,)}
 
 
 @dataclass(frozen=True)
 class Introduction:
-    """Who a node is."""
+    """The client at a node, and the model that it trains."""
 
     client: int
     num_examples: int
@@ -79,20 +79,22 @@ class Introduction:
     @staticmethod
     def from_records(content: RecordDict) -> Introduction:
         values = _values(content)
-        return Introduction(_whole(values, "client"), _whole(values, "num_examples"), _text(values, "digest"))
+        return Introduction(
+            _value(values, "client", int), _value(values, "num_examples", int), _value(values, "digest", str)
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """The local work that one client is asked to do."""
+    """A request for local work, to one client."""
 
     run: str
-    """Names the run, so that clients keep the memories of different runs apart."""
+    """Identifies the run: clients keep one memory per run."""
     attempt: int
-    """How often the server of this run has been started: what an earlier one asked is out of date."""
+    """How often the server of this run has been started; questions of earlier attempts are out of date."""
     client: int
     base: int
-    """Which memory to start from: 0 for none, else what the server last learnt that the client keeps."""
+    """The version of the client's memory to start from; 0 for an empty one."""
     num_steps: int
     batch_size: int
     batches: Key
@@ -101,86 +103,60 @@ class Question:
 
     @property
     def version(self) -> int:
-        """The name of the memory that this work leaves behind."""
+        """The version of the client's memory after this work."""
         return self.order.round + 1
-
-    def on(self, device: torch.device) -> Question:
-        """The same with its vectors on a device."""
-        order = self.order
-        moved = replace(
-            order,
-            anchor=order.anchor.to(device),
-            buffers=order.buffers.to(device),
-            shared={name: vector.to(device) for name, vector in order.shared.items()},
-        )
-        return replace(self, order=moved)
 
     def to_records(self) -> RecordDict:
         order = self.order
-        vectors = {f"{_SHARED}{name}": vector for name, vector in order.shared.items()}
+        shared = {f"{_SHARED}{name}": vector for name, vector in order.shared.items()}
         return _records(
             {
-                **{name: getattr(self, name) for name in ("run", *_WHOLE)},
+                **{name: getattr(self, name) for name in ("run", *_COUNTS)},
                 "round": order.round,
                 "solver": json.dumps(to_plain(order.solver, LocalSolver)),
                 "batches": self.batches.name,
                 "noise": self.noise.name,
             },
-            {"params": order.anchor, "buffers": order.buffers, **vectors},
+            {"params": order.anchor, "buffers": order.buffers, **shared},
         )
 
     @staticmethod
-    def from_records(content: RecordDict, form: ModelForm) -> Question:
-        """The question in a message, all of which is checked: a client owes its server no trust."""
+    def from_records(content: RecordDict, form: ModelForm, device: torch.device) -> Question:
+        """The question in a message. All of it is checked: a client need not trust its server."""
         values = _values(content)
-        solver = _solver(_text(values, "solver"))
-        shapes = form.shared_shapes(solver)
-        extra = {f"{_SHARED}{name}": shape for name, shape in shapes.items()}
-        arrays = _opened(content, {**form.model_shapes("params"), **extra}, form.dtype)
-        shared = {name: arrays[f"{_SHARED}{name}"] for name in shapes}
-        round = _whole(values, "round")
+        solver = _solver(_value(values, "solver", str))
+        shapes = {f"{_SHARED}{name}": shape for name, shape in form.shared_shapes(solver).items()}
+        arrays = _arrays(content, {**form.model_shapes("params"), **shapes}, form.dtype, device)
+        shared = {name.removeprefix(_SHARED): arrays[name] for name in shapes}
         return Question(
-            run=_text(values, "run"),
-            **{name: _whole(values, name) for name in _WHOLE},
-            batches=_key(values, "batches"),
-            noise=_key(values, "noise"),
-            order=Broadcast(round, solver, arrays["params"], arrays["buffers"], shared),
+            run=_value(values, "run", str),
+            **{name: _value(values, name, int) for name in _COUNTS},
+            batches=Key(_value(values, "batches", bytes)),
+            noise=Key(_value(values, "noise", bytes)),
+            order=Broadcast(
+                _value(values, "round", int), solver, arrays["params"], arrays["buffers"], shared
+            ),
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """What a client has done."""
-
-    client: int
-    round: int
-    num_steps: int
-    num_examples: int
-    loss: float
-    delta: Tensor
-    buffers: Tensor
-    messages: Vectors
-
-    def to_records(self) -> RecordDict:
-        plain = ("client", "round", "num_steps", "num_examples", "loss")
-        extra = {f"{_MESSAGE}{name}": vector for name, vector in self.messages.items()}
-        arrays = {"delta": self.delta, "buffers": self.buffers, **extra}
-        return _records({name: getattr(self, name) for name in plain}, arrays)
+def answer(delta: Tensor, buffers: Tensor, messages: Vectors, **values: float) -> RecordDict:
+    """The result of a client's local work; `values` are client, round, num_steps, num_examples and loss."""
+    uploads = {f"{_MESSAGE}{name}": vector for name, vector in messages.items()}
+    return _records(values, {"delta": delta, "buffers": buffers, **uploads})
 
 
-def answer_shapes(form: ModelForm, solver: LocalSolver) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the arrays in an answer."""
-    uploads = form.upload_lengths(solver)
+def answer_shapes(form: ModelForm, uploads: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the arrays in an answer with extra uploads of the given lengths."""
     return {**form.model_shapes("delta"), **{f"{_MESSAGE}{name}": (n,) for name, n in uploads.items()}}
 
 
 def uploads_in(arrays: Vectors) -> dict[str, Tensor]:
-    """The extra uploads among the arrays of an answer, by the names that corrections give them."""
+    """The extra uploads among the arrays of an answer, by the names that corrections use."""
     return {n.removeprefix(_MESSAGE): v for n, v in arrays.items() if n.startswith(_MESSAGE)}
 
 
-def unopened(content: RecordDict) -> ClientReply:
-    """An answer as it came, for `reply_checks.validate_reply` to judge before anything is loaded."""
+def unchecked_reply(content: RecordDict) -> ClientReply:
+    """An answer as received, for `reply_checks.validate_reply` to check before anything is loaded."""
     values = dict(content.config_records.get(_VALUES, ConfigRecord()))
     record = content.array_records.get(_ARRAYS, ArrayRecord())
     return ClientReply(
@@ -192,45 +168,47 @@ def unopened(content: RecordDict) -> ClientReply:
 
 
 def packed(array: Array) -> PackedArray:
-    """An array as Flower carries it, of which nothing is believed."""
+    """An array as Flower carries it, unchecked."""
     return PackedArray(array.dtype, tuple(array.shape), array.data, "npy")
 
 
-def examination(params: Tensor, buffers: Tensor, *, on_training_data: bool) -> RecordDict:
-    """Asks a client how good a model is on its own data."""
+def evaluation_request(params: Tensor, buffers: Tensor, *, on_training_data: bool) -> RecordDict:
+    """Asks a client to evaluate a model on its own data."""
     return _records({"on_training_data": on_training_data}, {"params": params, "buffers": buffers})
 
 
-def open_examination(content: RecordDict, form: ModelForm) -> tuple[Tensor, Tensor, bool]:
-    """Parameters, running statistics and whether the training data are meant."""
-    arrays = _opened(content, form.model_shapes("params"), form.dtype)
+def read_evaluation_request(
+    content: RecordDict, form: ModelForm, device: torch.device
+) -> tuple[Tensor, Tensor, bool]:
+    """Parameters, running statistics and whether to evaluate on the training data."""
+    arrays = _arrays(content, form.model_shapes("params"), form.dtype, device)
     return arrays["params"], arrays["buffers"], bool(_values(content).get("on_training_data", False))
 
 
-def marks(client: int, num_examples: int, figures: Mapping[str, float]) -> RecordDict:
-    """How good a model is on a client's data: `loss` and metrics."""
-    return _records({"client": client, "num_examples": num_examples, **figures})
+def metrics_reply(client: int, num_examples: int, metrics: Mapping[str, float]) -> RecordDict:
+    """The loss and metrics of a model on a client's data."""
+    return _records({"client": client, "num_examples": num_examples, **metrics})
 
 
-def open_marks(content: RecordDict) -> tuple[int, dict[str, float]]:
-    """The client and its figures."""
+def read_metrics(content: RecordDict) -> tuple[int, dict[str, float]]:
+    """The client, and its loss and metrics."""
     values = _values(content)
     # Names reach terminals and files: short, and without control characters.
-    figures = {n: v for n, v in values.items() if isinstance(v, float) and n.isprintable() and len(n) <= 100}
-    return _whole(values, "client"), figures
+    metrics = {n: v for n, v in values.items() if isinstance(v, float) and n.isprintable() and len(n) <= 100}
+    return _value(values, "client", int), metrics
 
 
 def refusal(reason: str, sentence: str) -> RecordDict:
-    """A client's no."""
+    """The reply of a client that refuses a request."""
     return RecordDict({_REFUSAL: ConfigRecord({"reason": reason, "sentence": sentence})})
 
 
 def refusal_in(content: RecordDict) -> tuple[str, str] | None:
-    """Reason and sentence of a client that said no; None where it did not."""
+    """Reason and sentence of a client that refused; None for any other reply."""
     record = content.config_records.get(_REFUSAL)
     if record is None:
         return None
-    # Clients' words reach terminals and files: short, and without control characters.
+    # Text of clients reaches terminals and files: short, and without control characters.
     reason, sentence = (ascii(str(record.get(name, "")))[1:-1][:200] for name in ("reason", "sentence"))
     return reason, sentence
 
@@ -249,24 +227,23 @@ def _values(content: RecordDict) -> ConfigRecord:
     return record
 
 
-def _opened(
-    content: RecordDict, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype
+def _arrays(
+    content: RecordDict, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device
 ) -> dict[str, Tensor]:
-    """The arrays of a message that must have exactly these names, shapes and type."""
+    """The arrays of a message, on a device; they must have exactly these names, shapes and type."""
     record = content.array_records.get(_ARRAYS, ArrayRecord())
     if set(record) != set(shapes):
         raise RequestError("malformed", f"The message must hold the arrays {sorted(shapes)}.")
-    return {name: _unpacked(name, record[name], shape, dtype) for name, shape in shapes.items()}
-
-
-def _unpacked(name: str, array: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    try:
-        values = numbers_in(content_of(name, packed(array), shape, dtype), dtype).reshape(shape)
-    except ReplyError as fault:
-        raise RequestError(fault.reason, f"The message cannot be used: {fault}.") from fault
-    if not bool(torch.isfinite(values).all()):
-        raise RequestError("not finite", f"The array {name} holds NaN or infinity.")
-    return values
+    arrays = {}
+    for name, shape in shapes.items():
+        try:
+            values = numbers_in(content_of(name, packed(record[name]), shape, dtype), dtype)
+        except ReplyError as fault:
+            raise RequestError(fault.reason, f"The message cannot be used: {fault}.") from fault
+        if not bool(torch.isfinite(values).all()):
+            raise RequestError("not finite", f"The array {name} holds NaN or infinity.")
+        arrays[name] = values.reshape(shape).to(device)
+    return arrays
 
 
 def _solver(text: str) -> LocalSolver:
@@ -276,22 +253,16 @@ def _solver(text: str) -> LocalSolver:
         raise RequestError("unknown solver", f"The solver cannot be used here: {error}") from error
 
 
-def _whole(values: ConfigRecord, name: str) -> int:
+_FORMS = {int: "a whole number of at least 0", str: "text", bytes: "a key of 16 bytes"}
+_Value = TypeVar("_Value", int, str, bytes)
+
+
+def _value(values: ConfigRecord, name: str, kind: type[_Value]) -> _Value:
     value = values.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise RequestError("malformed", f"{name} must be a whole number of at least 0.")
+    if (
+        type(value) is not kind
+        or (isinstance(value, int) and value < 0)
+        or (isinstance(value, bytes) and len(value) != 16)
+    ):
+        raise RequestError("malformed", f"{name} must be {_FORMS[kind]}.")
     return value
-
-
-def _text(values: ConfigRecord, name: str) -> str:
-    value = values.get(name)
-    if not isinstance(value, str):
-        raise RequestError("malformed", f"{name} must be text.")
-    return value
-
-
-def _key(values: ConfigRecord, name: str) -> Key:
-    value = values.get(name)
-    if not isinstance(value, bytes) or len(value) != 16:
-        raise RequestError("malformed", f"{name} must be a key of 16 bytes.")
-    return Key(value)

@@ -1,4 +1,4 @@
-"""Asking clients how good a model is on their own data."""
+"""Requests that clients have not answered yet, when a round stops waiting for them, and evaluation on clients."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fairlead.errors import require_choice, require_integer, require_number
-from fairlead.flower.messages import RequestError, open_marks, refusal_in
+from fairlead.flower.messages import RequestError, read_metrics, refusal_in
 
 
 @dataclass(frozen=True)
 class RoundRules:
-    """When a round of a real federation ends, and what becomes of those who come too late.
+    """When a round of a real federation ends, and how late answers are treated.
 
-    A round ends when everybody who was asked has answered or is known to be lost, after `deadline` seconds, or
-    with the first `first` updates: over-selection, for which the sampler asks more than that (as
-    `FirstArrivals` in simulation). With fewer than `quorum` updates it is void: nobody's update counts.
+    A round ends when every client asked has answered or is known to be lost, after `deadline` seconds, or with the
+    first `first` updates (over-selection: the sampler asks more clients than that, as `FirstArrivals` in simulation).
+    A round with fewer than `quorum` updates is void: it uses none of them.
 
-    A client that still owes an answer is not asked again. If it is drawn meanwhile, its late answer counts for
-    it under `late` = "use", with the age that it has, and never under "discard". After `patience` seconds an
-    answer is given up. The server looks for answers every `poll` seconds.
+    A client with an unanswered request is not asked again. If it is sampled meanwhile, its late answer counts under
+    `late` = "use", with its age, and is dropped under "discard". A request expires after `patience` seconds. The
+    server polls for answers every `poll` seconds.
     """
 
     deadline: float = 600.0
@@ -44,96 +44,93 @@ class RoundRules:
         require_choice(self, "late", ("discard", "use"))
 
 
-class Letter(NamedTuple):
-    """What a client was asked, for as long as it owes the answer."""
+class Request(NamedTuple):
+    """A message to a client that needs an answer."""
 
     client: int
     node: int
     round: int
     kind: str
     num_steps: int
-    """The local steps asked for; 0 where no training is asked for."""
+    """Local steps asked for; 0 for a request other than training."""
 
 
-class Mailbox:
-    """Sends letters over a Flower grid and fetches the answers, remembering who owes one."""
+class PendingRequests:
+    """Sends requests over a Flower grid, fetches the answers, and tracks the requests without one."""
 
     def __init__(self, grid: Grid, patience: float) -> None:
         self._grid, self._patience = grid, patience
-        self._owed: dict[str, Letter] = {}
+        self._by_message: dict[str, Request] = {}
 
     @property
-    def debtors(self) -> dict[int, Letter]:
-        """The letter that each client still owes an answer to."""
-        return {letter.client: letter for letter in self._owed.values()}
+    def by_client(self) -> dict[int, Request]:
+        """The unanswered request of each client that has one."""
+        return {request.client: request for request in self._by_message.values()}
 
-    def send(self, letters: Mapping[Letter, RecordDict]) -> None:
-        """Send letters to clients none of which owes an answer."""
+    def send(self, requests: Mapping[Request, RecordDict]) -> None:
+        """Send requests to clients without an unanswered one."""
         messages = [
-            Message(content, letter.node, letter.kind, ttl=self._patience, group_id=str(letter.round))
-            for letter, content in letters.items()
+            Message(content, request.node, request.kind, ttl=self._patience, group_id=str(request.round))
+            for request, content in requests.items()
         ]
         if not messages:
             return
-        for letter, message_id in zip(letters, self._grid.push_messages(messages), strict=True):
-            # The grid has no id for a message that it could not take: such a client owes nothing.
+        for request, message_id in zip(requests, self._grid.push_messages(messages), strict=True):
+            # The grid returns no id for a message that it could not accept: it will have no answer.
             if message_id:
-                self._owed[message_id] = letter
+                self._by_message[message_id] = request
 
-    def fetch(self, kind: str | None = None) -> list[tuple[Letter, Message]]:
-        """Answers that have come since the last time, by client; their senders owe nothing any more.
-
-        Answers to letters of another than the given `kind` stay where they are until they are asked for.
-        """
-        wanted = [name for name, letter in self._owed.items() if kind in (None, letter.kind)]
+    def fetch(self, kind: str | None = None) -> list[tuple[Request, Message]]:
+        """New answers by client, of requests of the given `kind` or of any; others stay until they are fetched."""
+        wanted = [name for name, request in self._by_message.items() if kind in (None, request.kind)]
         if not wanted:
             return []
         found = []
         for message in self._grid.pull_messages(wanted):
-            # By the message answered, since Flower itself answers for a node that is gone.
-            letter = self._owed.pop(message.metadata.reply_to_message_id, None)
-            if letter is not None:
-                found.append((letter, message))
+            # By the message answered, because Flower itself answers for a node that is gone.
+            request = self._by_message.pop(message.metadata.reply_to_message_id, None)
+            if request is not None:
+                found.append((request, message))
         return sorted(found, key=lambda pair: pair[0])
 
 
 _NO_ROUND = -1
 
 
-def examined(
-    mailbox: Mailbox, nodes: Mapping[int, int], content: RecordDict, rules: RoundRules
+def collect_metrics(
+    pending: PendingRequests, nodes: Mapping[int, int], content: RecordDict, rules: RoundRules
 ) -> dict[int, dict[str, float]]:
-    """Figures by client, of those at the given nodes that owe nothing and answer in time."""
-    # Late updates wait for the next round where it may use them; else they are dropped here too, so that their
-    # senders can be asked again.
+    """Loss and metrics by client, from those at the given nodes that are free and answer in time."""
+    # Late updates stay for the next round if it may use them; otherwise they are dropped here too, so that their
+    # clients can be asked again.
     kind = MessageType.EVALUATE if rules.late == "use" else None
-    mailbox.fetch(kind)
-    debtors = mailbox.debtors
-    letters = {
-        Letter(client, node, _NO_ROUND, MessageType.EVALUATE, 0): content
+    pending.fetch(kind)
+    busy = pending.by_client
+    requests = {
+        Request(client, node, _NO_ROUND, MessageType.EVALUATE, 0): content
         for client, node in nodes.items()
-        if client not in debtors
+        if client not in busy
     }
-    mailbox.send(letters)
+    pending.send(requests)
     found: dict[int, dict[str, float]] = {}
     closing = monotonic() + rules.deadline
     while True:
-        for letter, message in mailbox.fetch(kind):
-            if letter in letters:
-                found.update(_figures(letter, message))
-        if not letters.keys() & set(mailbox.debtors.values()) or monotonic() >= closing:
+        for request, message in pending.fetch(kind):
+            if request in requests:
+                found.update(_metrics_in(request, message))
+        if not requests.keys() & set(pending.by_client.values()) or monotonic() >= closing:
             return found
         sleep(rules.poll)
 
 
-def _figures(letter: Letter, message: Message) -> dict[int, dict[str, float]]:
-    """What an answer says, if it is one and the client's own."""
-    if not message.has_content() or message.metadata.src_node_id != letter.node:
+def _metrics_in(request: Request, message: Message) -> dict[int, dict[str, float]]:
+    """The metrics in an answer, if the client that was asked sent them."""
+    if not message.has_content() or message.metadata.src_node_id != request.node:
         return {}
     if refusal_in(message.content) is not None:
         return {}
     try:
-        client, figures = open_marks(message.content)
+        client, metrics = read_metrics(message.content)
     except RequestError:
         return {}
-    return {client: figures} if client == letter.client else {}
+    return {client: metrics} if client == request.client else {}

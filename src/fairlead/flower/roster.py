@@ -1,4 +1,4 @@
-"""Who the clients of a real federation are, and at which node each of them can be reached."""
+"""The clients of a real federation: the node of each, and estimates of how reliable they are."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from fairlead.errors import FairleadError
 from fairlead.flower.messages import Introduction, RequestError, refusal_in
 from fairlead.reply_checks import ReplyLimits
 
 
 class Estimates:
-    """Arrival rates and capacities of N clients, counted from asked and arrived.
+    """Arrival rates and capacities of N clients, estimated from the rounds so far.
 
         1 − q̂_i = (arrived_i + 1)/(asked_i + 2)
 
-    the mean of a uniform prior's posterior: 1/2 for a client never asked, and never 0. A client that last did
-    fewer steps than asked is expected to stop there again.
+    This is the posterior mean under a uniform prior: 1/2 for a client never asked, and never 0. A client that did
+    fewer steps than asked is expected to do as few again.
     """
 
     def __init__(self, num_clients: int) -> None:
@@ -40,12 +39,12 @@ class Estimates:
         return torch.minimum(planned, self._capacity)
 
     def count(self, asked: Tensor, arrived: Tensor) -> None:
-        """Learn from a round who was asked and whose update came."""
+        """Count the clients asked in a round, and those whose update arrived."""
         self._asked[asked] += 1
         self._arrived[arrived] += 1
 
     def note_work(self, clients: Tensor, planned: Tensor, done: Tensor) -> None:
-        """Learn how many of the steps planned clients have done."""
+        """Note how many of the planned steps clients have done."""
         unbounded = torch.full_like(done, torch.iinfo(torch.int64).max)
         self._capacity[clients] = torch.where(done < planned, done, unbounded)
 
@@ -55,21 +54,21 @@ _log = getLogger("fairlead.flower")
 
 @dataclass(frozen=True)
 class Member:
-    """A client as it first introduced itself; its weight and its key stay what they were then."""
+    """A client as it first introduced itself; its weight and its key stay fixed from then on."""
 
     client: int
     num_examples: int
     public_key: str = ""
-    """Of the node that introduced it, hexadecimal."""
+    """Key of its first node, hexadecimal."""
 
 
 class Roster:
     """Learns which node is which client by asking every new node once.
 
-    Node ids are Flower's and change when a node is started anew; client ids are the federation's and stay. A
-    client moves to another node only when its own is gone, and with `bind_keys` only to one with the same public
-    key: right where nodes have registered keys, since Flower makes up a new one for each start of a node
-    without. `members` are those known from an earlier start of the run.
+    Flower's node ids change when a node restarts; client ids are the federation's and stay. A client moves to another
+    node only when its own is gone. With `bind_keys`, the new node must have the same public key: use it where nodes
+    have registered keys, since Flower makes a new key at every start of a node without one. `members` are the clients
+    known from an earlier attempt of the run.
     """
 
     def __init__(
@@ -85,50 +84,49 @@ class Roster:
         self._digest, self._bind_keys = digest, bind_keys
         self._present: dict[int, str] = {}
         self._introduced: dict[int, Introduction] = {}
-        self._turned_away: set[int] = set()
+        self._rejected: set[int] = set()
         self._asked: dict[str, int] = {}
         self._node: dict[int, int] = {}
 
     @property
     def missing(self) -> list[int]:
-        """Clients that nobody has introduced so far."""
+        """Clients that have not introduced themselves so far."""
         return [client for client in range(self.num_clients) if client not in self.members]
 
     def node_of(self, client: int) -> int | None:
-        """Where a client is now; None while it is away."""
+        """The node of a client now; None while it is away."""
         return self._node.get(client)
 
-    def look(self, grid: Grid) -> None:
-        """Take note of nodes that came, went or answered; never waits."""
+    def refresh(self, grid: Grid) -> None:
+        """Note the nodes that joined, left or answered, without waiting."""
         self._present = {node.node_id: node.public_key.hex() for node in grid.get_nodes()}
-        self._hear(grid)
-        # A node with a key keeps its id when it is started anew, put right.
-        self._turned_away.intersection_update(self._present)
-        under_way = set(self._asked.values())
-        known = self._introduced.keys() | self._turned_away | under_way
-        strangers = [node for node in self._present if node not in known]
-        if strangers:
-            questions = [Message(RecordDict(), node, MessageType.QUERY) for node in strangers]
-            for node, message_id in zip(strangers, grid.push_messages(questions), strict=True):
+        self._receive(grid)
+        # A node with a key keeps its id when it restarts, perhaps with its fault corrected.
+        self._rejected.intersection_update(self._present)
+        known = self._introduced.keys() | self._rejected | set(self._asked.values())
+        new = [node for node in self._present if node not in known]
+        if new:
+            questions = [Message(RecordDict(), node, MessageType.QUERY) for node in new]
+            for node, message_id in zip(new, grid.push_messages(questions), strict=True):
                 if message_id:
                     self._asked[message_id] = node
         self._place()
 
-    def _hear(self, grid: Grid) -> None:
+    def _receive(self, grid: Grid) -> None:
         if not self._asked:
             return
         for message in grid.pull_messages(list(self._asked)):
             node = self._asked.pop(message.metadata.reply_to_message_id, None)
-            # A node that died before it could answer may come back under the same id.
+            # A node that died before it answered may return under the same id.
             if node is None or not message.has_content():
                 continue
             fault = self._fault_of(node, message.content)
             if fault is not None:
-                self._turned_away.add(node)
-                _log.warning("Node %d was turned away: %s", node, fault)
+                self._rejected.add(node)
+                _log.warning("Node %d was rejected: %s", node, fault)
 
     def _fault_of(self, node: int, content: RecordDict) -> str | None:
-        """What is wrong with a node; one without fault is introduced."""
+        """The fault of a node; None for a node that is now introduced."""
         refused = refusal_in(content)
         if refused is not None:
             return refused[1]
@@ -140,7 +138,7 @@ class Roster:
             return f"there is no client {found.client} among {self.num_clients}."
         most = ReplyLimits().max_examples
         if found.num_examples > most:
-            return f"client {found.client} claims {found.num_examples} examples, and {most} are the most."
+            return f"client {found.client} claims {found.num_examples} examples; at most {most} are allowed."
         if found.digest != self._digest:
             return f"client {found.client} has another model than the server."
         member = Member(found.client, found.num_examples, self._present.get(node, ""))
@@ -151,17 +149,8 @@ class Roster:
         return None
 
     def _place(self) -> None:
-        """Move clients whose node is gone to one that introduced itself as the same client."""
+        """Move clients whose node is gone to a node that introduced itself as the same client."""
         self._node = {client: node for client, node in self._node.items() if node in self._present}
         for node, introduction in sorted(self._introduced.items()):
             if node in self._present:
                 self._node.setdefault(introduction.client, node)
-
-
-def refuse_incomplete(roster: Roster, seconds: float) -> None:
-    """Raise if clients are still unknown after a while, since ω cannot be told without them."""
-    if roster.missing:
-        raise FairleadError(
-            f"Clients {roster.missing[:10]} have not introduced themselves within {seconds:g} s: start their nodes "
-            "with --node-config 'client-id=...', or lower the number of clients."
-        )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from logging import getLogger
 from os import PathLike
 from pathlib import Path
@@ -16,21 +18,25 @@ from torch import nn
 
 from fairlead.checkpoint.durable_files import write_durably
 from fairlead.clients.source import RealClients
-from fairlead.errors import FieldError
+from fairlead.diagnostics.consistency import ConsistencyReport, measured_consistency
+from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.runner import Run, run_experiment
 from fairlead.experiments.spec import load_experiment
 from fairlead.federation import Federation
 from fairlead.flower.messages import ModelForm
 from fairlead.flower.pending import RoundRules
-from fairlead.flower.roster import Roster
-from fairlead.flower.run_identity import EarlierStarts, note_start
+from fairlead.flower.roster import Member, Roster
 from fairlead.flower.validation import refuse_reported_weights
-from fairlead.flower.world import FlowerWorld
+from fairlead.flower.world import FlowerWorld, RunIdentity
 from fairlead.parameters import FlatModule
 from fairlead.records import RoundRecord
 
 _log = getLogger("flwr")
+
+MEMBERS = "flower.json"
+"""The file in a run's folder that lists its clients and counts its attempts."""
 
 
 def make_server_app(
@@ -42,18 +48,17 @@ def make_server_app(
     join_seconds: float = 600.0,
     bind_keys: bool = False,
 ) -> ServerApp:
-    """A ServerApp that runs an experiment on the nodes it finds, and keeps it in a folder.
+    """A ServerApp that runs an experiment on the nodes of its federation, and keeps the run in a folder.
 
-    `spec` is an experiment or the path of its TOML: its algorithm, rounds, work, weights, seed, evaluations and
-    dtype are used. Its clients say how many there are (`RealClients`, or the simulated ones that the real ones
-    replace); links, devices and engine are what they are out there. `folder` holds the run, `folder` of the run
-    config if it is not given here; a run that it holds already goes on, bit for bit as if it had never
-    stopped. With `bind_keys`, or `bind-keys` of the run config, a client stays with the public key of the node
-    that first spoke for it: for SuperLinks that demand registered keys.
+    `spec` is an experiment or the path of its TOML. The run uses its algorithm, rounds, work, weights, seed,
+    evaluations and dtype. Its clients give their number (`RealClients`, or simulated clients that real ones replace);
+    its links, devices and engine are ignored. `folder` holds the run (default: `folder` of the run config). A run that
+    is already in the folder resumes, bit for bit as if it had never stopped. With `bind_keys`, or `bind-keys` of the
+    run config, a client keeps the public key of its first node: use it where the SuperLink requires registered keys.
 
-    Every node gets the spec with the app, and could tell from its seed who is asked and what the noise of
-    `ClientPrivacy` is: a private run draws a secret seed instead, which its folder keeps. A round of it that is done
-    again has other noise, so that such a run goes on correctly but not to the same bits.
+    Every node receives the spec with the app, and could derive cohorts and the noise of `ClientPrivacy` from its seed.
+    A private run therefore draws a secret seed, which its folder keeps. A repeated round of such a run has new noise,
+    so the run resumes correctly, but not with the same bits.
     """
     app = ServerApp()
 
@@ -83,9 +88,9 @@ def run_on_grid(
     join_seconds: float = 600.0,
     bind_keys: bool = False,
 ) -> Run:
-    """Run an experiment on the nodes of a grid, or go on with the run that the folder holds."""
+    """Run an experiment on the nodes of a grid, or resume the run in the folder."""
     refuse_reported_weights(experiment.algorithm.aggregator, experiment.weights)
-    earlier = EarlierStarts.of(folder)
+    earlier = EarlierAttempts.of(folder)
 
     def build() -> Federation:
         dtype = torch.float64 if experiment.dtype == "float64" else torch.float32
@@ -95,7 +100,7 @@ def run_on_grid(
             grid,
             build_model,
             roster,
-            earlier.next_start,
+            earlier.identity,
             rules=rules,
             work=experiment.work,
             weights="examples" if experiment.weights is None else experiment.weights,
@@ -116,9 +121,9 @@ def run_on_grid(
         assert isinstance(world, FlowerWorld)
         repeated = earlier.repeated_from(federation.state.round, experiment.rounds)
         world.recall(federation.records, experiment.algorithm.solver, federation.key, repeated)
-        note_start(folder, earlier.next_start, world.roster, repeated)
+        _write_attempt(folder, earlier.identity, world.roster, repeated)
 
-    def tell(record: RoundRecord) -> None:
+    def log(record: RoundRecord) -> None:
         loss = "" if record.train_loss is None else f", train loss {record.train_loss:.4g}"
         done, total = record.round + 1, experiment.rounds
         _log.info(
@@ -127,7 +132,7 @@ def run_on_grid(
         for refusal in record.refused:
             _log.info("  %s", refusal.sentence)
 
-    # A checkpoint every round: clients remember the last version committed and the one after, and no older.
+    # A checkpoint every round: clients keep the last committed version of their memory and the next, none older.
     run = run_experiment(
         experiment,
         folder,
@@ -136,7 +141,7 @@ def run_on_grid(
         build=build,
         stop=threading.Event(),
         on_start=begin,
-        on_round=tell,
+        on_round=log,
         on_notice=_log.info,
         on_recovery=_log.info,
     )
@@ -145,9 +150,70 @@ def run_on_grid(
 
 
 def count_clients(experiment: Experiment) -> int:
-    """How many clients a federation for an experiment has."""
+    """The number of clients in the federation of an experiment."""
     clients = experiment.clients
     return clients.num_clients if isinstance(clients, RealClients) else experiment.load().train.num_clients
+
+
+def consistency_of(folder: Path) -> ConsistencyReport:
+    """ω against Ω of a run on Flower, from its folder."""
+    store = RunFolder(folder)
+    clients = store.clients() if (folder / MEMBERS).exists() else None
+    if clients is None:
+        missing = store.clients_file.name if (folder / MEMBERS).exists() else MEMBERS
+        raise RunFolderError(f"{folder} holds no run on Flower: {missing} is missing.")
+    weights = torch.tensor(clients.weights, dtype=torch.float64)
+    return measured_consistency(store.records(), weights, algorithm=store.experiment().algorithm)
+
+
+@dataclass(frozen=True)
+class EarlierAttempts:
+    """The earlier servers of a run, as its folder records them, and the identity of the next."""
+
+    identity: RunIdentity
+    """Of the server that starts now."""
+    members: dict[int, Member]
+    """The clients that introduced themselves to earlier servers."""
+    repeated: tuple[int, ...]
+    """Rounds that earlier servers repeated, once per repetition."""
+    num_records: int
+    """Rounds with a record."""
+
+    @staticmethod
+    def of(folder: Path) -> EarlierAttempts:
+        """The earlier attempts at the run in a folder; none for a new run."""
+        file, store = folder / MEMBERS, RunFolder(folder)
+        if not file.exists():
+            return EarlierAttempts(RunIdentity(secrets.token_hex(8), 1), {}, (), 0)
+        try:
+            kept = json.loads(file.read_bytes())
+            members = [Member(**each) for each in kept["clients"]]
+            identity, repeated = RunIdentity(kept["run"], kept["attempt"] + 1), tuple(kept["repeated"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunFolderError(
+                f"{file} is damaged or of another version of fairlead ({type(error).__name__}: {error}): start a new "
+                "run in another folder."
+            ) from error
+        num_records = len(store.log()) if store.rounds_file.exists() else 0
+        return EarlierAttempts(identity, {member.client: member for member in members}, repeated, num_records)
+
+    def repeated_from(self, round: int, last: int) -> tuple[int, ...]:
+        """Repeated rounds, once per repetition, of a run of `last` rounds that resumes from `round`.
+
+        The previous server ended at the latest in the round after its last record, whose model clients may already
+        have evaluated. Earlier rounds are repeated where a damaged checkpoint was skipped.
+        """
+        if self.identity.attempt == 1:
+            return ()
+        return (*self.repeated, *range(round, min(self.num_records + 1, last)))
+
+
+def _write_attempt(folder: Path, identity: RunIdentity, roster: Roster, repeated: Sequence[int]) -> None:
+    """Record this server for later ones, before its first round."""
+    members = [asdict(roster.members[client]) for client in sorted(roster.members)]
+    content = {**identity._asdict(), "repeated": list(repeated), "clients": members}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_durably(folder / MEMBERS, json.dumps(content, indent=2).encode())
 
 
 def _secret_seed(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""`FlowerWorld`: clients that live at the nodes of a Flower federation."""
+"""`FlowerWorld`: the clients at the nodes of a Flower federation."""
 
 from __future__ import annotations
 
@@ -16,22 +16,16 @@ from fairlead.client_table import PartState, tensor_in
 from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.timed import planned_work
 from fairlead.conditions.work import EqualWork, Workload, WorkModel
-from fairlead.flower.messages import ModelForm, Question, answer_shapes, examination
-from fairlead.flower.pending import Letter, Mailbox, RoundRules, examined
-from fairlead.flower.roster import Estimates, Roster, refuse_incomplete
-from fairlead.flower.validation import (
-    Arrival,
-    Desk,
-    are_self_reported,
-    refuse_late_adopters,
-    updates_of,
-)
+from fairlead.errors import FairleadError
+from fairlead.flower.messages import ModelForm, Question, answer_shapes, evaluation_request
+from fairlead.flower.pending import PendingRequests, Request, RoundRules, collect_metrics
+from fairlead.flower.roster import Estimates, Roster
+from fairlead.flower.validation import are_self_reported, refuse_late_adopters, updates_of, validate_answer
 from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key
 from fairlead.records import (
     ClientUpdates,
-    Cohort,
     Conditions,
     Evaluation,
     Population,
@@ -39,11 +33,12 @@ from fairlead.records import (
     RoundRecord,
     WorkOrder,
 )
+from fairlead.reply_checks import ReceivedUpdate, ReplyForm
 from fairlead.worlds.base import RunWorld, Weights, Workings, objective_weights
 
 
 class RunIdentity(NamedTuple):
-    """Which run a server works on, and how often it has been started for it."""
+    """The run that a server works on, and how often a server has been started for it."""
 
     run: str
     attempt: int
@@ -52,13 +47,13 @@ class RunIdentity(NamedTuple):
 class FlowerWorld(RunWorld):
     """A real federation: every client computes at its own node, on data that never leave it.
 
-    `build_model` makes the module that clients make too; the `roster` must know every client when rounds begin,
-    since ω = n_i/n needs their sizes, and is given `join_seconds` for it. `work` is what clients are asked to
-    do, `weights` are those of the objective, `rules` say when a round ends.
+    `build_model` makes the module that clients make too. The `roster` must know every client when rounds begin, since
+    ω = n_i/n needs their sizes; it waits `join_seconds` for them. `work` is the local work that clients are asked for,
+    `weights` are those of the objective, and `rules` say when a round ends.
 
-    Arrival rates and capacities are those seen so far, so that `FedACS` plans with estimates and the
-    consistency report foresees with them. Rows are aggregated in the order of client ids, whatever the order
-    in which they come.
+    Arrival rates and capacities are estimated from the rounds so far; `FedACS` and the predicted weights of the
+    consistency report use these estimates. Updates are aggregated in the order of client ids, in whatever order they
+    arrive.
     """
 
     def __init__(
@@ -79,14 +74,13 @@ class FlowerWorld(RunWorld):
         self._grid, self._build_model, self._identity = grid, build_model, identity
         self._model = FlatModule(build_model()).to(torch.device("cpu"), dtype)
         self._form = ModelForm.of(self._model, dtype)
-        self._mailbox = Mailbox(grid, self.rules.patience)
+        self._pending = PendingRequests(grid, self.rules.patience)
         refuse_misfits(self.work_model, roster.num_clients, has_devices=False)
         self._await_clients(join_seconds)
         members = [roster.members[client] for client in range(roster.num_clients)]
         self.sizes = torch.tensor([member.num_examples for member in members])
-        omega = objective_weights(weights, self.sizes)
         self._population = Population(
-            omega,
+            objective_weights(weights, self.sizes),
             self._model.layout,
             torch.device("cpu"),
             dtype,
@@ -120,8 +114,7 @@ class FlowerWorld(RunWorld):
 
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
         def work() -> Tensor | None:
-            everyone = torch.arange(self.population.num_clients)
-            planned = self._plan(everyone, solver, round, key).num_steps
+            planned = self._plan(torch.arange(self.population.num_clients), solver, round, key).num_steps
             return solver.effective_steps(self.estimates.expected_steps(planned), round)
 
         return Conditions(
@@ -129,24 +122,28 @@ class FlowerWorld(RunWorld):
         )
 
     def work(self, order: WorkOrder) -> ClientUpdates:
-        cohort, round = order.cohort, order.round
-        plan = self._plan(cohort.clients, order.solver, round, order.key)
-        # With everybody away, as after a failure of the link, the rounds left would be over in a moment.
-        self._look_until(lambda: self._can_ask(cohort), self.rules.deadline)
-        absent = self._send_questions(order, plan)
-        arrivals, refused = self._await_answers(order)
-        # Whose late answer is used was busy, and has arrived after all.
-        absent = [refusal for refusal in absent if refusal.client not in arrivals]
-        if len(arrivals) < self.rules.quorum:
-            refused += [
-                Refusal(client, "no quorum", f"Round {round} is void: only {len(arrivals)} updates came.")
-                for client in arrivals
-            ]
-            arrivals = {}
-        uploads = self._form.upload_lengths(order.solver)
-        updates = updates_of(order, arrivals, uploads, (*absent, *refused))
-        self.estimates.count(cohort.clients, updates.clients)
-        self._note_work(updates, order.solver, round, order.key)
+        cohort, solver, round = order.cohort, order.solver, order.round
+        # With every client away, as after a failure of the link, the remaining rounds would be over in a moment.
+        self._refresh_until(lambda: self._can_ask(cohort.clients.tolist()), self.rules.deadline)
+        absent = self._send_questions(order)
+        uploads = self._form.upload_lengths(solver)
+        form = ReplyForm(
+            round=round,
+            num_clients=self.roster.num_clients,
+            asked=frozenset(cohort.clients.tolist()),
+            arrays=answer_shapes(self._form, uploads),
+            dtype=self._form.dtype,
+        )
+        received, refused = self._await_answers(order, form)
+        # A busy client whose late answer is used has arrived after all.
+        absent = [refusal for refusal in absent if refusal.client not in received]
+        if len(received) < self.rules.quorum:
+            sentence = f"Round {round} is void: only {len(received)} updates came."
+            refused += [Refusal(client, "no quorum", sentence) for client in received]
+            received = {}
+        updates = updates_of(order, received, uploads, (*absent, *refused))
+        in_time = updates.age == 0
+        self._learn(cohort.clients, updates.clients, in_time, updates.num_steps, solver, round, order.key)
         return updates
 
     def commit(
@@ -165,18 +162,10 @@ class FlowerWorld(RunWorld):
         return self._model.filled(params, buffers)
 
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
-        """Means by ω over the clients that answer, on the data that each keeps for it; NaN if nobody does."""
-        found = self._examined(params, buffers, on_training_data=False)
-        names = sorted({name for figures in found.values() for name in figures})
-        by_client = {
-            name: torch.tensor(
-                [found.get(client, {}).get(name, float("nan")) for client in range(self.roster.num_clients)],
-                dtype=torch.float64,
-            )
-            for name in names
-        }
-        overall = {name: self._mean(values) for name, values in by_client.items()}
-        clients = {name: tuple(values.tolist()) for name, values in by_client.items()} if per_client else {}
+        """Means by ω over the clients that answer, on the data that each keeps for it; NaN without an answer."""
+        found = self._client_metrics(params, buffers, on_training_data=False)
+        overall = {name: self._mean(values) for name, values in found.items()}
+        clients = {name: tuple(values.tolist()) for name, values in found.items()} if per_client else {}
         return Evaluation(
             loss=overall.pop("loss", float("nan")),
             metrics=overall,
@@ -185,78 +174,85 @@ class FlowerWorld(RunWorld):
         )
 
     def objective_at(self, params: Tensor, buffers: Tensor) -> float:
-        found = self._examined(params, buffers, on_training_data=True)
-        losses = [
-            found.get(client, {}).get("loss", float("nan")) for client in range(self.roster.num_clients)
-        ]
-        return self._mean(torch.tensor(losses, dtype=torch.float64))
+        losses = self._client_metrics(params, buffers, on_training_data=True).get("loss")
+        return float("nan") if losses is None else self._mean(losses)
 
     def recall(
         self, records: Iterable[RoundRecord], solver: LocalSolver, key: Key, repeated: Sequence[int] = ()
     ) -> None:
-        """Learn once more from the rounds of a run that goes on, some of which were or will be `repeated`."""
+        """Update the estimates from the rounds of a run that resumes; `repeated` are rounds done again."""
         self._repeated = tuple(repeated)
         for record in records:
-            arrived = torch.tensor(record.arrived, dtype=torch.int64)
-            self.estimates.count(torch.tensor(record.asked, dtype=torch.int64), arrived)
+            asked, arrived, num_steps = (
+                torch.tensor(values, dtype=torch.int64)
+                for values in (record.asked, record.arrived, record.num_steps)
+            )
             in_time = torch.tensor([client not in record.late for client in record.arrived], dtype=torch.bool)
-            clients = arrived[in_time]
-            planned = self._plan(clients, solver, record.round, key).num_steps
-            done = torch.tensor(record.num_steps, dtype=torch.int64)[in_time]
-            self.estimates.note_work(clients, planned, done)
+            self._learn(asked, arrived, in_time, num_steps, solver, record.round, key)
+
+    def _learn(
+        self,
+        asked: Tensor,
+        arrived: Tensor,
+        in_time: Tensor,
+        num_steps: Tensor,
+        solver: LocalSolver,
+        round: int,
+        key: Key,
+    ) -> None:
+        """Update the estimates from one round."""
+        self.estimates.count(asked, arrived)
+        clients = arrived[in_time]
+        planned = self._plan(clients, solver, round, key).num_steps
+        self.estimates.note_work(clients, planned, num_steps[in_time])
 
     def _await_clients(self, seconds: float) -> None:
-        """Wait for clients to introduce themselves; those known from an earlier start may stay away."""
+        """Wait for clients to introduce themselves; those known from an earlier attempt may stay away."""
         everyone = range(self.roster.num_clients)
         patience = seconds if self.roster.missing else min(seconds, self.rules.deadline)
-        self._look_until(
+        self._refresh_until(
             lambda: all(self.roster.node_of(client) is not None for client in everyone), patience
         )
-        refuse_incomplete(self.roster, seconds)
+        if self.roster.missing:
+            raise FairleadError(
+                f"Clients {self.roster.missing[:10]} have not introduced themselves within {seconds:g} s: start their "
+                "nodes with --node-config 'client-id=...', or lower the number of clients."
+            )
 
-    def _look_until(self, enough: Callable[[], bool], seconds: float) -> None:
+    def _refresh_until(self, enough: Callable[[], bool], seconds: float) -> None:
         closing = monotonic() + seconds
-        self.roster.look(self._grid)
+        self.roster.refresh(self._grid)
         while not enough() and monotonic() < closing:
             sleep(self.rules.poll)
-            self.roster.look(self._grid)
+            self.roster.refresh(self._grid)
 
-    def _can_ask(self, cohort: Cohort) -> bool:
-        """Whether anybody drawn is at a node or still at work."""
-        debtors = self._mailbox.debtors
-        return not len(cohort.clients) or any(
-            client in debtors or self.roster.node_of(client) is not None for client in cohort.clients.tolist()
-        )
+    def _can_ask(self, clients: Sequence[int]) -> bool:
+        """Whether any of the clients is at a node or still at work."""
+        busy = self._pending.by_client
+        return not clients or any(c in busy or self.roster.node_of(c) is not None for c in clients)
 
     def _plan(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
         return planned_work(
             self.work_model, clients, self.sizes[clients], solver, round, key.fold("work"), None
         )
 
-    def _note_work(self, updates: ClientUpdates, solver: LocalSolver, round: int, key: Key) -> None:
-        in_time = updates.age == 0
-        clients = updates.clients[in_time]
-        planned = self._plan(clients, solver, round, key).num_steps
-        self.estimates.note_work(clients, planned, updates.num_steps[in_time])
-
-    def _send_questions(self, order: WorkOrder, plan: Workload) -> list[Refusal]:
-        """Ask whoever can be asked; says who cannot and why."""
-        debtors, absent = self._mailbox.debtors, []
-        letters = {}
+    def _send_questions(self, order: WorkOrder) -> list[Refusal]:
+        """Ask the clients that can be asked; returns the others of the cohort."""
+        plan = self._plan(order.cohort.clients, order.solver, order.round, order.key)
+        busy, absent, requests = self._pending.by_client, [], {}
         versions = tensor_in(order.memory, "version")
         for client, steps, batch_size in zip(
             order.cohort.clients.tolist(), plan.num_steps.tolist(), plan.batch_sizes.tolist(), strict=True
         ):
             node = self.roster.node_of(client)
-            if client in debtors:
-                owed = f"Client {client} still owes the answer of round {debtors[client].round}."
-                absent.append(Refusal(client, "busy", owed))
+            if client in busy:
+                sentence = f"Client {client} still owes the answer of round {busy[client].round}."
+                absent.append(Refusal(client, "busy", sentence))
             elif node is None:
                 absent.append(Refusal(client, "away", f"Client {client} is at no node."))
             elif steps > 0:
                 question = Question(
-                    run=self._identity.run,
-                    attempt=self._identity.attempt,
+                    *self._identity,
                     client=client,
                     base=int(versions[client]) if order.solver.memory_names else 0,
                     num_steps=steps,
@@ -265,71 +261,60 @@ class FlowerWorld(RunWorld):
                     noise=order.key.fold("noise", order.round, client),
                     order=order,
                 )
-                letter = Letter(client, node, order.round, MessageType.TRAIN, steps)
-                letters[letter] = question.to_records()
-        self._mailbox.send(letters)
+                request = Request(client, node, order.round, MessageType.TRAIN, steps)
+                requests[request] = question.to_records()
+        self._pending.send(requests)
         return absent
 
-    def _await_answers(self, order: WorkOrder) -> tuple[dict[int, Arrival], list[Refusal]]:
+    def _await_answers(
+        self, order: WorkOrder, form: ReplyForm
+    ) -> tuple[dict[int, ReceivedUpdate], list[Refusal]]:
         """Fetch answers until the round ends."""
-        desk = Desk(
-            round=order.round,
-            asked=frozenset(order.cohort.clients.tolist()),
-            num_clients=self.roster.num_clients,
-            shapes=answer_shapes(self._form, order.solver),
-            dtype=self._form.dtype,
-            late=self.rules.late,
-        )
-        arrivals: dict[int, Arrival] = {}
+        received: dict[int, ReceivedUpdate] = {}
         refused: list[Refusal] = []
-        busy = self._busy_if_none_was_asked(order)
+        most, pending = self.rules.first, self._pending.by_client
+        asked = {client for client, request in pending.items() if request.round == order.round}
+        busy = pending.keys() & order.cohort.clients.tolist()
         closing = monotonic() + self.rules.deadline
         while True:
-            for letter, message in self._mailbox.fetch():
-                told = desk.judged(letter, message)
-                if isinstance(told, Refusal):
-                    refused.append(told)
-                elif self.rules.first is not None and len(arrivals) >= self.rules.first:
-                    sentence = f"Client {letter.client} came after the first {self.rules.first} updates."
-                    refused.append(Refusal(letter.client, "late", sentence))
+            for request, message in self._pending.fetch():
+                found = validate_answer(request, message, form, self.rules.late)
+                if isinstance(found, Refusal):
+                    refused.append(found)
+                elif most is not None and len(received) >= most:
+                    sentence = f"Client {request.client} came after the first {most} updates."
+                    refused.append(Refusal(request.client, "late", sentence))
                 else:
-                    arrivals[letter.client] = Arrival(letter.round, told)
-            if not self._still_expects(order.round, arrivals, busy) or monotonic() >= closing:
-                return arrivals, refused
+                    received[request.client] = found
+            complete = most is not None and len(received) >= most
+            owed = self._pending.by_client.keys()
+            # With all clients busy the round lasts until one is free, or all rounds would be over in a moment.
+            is_waiting = bool(asked & owed) if asked else bool(busy) and busy <= owed
+            if complete or not is_waiting or monotonic() >= closing:
+                return received, refused
             sleep(self.rules.poll)
 
-    def _busy_if_none_was_asked(self, order: WorkOrder) -> frozenset[int]:
-        """Clients drawn that still owe an answer, in a round that could ask nobody."""
-        debtors = self._mailbox.debtors
-        if any(letter.round == order.round for letter in debtors.values()):
-            return frozenset()
-        return frozenset(order.cohort.clients.tolist()) & debtors.keys()
-
-    def _still_expects(self, round: int, arrivals: dict[int, Arrival], busy: frozenset[int]) -> bool:
-        if self.rules.first is not None and len(arrivals) >= self.rules.first:
-            return False
-        debtors = self._mailbox.debtors
-        # With everybody busy the round lasts until one is not, or the rounds left would be over in a moment.
-        return any(letter.round == round for letter in debtors.values()) or (
-            bool(busy) and busy <= debtors.keys()
-        )
-
-    def _examined(
+    def _client_metrics(
         self, params: Tensor, buffers: Tensor, *, on_training_data: bool
-    ) -> dict[int, dict[str, float]]:
-        """What clients say of a model: all that have data, can be asked, and answer in time."""
-        self.roster.look(self._grid)
-        content = examination(params, buffers, on_training_data=on_training_data)
+    ) -> dict[str, Tensor]:
+        """Loss and metrics (N,) by name from the clients that have data and answer in time; NaN for the others."""
+        self.roster.refresh(self._grid)
+        content = evaluation_request(params, buffers, on_training_data=on_training_data)
         places = {client: self.roster.node_of(client) for client in self.sizes.nonzero().flatten().tolist()}
         nodes = {client: node for client, node in places.items() if node is not None}
-        return examined(self._mailbox, nodes, content, self.rules)
+        found = collect_metrics(self._pending, nodes, content, self.rules)
+        everyone = [found.get(client, {}) for client in range(self.roster.num_clients)]
+        return {
+            name: torch.tensor([own.get(name, float("nan")) for own in everyone], dtype=torch.float64)
+            for name in sorted({name for metrics in found.values() for name in metrics})
+        }
 
     def _mean(self, values: Tensor) -> float:
-        """Σ ω_i value_i over the clients that told theirs."""
-        told = values.isfinite()
-        weights = self.population.weights[told]
+        """Σ ω_i value_i over the clients that answered, with ω scaled to sum to 1 over them."""
+        known = values.isfinite()
+        weights = self.population.weights[known]
         if not bool(weights.sum() > 0):
             return float("nan")
-        # All told: ω itself, which needs no scaling and keeps its bits.
-        scaled = weights if bool(told.all()) else weights / weights.sum()
-        return float(scaled @ values[told])
+        # With all known, ω itself needs no scaling and keeps its bits.
+        scaled = weights if bool(known.all()) else weights / weights.sum()
+        return float(scaled @ values[known])

@@ -84,7 +84,7 @@ class LocalReturns(NamedTuple):
         )
 
 
-def settle_work(
+def finish_work(
     order: Broadcast,
     memory: Vectors,
     num_steps: Tensor,

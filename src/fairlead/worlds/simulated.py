@@ -29,7 +29,7 @@ from fairlead.worlds.behaviour import ClientBehaviour, Responders
 from fairlead.worlds.engines.base import AsyncEngine, Engine, Objective
 from fairlead.worlds.engines.choice import EngineName, choose_engine
 from fairlead.worlds.evaluation import evaluate
-from fairlead.worlds.executor import Executor, LocalExecutor, settle_work
+from fairlead.worlds.executor import Executor, LocalExecutor, finish_work
 from fairlead.worlds.host_data import HostData, example_shape, on_host, stays_on_host
 from fairlead.worlds.message_sizes import MessageSizes
 
@@ -217,7 +217,7 @@ class SimulatedWorld(RunWorld, Prefetching):
         block = replace(responders.block, memory=memory)
         results = executor.train(order, block)
         effective_steps = solver.effective_steps(num_steps, order.round)
-        aftermath = settle_work(order, memory, num_steps, effective_steps, results)
+        aftermath = finish_work(order, memory, num_steps, effective_steps, results)
         return ClientUpdates.of(
             cohort,
             responders.places,
