@@ -115,14 +115,14 @@ def test_what_a_client_refuses(name: str, tmp_path: Path) -> None:
 def test_memory_beyond_the_limit_is_refused(tmp_path: Path) -> None:
     """SCAFFOLD remembers one vector: 51 parameters of 4 bytes."""
     refused = refusal_in(asked(question(), tmp_path, ClientLimits(memory_bytes=203)))
-    assert refused == ("memory too large", "203 bytes may be remembered, and 204 are asked for.")
+    assert refused == ("memory too large", "0 to 203 bytes of memory are allowed, got 204.")
     assert refusal_in(asked(question(), tmp_path, ClientLimits(memory_bytes=204))) is None
 
 
 def test_steps_times_batch_size_are_limited(tmp_path: Path) -> None:
     """Three steps of four examples; each number alone is allowed."""
     refused = refusal_in(asked(question(), tmp_path, ClientLimits(examples=11)))
-    assert refused == ("too many examples", "11 examples a round are allowed, and 12 are asked for.")
+    assert refused == ("too many examples", "1 to 11 examples a round are allowed, got 12.")
     assert refusal_in(asked(question(), tmp_path, ClientLimits(examples=12))) is None
 
 
