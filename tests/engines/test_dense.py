@@ -17,8 +17,8 @@ from fairlead.models.augmentation import Augmentation, InputPipeline
 from fairlead.parameters import FlatModule
 from fairlead.task import PerExample, cross_entropy, squared_error
 from fairlead.worlds.engines.base import LaneBatch, Objective
-from fairlead.worlds.engines.dense import dense_gradient
-from fairlead.worlds.engines.stacked import stacked_losses
+from fairlead.worlds.engines.dense import ClosedForm
+from fairlead.worlds.engines.lane_gradients import stacked_losses
 
 ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity)
 
@@ -54,8 +54,8 @@ def assert_same_gradient(
     problem: Objective, lanes: int, batch_size: int, device: torch.device, tolerance: float = 1e-12
 ) -> None:
     """At random parameters and rows, with batches that are partly and wholly padding."""
-    closed = dense_gradient(problem)
-    assert closed is not None
+    closed = ClosedForm().gradient(problem, torch.zeros(0))
+    assert ClosedForm().refusal(problem) is None
     draw = torch.Generator().manual_seed(lanes * 31 + batch_size)
     like = problem.model.initial_params()
     params = torch.randn(lanes, len(like), generator=draw).to(like)
@@ -102,8 +102,8 @@ def test_capturable_in_a_graph(device: torch.device) -> None:
     torch.manual_seed(0)
     inputs, targets = (values.to(device) for values in classes())
     problem = objective(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), inputs, targets)
-    closed = dense_gradient(problem)
-    assert closed is not None
+    closed = ClosedForm().gradient(problem, torch.zeros(0))
+    assert ClosedForm().refusal(problem) is None
     params = problem.model.initial_params().repeat(2, 1)
     rows = torch.arange(12, device=device).view(2, 6)
     batch = LaneBatch(
@@ -161,8 +161,8 @@ def test_one_number_as_target(device: torch.device) -> None:
 def test_large_scores_stay_finite() -> None:
     """Logits of 1000 and 0 for a target of the second class: loss 1000, p = (1, 0), so dW = x (1, −1)."""
     problem = objective(nn.Linear(1, 2, bias=False), torch.ones(2, 1), torch.tensor([1, 1]))
-    closed = dense_gradient(problem)
-    assert closed is not None
+    closed = ClosedForm().gradient(problem, torch.zeros(0))
+    assert ClosedForm().refusal(problem) is None
     params, out = torch.tensor([[1000.0, 0.0]], dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64)
     one = torch.ones(1, 1, dtype=torch.float64)
     loss = closed(params, LaneBatch(one[..., None], torch.tensor([[1]]), one, None), out)
@@ -194,27 +194,27 @@ def own_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     ids=["other activation", "norm", "dropout", "nested", "frozen", "subclass"],
 )
 def test_other_models_are_left_to_autograd(model: nn.Module) -> None:
-    assert dense_gradient(objective(model, *classes())) is None
+    assert ClosedForm().refusal(objective(model, *classes()))
 
 
 def test_other_losses_and_targets_are_left_to_autograd() -> None:
     inputs, targets = classes()
     model = nn.Linear(4, 3)
-    assert dense_gradient(objective(model, inputs, targets)) is not None
-    assert dense_gradient(objective(model, inputs, targets, own_cross_entropy)) is None
-    assert dense_gradient(objective(model, inputs, F.one_hot(targets, 3).double())) is None
+    assert ClosedForm().refusal(objective(model, inputs, targets)) is None
+    assert ClosedForm().refusal(objective(model, inputs, targets, own_cross_entropy))
+    assert ClosedForm().refusal(objective(model, inputs, F.one_hot(targets, 3).double()))
     without = targets.clone()
     without[5] = -100
-    assert dense_gradient(objective(model, inputs, without)) is None
+    assert ClosedForm().refusal(objective(model, inputs, without))
 
 
 def test_random_augmentation_and_low_precision_are_left_to_autograd() -> None:
     inputs, targets = classes(width=6)
     images = inputs.reshape(12, 1, 2, 3)
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, 3))
-    assert dense_gradient(objective(model, images, targets, augment=(fl.HorizontalFlip(),))) is None
-    assert dense_gradient(objective(model, images, targets, dtype=torch.bfloat16)) is None
+    assert ClosedForm().refusal(objective(model, images, targets, augment=(fl.HorizontalFlip(),)))
+    assert ClosedForm().refusal(objective(model, images, targets, dtype=torch.bfloat16))
     plain = objective(model, images, targets, dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        assert dense_gradient(plain) is None
-    assert dense_gradient(plain) is not None
+        assert ClosedForm().refusal(plain)
+    assert ClosedForm().refusal(plain) is None

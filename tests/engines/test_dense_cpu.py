@@ -24,7 +24,7 @@ from fairlead.worlds.engines import dense_cpu as module
 from fairlead.worlds.engines import threads as workers
 from fairlead.worlds.engines.base import LocalJobs, LocalResults, LocalSteps, Objective
 from fairlead.worlds.engines.batched import BatchedEngine
-from fairlead.worlds.engines.dense_cpu import dense_runs
+from fairlead.worlds.engines.dense_cpu import DenseCpu
 from fairlead.worlds.engines.loop import LoopEngine
 
 SIZES, STEPS = (7, 1, 4, 30, 3), (5, 3, 6, 9, 1)
@@ -85,12 +85,16 @@ def jobs_of(objective: Objective, solver: LocalSolver = PLAIN, batch_size: int =
     )
 
 
+def run(objective: Objective, jobs: LocalJobs) -> LocalResults:
+    assert DenseCpu().refusal(objective, jobs) is None
+    return DenseCpu().run(objective, jobs)
+
+
 def assert_as_the_loop(
-    results: LocalResults | None, objective: Objective, jobs: LocalJobs, tolerance: float = 1e-12
+    results: LocalResults, objective: Objective, jobs: LocalJobs, tolerance: float = 1e-12
 ) -> None:
     before = jobs.anchor.clone()
     wanted = LoopEngine().run(objective, jobs)
-    assert results is not None
     assert float(wanted.delta.abs().max()) > 1e-3
     assert torch.allclose(results.delta, wanted.delta, rtol=tolerance, atol=tolerance)
     assert torch.allclose(results.loss, wanted.loss, rtol=tolerance, atol=tolerance)
@@ -120,7 +124,7 @@ def test_solvers_and_batch_sizes(solver: LocalSolver, batch_size: int) -> None:
     """Batches of 3 leave partial ones; 100 is more than anyone has."""
     objective = problem()
     jobs = jobs_of(objective, solver, batch_size)
-    assert_as_the_loop(dense_runs(objective, jobs), objective, jobs)
+    assert_as_the_loop(run(objective, jobs), objective, jobs)
 
 
 @pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS.keys())
@@ -129,7 +133,7 @@ def test_lanes_give_the_same(solver: LocalSolver, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "_WORTH_LANES", 1)
     objective = problem()
     jobs = jobs_of(objective, solver)
-    assert dense_runs(objective, jobs) is None
+    assert DenseCpu().refusal(objective, jobs)
     assert_as_the_loop(BatchedEngine(lanes=2).run(objective, jobs), objective, jobs)
 
 
@@ -150,8 +154,7 @@ def test_random_stacks(model: nn.Sequential, regression: bool) -> None:
     targets = INPUTS[:, :3].sin() if regression else CLASSES
     objective = problem(model, targets=targets, loss=squared_error if regression else cross_entropy)
     jobs = jobs_of(objective)
-    results, wanted = dense_runs(objective, jobs), LoopEngine().run(objective, jobs)
-    assert results is not None
+    results, wanted = run(objective, jobs), LoopEngine().run(objective, jobs)
     assert torch.allclose(results.delta, wanted.delta, rtol=1e-10, atol=1e-11)
     assert torch.allclose(results.loss, wanted.loss, rtol=1e-11)
 
@@ -159,7 +162,7 @@ def test_random_stacks(model: nn.Sequential, regression: bool) -> None:
 def test_one_number_as_target() -> None:
     objective = problem(nn.Linear(6, 1), targets=INPUTS.sum(1), loss=squared_error)
     jobs = jobs_of(objective, LocalSolver(fl.SGD(0.02)))
-    assert_as_the_loop(dense_runs(objective, jobs), objective, jobs)
+    assert_as_the_loop(run(objective, jobs), objective, jobs)
 
 
 def test_pixels_and_fixed_augmentation() -> None:
@@ -171,7 +174,7 @@ def test_pixels_and_fixed_augmentation() -> None:
         augment=(fl.Normalize((0.3, 0.6), (0.2, 0.4)),),
     )
     jobs = jobs_of(objective)
-    assert_as_the_loop(dense_runs(objective, jobs), objective, jobs)
+    assert_as_the_loop(run(objective, jobs), objective, jobs)
 
 
 def test_padding_anywhere_in_a_batch() -> None:
@@ -179,33 +182,30 @@ def test_padding_anywhere_in_a_batch() -> None:
     jobs = jobs_of(objective)
     backwards = [batches.flip(1) for batches in jobs.steps.batches]
     jobs = replace(jobs, steps=replace(jobs.steps, batches=backwards))
-    assert_as_the_loop(dense_runs(objective, jobs), objective, jobs)
+    assert_as_the_loop(run(objective, jobs), objective, jobs)
 
 
 def test_float32_and_scores_beyond_the_range_of_exp() -> None:
     objective = problem(dtype=torch.float32)
     jobs = jobs_of(objective)
-    assert_as_the_loop(dense_runs(objective, jobs), objective, jobs, 1e-5)
+    assert_as_the_loop(run(objective, jobs), objective, jobs, 1e-5)
     objective = problem(nn.Linear(6, 3), inputs=1e4 * INPUTS)
     jobs = jobs_of(objective, LocalSolver(fl.SGD(1e-6)))
-    assert_as_the_loop(dense_runs(objective, jobs), objective, jobs, 1e-9)
+    assert_as_the_loop(run(objective, jobs), objective, jobs, 1e-9)
 
 
 def test_any_number_of_workers_and_any_chunks_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     objective = problem(dtype=torch.float32)
     jobs = jobs_of(objective)
-    light = dense_runs(objective, jobs)
-    assert light is not None
+    light = run(objective, jobs)
     monkeypatch.setattr(workers, "_HEAVY", 0)
     for num_threads in (1, 2, 2):
         torch.set_num_threads(num_threads)
-        heavy = dense_runs(objective, jobs)
-        assert heavy is not None
+        heavy = run(objective, jobs)
         assert torch.equal(light.delta, heavy.delta)
         assert torch.equal(light.loss, heavy.loss)
     monkeypatch.setattr(module, "_CHUNK_BYTES", 1)
-    step_by_step = dense_runs(objective, jobs)
-    assert step_by_step is not None
+    step_by_step = run(objective, jobs)
     assert torch.equal(light.delta, step_by_step.delta)
     assert torch.allclose(light.loss, step_by_step.loss, rtol=1e-5)
 
@@ -226,16 +226,16 @@ OTHERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("changes", OTHERS.values(), ids=OTHERS.keys())
 def test_other_objectives_are_left_to_the_engine(changes: dict[str, Any]) -> None:
     objective = problem(**changes)
-    assert dense_runs(objective, jobs_of(objective)) is None
+    assert DenseCpu().refusal(objective, jobs_of(objective))
 
 
 def test_reduced_precision_and_no_jobs_are_left_to_the_engine() -> None:
     objective = problem(dtype=torch.float32)
     jobs = jobs_of(objective)
     nothing = replace(jobs.steps, batches=[], noise=[])
-    assert dense_runs(objective, replace(jobs, clients=[], steps=nothing)) is None
+    assert DenseCpu().refusal(objective, replace(jobs, clients=[], steps=nothing))
     with torch.autocast("cpu", torch.bfloat16):
-        assert dense_runs(objective, jobs) is None
+        assert DenseCpu().refusal(objective, jobs)
 
 
 def test_bfloat16_parameters_run_in_lanes() -> None:

@@ -14,8 +14,8 @@ from fairlead.worlds.engines import choice
 from fairlead.worlds.engines.base import Objective
 from fairlead.worlds.engines.choice import EngineChoice, EngineName, choose_engine
 from fairlead.worlds.engines.graphs import GraphEngine
-from fairlead.worlds.engines.lane_gradients import Backend
 from fairlead.worlds.engines.loop import LoopEngine
+from fairlead.worlds.engines.paths import Backend
 
 DENSE = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
 CONVOLUTIONAL = nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 3, 4), nn.Flatten())

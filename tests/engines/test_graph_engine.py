@@ -19,8 +19,8 @@ from fairlead.worlds.engines import graphs
 from fairlead.worlds.engines import lanes as lane_memory
 from fairlead.worlds.engines.base import LocalJobs, LocalSteps
 from fairlead.worlds.engines.graphs import GraphEngine, _next_width, _roomy_batch
-from fairlead.worlds.engines.lane_gradients import Backend
 from fairlead.worlds.engines.lanes import LanePlan, LaneSchedule, lanes_that_fit
+from fairlead.worlds.engines.paths import Backend
 from fairlead.worlds.host_data import HostData
 from fairlead.worlds.simulated import DataPlace
 

@@ -17,7 +17,7 @@ from fairlead.worlds.engines import graphs
 from fairlead.worlds.engines.base import Engine, LaneOrder, LocalJobs, LocalSteps
 from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.graphs import GraphEngine
-from fairlead.worlds.engines.lane_gradients import lane_gradient
+from fairlead.worlds.engines.lane_gradients import Branches
 from fairlead.worlds.engines.lanes import LaneBlock, LaneSchedule
 
 
@@ -131,7 +131,7 @@ def test_branches_train_as_the_loop_does(make: Callable[[], nn.Module], engine: 
 @pytest.mark.parametrize(("make", "turned"), [(network, True), (dropping, True), (Weighed, False)])
 def test_kernels_are_turned_where_the_model_can_take_it(make: Callable[[], nn.Module], turned: bool) -> None:
     world = fl.SimulatedWorld(fl.Task(make()), data(), dtype=torch.float64)
-    assert (lane_gradient("branches", world.objective, torch.zeros(0)).order is not None) == turned
+    assert (Branches().gradient(world.objective, torch.zeros(0)).order is not None) == turned
 
 
 @pytest.mark.usefixtures("captured_on_cpu", "traced_only")
@@ -175,7 +175,7 @@ def test_all_lanes_begin_alike() -> None:
         memory={"control": torch.zeros((1, len(params)))},
     )
     schedule = LaneSchedule.empty(1, 3, 1, like=params, draws_noise=False)
-    gradient_of = lane_gradient("branches", world.objective, torch.zeros(0))
+    gradient_of = Branches().gradient(world.objective, torch.zeros(0))
     block = LaneBlock(world.objective, gradient_of, jobs, schedule, 3)
     held = [block.gradient, block.state.local, *block.state.optimizer.values(), *block.state.memory.values()]
     assert len(held) == 4

@@ -17,11 +17,16 @@ from fairlead.task import PerExample, cross_entropy
 from fairlead.worlds.batches import draw_batches
 from fairlead.worlds.engines import softmax_kernels as kernel_numba
 from fairlead.worlds.engines.base import LocalJobs, LocalSteps, Objective
+from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.loop import LoopEngine
-from fairlead.worlds.engines.softmax_kernels import linear_runs
+from fairlead.worlds.engines.softmax_kernels import SoftmaxNumba, SoftmaxTriton
 
 SIZES, STEPS = (7, 1, 4, 30, 3), (5, 3, 6, 4, 1)
 PLAIN = fl.LocalSolver(fl.SGD(0.3), batch_size=3)
+
+
+def kernel(device: torch.device) -> SoftmaxNumba | SoftmaxTriton:
+    return SoftmaxTriton() if device.type == "cuda" else SoftmaxNumba()
 
 
 def precisions(device: torch.device) -> dict[torch.dtype, float]:
@@ -75,8 +80,9 @@ def jobs_of(objective: Objective, solver: fl.LocalSolver, batch_size: int = 3) -
 
 
 def assert_as_the_loop(objective: Objective, jobs: LocalJobs, tolerance: float) -> None:
-    results = linear_runs(objective, jobs)
-    assert results is not None
+    path = kernel(objective.device)
+    assert path.refusal(objective, jobs) is None
+    results = path.run(objective, jobs)
     wanted = LoopEngine().run(objective, jobs)
     far = float(wanted.delta.abs().max())
     assert far > 1e-3
@@ -164,13 +170,11 @@ def test_a_repetition_and_any_number_of_threads_give_the_same_bits(device: torch
     try:
         for threads in (1, 1, 2, 3):
             torch.set_num_threads(threads)
-            results.append(linear_runs(objective, jobs))
+            results.append(kernel(device).run(objective, jobs))
     finally:
         torch.set_num_threads(before)
     first, *others = results
-    assert first is not None
     for other in others:
-        assert other is not None
         assert torch.equal(first.delta, other.delta)
         assert torch.equal(first.loss, other.loss)
 
@@ -187,7 +191,7 @@ def test_a_repetition_and_any_number_of_threads_give_the_same_bits(device: torch
 )
 def test_other_solvers_are_left_to_the_engine(solver: fl.LocalSolver, device: torch.device) -> None:
     objective = problem(device, torch.float32)
-    assert linear_runs(objective, jobs_of(objective, solver)) is None
+    assert kernel(device).refusal(objective, jobs_of(objective, solver))
 
 
 def smoothed(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -208,19 +212,21 @@ OTHERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("changes", OTHERS.values(), ids=OTHERS.keys())
 def test_other_objectives_are_left_to_the_engine(changes: dict[str, Any], device: torch.device) -> None:
     objective = problem(device, torch.float32, **changes)
-    assert linear_runs(objective, jobs_of(objective, PLAIN)) is None
+    assert kernel(device).refusal(objective, jobs_of(objective, PLAIN))
 
 
 def test_low_precision_and_no_jobs_are_left_to_the_engine(device: torch.device) -> None:
     objective = problem(device, torch.bfloat16)
-    assert linear_runs(objective, jobs_of(objective, PLAIN)) is None
+    assert kernel(device).refusal(objective, jobs_of(objective, PLAIN))
     objective = problem(device, torch.float32)
     jobs = jobs_of(objective, PLAIN)
     nothing = replace(jobs.steps, batches=[], noise=[])
-    assert linear_runs(objective, replace(jobs, clients=[], steps=nothing)) is None
+    assert kernel(device).refusal(objective, replace(jobs, clients=[], steps=nothing))
 
 
 def test_numba_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_numba, "has_numba", lambda: False)
     objective = problem(torch.device("cpu"), torch.float32)
-    assert linear_runs(objective, jobs_of(objective, PLAIN)) is None
+    assert SoftmaxNumba().missing() == "Numba is not installed"
+    results = BatchedEngine().run(objective, jobs_of(objective, PLAIN))
+    assert (results.ran.path, results.ran.backend) == ("dense, client by client", "torch")

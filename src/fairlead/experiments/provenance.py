@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 
@@ -15,7 +15,7 @@ import torch
 from fairlead import __version__
 from fairlead.federation import Federation
 from fairlead.numerics.native import has_numba
-from fairlead.worlds.base import RunWorld
+from fairlead.worlds.base import PathRun, RunWorld
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class Provenance:
     """Of torch on the CPU: results repeat to the bit only with as many. None in folders that do not note it."""
     numba: str | None = None
     """Its version, where it is installed: loops that it compiles add up in another order."""
+    paths: tuple[PathRun, ...] = ()
+    """How local work was really computed, known when it ends."""
 
     @property
     def failure(self) -> str | None:
@@ -95,6 +97,13 @@ def provenance_of(federation: Federation) -> Provenance:
         first_round=federation.state.round,
         started=now(),
     )
+
+
+def ended(start: Provenance, federation: Federation, outcome: str) -> Provenance:
+    """The facts of a start that has just ended."""
+    assert isinstance(federation.world, RunWorld)
+    paths, next_round = federation.world.workings.paths, federation.state.round
+    return replace(start, ended=now(), next_round=next_round, outcome=outcome, paths=paths)
 
 
 def device_name(device: torch.device) -> str:

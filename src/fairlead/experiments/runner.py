@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -19,7 +19,7 @@ from fairlead.clients.source import FederatedData
 from fairlead.diagnostics.consistency import chance_level
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.provenance import Provenance, client_facts, now, provenance_of
+from fairlead.experiments.provenance import client_facts, ended, provenance_of
 from fairlead.experiments.run_folder import RunFolder, RunSummary
 from fairlead.federation import Federation
 from fairlead.records import RoundRecord
@@ -135,15 +135,11 @@ def run_experiment(
             said = f"failed: {error}" if isinstance(error, Exception) else "interrupted"
             # On a full disk this fails too, and the first reason is the one to be told.
             with suppress(RunFolderError):
-                store.note(_ended(start, federation, said), renew=True)
+                store.note(ended(start, federation, said), renew=True)
             raise
         outcome: Outcome = "interrupted" if summary is None else "finished"
-        store.note(_ended(start, federation, outcome), renew=True)
+        store.note(ended(start, federation, outcome), renew=True)
         return Run(federation, store, outcome, summary)
-
-
-def _ended(start: Provenance, federation: Federation, outcome: str) -> Provenance:
-    return replace(start, ended=now(), next_round=federation.state.round, outcome=outcome)
 
 
 def _train(

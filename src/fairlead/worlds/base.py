@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -127,6 +128,33 @@ class Prefetching(ABC):
         """Prepare for a cohort that will probably be asked in the next round; no number depends on it."""
 
 
+@dataclass(frozen=True)
+class PathRun:
+    """How local work was computed: facts for provenance."""
+
+    path: str
+    """Of `worlds.engines.paths.PATHS`."""
+    backend: str
+    """"torch", "numba" or "triton", with ", CUDA graph" where steps were captured."""
+    lanes: int
+    """Clients side by side, at most."""
+    precision: str
+    """Of products: the type of the parameters, "tf32" or "bfloat16"."""
+    blocks: int = 1
+    """Blocks of clients, of which a round has one or more."""
+
+    @staticmethod
+    def tally(runs: Iterable[PathRun]) -> tuple[PathRun, ...]:
+        """One entry for each path, with its most lanes and all its blocks."""
+        found: dict[tuple[str, str, str], PathRun] = {}
+        for run in runs:
+            key = run.path, run.backend, run.precision
+            before = found.get(key, replace(run, blocks=0))
+            lanes = max(before.lanes, run.lanes)
+            found[key] = replace(run, lanes=lanes, blocks=before.blocks + run.blocks)
+        return tuple(found.values())
+
+
 class Workings(NamedTuple):
     """How a world computes, for people."""
 
@@ -134,6 +162,8 @@ class Workings(NamedTuple):
     engine: str
     reason: str
     """Why this engine."""
+    paths: tuple[PathRun, ...] = ()
+    """The paths that ran so far."""
 
 
 class RunWorld(World, ABC):

@@ -15,6 +15,7 @@ from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import Broadcast, Vectors, WorkOrder
 from fairlead.worlds.arithmetic import Arithmetic
+from fairlead.worlds.base import PathRun
 from fairlead.worlds.batches import LocalDraw
 from fairlead.worlds.engines.base import AsyncEngine, Engine, LocalJobs, LocalSteps, Objective
 from fairlead.worlds.host_data import HostData
@@ -69,6 +70,21 @@ class LocalReturns(NamedTuple):
     """(m, b) running statistics after local work."""
     anchor_gradient: Tensor | None
     """(m, d) ∇F_i at the anchor; None where no correction asks for it."""
+    ran: tuple[PathRun, ...]
+    """How it was computed."""
+
+    @staticmethod
+    def empty(order: WorkOrder, num_clients: int) -> LocalReturns:
+        """Room for the work of so many clients."""
+        anchor, buffers = order.anchor, order.buffers
+        delta = anchor.new_empty((num_clients, len(anchor)))
+        return LocalReturns(
+            delta,
+            anchor.new_empty(num_clients),
+            buffers.new_empty((num_clients, len(buffers))),
+            torch.empty_like(delta) if order.solver.needs_anchor_gradient else None,
+            (),
+        )
 
     @staticmethod
     def joined(parts: Sequence[LocalReturns]) -> LocalReturns:
@@ -81,6 +97,7 @@ class LocalReturns(NamedTuple):
             torch.cat([part.loss for part in parts]),
             torch.cat([part.buffers for part in parts]),
             torch.cat(gradients) if gradients else None,
+            PathRun.tally(run for part in parts for run in part.ran),
         )
 
 
@@ -113,7 +130,7 @@ def finish_work(
 
 
 class Executor(ABC):
-    """Does the local work of clients. All workforces of a world give the same bits."""
+    """Does the local work of clients. All executors of a world give the same bits."""
 
     @abstractmethod
     def train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
@@ -140,6 +157,8 @@ class LocalExecutor(Executor):
         self._drawn_ahead: dict[LocalDraw, LocalSteps] = {}
 
     def train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
+        if not len(block):
+            return LocalReturns.empty(order, 0)
         return LocalReturns.joined([self._train(order, part) for part in block.cut(self.block)])
 
     def prepare(self, round: int, solver: LocalSolver, key: Key, block: ClientBlock) -> None:
@@ -196,7 +215,7 @@ def run_jobs(
     gradients = None
     if jobs.steps.solver.needs_anchor_gradient:
         gradients = _anchor_gradients(objective, jobs, first_rows, sizes)
-    return LocalReturns(results.delta, results.loss, results.buffers, gradients)
+    return LocalReturns(results.delta, results.loss, results.buffers, gradients, (results.ran,))
 
 
 def _anchor_gradients(objective: Objective, jobs: LocalJobs, first_rows: Tensor, sizes: Tensor) -> Tensor:
@@ -209,4 +228,4 @@ def _anchor_gradients(objective: Objective, jobs: LocalJobs, first_rows: Tensor,
         )
         for first, size, noise in zip(first_rows.tolist(), sizes.tolist(), jobs.steps.noise, strict=True)
     ]
-    return torch.stack(rows) if rows else jobs.anchor.new_zeros((0, len(jobs.anchor)))
+    return torch.stack(rows)

@@ -24,7 +24,7 @@ from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, Population, WorkOrder
 from fairlead.task import Task
 from fairlead.worlds.arithmetic import Arithmetic, Precision, usable_device
-from fairlead.worlds.base import Prefetching, RunWorld, Weights, Workings, objective_weights
+from fairlead.worlds.base import PathRun, Prefetching, RunWorld, Weights, Workings, objective_weights
 from fairlead.worlds.behaviour import ClientBehaviour, Responders
 from fairlead.worlds.engines.base import AsyncEngine, Engine, Objective
 from fairlead.worlds.engines.choice import EngineName, choose_engine
@@ -138,6 +138,7 @@ class SimulatedWorld(RunWorld, Prefetching):
         self._population = Population(omega, model.layout, self.device, dtype, clients.names, folder)
         sizes = MessageSizes(self._population.num_parameters, len(model.initial_buffers()), dtype)
         self.behaviour = ClientBehaviour(clients.sizes, work, link, devices, sizes)
+        self._paths: tuple[PathRun, ...] = ()
         self._prefetched: dict[_RoundQuery, Responders] = {}
 
     @property
@@ -161,7 +162,7 @@ class SimulatedWorld(RunWorld, Prefetching):
 
     @property
     def workings(self) -> Workings:
-        return Workings(self.device, repr(self.engine), self.engine_reason)
+        return Workings(self.device, repr(self.engine), self.engine_reason, self._paths)
 
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         model = self.task.build(self._shape, key).to(self.device, self.dtype)
@@ -216,6 +217,7 @@ class SimulatedWorld(RunWorld, Prefetching):
         memory = {name: table_in(order.memory, name).read(clients) for name in order.memory}
         block = replace(responders.block, memory=memory)
         results = executor.train(order, block)
+        self._paths = PathRun.tally([*self._paths, *results.ran])
         effective_steps = solver.effective_steps(num_steps, order.round)
         aftermath = finish_work(order, memory, num_steps, effective_steps, results)
         return ClientUpdates.of(

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,10 @@ from fairlead.optimizers.sgd import SGD
 from fairlead.parameters import FlatModule
 from fairlead.records import Vectors
 from fairlead.task import PerExample, refuse_unknown_classes
+from fairlead.worlds.base import PathRun
+
+if TYPE_CHECKING:
+    from fairlead.worlds.engines.mlp_triton import MlpDescent
 
 
 class LaneOrder:
@@ -233,6 +238,8 @@ class LocalResults(NamedTuple):
     loss: Tensor
     """(m,) mean loss over the local steps."""
     buffers: Tensor
+    ran: PathRun
+    """The path that computed it."""
 
 
 class LaneBatch(NamedTuple):
@@ -267,6 +274,64 @@ class Engine(ABC):
         """Local work of every job."""
 
 
+class Path(ABC):
+    """A way to compute local steps, which says what it takes. `paths.PATHS` lists all of them."""
+
+    name: ClassVar[str]
+    """With `backend`, no other path has it."""
+    engine: ClassVar[str]
+    """The `SimulatedWorld.engine` that it belongs to."""
+    takes_only: ClassVar[str]
+    """The work that it takes, for people."""
+    devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
+    backend: ClassVar[str] = "torch"
+    """The package that computes it."""
+
+    def refusal(self, objective: Objective, jobs: LocalJobs) -> str | None:
+        """Why it does not take these jobs; None if it takes them."""
+        return None
+
+    def missing(self) -> str | None:
+        """What this machine lacks for it; None if it can run here."""
+        if "cpu" not in self.devices and not torch.cuda.is_available():
+            return "no CUDA device"
+        return None if find_spec(self.backend) else f"{self.backend} is not installed"
+
+    def ran(self, anchor: Tensor, lanes: int, *, precision: str | None = None, how: str = "") -> PathRun:
+        """What to record of work that it does now."""
+        return PathRun(self.name, how or self.backend, lanes, precision or _precision_of_products(anchor))
+
+
+def _precision_of_products(like: Tensor) -> str:
+    """The type in which torch multiplies numbers of this tensor's type and device at the moment."""
+    device, dtype = like.device.type, like.dtype
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+    elif device == "cuda" and dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32:
+        return "tf32"
+    return str(dtype).removeprefix("torch.")
+
+
+class WholePath(Path, Engine, ABC):
+    """A path that takes all steps of all jobs at once."""
+
+
+class LanePath(Path, ABC):
+    """A path that gives the gradients of clients side by side in lanes."""
+
+    def refusal(self, objective: Objective, jobs: LocalJobs | None = None) -> str | None:
+        """Why it does not take these jobs, or any of this model; None if it takes them."""
+        return None
+
+    @abstractmethod
+    def gradient(self, objective: Objective, buffers: Tensor, *, compiled: bool = False) -> LaneGradient:
+        """The gradient of several lanes at once."""
+
+    def kernels(self, objective: Objective, solver: LocalSolver) -> MlpDescent | None:
+        """Whole steps of lanes by kernels, where gradients are not even written; None for all paths but one."""
+        return None
+
+
 class AsyncEngine(Engine, ABC):
     """An engine whose `run` only asks a device for the work, so that the host has time until its results are read."""
 
@@ -282,6 +347,9 @@ class PlainSGD(NamedTuple):
     """λ."""
     mu: float
     """μ."""
+
+
+NOT_SGD_ONLY = "the solver is more than plain SGD with weight decay and Proximal"
 
 
 def sgd_only(solver: LocalSolver) -> PlainSGD | None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Objective
-from fairlead.worlds.engines.dense_cpu import dense_runs
-from fairlead.worlds.engines.lane_gradients import Backend, lane_gradient
+from fairlead.worlds.engines.base import Engine, LanePath, LocalJobs, LocalResults, Objective, WholePath
+from fairlead.worlds.engines.dense import dense_layers
 from fairlead.worlds.engines.lanes import LaneBlock, LaneSchedule, pack
-from fairlead.worlds.engines.softmax_kernels import linear_runs
-from fairlead.worlds.engines.stacked import dense_layers
+from fairlead.worlds.engines.paths import Backend, path_for
 from fairlead.worlds.engines.threads import heavy_steps, on_cores
 
 
@@ -28,18 +26,19 @@ class BatchedEngine(Engine):
     backend: Backend = "stacked"
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
-        if self.backend == "stacked":
-            whole = linear_runs(objective, jobs) or dense_runs(objective, jobs)
-            if whole is not None:
-                return whole
+        path = path_for(self.backend, "cpu", objective, jobs)
+        if isinstance(path, WholePath):
+            return path.run(objective, jobs)
+        assert isinstance(path, LanePath)
         objective.model.module.train()
         plan = pack(jobs.steps.num_steps, self.lanes)
         widest = max((batches.shape[1] for batches in jobs.steps.batches), default=1)
         draws_noise, device = objective.draws_noise, jobs.anchor.device
         schedule = LaneSchedule.of(plan, jobs.steps, widest, jobs.anchor.dtype, draws_noise=draws_noise)
         schedule = schedule.each(lambda part: part.to(device))
-        gradient_of = lane_gradient(self.backend, objective, jobs.buffers)
+        gradient_of = path.gradient(objective, jobs.buffers)
         block = LaneBlock(objective, gradient_of, jobs, schedule, len(plan.loads))
+        ran = path.ran(jobs.anchor, len(plan.loads))
 
         def advance(start: int, end: int, width: int) -> None:
             for tick in range(start, end):
@@ -48,4 +47,4 @@ class BatchedEngine(Engine):
         light = dense_layers(objective) is not None and not heavy_steps(jobs)
         # Small products are slower on several cores, which wait for each other.
         with on_cores(1) if light and device.type == "cpu" else nullcontext():
-            return block.run(plan, jobs, advance)
+            return block.run(plan, jobs, advance, ran)

@@ -6,29 +6,123 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from fairlead.local_solver import LocalSolver
 from fairlead.models.augmentation import InputPipeline
 from fairlead.task import cross_entropy, squared_error
-from fairlead.worlds.engines.base import LaneBatch, LaneGradient, Objective
-from fairlead.worlds.engines.stacked import dense_layers
+from fairlead.worlds.engines.base import (
+    NOT_SGD_ONLY,
+    LaneBatch,
+    LaneGradient,
+    LanePath,
+    LocalJobs,
+    Objective,
+    sgd_only,
+)
+
+if TYPE_CHECKING:
+    from fairlead.worlds.engines.mlp_triton import MlpDescent
 
 _SMALL_ON_CPU = 10_000
 """Weights of a layer."""
+_MOST_CLASSES = 128
+"""Of the Triton kernels, which hold the scores of a block of examples at once."""
+NOT_DENSE = "the model, its loss or the precision has no closed form"
+_ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU, nn.LeakyReLU, nn.SiLU, nn.Identity)
 
 
-def dense_gradient(objective: Objective) -> LaneGradient | None:
-    """The gradient of a plain stack of layers in closed form; None for a model or loss of any other kind.
+class ClosedForm(LanePath):
+    """Gradients of plain stacks of layers in closed form.
 
-    What is returned allocates nothing by values and never waits for the device, so that CUDA graphs can capture it.
+    They allocate nothing by values and never wait for the device, so that CUDA graphs can capture them.
     """
-    layers, loss = dense_stack(objective), _loss_of(objective)
-    if layers is None or loss is None:
+
+    name, engine = "closed form", "batched"
+    takes_only = (
+        "linear layers with ReLU, tanh or sigmoid, and cross-entropy or squared error, but not in bfloat16"
+    )
+
+    def refusal(self, objective: Objective, jobs: LocalJobs | None = None) -> str | None:
+        return NOT_DENSE if dense_stack(objective) is None else None
+
+    def gradient(self, objective: Objective, buffers: Tensor, *, compiled: bool = False) -> LaneGradient:
+        layers, loss = dense_stack(objective), _loss_of(objective)
+        assert layers is not None
+        assert loss is not None
+        return _DenseGradient(objective.model.pipeline, layers, loss)
+
+
+class MlpTriton(ClosedForm):
+    """Steps of networks with one hidden layer by Triton kernels, in which no gradient is ever written."""
+
+    name, devices, backend = "MLP kernels", ("cuda",), "triton"
+    takes_only = (
+        f"two linear layers with ReLU between, at most {_MOST_CLASSES} classes, plain SGD or Proximal"
+    )
+
+    def refusal(self, objective: Objective, jobs: LocalJobs | None = None) -> str | None:
+        inputs, targets = objective.data.inputs, objective.data.targets
+        layers = _two_layers(objective)
+        if layers is None:
+            return "the model is no pair of linear layers in float32 with ReLU between and cross-entropy after them"
+        if layers[1].outputs > _MOST_CLASSES:
+            return f"the model has more than {_MOST_CLASSES} classes"
+        if inputs.dtype not in (torch.float32, torch.uint8):
+            return "the examples are neither float32 numbers nor bytes"
+        if jobs is not None and sgd_only(jobs.steps.solver) is None:
+            return NOT_SGD_ONLY
+        if not inputs.is_cuda or not inputs.is_contiguous() or not targets.is_contiguous():
+            return "the examples do not lie in one piece on a CUDA device"
         return None
-    return _DenseGradient(objective.model.pipeline, layers, loss)
+
+    def kernels(self, objective: Objective, solver: LocalSolver) -> MlpDescent:
+        from fairlead.worlds.engines.mlp_triton import MlpDescent
+
+        layers, descent, data = _two_layers(objective), sgd_only(solver), objective.data
+        assert layers is not None
+        assert descent is not None
+        return MlpDescent(*layers, data.inputs.flatten(1), data.targets, descent)
+
+
+def _two_layers(objective: Objective) -> tuple[Affine, Affine] | None:
+    """The layers of a model with one hidden layer of ReLU that computes in float32 on its inputs as they are."""
+    precise = next(objective.model.module.parameters()).dtype == torch.float32
+    if not precise or objective.model.pipeline.steps or objective.loss is not cross_entropy:
+        return None
+    match dense_stack(objective):
+        case (Affine(bias=slice()) as below, between, Affine(bias=slice()) as above) if between is RELU:
+            return below, above
+    return None
+
+
+def dense_layers(objective: Objective) -> list[nn.Module] | None:
+    """The layers of a plain stack of linear and elementwise ones, or None for any other model.
+
+    Subclasses, hooks, parametrised or shared weights and sequences may compute something else: their
+    parameters would not be these in this order, or their types or inputs would not be these.
+    """
+    module = objective.model.module
+    # Not by children(), which leaves out a layer that is used a second time.
+    named = {"": module} if type(module) is nn.Linear else dict(module._modules)
+    layers = [layer for layer in named.values() if layer is not None]
+    if type(module) not in (nn.Linear, nn.Sequential) or len(layers) < len(named):
+        return None
+    names = [
+        f"{place}.{name}".lstrip(".")
+        for place, layer in zip(named, layers, strict=True)
+        for name, _ in layer.named_parameters()
+    ]
+    flat_inputs = objective.data.inputs.ndim == 2
+    if layers and type(layers[0]) is nn.Flatten and (layers[0].start_dim, layers[0].end_dim) == (1, -1):
+        layers, flat_inputs = layers[1:], True
+    kinds_fit = all(type(layer) in (nn.Linear, *_ELEMENTWISE) for layer in layers)
+    hooked = any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    plain = bool(layers) and flat_inputs and kinds_fit and not hooked
+    return layers if plain and names == list(objective.model.names) else None
 
 
 def dense_stack(objective: Objective) -> tuple[Affine | Activation, ...] | None:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fairlead.local_solver import LocalState
 from fairlead.task import cross_entropy
-from fairlead.worlds.engines.base import LocalJobs, LocalResults, Objective, sgd_only
-from fairlead.worlds.engines.dense import Activation, Affine, dense_stack
+from fairlead.worlds.engines.base import LocalJobs, LocalResults, Objective, WholePath, sgd_only
+from fairlead.worlds.engines.dense import NOT_DENSE, Activation, Affine, dense_stack
 from fairlead.worlds.engines.threads import Workers, heavy_steps
 
 _CHUNK_BYTES = 1 << 21
@@ -20,23 +20,35 @@ _WORTH_LANES = 4
 """Clients side by side from which lanes are faster where steps are light."""
 
 
-def dense_runs(objective: Objective, jobs: LocalJobs) -> LocalResults | None:
-    """The local work of every job, or None where it cannot be done this way, or is faster in lanes.
+class DenseCpu(WholePath):
+    """Closed form, client by client.
 
     The weights of one client stay in a core's cache for all its steps, those of many do not. And a plain step is
     part of the product that gives the gradient: W ← (1 − ηλ) W − η E Xᵀ for errors E (outputs, B) and inputs
     X (inputs, B).
     """
-    stack = dense_stack(objective)
-    resident = objective.data.inputs.device == jobs.anchor.device
-    if stack is None or not jobs.steps.batches or not resident or jobs.anchor.device.type != "cpu":
+
+    name, engine, devices = "dense, client by client", "batched", ("cpu",)
+    takes_only = "models in closed form, where steps are heavy or few clients are busy at once"
+
+    def refusal(self, objective: Objective, jobs: LocalJobs) -> str | None:
+        num_steps = jobs.steps.num_steps
+        if dense_stack(objective) is None:
+            return NOT_DENSE
+        if {objective.data.inputs.device.type, jobs.anchor.device.type} != {"cpu"}:
+            return "the model and the examples are not all on a CPU"
+        if not num_steps:
+            return "there is nothing to do"
+        if not heavy_steps(jobs) and sum(num_steps) >= _WORTH_LANES * max(num_steps):
+            return "so many clients with light steps are faster in lanes"
         return None
-    num_steps, heavy = jobs.steps.num_steps, heavy_steps(jobs)
-    if not heavy and sum(num_steps) >= _WORTH_LANES * max(num_steps):
-        return None
-    work = _DenseWork(objective, jobs, stack)
-    Workers.for_jobs(num_steps, heavy=heavy).train(num_steps, work.train)
-    return LocalResults(work.delta, work.loss, jobs.buffers.expand(len(jobs), -1))
+
+    def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
+        num_steps = jobs.steps.num_steps
+        work, workers = _DenseWork(objective, jobs), Workers.for_jobs(num_steps, heavy=heavy_steps(jobs))
+        workers.train(num_steps, work.train)
+        ran = self.ran(jobs.anchor, workers.number)
+        return LocalResults(work.delta, work.loss, jobs.buffers.expand(len(jobs), -1), ran)
 
 
 class _Layer(NamedTuple):
@@ -95,7 +107,9 @@ class _Chunk(NamedTuple):
 class _DenseWork:
     """The jobs of a round; each is trained in its row of `delta`."""
 
-    def __init__(self, objective: Objective, jobs: LocalJobs, stack: tuple[Affine | Activation, ...]) -> None:
+    def __init__(self, objective: Objective, jobs: LocalJobs) -> None:
+        stack = dense_stack(objective)
+        assert stack is not None
         self._objective, self._jobs, self._stack = objective, jobs, stack
         self._plain = sgd_only(jobs.steps.solver)
         self._first = next(place for place, layer in enumerate(stack) if isinstance(layer, Affine))

@@ -6,8 +6,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,17 +14,16 @@ from torch import Tensor
 from fairlead.errors import EngineError
 from fairlead.local_solver import LocalSolver
 from fairlead.memory.budget import available_bytes
-from fairlead.task import cross_entropy
 from fairlead.worlds.engines.base import (
     AsyncEngine,
+    LanePath,
     LocalJobs,
     LocalResults,
     LocalSteps,
     Objective,
-    sgd_only,
+    Path,
+    WholePath,
 )
-from fairlead.worlds.engines.dense import RELU, Affine, dense_stack
-from fairlead.worlds.engines.lane_gradients import Backend, lane_gradient
 from fairlead.worlds.engines.lanes import (
     LaneBlock,
     LanePlan,
@@ -34,42 +32,7 @@ from fairlead.worlds.engines.lanes import (
     lanes_that_fit,
     pack,
 )
-from fairlead.worlds.engines.softmax_kernels import linear_runs
-
-if TYPE_CHECKING:
-    from fairlead.worlds.engines.mlp_triton import TwoLayerDescent
-
-
-def two_layer_descent(objective: Objective, solver: LocalSolver) -> TwoLayerDescent | None:
-    """Steps of several clients by Triton, or None where its kernels do not apply.
-
-    They are for two linear layers with biases and ReLU between them, cross-entropy with classes, and SGD in float32
-    without momentum and clipping, with no correction but `Proximal`; for data that lie on the GPU as numbers or bytes.
-    """
-    descent, layers = sgd_only(solver), _two_layers(objective)
-    inputs, targets = objective.data.inputs, objective.data.targets
-    if descent is None or layers is None or not inputs.is_cuda or find_spec("triton") is None:
-        return None
-    in_order = inputs.is_contiguous() and targets.is_contiguous()
-    if not in_order or inputs.dtype not in (torch.float32, torch.uint8):
-        return None
-    from fairlead.worlds.engines.mlp_triton import MOST_CLASSES, TwoLayerDescent
-
-    if layers[1].outputs > MOST_CLASSES:
-        return None
-    return TwoLayerDescent(*layers, inputs.flatten(1), targets, descent)
-
-
-def _two_layers(objective: Objective) -> tuple[Affine, Affine] | None:
-    """The layers of the model, if it is of that kind and computes in float32 on its inputs as they are."""
-    precise = next(objective.model.module.parameters()).dtype == torch.float32
-    if not precise or objective.model.pipeline.steps or objective.loss is not cross_entropy:
-        return None
-    match dense_stack(objective):
-        case (Affine(bias=slice()) as below, between, Affine(bias=slice()) as above) if between is RELU:
-            return below, above
-    return None
-
+from fairlead.worlds.engines.paths import Backend, path_for
 
 _WIDTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 _WIDER = 128
@@ -99,23 +62,25 @@ class GraphEngine(AsyncEngine):
     _captured: dict[_Kind, _CapturedLanes] = field(default_factory=dict, init=False, repr=False)
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
-        if not len(jobs):
-            none = jobs.anchor.new_zeros((0, len(jobs.anchor)))
-            return LocalResults(none, none.sum(1), jobs.buffers.expand(0, -1))
         kind = _Kind.of(objective, jobs.steps)
-        # What has been captured was refused by kernels that take whole rounds, and always is.
-        if kind not in self._captured and self.backend == "stacked":
-            whole = linear_runs(objective, jobs)
-            if whole is not None:
-                return whole
+        # Work of a kind that was captured has its path already.
+        if kind in self._captured:
+            path: Path = self._captured[kind].path
+        else:
+            path = path_for(self.backend, "cuda", objective, jobs)
+        if isinstance(path, WholePath):
+            return path.run(objective, jobs)
+        assert isinstance(path, LanePath)
         if not objective.model.module.training:
             objective.model.module.train()
-        captured = self._take_lanes(kind, jobs)
+        captured = self._take_lanes(kind, path, jobs)
         plan, schedule = captured.planned(jobs.steps)
         captured.make_room(plan, jobs)
         captured.load(jobs, schedule)
 
-        results = captured.block.run(plan, jobs, captured.advance)
+        compiler = "torch.compile" if self.compiled and path.backend == "torch" else path.backend
+        ran = path.ran(jobs.anchor, len(plan.loads), how=f"{compiler}, CUDA graph")
+        results = captured.block.run(plan, jobs, captured.advance, ran)
         # Only now, since a capture that failed leaves its pool of memory in no known state; the latest is last.
         self._captured[kind] = captured
         return results
@@ -125,7 +90,7 @@ class GraphEngine(AsyncEngine):
         if captured is not None:
             captured.planned(steps)
 
-    def _take_lanes(self, kind: _Kind, jobs: LocalJobs) -> _CapturedLanes:
+    def _take_lanes(self, kind: _Kind, path: LanePath, jobs: LocalJobs) -> _CapturedLanes:
         """Lanes that were captured for such work before, or new ones."""
         if kind in self._captured:
             return self._captured.pop(kind)
@@ -137,7 +102,7 @@ class GraphEngine(AsyncEngine):
         if self.compiled:
             # What was compiled for lanes holds on to them until it is collected, for which no full device asks.
             gc.collect()
-        return _CapturedLanes(kind, jobs, self)
+        return _CapturedLanes(kind, path, jobs, self)
 
 
 class _Kind(NamedTuple):
@@ -155,16 +120,12 @@ class _Kind(NamedTuple):
 class _CapturedLanes:
     """Lanes for one kind of work with a graph per width, made anew when a round needs more room."""
 
-    def __init__(self, kind: _Kind, jobs: LocalJobs, engine: GraphEngine) -> None:
-        self._kind = kind
+    def __init__(self, kind: _Kind, path: LanePath, jobs: LocalJobs, engine: GraphEngine) -> None:
+        self._kind, self.path = kind, path
         self._buffers = jobs.buffers.clone()
         self._counter = torch.zeros(1, dtype=torch.int64, device=jobs.anchor.device)
-        self._gradient_of = lane_gradient(
-            engine.backend, kind.objective, self._buffers, compiled=engine.compiled
-        )
-        self._descent = (
-            two_layer_descent(kind.objective, kind.solver) if engine.backend == "stacked" else None
-        )
+        self._gradient_of = path.gradient(kind.objective, self._buffers, compiled=engine.compiled)
+        self._descent = path.kernels(kind.objective, kind.solver)
         self._lengths = _LONG_STEPS if self._descent is None else _SHORT_STEPS
         # Branches are compiled one by one, since a compiler cannot follow them to their streams, and what solvers
         # make of all their gradients as a whole.

@@ -1,22 +1,160 @@
-"""Which way the gradients of several clients are computed."""
+"""Gradients of several clients at once by autograd: one pass for all lanes, or a pass for each."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor
-from torch.func import grad_and_value
+from torch import Tensor, nn
+from torch.func import grad_and_value, vmap
 
-from fairlead.worlds.engines.base import LaneBatch, LaneGradient, Objective
-from fairlead.worlds.engines.dense import dense_gradient
-from fairlead.worlds.engines.stacked import StackedGradient
+from fairlead.models.base import StackableModule
+from fairlead.worlds.engines.base import LaneBatch, LaneGradient, LanePath, LocalJobs, Objective
+from fairlead.worlds.engines.dense import dense_layers
+
+StackedLosses = Callable[[Tensor, Tensor, Tensor, "Tensor | None"], Tensor]
+"""(params (L, d), inputs (L, B, ...), targets (L, B, ...), noise (L,)) -> losses (L, B)."""
 
 Named = Callable[[Tensor], Mapping[str, Tensor]]
 """Parameters by name that share memory with a vector (d,)."""
 Branch = Callable[[Tensor, Tensor, Tensor, Tensor, "Tensor | None", Tensor], Tensor]
 """(params (d,), inputs, targets, weight (B,), noise, out (d,)) -> loss, with its gradient written into `out`."""
+
+
+class StackedGradient(LaneGradient):
+    """One forward pass of all lanes, and one backward pass over their summed losses."""
+
+    def __init__(self, losses_of: StackedLosses) -> None:
+        self._losses_of = losses_of
+
+    def __call__(self, params: Tensor, batch: LaneBatch, out: Tensor) -> Tensor:
+        leaf = params.detach().requires_grad_()
+        losses = self._losses_of(leaf, batch.inputs, batch.targets, batch.noise)
+        loss = (losses * batch.weight).sum(1)
+        out.copy_(torch.autograd.grad(loss.sum(), leaf)[0])
+        return loss.detach()
+
+
+class StackedPath(LanePath, ABC):
+    """Family of paths that run the forward pass of all lanes at once."""
+
+    engine = "batched"
+
+    @abstractmethod
+    def losses(self, objective: Objective, buffers: Tensor) -> StackedLosses:
+        """The loss of every example of every lane."""
+
+    def gradient(self, objective: Objective, buffers: Tensor, *, compiled: bool = False) -> LaneGradient:
+        return StackedGradient(self.losses(objective, buffers))
+
+
+class OwnStack(StackedPath):
+    """The module's own way."""
+
+    name, takes_only = "forward_stacked", "models that are a StackableModule, without dropout or augmentation"
+
+    def refusal(self, objective: Objective, jobs: LocalJobs | None = None) -> str | None:
+        if objective.draws_noise:
+            return "the model draws dropout or augmentation"
+        return (
+            None if isinstance(objective.model.module, StackableModule) else "the model is no StackableModule"
+        )
+
+    def losses(self, objective: Objective, buffers: Tensor) -> StackedLosses:
+        module = objective.model.module
+        assert isinstance(module, StackableModule)
+
+        def losses(params: Tensor, inputs: Tensor, targets: Tensor, noise: Tensor | None) -> Tensor:
+            lanes, batch = inputs.shape[:2]
+            prepared = objective.model.pipeline.apply(inputs.flatten(0, 1), None, params.dtype)
+            outputs = module.forward_stacked(params, prepared.view(lanes, batch, *prepared.shape[1:]))
+            return objective.loss(outputs.flatten(0, 1), targets.flatten(0, 1)).view(lanes, batch)
+
+        return losses
+
+
+class BatchedProducts(StackedPath):
+    """Batched matrix products for plain stacks of dense layers."""
+
+    name = "batched products"
+    takes_only = "linear and elementwise layers with any loss, without dropout or augmentation"
+
+    def refusal(self, objective: Objective, jobs: LocalJobs | None = None) -> str | None:
+        if objective.draws_noise:
+            return "the model draws dropout or augmentation"
+        return (
+            None
+            if dense_layers(objective)
+            else "the model is no plain stack of linear and elementwise layers"
+        )
+
+    def losses(self, objective: Objective, buffers: Tensor) -> StackedLosses:
+        sizes, shapes, layers = objective.model.sizes, objective.model.shapes, dense_layers(objective)
+        assert layers is not None
+
+        def losses(params: Tensor, inputs: Tensor, targets: Tensor, noise: Tensor | None) -> Tensor:
+            lanes, batch = inputs.shape[:2]
+            pieces = iter(
+                piece.view(lanes, *shape)
+                for piece, shape in zip(torch.split(params, sizes, dim=1), shapes, strict=True)
+            )
+            hidden = objective.model.pipeline.apply(inputs.flatten(0, 1), None, params.dtype)
+            hidden = hidden.view(lanes, batch, -1)
+            for layer in layers:
+                if not isinstance(layer, nn.Linear):
+                    hidden = layer(hidden)
+                    continue
+                weight = next(pieces).mT
+                if layer.bias is None:
+                    hidden = torch.bmm(hidden, weight)
+                else:
+                    hidden = torch.baddbmm(next(pieces)[:, None, :], hidden, weight)
+            return objective.loss(hidden.flatten(0, 1), targets.flatten(0, 1)).view(lanes, batch)
+
+        return losses
+
+
+class Vmap(StackedPath):
+    """`torch.func.vmap` of the model."""
+
+    name, takes_only = "vmap", "any model that torch.func.vmap takes"
+
+    def losses(self, objective: Objective, buffers: Tensor) -> StackedLosses:
+        def one(params: Tensor, inputs: Tensor, targets: Tensor, noise: Tensor | None) -> Tensor:
+            return objective.loss(objective.model.call(params, buffers, inputs, noise), targets)
+
+        def losses(params: Tensor, inputs: Tensor, targets: Tensor, noise: Tensor | None) -> Tensor:
+            in_dims = (0, 0, 0, None if noise is None else 0)
+            result: Tensor = vmap(one, in_dims=in_dims)(params, inputs, targets, noise)
+            return result
+
+        return losses
+
+
+STACKED: tuple[StackedPath, ...] = (OwnStack(), BatchedProducts(), Vmap())
+"""Fastest first."""
+
+
+def stacked_losses(objective: Objective, buffers: Tensor) -> StackedLosses:
+    """Losses by the first of `STACKED` that takes the model."""
+    path = next(path for path in STACKED if path.refusal(objective) is None)
+    return path.losses(objective, buffers)
+
+
+def has_own_stack(objective: Objective) -> bool:
+    """Whether the model runs in lanes by batched products rather than by `vmap`."""
+    return any(path.refusal(objective) is None for path in STACKED[:2])
+
+
+class Branches(LanePath):
+    """A forward and backward pass for each lane."""
+
+    name, engine, takes_only = "branches", "branches", "any model whose batches can be padded"
+
+    def gradient(self, objective: Objective, buffers: Tensor, *, compiled: bool = False) -> LaneGradient:
+        return BranchGradient(objective, buffers, compiled=compiled)
 
 
 class BranchGradient(LaneGradient):
@@ -121,16 +259,3 @@ def _compiled(objective: Objective, buffers: Tensor, named: Named) -> Branch:
         return loss
 
     return branch
-
-
-Backend = Literal["stacked", "branches"]
-"""Whether lanes share batched products, or each has a forward and backward pass of its own."""
-
-
-def lane_gradient(
-    backend: Backend, objective: Objective, buffers: Tensor, *, compiled: bool = False
-) -> LaneGradient:
-    """The gradient of several clients by the given way; in closed form where the model allows."""
-    if backend == "branches":
-        return BranchGradient(objective, buffers, compiled=compiled)
-    return dense_gradient(objective) or StackedGradient(objective, buffers)

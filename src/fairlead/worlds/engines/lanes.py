@@ -16,6 +16,7 @@ from torch import Tensor
 from fairlead.errors import EngineError
 from fairlead.local_solver import LocalSolver, LocalState
 from fairlead.memory.budget import available_bytes
+from fairlead.worlds.base import PathRun
 from fairlead.worlds.engines.base import (
     LaneBatch,
     LaneGradient,
@@ -239,7 +240,9 @@ class LaneBlock:
         self.gradient = _aligned_zeros(local.shape, local)
         self.losses = self.anchor.new_zeros((len(schedule.rows), num_lanes))
 
-    def run(self, plan: LanePlan, jobs: LocalJobs, advance: Callable[[int, int, int], None]) -> LocalResults:
+    def run(
+        self, plan: LanePlan, jobs: LocalJobs, advance: Callable[[int, int, int], None], ran: PathRun
+    ) -> LocalResults:
         """Let lanes work by a plan; `advance(start, end, width)` must step the first lanes tick by tick."""
         delta = self.anchor.new_zeros((len(jobs), len(self.anchor)))
         starting, ending = plan.starting(), plan.ending()
@@ -253,7 +256,7 @@ class LaneBlock:
         order = self._gradient_of.order
         delta = delta if order is None else order.restored(delta)
         loss = _LossRuns.of(plan, delta.device).means(self.losses[: plan.ticks, : len(plan.loads)])
-        return LocalResults(delta, loss, jobs.buffers.expand(len(jobs), -1))
+        return LocalResults(delta, loss, jobs.buffers.expand(len(jobs), -1), ran)
 
     def load(self, jobs: LocalJobs, schedule: LaneSchedule) -> None:
         """Take over the vectors of a round, and what its lanes read."""

@@ -7,34 +7,36 @@ from queue import SimpleQueue
 
 from fairlead.errors import EngineError
 from fairlead.parameters import FlatModule
-from fairlead.worlds.engines.base import Engine, LocalJobs, LocalResults, Objective
+from fairlead.worlds.engines.base import LocalJobs, LocalResults, Objective, WholePath
 from fairlead.worlds.engines.relu_pool import joined_pooling
 from fairlead.worlds.engines.threads import Workers
 
 
 @dataclass(frozen=True)
-class LoopEngine(Engine):
+class LoopEngine(WholePath):
     """Trains clients one by one, on real batches without padding; says whose batch a model fails on.
 
     `per_core`: each of torch's threads does so with some of the clients, on a core of its own, where ReLU and pooling
     are one layer (`relu_pool`).
     """
 
+    name, engine, takes_only = "loop", "loop", "everything"
     per_core: bool = False
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
         anchor, num_jobs = jobs.anchor, len(jobs)
+        workers = Workers.for_jobs(jobs.steps.num_steps, heavy=True)
         results = LocalResults(
             anchor.new_zeros((num_jobs, len(anchor))),
             anchor.new_zeros(num_jobs),
             jobs.buffers.repeat(num_jobs, 1),
+            self.ran(anchor, workers.number if self.per_core else 1),
         )
         objective.model.module.train()
         if not self.per_core:
             for job in range(num_jobs):
                 _train(objective, jobs, job, results)
             return results
-        workers = Workers.for_jobs(jobs.steps.num_steps, heavy=True)
         module = joined_pooling(objective.model.module)
         # A module holds the parameters of the client that it is called for.
         idle: SimpleQueue[Objective] = SimpleQueue()

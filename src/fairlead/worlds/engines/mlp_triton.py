@@ -14,14 +14,12 @@ from fairlead.worlds.engines.base import PlainSGD
 from fairlead.worlds.engines.dense import Affine
 from fairlead.worlds.engines.lanes import LaneSchedule
 
-MOST_CLASSES = 128
-"""Scores of a block of examples are held at once."""
 _PARTS = 4
 """Into which the sum over the inputs of a hidden unit is split: a GPU has more processors than blocks of units."""
 
 
 @dataclass(frozen=True, eq=False)
-class TwoLayerDescent:
+class MlpDescent:
     """One step of SGD on the cross-entropy of softmax(V max(W x + b, 0) + c), for several clients at once.
 
     Weights are stepped where their gradient is summed, W ← W − η (Eᵀ X + λ W + μ (W − anchor)) for errors E and

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,16 @@ from torch import Tensor, nn
 
 from fairlead.numerics.native import compiled, has_numba
 from fairlead.task import cross_entropy
-from fairlead.worlds.engines import softmax_kernels as kernel_numba
-from fairlead.worlds.engines.base import LocalJobs, LocalResults, Objective, PlainSGD, sgd_only
+from fairlead.worlds.engines.base import (
+    NOT_SGD_ONLY,
+    LocalJobs,
+    LocalResults,
+    Objective,
+    WholePath,
+    sgd_only,
+)
+from fairlead.worlds.engines.dense import dense_layers
 from fairlead.worlds.engines.lanes import pack
-from fairlead.worlds.engines.stacked import dense_layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +64,6 @@ _STRIDE = 16
 """Rows of weights and examples are padded with zeros to a multiple of this, so that loops end evenly."""
 _LARGEST = 16_384
 """Weights above which batched products are faster than this loop."""
-
-
-def fits(width: int, num_classes: int) -> bool:
-    """Whether a layer is small enough for this to pay, and Numba, an extra, is installed."""
-    return width * num_classes <= _LARGEST and has_numba()
 
 
 def run_natively(work: LinearWork) -> tuple[Tensor, Tensor]:
@@ -184,31 +185,77 @@ def _train_jobs(
             place += batch_sizes[job]
 
 
-def linear_runs(objective: Objective, jobs: LocalJobs) -> LocalResults | None:
-    """The local work of every job, or None where no kernel applies.
+class _SoftmaxKernel(WholePath, ABC):
+    """One linear layer with cross-entropy, trained by plain SGD."""
 
-    Kernels are for one linear layer with cross-entropy, trained by SGD without momentum and clipping, with
-    no correction but `Proximal`: on a CPU by Numba if it is installed, in float32 or float64; on a GPU by
-    Triton, in float32.
-    """
-    resident = objective.data.inputs.device == jobs.anchor.device
-    descent, layer = sgd_only(jobs.steps.solver), _only_layer(objective)
-    if not jobs.steps.batches or not resident or descent is None or layer is None:
-        return None
-    device, dtype = jobs.anchor.device.type, jobs.anchor.dtype
-    size = layer.in_features, layer.out_features
-    if device == "cpu" and dtype in (torch.float32, torch.float64) and kernel_numba.fits(*size):
-        run = kernel_numba.run_natively
-    elif device == "cuda" and dtype == torch.float32 and find_spec("triton") is not None:
-        from fairlead.worlds.engines import softmax_triton as kernel_triton
+    engine = "batched"
+    takes_only = "softmax regression by plain SGD or Proximal, in full precision"
 
-        if not kernel_triton.fits(*size, jobs.anchor.device):
-            return None
-        run = kernel_triton.run_on_gpu
-    else:
-        return None
-    delta, loss = run(_work_of(objective, jobs, layer, descent))
-    return LocalResults(delta, loss, jobs.buffers.expand(len(jobs), -1))
+    def refusal(self, objective: Objective, jobs: LocalJobs) -> str | None:
+        layer, device = _only_layer(objective), jobs.anchor.device
+        if layer is None:
+            return "the model is no linear layer with cross-entropy of classes after it"
+        if sgd_only(jobs.steps.solver) is None:
+            return NOT_SGD_ONLY
+        if not jobs.steps.batches:
+            return "there is nothing to do"
+        if device.type not in self.devices or objective.data.inputs.device != device:
+            return f"the model and the examples are not all on one {self.devices[0]} device"
+        return self._misfit(layer.in_features, layer.out_features, jobs.anchor)
+
+    @abstractmethod
+    def _misfit(self, width: int, num_classes: int, anchor: Tensor) -> str | None:
+        """Why the kernel does not take a layer of this size and type."""
+
+    @abstractmethod
+    def _train(self, work: LinearWork) -> tuple[Tensor, Tensor]:
+        """Displacements (m, d) and mean losses (m,) of all jobs."""
+
+    def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
+        delta, loss = self._train(_work_of(objective, jobs))
+        full = str(delta.dtype).removeprefix("torch.")
+        lanes = min(torch.get_num_threads(), len(jobs)) if delta.device.type == "cpu" else len(jobs)
+        ran = self.ran(jobs.anchor, lanes, precision=full)
+        return LocalResults(delta, loss, jobs.buffers.expand(len(jobs), -1), ran)
+
+
+class SoftmaxNumba(_SoftmaxKernel):
+    """On CPUs, by Numba."""
+
+    name, devices, backend = "softmax kernel", ("cpu",), "numba"
+
+    def missing(self) -> str | None:
+        return None if has_numba() else "Numba is not installed"
+
+    def _misfit(self, width: int, num_classes: int, anchor: Tensor) -> str | None:
+        if width * num_classes > _LARGEST:
+            return f"the layer has more than {_LARGEST} weights, for which batched products are faster"
+        return (
+            None
+            if anchor.dtype in (torch.float32, torch.float64)
+            else "the parameters are not float32 or float64"
+        )
+
+    def _train(self, work: LinearWork) -> tuple[Tensor, Tensor]:
+        return run_natively(work)
+
+
+class SoftmaxTriton(_SoftmaxKernel):
+    """On GPUs, by Triton."""
+
+    name, devices, backend = "softmax kernel", ("cuda",), "triton"
+
+    def _misfit(self, width: int, num_classes: int, anchor: Tensor) -> str | None:
+        if anchor.dtype != torch.float32:
+            return "the parameters are not float32"
+        from fairlead.worlds.engines.softmax_triton import fits
+
+        return None if fits(width, num_classes, anchor.device) else "the layer is too large for one processor"
+
+    def _train(self, work: LinearWork) -> tuple[Tensor, Tensor]:
+        from fairlead.worlds.engines.softmax_triton import run_on_gpu
+
+        return run_on_gpu(work)
 
 
 def _only_layer(objective: Objective) -> nn.Linear | None:
@@ -221,8 +268,10 @@ def _only_layer(objective: Objective) -> nn.Linear | None:
     return layers[0] if isinstance(layers[0], nn.Linear) else None
 
 
-def _work_of(objective: Objective, jobs: LocalJobs, layer: nn.Linear, descent: PlainSGD) -> LinearWork:
-    inputs = objective.data.inputs
+def _work_of(objective: Objective, jobs: LocalJobs) -> LinearWork:
+    inputs, layer, descent = objective.data.inputs, _only_layer(objective), sgd_only(jobs.steps.solver)
+    assert layer is not None
+    assert descent is not None
     counts = torch.tensor([batches.numel() for batches in jobs.steps.batches])
     return LinearWork(
         inputs=inputs.flatten(1),

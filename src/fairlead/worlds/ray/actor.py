@@ -19,6 +19,7 @@ from torch import Tensor
 from fairlead.clients.data import ClientData
 from fairlead.records import WorkOrder
 from fairlead.worlds.arithmetic import Arithmetic
+from fairlead.worlds.base import PathRun
 from fairlead.worlds.engines.base import Engine, Objective
 from fairlead.worlds.executor import ClientBlock, LocalExecutor
 from fairlead.worlds.host_data import HostData
@@ -144,8 +145,11 @@ def first_clients_of_shards(data: ClientData, most_bytes: int) -> list[int]:
     return begins.nonzero().flatten().tolist()
 
 
-PackedReturns = tuple["Packed | None", ...]
-"""The fields of `LocalReturns`."""
+class PackedReturns(NamedTuple):
+    """`LocalReturns` on their way back."""
+
+    rows: tuple[Packed | None, ...]
+    ran: tuple[PathRun, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,8 +219,8 @@ class ShardActor:
             self._executor = recipe.executor(shards)
             self._assignment = assignment
         device = self._executor.objective.device
-        returns = self._executor.train(_told_on(device, order.open()), _block_on(device, block.open()))
-        return tuple(None if rows is None else Packed.of(rows) for rows in returns)
+        *rows, ran = self._executor.train(_told_on(device, order.open()), _block_on(device, block.open()))
+        return PackedReturns(tuple(None if each is None else Packed.of(each) for each in rows), ran)
 
 
 def _block_on(device: torch.device, block: ClientBlock) -> ClientBlock:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from torch import Tensor
-
 from fairlead.errors import EngineError
 from fairlead.records import WorkOrder
+from fairlead.worlds.base import PathRun
 from fairlead.worlds.engines.base import Engine
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.executor import ClientBlock, Executor, LocalReturns
-from fairlead.worlds.ray.actor import Assignment, PackedReturns, Parcel, Recipe, ShardActor, Shards
+from fairlead.worlds.ray.actor import Assignment, Packed, PackedReturns, Parcel, Recipe, ShardActor, Shards
 from fairlead.worlds.ray.cluster import RayCluster
 from fairlead.worlds.simulated import SimulatedWorld
 
@@ -188,7 +187,7 @@ class RayExecutor(Executor):
     def train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
         import ray
 
-        returns = _empty_returns(order, len(block))
+        returns, ran = LocalReturns.empty(order, len(block)), list[PathRun]()
         size = self._block_size(len(block))
         blocks = list(block.cut(size)) if len(block) else []
         told = ray.put(Parcel(replace(order, memory={})))
@@ -208,9 +207,10 @@ class RayExecutor(Executor):
                     _refuse_deadly(blocks[run.number], attempts[run.number])
                     waiting[run.place].appendleft(run.number)
                 else:
-                    _fill(returns, run.number * size, packed)
+                    _fill(returns, run.number * size, packed.rows)
+                    ran += packed.ran
                     unfinished -= 1
-        return returns
+        return returns._replace(ran=PathRun.tally(ran))
 
     def _block_size(self, num_clients: int) -> int:
         if self._is_free_to_cut:
@@ -251,22 +251,8 @@ def _refuse_deadly(block: ClientBlock, attempts: int) -> None:
         )
 
 
-def _empty_returns(order: WorkOrder, num_clients: int) -> LocalReturns:
-    anchor, buffers = order.anchor, order.buffers
-
-    def rows() -> Tensor:
-        return anchor.new_empty((num_clients, len(anchor)))
-
-    return LocalReturns(
-        rows(),
-        anchor.new_empty(num_clients),
-        buffers.new_empty((num_clients, len(buffers))),
-        rows() if order.solver.needs_anchor_gradient else None,
-    )
-
-
-def _fill(returns: LocalReturns, first: int, packed: PackedReturns) -> None:
+def _fill(returns: LocalReturns, first: int, packed: Sequence[Packed | None]) -> None:
     """Write the rows of one block."""
-    for rows, part in zip(returns, packed, strict=True):
+    for rows, part in zip(returns[:-1], packed, strict=True):
         if rows is not None and part is not None:
             rows[first : first + part.shape[0]].copy_(part.view())

@@ -13,7 +13,8 @@ from fairlead.task import PerExample, cross_entropy, squared_error
 from fairlead.worlds.batches import draw_batches
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalSteps, Objective
 from fairlead.worlds.engines.batched import BatchedEngine
-from fairlead.worlds.engines.graphs import GraphEngine, two_layer_descent
+from fairlead.worlds.engines.dense import MlpTriton
+from fairlead.worlds.engines.graphs import GraphEngine
 from fairlead.worlds.engines.loop import LoopEngine
 
 SIZES, STEPS, WIDTH, CLASSES = (70, 1, 40, 130, 9), (5, 3, 6, 4, 1), 21, 5
@@ -95,9 +96,9 @@ def test_steps_are_those_of_the_loop_engine(
     """
     objective = problem(device, model, inputs)
     on_gpu = device.type == "cuda"
-    assert (two_layer_descent(objective, solver) is not None) == on_gpu
     engine: Engine = GraphEngine(lanes=3) if on_gpu else BatchedEngine(lanes=3)
     jobs = jobs_of(objective, solver, batch_size)
+    assert (MlpTriton().refusal(objective, jobs) is None) == on_gpu
     wanted, found = LoopEngine().run(objective, jobs), engine.run(objective, jobs)
     assert float((found.delta - wanted.delta).abs().max() / wanted.delta.abs().max()) < 2e-5
     assert torch.allclose(found.loss, wanted.loss, rtol=1e-5)
@@ -134,4 +135,7 @@ def test_steps_are_those_of_the_loop_engine(
 def test_other_models_losses_and_solvers_are_left_to_others(
     device: torch.device, model: nn.Module, solver: fl.LocalSolver, loss: PerExample, dtype: torch.dtype
 ) -> None:
-    assert two_layer_descent(problem(device, model, loss=loss, dtype=dtype), solver) is None
+    objective = problem(device, model, loss=loss, dtype=dtype)
+    refusal = MlpTriton().refusal(objective, jobs_of(objective, solver, 7))
+    assert refusal
+    assert "CUDA" not in refusal
