@@ -70,6 +70,16 @@ def test_the_text_ends_with_what_to_do() -> None:
     assert last.endswith("-m pip install 'no-such-package<2,>=1.5'")
 
 
+def test_paths_say_what_they_take_and_what_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    paths = {(path["path"], path["backend"]): path for path in facts()["paths"]}
+    assert paths["softmax kernel", "triton"]["missing"] == "no CUDA device"
+    assert paths["loop", "torch"]["missing"] is None
+    text = printed()
+    assert "no: no CUDA device" in text
+    assert all(path["path"] in text and path["takes"] for path in paths.values())
+
+
 def test_the_declaration_of_this_package_is_read() -> None:
     found = facts()
     assert {"torch", "numpy", "safetensors", "rich", "typer", "tomli-w"} <= set(found["versions"])

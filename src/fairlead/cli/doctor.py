@@ -43,14 +43,26 @@ def doctor(as_json: JsonOption = False) -> None:
     software = {"fairlead": __version__, "python": platform.python_version()}
     software |= {package.name: package.installed or "missing" for package in core}
     software["platform"] = platform.platform()
-    devices, offers = _devices(), {name: _offer(name, packages) for name, packages in extras.items()}
+    devices, paths = _devices(), list(_paths())
+    offers = {name: _offer(name, packages) for name, packages in extras.items()}
     if as_json:
-        print_json({"versions": software, "devices": devices, "extras": offers})
+        print_json({"versions": software, "devices": devices, "paths": paths, "extras": offers})
         return
     print_table(["software", "version"], [[name, version] for name, version in software.items()])
     say()
     rows = [[name, "yes" if device["usable"] else "no", device["what"]] for name, device in devices.items()]
     print_table(["device", "usable", "what it is"], rows)
+    say()
+    rows = [
+        [
+            f"{path['path']} ({path['backend']})",
+            path["engine"],
+            f"no: {path['missing']}" if path["missing"] else "yes",
+            path["takes"],
+        ]
+        for path in paths
+    ]
+    print_table(["path, fastest first", "engine", "usable", "takes"], rows)
     say()
     rows = [
         [name, "yes" if offer["usable"] else "no", offer["purpose"], ", ".join(offer["missing"])]
@@ -111,6 +123,21 @@ def _devices() -> dict[str, dict[str, Any]]:
     threads = torch.get_num_threads()
     cores = f"{os.cpu_count()} cores, torch uses {threads} threads, {platform.machine()}"
     return {"cpu": {"usable": True, "what": cores}, **dict(_cuda_devices())}
+
+
+def _paths() -> Iterator[dict[str, Any]]:
+    """The ways to compute local steps, in the order in which engines try them."""
+    from fairlead.worlds.engines.paths import PATHS
+
+    for path in PATHS:
+        yield {
+            "path": path.name,
+            "engine": path.engine,
+            "backend": path.backend,
+            "devices": path.devices,
+            "takes": path.takes_only,
+            "missing": path.missing(),
+        }
 
 
 def _cuda_devices() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -178,7 +178,8 @@ def read_run(found: FoundRun) -> ReportedRun:
 
 
 def _origin(start: Provenance) -> dict[str, str | None]:
-    return {name: None if value is None else str(value) for name, value in asdict(start).items()}
+    facts = asdict(start) | {"paths": "; ".join(map(str, start.paths)) or None}
+    return {name: None if value is None else str(value) for name, value in facts.items()}
 
 
 def _ending(outcome: str, after: str) -> tuple[State, str]:

@@ -143,6 +143,10 @@ class PathRun:
     blocks: int = 1
     """Blocks of clients, of which a round has one or more."""
 
+    def __str__(self) -> str:
+        lanes = "1 lane" if self.lanes == 1 else f"{self.lanes} lanes"
+        return f"{self.path} ({self.backend}), {lanes}, {self.precision}"
+
     @staticmethod
     def tally(runs: Iterable[PathRun]) -> tuple[PathRun, ...]:
         """One entry for each path, with its most lanes and all its blocks."""
