@@ -202,7 +202,10 @@ def test_broadcasts_and_messages_count_as_bytes() -> None:
 
 def test_update_diversity_by_hand() -> None:
     """e-LUD = √(mean‖g‖²/‖mean g‖²): equal rows 1, orthogonal unit rows √2, opposite rows infinite."""
-    from fairlead.round_record import update_diversity
+    from fairlead.round_record import update_statistics
+
+    def update_diversity(delta: torch.Tensor) -> float | None:
+        return update_statistics(delta, torch.ones(len(delta), dtype=torch.float64))().elud
 
     assert update_diversity(torch.tensor([[1.0, 2.0], [1.0, 2.0]])) == pytest.approx(1.0)
     assert update_diversity(torch.tensor([[1.0, 0.0], [0.0, 1.0]])) == pytest.approx(math.sqrt(2))

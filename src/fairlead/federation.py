@@ -18,7 +18,7 @@ from fairlead.errors import ClashError, FieldError, require_instance
 from fairlead.memory.run_budget import refuse_too_large
 from fairlead.privacy.accounting import PrivacyStatement
 from fairlead.randomness import Key
-from fairlead.records import Evaluation, RoundLog, RoundRecord, ServerState
+from fairlead.records import Evaluation, RoundRecord, ServerState, StoredRecords
 from fairlead.round import initial_state, run_round
 from fairlead.worlds.base import World
 
@@ -60,7 +60,7 @@ class Federation:
         self.gradients_every = gradients_every
         self.key = Key.from_seed(seed)
         self.state: ServerState = initial_state(algorithm, world, self.key)
-        self.records: list[RoundRecord] | RoundLog = []
+        self.records: list[RoundRecord] | StoredRecords = []
         conditions = world.conditions(0, algorithm.solver, self.key)
         for part in (algorithm.sampler, algorithm.aggregator):
             if part.needs_arrival and conditions.arrival is None:

@@ -13,16 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.client_table import PartState
-
 if TYPE_CHECKING:
+    from fairlead.client_table import PartState
     from fairlead.local_solver import LocalSolver
     from fairlead.randomness import Key
+    from fairlead.text import ClientNames
 
 Vectors = Mapping[str, Tensor]
 """Named vectors of parameters, or stacks of them with one row per client."""
@@ -38,7 +36,7 @@ class Population:
     """Names of the model's parameters and how many numbers each has, in the order of the vector."""
     device: torch.device
     dtype: torch.dtype
-    names: NDArray[np.str_] | None = None
+    names: ClientNames | None = None
     """(N,) what clients are called, where their data say so."""
     tables_in: Path | None = None
     """The folder for files with a row per client; None for tables in memory."""
@@ -435,8 +433,8 @@ class RoundRecord:
     """Of the whole round; what was made ready in it for the next one is included."""
 
 
-class RoundLog(Sequence[RoundRecord]):
-    """Records of a run that are kept elsewhere than in memory, oldest first."""
+class StoredRecords(Sequence[RoundRecord]):
+    """Records of a run outside of memory, oldest first."""
 
     @abstractmethod
     def append(self, record: RoundRecord) -> None:

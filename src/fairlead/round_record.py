@@ -16,7 +16,7 @@ def make_record(
     order: WorkOrder,
     updates: ClientUpdates,
     aggregate: Aggregate,
-    live: UpdateFigures,
+    statistics: UpdateStatistics,
     *,
     direction: Tensor,
     step: Tensor,
@@ -47,39 +47,31 @@ def make_record(
         train_loss=_weighted_loss(losses, updates.importance.tolist()),
         direction_norm=direction_norm,
         step_norm=step_norm,
-        elud=live.elud,
         bytes_down=len(cohort.clients) * sent * item,
         bytes_up=sum(values.numel() for values in returned) * item,
         facts={**aggregate.facts, **facts},
         virtual_seconds=updates.virtual_seconds,
         device_seconds=updates.device_seconds,
         client_lr=updates.lr if len(updates) else None,
-        lud=live.lud,
-        consensus=live.consensus,
-        coherence=live.coherence,
-        update_norm=live.update_norm,
-        drift_norm=live.drift_norm,
+        **statistics._asdict(),
         refused=updates.refused,
         late={client: age for client, age in zip(arrived, updates.age.tolist(), strict=True) if age > 0},
         seconds=seconds,
     )
 
 
-class UpdateFigures(NamedTuple):
+class UpdateStatistics(NamedTuple):
     """How much the updates of a round agree; None where nothing arrived."""
 
-    elud: float | None
-    lud: float | None
-    consensus: float | None
-    coherence: float | None
-    update_norm: float | None
-    drift_norm: float | None
+    elud: float | None = None
+    lud: float | None = None
+    consensus: float | None = None
+    coherence: float | None = None
+    update_norm: float | None = None
+    drift_norm: float | None = None
 
 
-NOTHING_ARRIVED = UpdateFigures(None, None, None, None, None, None)
-
-
-def update_statistics(delta: Tensor, importance: Tensor) -> Callable[[], UpdateFigures]:
+def update_statistics(delta: Tensor, importance: Tensor) -> Callable[[], UpdateStatistics]:
     """All figures of a round that the (m, d) updates alone tell, in three passes over them.
 
     They are asked of the device at once; what is returned waits for them and reads them.
@@ -92,7 +84,7 @@ def update_statistics(delta: Tensor, importance: Tensor) -> Callable[[], UpdateF
     objective's weights whoever was sampled. Diversities are inf where the mean is 0 and some update is not.
     """
     if not len(delta):
-        return lambda: NOTHING_ARRIVED
+        return UpdateStatistics
     if delta.dtype.itemsize < 4:
         delta = delta.float()
     size, total = len(delta), float(importance.sum())
@@ -105,7 +97,9 @@ def update_statistics(delta: Tensor, importance: Tensor) -> Callable[[], UpdateF
     return lambda: _figures(sums, means[0], delta, importance, weights)
 
 
-def _figures(sums: Tensor, mean: Tensor, delta: Tensor, importance: Tensor, weights: Tensor) -> UpdateFigures:
+def _figures(
+    sums: Tensor, mean: Tensor, delta: Tensor, importance: Tensor, weights: Tensor
+) -> UpdateStatistics:
     """From ‖g_i‖ and ⟨g_i, ḡ⟩ of all updates, and the lengths of ḡ, G and Σ u_i."""
     size, found = len(delta), sums.tolist()
     norms, products = found[:size], found[size : 2 * size]
@@ -120,7 +114,7 @@ def _figures(sums: Tensor, mean: Tensor, delta: Tensor, importance: Tensor, weig
         drift_norm = sum(float(torch.dist(row, mean)) for row in delta) / size
     else:
         drift_norm = sum(map(math.sqrt, apart)) / size
-    return UpdateFigures(
+    return UpdateStatistics(
         elud=diversity(sum(squares) / size, mean_square),
         lud=diversity(sum(w * s for w, s in zip(weights.tolist(), squares, strict=True)), rho),
         consensus=rho,
@@ -134,13 +128,6 @@ _TINY, _HUGE = 1e-30, 1e30
 """Squared lengths outside of which single precision loses the squares of entries."""
 _CANCELLED = 1e-4
 """Squared distance from the mean, relative to the squared length, that single precision loses."""
-
-
-def update_diversity(delta: Tensor) -> float:
-    """e-LUD (Zeng 2025): √( mean ‖g_i‖² / ‖mean g_i‖² ) of the received updates, at least 1."""
-    elud = update_statistics(delta, torch.ones(len(delta), dtype=torch.float64))().elud
-    assert elud is not None
-    return elud
 
 
 def diversity(mean_of_squares: float, square_of_mean: float) -> float:

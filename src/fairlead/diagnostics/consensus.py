@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 
 import torch
@@ -282,19 +283,22 @@ def _judge(
             f"the point is no optimum: its gradient of {norm:.2g} exceeds the clients' dissimilarity of "
             f"{spread:.2g}.",
         )
-    worst = max(relevant, key=lambda drift: drift.low)
-    interval = (
-        f"{worst.share:.2f} ({worst.low:.2f} to {worst.high:.2f}) of its bound after {worst.steps} steps"
-    )
+    worst, widest = (max(relevant, key=attrgetter(end)) for end in ("low", "high"))
     if worst.low > threshold:
-        return "drift matters", f"the average drift is {interval}, above {threshold:g}."
-    widest = max(relevant, key=lambda drift: drift.high)
-    interval = (
-        f"{widest.share:.2f} ({widest.low:.2f} to {widest.high:.2f}) of its bound after {widest.steps} steps"
-    )
+        return "drift matters", f"the average drift is {_interval(worst)}, above {threshold:g}."
     if max(widest.high, *(drift.ratio for drift in relevant)) <= threshold:
-        return "FedAvg is enough here", f"the average drift is at most {interval}, below {threshold:g}."
-    return "not enough data to say", f"the average drift is {interval}, on both sides of {threshold:g}."
+        return (
+            "FedAvg is enough here",
+            f"the average drift is at most {_interval(widest)}, below {threshold:g}.",
+        )
+    return (
+        "not enough data to say",
+        f"the average drift is {_interval(widest)}, on both sides of {threshold:g}.",
+    )
+
+
+def _interval(drift: Drift) -> str:
+    return f"{drift.share:.2f} ({drift.low:.2f} to {drift.high:.2f}) of its bound after {drift.steps} steps"
 
 
 def _draw(world: SimulatedWorld, clients: Sequence[int] | Tensor | int | None, key: Key) -> Tensor:
@@ -321,17 +325,14 @@ def _refuse_senseless(
     resamples: int = 1000,
 ) -> list[int]:
     horizons = sorted(set(steps))
-    if not horizons or horizons[0] < 1:
-        raise FieldError(f"consensus_test needs steps of at least 1, got {tuple(steps)!r}.")
-    if not (math.isfinite(lr) and lr > 0):
-        raise FieldError(f"consensus_test needs a finite lr above 0, got {lr!r}.")
-    if batch_size is not None and batch_size < 1:
-        raise FieldError(f"consensus_test needs a batch_size of at least 1 or None, got {batch_size}.")
-    if not 0 < threshold < 1 or not 0 < confidence < 1:
-        raise FieldError(
-            f"consensus_test needs threshold and confidence between 0 and 1, got {threshold!r} and "
-            f"{confidence!r}."
-        )
-    if resamples < _AT_LEAST_RESAMPLES:
-        raise FieldError(f"consensus_test needs at least {_AT_LEAST_RESAMPLES} resamples, got {resamples}.")
+    limits = 0 < threshold < 1 and 0 < confidence < 1
+    for holds, need in (
+        (horizons and horizons[0] >= 1, f"steps of at least 1, got {tuple(steps)!r}"),
+        (math.isfinite(lr) and lr > 0, f"a finite lr above 0, got {lr!r}"),
+        (batch_size is None or batch_size >= 1, f"a batch_size of at least 1 or None, got {batch_size}"),
+        (limits, f"threshold and confidence between 0 and 1, got {threshold!r} and {confidence!r}"),
+        (resamples >= _AT_LEAST_RESAMPLES, f"at least {_AT_LEAST_RESAMPLES} resamples, got {resamples}"),
+    ):
+        if not holds:
+            raise FieldError(f"consensus_test needs {need}.")
     return horizons

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from fairlead.federation import Federation
     from fairlead.worlds.simulated import SimulatedWorld
 
-_LOOKED_AT = 200
-"""Rounds whose conditions theory looks at, at most."""
+_AHEAD = 200
+"""Rounds whose conditions theory considers, at most."""
 _NOTABLE = 0.01
 """Share of misplaced weight below which the report does not look for reasons."""
 
@@ -121,13 +121,13 @@ class ConsistencyReport:
             "rounds": self.rounds,
             "names": None if self.names is None else self.names.tolist(),
             "intended": self.intended.tolist(),
-            "surrogate": _listed(self.surrogate),
+            "surrogate": None if self.surrogate is None else self.surrogate.tolist(),
             "chi_square": self.chi_square,
             "total_variation": self.total_variation,
             "restored": self.restored,
             "unheard": list(self.unheard),
             "first_round": self.first_round,
-            "predicted": _listed(self.predicted_weights),
+            "predicted": None if self.predicted_weights is None else self.predicted_weights.tolist(),
             "predicted_chi_square": self.predicted_chi_square,
             "predicted_total_variation": self.predicted_total_variation,
             "predicted_exactness": None if theory is None else theory.exactness,
@@ -142,7 +142,7 @@ class ConsistencyReport:
                 "The corrections of this method make every client follow the objective's own weights at the "
                 "fixed point, whatever work and links are: by design no weight is misplaced."
             )
-        sentences = [*self._measured(), *self._foreseen()]
+        sentences = [*self._measured(), *self._predicted()]
         misplaced = max(self.total_variation or 0.0, self.predicted_total_variation or 0.0)
         if self.condition is not None and misplaced > _NOTABLE:
             sentences.append(self.condition.told(self.names))
@@ -162,7 +162,7 @@ class ConsistencyReport:
         over = f"Over {counted(self.rounds, 'round')}{since},"
         return [self._misplaced(over, "went", self.surrogate), *unheard]
 
-    def _foreseen(self) -> list[str]:
+    def _predicted(self) -> list[str]:
         weights = self.predicted_weights
         if self.predicted is None or (weights is None and self.surrogate is not None):
             return []
@@ -184,26 +184,19 @@ class ConsistencyReport:
 
 
 def measured_consistency(
-    records: Sequence[RoundRecord],
-    weights: Tensor,
-    *,
-    restored: bool = False,
-    algorithm: Algorithm | None = None,
+    records: Sequence[RoundRecord], weights: Tensor, *, algorithm: Algorithm | None = None
 ) -> ConsistencyReport:
     """Ω from the coefficients really used, round by round.
 
-    `restored` says that a correction makes every client follow Σ ω_i ∇F_i, as control variates do: then
-    Ω = ω whatever the coefficients. With the `algorithm` that question is answered here, coefficients are
-    read as its corrections demand, and the report has convergence factors.
+    With the `algorithm`, coefficients are read as its corrections demand: Ω = ω whatever the coefficients where
+    control variates make every client follow Σ ω_i ∇F_i. The report then has convergence factors.
     """
     tally = Tally(weights)
     tally.add(records)
-    return report_of(tally, algorithm, restored=restored)
+    return report_of(tally, algorithm)
 
 
-def report_of(
-    tally: Tally, algorithm: Algorithm | None = None, *, restored: bool = False
-) -> ConsistencyReport:
+def report_of(tally: Tally, algorithm: Algorithm | None = None) -> ConsistencyReport:
     """The report on what has been counted so far."""
     weights, facts = tally.weights, tally.contributions
     unknown = ConsistencyReport(
@@ -214,7 +207,7 @@ def report_of(
         first_round=tally.first_round,
     )
     limit = None if algorithm is None else known_limit(algorithm, weights)
-    if restored or (limit is not None and limit.weights is not None):
+    if limit is not None and limit.weights is not None:
         return _restored(unknown)
     if facts is None or limit is not None:
         return unknown
@@ -268,7 +261,7 @@ def predicted_consistency(
     if rounds < 1:
         raise FieldError(f"predicted_consistency needs rounds of at least 1, got {rounds}.")
     key = Key.from_seed(0) if key is None else key
-    ahead = range(first, first + min(rounds, _LOOKED_AT))
+    ahead = range(first, first + min(rounds, _AHEAD))
     looked_at = [world.conditions(round, algorithm.solver, key) for round in ahead]
     predicted = implied_surrogate(algorithm, looked_at)
     weights, facts = world.population.weights, predicted.contributions
@@ -331,10 +324,6 @@ def extremes(intended: Tensor, surrogate: Tensor, names: ClientNames | None) -> 
         f"{label(gained, names)} counted {ratio[gained]:.2f} times its weight, "
         f"{label(lost, names)} {ratio[lost]:.2f} times"
     )
-
-
-def _listed(values: Tensor | None) -> list[float] | None:
-    return None if values is None else list(values.tolist())
 
 
 _STRETCHES = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import tomli_w
 from torch import Tensor
@@ -161,30 +161,18 @@ class SpecFile:
     """Changes of the spec that concern every method."""
 
 
-Kind = Literal[
-    "assumption",
-    "sizes",
-    "labels",
-    "work",
-    "links",
-    "foreseen",
-    "measured",
-    "clients",
-    "unheard",
-    "aware",
-    "consensus",
-    "diversity",
-    "dynamics",
-    "gradients",
-]
+_Unequal = Literal["assumption", "sizes", "labels", "work", "links"]
+_Objective = Literal["foreseen", "measured", "clients", "unheard", "aware"]
+_Agreement = Literal["consensus", "diversity", "dynamics", "gradients"]
+Kind = _Unequal | _Objective | _Agreement
 Number = float | int | None
 Numbers = Mapping[str, Number | Mapping[str, Number]]
 Decision = Literal["change", "keep", "undecided"]
 
 SECTIONS: Mapping[str, tuple[Kind, ...]] = {
-    "What is unequal": ("assumption", "sizes", "labels", "work", "links"),
-    "Which objective is optimised": ("foreseen", "measured", "clients", "unheard", "aware"),
-    "Whether clients agree": ("consensus", "diversity", "dynamics", "gradients"),
+    "What is unequal": get_args(_Unequal),
+    "Which objective is optimised": get_args(_Objective),
+    "Whether clients agree": get_args(_Agreement),
 }
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fairlead.algorithm import Algorithm
 from fairlead.diagnostics.consensus import ConsensusReport
 from fairlead.diagnostics.consistency import ConsistencyReport
-from fairlead.diagnostics.diversity import cosine_matrix
+from fairlead.diagnostics.overview import ClientOverview
 from fairlead.diagnostics.tally import Tally
 from fairlead.local_solver import LocalSolver
 from fairlead.records import Conditions, RoundRecord
@@ -183,28 +183,12 @@ _ASKED_ENOUGH = 10
 """Questions after which a client that never answered is taken for unreachable."""
 
 
-@dataclass(frozen=True, eq=False)
-class DataSkew:
-    """Sizes and labels of the clients' data."""
-
-    sizes: Tensor
-    """Examples held, (N,)."""
-    label_counts: Tensor | None
-    """(N, classes); None where targets are not single classes."""
-
-
-@dataclass(frozen=True, eq=False)
-class Cosines:
-    """Which way the updates of some clients point from one and the same model."""
+class Cosines(NamedTuple):
+    """Cosines between the updates of some clients from the same model."""
 
     clients: tuple[int, ...]
     matrix: Tensor
     """(m, m)."""
-
-    @staticmethod
-    def of(clients: Tensor, updates: Tensor) -> Cosines:
-        """Of updates (m, d)."""
-        return Cosines(tuple(clients.tolist()), cosine_matrix(updates))
 
 
 class DriftPrice(NamedTuple):
@@ -244,7 +228,7 @@ class Evidence:
     """Clients of positive weight of whom nothing ever arrives."""
     assumptions: tuple[str, ...] = ()
     """What had to be taken for granted, a sentence each."""
-    data: DataSkew | None = None
+    data: ClientOverview | None = None
     consensus: ConsensusReport | None = None
     no_consensus: str = "it needs the clients' data and model"
     """Why there is no consensus test."""
@@ -300,8 +284,7 @@ def silent_clients(tally: Tally) -> tuple[int, ...]:
     return tuple(tally.unheard[tally.asked[tally.unheard] >= _ASKED_ENOUGH].tolist())
 
 
-@dataclass(frozen=True, eq=False)
-class Outlook:
+class Outlook(NamedTuple):
     """What a world tells beforehand of work and links, over some rounds."""
 
     work: Inequality | None

@@ -13,7 +13,8 @@ from fairlead.diagnostics.consensus import ConsensusReport
 from fairlead.diagnostics.consistency import total_variation
 from fairlead.diagnostics.diagnosis import Finding, Number
 from fairlead.diagnostics.diversity import consensus_dynamics
-from fairlead.diagnostics.evidence import COVERED, Confidence, DataSkew, Evidence, Inequality
+from fairlead.diagnostics.evidence import COVERED, Confidence, Evidence, Inequality
+from fairlead.diagnostics.overview import ClientOverview
 from fairlead.diagnostics.rules import Drifting
 from fairlead.records import RoundRecord
 from fairlead.text import counted, percent
@@ -231,7 +232,7 @@ def unequal_things(evidence: Evidence) -> Iterator[Finding]:
     yield _inequality("links", how, evidence.links, evidence.weights, share=True)
 
 
-def _data(evidence: Evidence, data: DataSkew) -> Iterator[Finding]:
+def _data(evidence: Evidence, data: ClientOverview) -> Iterator[Finding]:
     sizes = data.sizes[evidence.weights > 0].to(torch.float64)
     cv = float(sizes.std(unbiased=False) / sizes.mean())
     least, most = int(sizes.min()), int(sizes.max())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,7 +12,9 @@ from fairlead.errors import FieldError
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.text import ClientNames, shown
-from fairlead.worlds.simulated import SimulatedWorld
+
+if TYPE_CHECKING:
+    from fairlead.worlds.simulated import SimulatedWorld
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,9 +19,9 @@ from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.consensus import consensus_test, drift_price
 from fairlead.diagnostics.consistency import chance_level, report_of
 from fairlead.diagnostics.diagnosis import Diagnosis, SpecFile
+from fairlead.diagnostics.diversity import cosine_matrix
 from fairlead.diagnostics.evidence import (
     Cosines,
-    DataSkew,
     DriftPrice,
     Evidence,
     ExpectedConditions,
@@ -150,10 +150,8 @@ def _looked_closer(
     evidence: Evidence, federation: Federation, world: SimulatedWorld, *, quick: bool
 ) -> Evidence:
     """What only a simulation can tell: the clients' data, their updates from one model, their consensus."""
-    seen = overview(world, federation.algorithm.solver, federation.key, rounds=1)
-    evidence = replace(
-        evidence, data=DataSkew(seen.sizes, seen.label_counts), cosines=_compared(federation, world)
-    )
+    data = overview(world, federation.algorithm.solver, federation.key, rounds=1)
+    evidence = replace(evidence, data=data, cosines=_compared(federation, world))
     if evidence.most_steps == 0:
         return replace(evidence, no_consensus="nothing arrived")
     if quick:
@@ -211,7 +209,9 @@ def _compared(federation: Federation, world: SimulatedWorld) -> Cosines | None:
             federation.key,
         )
     )
-    return Cosines.of(updates.clients, updates.delta) if len(updates) > 1 else None
+    return (
+        Cosines(tuple(updates.clients.tolist()), cosine_matrix(updates.delta)) if len(updates) > 1 else None
+    )
 
 
 PROBE_ROUNDS, QUICK_ROUNDS = 20, 10

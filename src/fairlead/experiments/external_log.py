@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -133,36 +133,34 @@ def _record(table: dict[str, Any], where: str) -> RoundRecord:
         record = record_from_line(json.dumps(filled))
     except (FieldError, TypeError) as error:
         raise FieldError(f"{where} is not the record of a round.") from error
-    _refuse_contradictions(record, where)
+    for fault in _contradictions(record):
+        raise FieldError(f"{where}: {fault}.")
     return record
 
 
-def _refuse_contradictions(record: RoundRecord, where: str) -> None:
-    strangers = sorted(set(record.arrived) - set(record.asked))
-    if strangers:
-        raise FieldError(f"{where}: client {strangers[0]} arrived but was not asked.")
-    absent = sorted(set(record.late) - set(record.arrived))
-    if absent:
-        raise FieldError(f"{where}: client {absent[0]} is late but has not arrived.")
+def _contradictions(record: RoundRecord) -> Iterator[str]:
+    """What no round can be, each as the end of a sentence."""
+    asked, arrived = set(record.asked), set(record.arrived)
+    yield from (f"client {client} arrived but was not asked" for client in sorted(arrived - asked))
+    yield from (
+        f"client {client} is late but has not arrived" for client in sorted(set(record.late) - arrived)
+    )
     for field in ("asked", "arrived"):
         if len(set(getattr(record, field))) < len(getattr(record, field)):
-            raise FieldError(f"{where}: {field} must name each client once; multiplicity says how often.")
-    aligned = {"num_steps": record.arrived, "effective_steps": record.arrived, "coefficients": record.arrived}
-    for field, clients in {**aligned, "multiplicity": record.asked}.items():
+            yield f"{field} must name each client once; multiplicity says how often"
+    lengths = dict.fromkeys(("num_steps", "effective_steps", "coefficients"), len(record.arrived))
+    for field, length in {**lengths, "multiplicity": len(record.asked)}.items():
         values = getattr(record, field)
-        if values is not None and len(values) != len(clients):
-            raise FieldError(
-                f"{where}: {field} must have one number for each of {len(clients)} clients, got {len(values)}."
-            )
+        if values is not None and len(values) != length:
+            yield f"{field} must have one number for each of {length} clients, got {len(values)}"
     for field in ("num_steps", "multiplicity"):
-        if min(getattr(record, field), default=1) < 1:
-            raise FieldError(f"{where}: {field} must be at least 1, got {min(getattr(record, field))}.")
-    for work in record.effective_steps or ():
-        if not (math.isfinite(work) and work > 0):
-            raise FieldError(f"{where}: effective_steps must be finite and above 0, got {work:g}.")
-    for share in (*(record.coefficients or ()), *record.remembered.values()):
-        if not math.isfinite(share):
-            raise FieldError(f"{where}: coefficients must be finite, got {share:g}.")
+        least = min(getattr(record, field), default=1)
+        if least < 1:
+            yield f"{field} must be at least 1, got {least}"
+    bad = [work for work in record.effective_steps or () if not (math.isfinite(work) and work > 0)]
+    yield from (f"effective_steps must be finite and above 0, got {work:g}" for work in bad)
+    shares = (*(record.coefficients or ()), *record.remembered.values())
+    yield from (f"coefficients must be finite, got {share:g}" for share in shares if not math.isfinite(share))
 
 
 def _weights(told: Any, where: str) -> dict[int, float]:

@@ -31,11 +31,11 @@ from fairlead.experiments.record_io import decoded, record_from_line, record_to_
 from fairlead.experiments.spec import load_experiment, to_toml
 from fairlead.federation import Federation
 from fairlead.privacy.accounting import PrivacyStatement
-from fairlead.records import Evaluation, RoundLog, RoundRecord
+from fairlead.records import Evaluation, RoundRecord, StoredRecords
 from fairlead.text import counted
 
 
-class RoundsFile(RoundLog):
+class RoundsFile(StoredRecords):
     """The complete lines of a file; a run of any length takes eight bytes of memory per round.
 
     A line that a crash cut short has no line break and does not count; the next one replaces it.
