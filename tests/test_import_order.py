@@ -11,8 +11,8 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "text", "references"),
-    ("numerics", "randomness", "memory.budget"),
+    ("errors", "text", "references", "results.formats"),
+    ("numerics", "randomness", "memory.budget", "charts"),
     ("component", "client_table"),
     ("records", "models", "plain_data"),
     ("parameters", "reply_checks"),

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import math
 
-from fairlead.cli.console import interval_chart, line_chart, sparklines
+from fairlead.charts.chart import plain_curves, plain_intervals
+from fairlead.charts.terminal import draw_bars, draw_intervals, draw_line
+
+
+def line_chart(points: list[tuple[float, float]], **size: int) -> str:
+    return draw_line(plain_curves({"": points}), **size)
 
 
 def test_a_rising_line() -> None:
@@ -23,19 +28,19 @@ def test_a_flat_line_and_none_at_all() -> None:
 
 
 def test_bars_share_one_scale() -> None:
-    rows = sparklines({"low": [(1, 0.0), (2, 3.5)], "b": [(1, 7.0), (2, 7.0)]}).splitlines()
+    rows = draw_bars(plain_curves({"low": [(1, 0.0), (2, 3.5)], "b": [(1, 7.0), (2, 7.0)]})).splitlines()
     assert rows == ["low  ▁▅  0 to 3.5", "b    ██  7 to 7"]
-    assert sparklines({"x": [(1, math.nan)]}) == sparklines({}) == ""
+    assert draw_bars(plain_curves({"x": [(1, math.nan)]})) == draw_bars(plain_curves({})) == ""
 
 
 def test_intervals_on_an_axis_with_zero() -> None:
     """Axis from 0 to 10 in 11 places: 5 ± 2 from place 3 to 7, 9 ± 1 from 8 to 10."""
-    rows = interval_chart({"a": (5.0, 2.0), "bc": (9.0, 1.0)}, width=11).splitlines()
+    rows = draw_intervals(plain_intervals({"a": (5.0, 2.0), "bc": (9.0, 1.0)}), width=11).splitlines()
     assert rows == ["a   ┊  ├─●─┤", "bc  ┊       ├●┤", "    0       +10"]
-    assert interval_chart({"a": (math.inf, 1.0)}) == ""
+    assert draw_intervals(plain_intervals({"a": (math.inf, 1.0)})) == ""
 
 
 def test_an_interval_around_zero_shows_it() -> None:
     """Eleven characters from −9 to 1: zero is the tenth, where +1 finds no room beside it."""
-    rows = interval_chart({"a": (-4.0, 5.0)}, width=11).splitlines()
+    rows = draw_intervals(plain_intervals({"a": (-4.0, 5.0)}), width=11).splitlines()
     assert rows == ["a  ├────●───┼┤", "   -9       0"]

@@ -75,7 +75,7 @@ def test_plots_are_written(num_clients: int, tmp_path: Path) -> None:
     plot_overview(found, tmp_path / "clients.svg")
     assert "<svg" in (tmp_path / "clients.svg").read_text()
     with pytest.raises(FieldError, match="cannot be written"):
-        plot_overview(found, tmp_path / "missing" / "clients.svg")
+        plot_overview(found, tmp_path / "clients.svg" / "more.svg")
 
 
 def test_the_command_shows_a_row_per_client_and_quantiles_for_many(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_records_have_no_cosines_and_no_consensus(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_and_an_unknown_format_are_refused(tmp_path: Path) -> None:
     found = fl.diagnose(experiment(), quick=True)
     (tmp_path / "file").write_text("")
-    with pytest.raises(FieldError, match="cannot be written to"):
+    with pytest.raises(FieldError, match="cannot be written"):
         draw_diagnosis(found, tmp_path / "file")
     with pytest.raises(FieldError, match="must be one of svg, png, pdf, got 'gif'"):
         draw_diagnosis(found, tmp_path, "gif")  # type: ignore[arg-type]

@@ -20,7 +20,6 @@ from fairlead.results.curves import (
     VIRTUAL_TIME,
     band_of,
     bands,
-    interpolate,
     metric_quantity,
     quantities,
 )
@@ -90,12 +89,12 @@ def test_a_band_at_common_positions_is_mean_and_interval() -> None:
     values = np.array([own for _, own in curves])
     reach = STUDENT[2] * values.std(0, ddof=1) / np.sqrt(3)
     assert band is not None
-    assert band.lows is not None
-    assert band.highs is not None
-    assert band.positions == (1.0, 2.0)
-    assert band.means == pytest.approx(tuple(values.mean(0)))
-    assert band.lows == pytest.approx(tuple(values.mean(0) - reach))
-    assert band.highs == pytest.approx(tuple(values.mean(0) + reach))
+    assert band.low is not None
+    assert band.high is not None
+    assert band.x == (1.0, 2.0)
+    assert band.y == pytest.approx(tuple(values.mean(0)))
+    assert band.low == pytest.approx(tuple(values.mean(0) - reach))
+    assert band.high == pytest.approx(tuple(values.mean(0) + reach))
 
 
 def test_curves_at_other_positions_are_read_between_their_points() -> None:
@@ -105,9 +104,9 @@ def test_curves_at_other_positions_are_read_between_their_points() -> None:
     positions = [2.0, 4.0, 5.0, 6.0]
     read = np.array([np.interp(positions, *curve) for curve in curves])
     assert band is not None
-    assert list(band.positions) == positions
-    assert band.means == pytest.approx(tuple(read.mean(0)))
-    assert band.highs == pytest.approx(tuple(read.mean(0) + STUDENT[1] * read.std(0, ddof=1) / np.sqrt(2)))
+    assert list(band.x) == positions
+    assert band.y == pytest.approx(tuple(read.mean(0)))
+    assert band.high == pytest.approx(tuple(read.mean(0) + STUDENT[1] * read.std(0, ddof=1) / np.sqrt(2)))
 
 
 def test_curves_that_have_no_stretch_in_common_make_no_band() -> None:
@@ -119,9 +118,9 @@ def test_curves_of_one_point_each_make_a_point_wherever_they_were_measured() -> 
     band = band_of([([2.0], [0.1]), ([3.0], [0.3]), ([7.0], [0.2])])
     assert band is not None
     assert band.is_point
-    assert band.positions == (4.0,)
-    assert band.means == pytest.approx((0.2,))
-    assert band.highs == pytest.approx((0.2 + STUDENT[2] * 0.1 / np.sqrt(3),))
+    assert band.x == (4.0,)
+    assert band.y == pytest.approx((0.2,))
+    assert band.high == pytest.approx((0.2 + STUDENT[2] * 0.1 / np.sqrt(3),))
 
 
 def test_a_curve_of_one_point_beside_longer_ones_is_not_moved() -> None:
@@ -131,21 +130,15 @@ def test_a_curve_of_one_point_beside_longer_ones_is_not_moved() -> None:
 def test_one_curve_has_no_interval() -> None:
     band = band_of([([1.0, 2.0], [0.5, 0.6])])
     assert band is not None
-    assert (band.lows, band.highs) == (None, None)
+    assert (band.low, band.high) == (None, None)
 
 
 def test_long_curves_keep_their_ends_and_a_hundred_points() -> None:
     positions = [float(place) for place in range(1, 1001)]
     band = band_of([(positions, positions)])
     assert band is not None
-    assert (len(band.positions), band.positions[0], band.positions[-1]) == (100, 1.0, 1000.0)
-    assert band.means == band.positions
-
-
-def test_interpolation_agrees_with_numpy() -> None:
-    positions, values = [1.0, 2.0, 2.0, 5.0], [3.0, 1.0, 4.0, 0.0]
-    for at in (1.0, 1.5, 3.5, 5.0):
-        assert interpolate(positions, values, at) == pytest.approx(np.interp(at, positions, values))
+    assert (len(band.x), band.x[0], band.x[-1]) == (100, 1.0, 1000.0)
+    assert band.y == band.x
 
 
 def test_bands_of_a_method_against_every_axis(tmp_path: Path) -> None:
@@ -153,11 +146,11 @@ def test_bands_of_a_method_against_every_axis(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-1", Made(seed=1, accuracy=(0.4, 0.6)))
     (method,) = group_runs([read_run(found) for found in find_runs([tmp_path])]).methods
     found = bands(method, metric_quantity("accuracy"), AXES)
-    assert {key: band.positions for key, band in found.items()} == {
+    assert {key: band.x for key, band in found.items()} == {
         "rounds": (1, 2),
         "virtual": (5, 10),
         "compute": (10, 20),
         "steps": (4, 8),
         "bytes": (150, 300),
     }
-    assert found["bytes"].means == pytest.approx((0.3, 0.5))
+    assert found["bytes"].y == pytest.approx((0.3, 0.5))

@@ -63,7 +63,7 @@ def test_clients_are_called_as_their_data_call_them() -> None:
     call("run")
     page = Path("run/report.html").read_text(encoding="utf-8")
     assert '<th scope="row">Ulm</th>' in page
-    assert "&lt;b&gt;Rom&#x27;, seed 0: accuracy" in page
+    assert "&lt;b&gt;Rom&#39;, seed 0: accuracy" in page
     assert "<b>Rom" not in page
 
 

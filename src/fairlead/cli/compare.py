@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.console import JsonOption, interval_chart, print_json, print_table, say, sparklines
+from fairlead.cli.console import JsonOption, print_json, print_table, say
 from fairlead.cli.options import (
     CheckpointOption,
     FigureOption,
@@ -172,6 +172,8 @@ def _print_table(summary: Summary, rows: Sequence[PlannedMethod], target: float 
 
 def _draw(summary: Summary) -> None:
     """Intervals of the differences, and the mean curves of all methods."""
+    from fairlead.charts.chart import plain_curves, plain_intervals
+    from fairlead.charts.terminal import draw_bars, draw_intervals
     from fairlead.results.curves import ROUNDS, bands
     from fairlead.results.sentences import COVERED
 
@@ -186,17 +188,15 @@ def _draw(summary: Summary) -> None:
             f"\nDifference to {summary.baseline.label} in {measure.described} ({measure.direction}), "
             "95 % interval over seeds:"
         )
-        say(interval_chart(intervals))
+        say(draw_intervals(plain_intervals(intervals)))
         say(COVERED)
     found = {
         method.label: bands(method.method, curve, [ROUNDS]).get(ROUNDS.key) for method in summary.methods
     }
-    curves = {
-        label: list(zip(band.positions, band.means, strict=True)) for label, band in found.items() if band
-    }
+    curves = {label: list(zip(band.x, band.y, strict=True)) for label, band in found.items() if band}
     if any(len(points) > 1 for points in curves.values()):
         say(f"\n{curve.title} over the rounds, mean over seeds:")
-        say(sparklines(curves))
+        say(draw_bars(plain_curves(curves)))
 
 
 def _reached(row: PlannedMethod) -> str:

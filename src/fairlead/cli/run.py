@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlead.cli.console import INTERRUPTED, JsonOption, line_chart, print_json, say
+from fairlead.cli.console import INTERRUPTED, JsonOption, print_json, say
 from fairlead.cli.options import (
     CheckpointOption,
     OverridesOption,
@@ -183,6 +183,8 @@ def _how_to_go_on(folder: Path) -> str:
 
 
 def _report(ended: Run) -> None:
+    from fairlead.charts.chart import plain_curves
+    from fairlead.charts.terminal import draw_line
     from fairlead.text import counted
 
     summary, folder = ended.summary, ended.folder.path
@@ -191,7 +193,7 @@ def _report(ended: Run) -> None:
         say(f"Stopped after {counted(done, 'round')}. {_how_to_go_on(folder)}")
         return
     title, points = _curve(ended.federation.records)
-    chart = line_chart(points)
+    chart = draw_line(plain_curves({title: points}))
     if chart:
         say(f"{title} over the rounds:\n{chart}\n")
     say(f"{counted(summary.rounds, 'round')} {'is' if summary.rounds == 1 else 'are'} in {folder}")

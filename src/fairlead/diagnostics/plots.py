@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
+from fairlead.charts.chart import Chart, ChartAxis, Scale, Series, fitted, ratio_scale
+from fairlead.charts.figures import COLOURS, clear_frame, draw_chart, new_figure, plain_label, save_figure
 from fairlead.diagnostics.diagnosis import Diagnosis
 from fairlead.diagnostics.diversity import running_elud
 from fairlead.diagnostics.findings import mean_aware_weights
@@ -17,8 +19,6 @@ from fairlead.diagnostics.overview import ClientOverview
 from fairlead.errors import FieldError
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 Suffix = Literal["svg", "png", "pdf"]
@@ -30,8 +30,8 @@ _BY_NAME = 40
 """Clients above which they are drawn in order of their share instead of one by one."""
 _TICKS = 25
 """Clients above which a matrix has no names at its sides."""
-_ASKED, _NOW, _THEN = "black", "#d55e00", "#0072b2"
-"""Colours that people who see few of them can tell apart (Okabe and Ito)."""
+_THEN, _NOW, _BOUND = 0, 1, 6
+"""Places of the series, which decide their colors."""
 
 
 def draw_diagnosis(diagnosis: Diagnosis, folder: Path, suffix: Suffix = "svg") -> list[Path]:
@@ -43,40 +43,40 @@ def draw_diagnosis(diagnosis: Diagnosis, folder: Path, suffix: Suffix = "svg") -
     """
     if suffix not in SUFFIXES:
         raise FieldError(f"The format of figures must be one of {', '.join(SUFFIXES)}, got {suffix!r}.")
-    painters: dict[str, Callable[[Diagnosis, Figure], bool]] = {
+    painters: dict[str, Callable[[Diagnosis], Figure | None]] = {
         "weights": _weights,
         "cosines": _cosines,
         "consensus": _consensus,
         "diversity": _diversity,
     }
     drawn = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, paint in painters.items():
-            figure = _new_figure(7.0, 4.2, dpi=150)
-            if paint(diagnosis, figure):
-                path = folder / f"{name}.{suffix}"
-                figure.savefig(path)
-                drawn.append(path)
-    except OSError as error:
-        raise FieldError(f"The figures cannot be written to {folder}: {error.strerror}.") from error
+    for name, paint in painters.items():
+        figure = paint(diagnosis)
+        if figure is not None:
+            drawn.append(save_figure(figure, folder / f"{name}.{suffix}", dpi=150))
     return drawn
 
 
-def _weights(diagnosis: Diagnosis, figure: Figure) -> bool:
+def _drawn(chart: Chart) -> Figure:
+    """A figure of curves with its title and legend."""
+    figure = new_figure(7.0, 4.2)
+    draw_chart(chart, figure).set_title(chart.title)
+    figure.legend(frameon=False, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _weights(diagnosis: Diagnosis) -> Figure | None:
     report, advised = diagnosis.evidence.consistency, diagnosis.advised
     present, now = _present_weights(diagnosis)
     then = None if advised is None else advised.surrogate.weights
-    if now is None and then is None:
-        return False
     kept = report.intended > 0
-    series = [(present, now, _NOW, "o"), (f"Ω with {diagnosis.advice.preset}", then, _THEN, "D")]
-    known = [(name, values[kept], color, mark) for name, values, color, mark in series if values is not None]
-    if int(kept.sum()) <= _BY_NAME:
-        _one_by_one(diagnosis, figure, report.intended[kept], known, kept)
-    else:
-        _in_order(figure, report.intended[kept], known)
-    return True
+    series = [(present, now, _NOW), (f"Ω with {diagnosis.advice.preset}", then, _THEN)]
+    known = [(name, values[kept], place) for name, values, place in series if values is not None]
+    if not known:
+        return None
+    if int(kept.sum()) > _BY_NAME:
+        return _in_order(report.intended[kept], known)
+    return _one_by_one(diagnosis, report.intended[kept], known, kept)
 
 
 def _present_weights(diagnosis: Diagnosis) -> tuple[str, Tensor | None]:
@@ -89,88 +89,89 @@ def _present_weights(diagnosis: Diagnosis) -> tuple[str, Tensor | None]:
 
 
 def _one_by_one(
-    diagnosis: Diagnosis,
-    figure: Figure,
-    intended: Tensor,
-    series: list[tuple[str, Tensor, str, str]],
-    kept: Tensor,
-) -> None:
-    figure.set_size_inches(7.0, 1.6 + 0.22 * len(intended))
+    diagnosis: Diagnosis, intended: Tensor, series: list[tuple[str, Tensor, int]], kept: Tensor
+) -> Figure:
+    figure = new_figure(7.0, 1.6 + 0.22 * len(intended))
     axes = figure.subplots()
     ranks = list(range(len(intended)))
     axes.hlines(ranks, 0, intended.tolist(), color="0.88", linewidth=6, zorder=1)
     axes.scatter(
-        intended.tolist(), ranks, marker="|", s=90, linewidth=2, color=_ASKED, label="ω asked for", zorder=4
+        intended.tolist(), ranks, marker="|", s=90, linewidth=2, color="black", label="ω asked for", zorder=4
     )
-    for name, values, color, mark in series:
+    for name, values, place in series:
         # The present weights are rings, so that they show behind others in the same place.
-        size, fill = (70, "none") if mark == "o" else (24, color)
+        shape = ("o", 70, "none") if place == _NOW else ("D", 24, COLOURS[place])
         axes.scatter(
             values.tolist(),
             ranks,
-            marker=mark,
-            s=size,
-            facecolor=fill,
-            edgecolor=color,
+            marker=shape[0],
+            s=shape[1],
+            facecolor=shape[2],
+            edgecolor=COLOURS[place],
             linewidth=2,
             label=name,
             zorder=3,
             # Clients that do not count at all lie on the axis.
             clip_on=False,
         )
-    ids = kept.nonzero().flatten().tolist()
-    names = [diagnosis.evidence.label(client).removeprefix("client ").strip("'") for client in ids]
-    axes.set_yticks(ranks, names)
-    axes.set_ylim(len(intended) - 0.5, -0.5)
-    axes.set_xlim(left=0)
-    axes.set(xlabel="share of the objective", ylabel="client", title="How much each client counts")
-    _finish(figure, axes)
-
-
-def _in_order(figure: Figure, intended: Tensor, series: list[tuple[str, Tensor, str, str]]) -> None:
-    axes = figure.subplots()
-    ranks = torch.linspace(0, 100, len(intended)).tolist()
-    for name, values, color, _ in series:
-        ratio = (values / intended).sort().values
-        # A logarithm shows no zero: clients that do not count at all leave a gap at the left.
-        shown = torch.where(ratio > 0, ratio, math.nan)
-        axes.plot(ranks, shown.tolist(), color=color, linewidth=2.5, label=name)
-    axes.axhline(1.0, color=_ASKED, linewidth=1.2, linestyle=(0, (5, 4)), label="ω asked for", zorder=5)
-    axes.set_yscale("log")
-    _plain_numbers(axes)
+    axes.set_yticks(ranks, _names(diagnosis, kept.nonzero().flatten().tolist()))
     axes.set(
-        xlabel=f"{len(intended)} clients, from those that count least to those that count most (%)",
-        ylabel="times the weight asked for",
-        title="How much clients count",
-        xlim=(0, 100),
+        xlabel="share of the objective",
+        ylabel="client",
+        title="How much each client counts",
+        ylim=(len(intended) - 0.5, -0.5),
     )
-    axes.grid(axis="y", color="0.9")
-    _finish(figure, axes)
+    axes.set_xlim(left=0)
+    clear_frame(axes)
+    figure.legend(frameon=False, loc="outside lower center", ncols=3)
+    return figure
 
 
-def _cosines(diagnosis: Diagnosis, figure: Figure) -> bool:
+def _names(diagnosis: Diagnosis, clients: Sequence[int]) -> list[str]:
+    return [diagnosis.evidence.label(client).removeprefix("client ").strip("'") for client in clients]
+
+
+def _in_order(intended: Tensor, series: list[tuple[str, Tensor, int]]) -> Figure:
+    ranks = tuple(torch.linspace(0, 100, len(intended)).tolist())
+    found, ratios = [], []
+    for name, values, place in series:
+        ratio = (values / intended).sort().values
+        ratios += ratio[ratio > 0].tolist()
+        # A logarithm shows no zero: clients that do not count at all leave a gap at the left.
+        shown = tuple(torch.where(ratio > 0, ratio, math.nan).tolist())
+        found.append(Series(ranks, shown, label=name, place=place))
+    across = f"{len(intended)} clients, from those that count least to those that count most (%)"
+    return _drawn(
+        Chart(
+            "How much clients count",
+            ChartAxis(across, Scale(0.0, 100.0)),
+            ChartAxis("times the weight asked for", ratio_scale(ratios)),
+            tuple(found),
+            mark=1.0,
+        )
+    )
+
+
+def _cosines(diagnosis: Diagnosis) -> Figure | None:
     found = diagnosis.evidence.cosines
     if found is None:
-        return False
-    figure.set_size_inches(6.4, 5.6)
+        return None
+    figure = new_figure(6.4, 5.6)
     axes = figure.subplots()
     order = _alike_together(found.matrix)
     image = axes.imshow(found.matrix[order][:, order].tolist(), cmap="RdBu_r", vmin=-1, vmax=1)
     figure.colorbar(image, ax=axes, label="cosine", shrink=0.85)
+    places, names = [], []
     if len(order) <= _TICKS:
-        label = diagnosis.evidence.label
-        names = [label(found.clients[place]).removeprefix("client ").strip("'") for place in order.tolist()]
         places = list(range(len(order)))
-        axes.set_yticks(places, names)
-        axes.set_xticks(places, names, rotation=90)
-    else:
-        axes.set_xticks([])
-        axes.set_yticks([])
+        names = _names(diagnosis, [found.clients[place] for place in order.tolist()])
+    axes.set_yticks(places, names)
+    axes.set_xticks(places, names, rotation=90)
     axes.set(
         xlabel=f"{_how_many(diagnosis, len(order))}, those with similar updates side by side",
         title="Which way updates point from the same model",
     )
-    return True
+    return figure
 
 
 def _how_many(diagnosis: Diagnosis, shown: int) -> str:
@@ -186,56 +187,59 @@ def _alike_together(matrix: Tensor) -> Tensor:
     return torch.atan2(leading[:, 0], leading[:, 1]).argsort()
 
 
-def _consensus(diagnosis: Diagnosis, figure: Figure) -> bool:
+def _consensus(diagnosis: Diagnosis) -> Figure | None:
     report = diagnosis.evidence.consensus
     # One step is the gradient itself: nothing has drifted yet.
     drifts = [drift for drift in report.drifts if drift.steps > 1 and drift.bound > 0] if report else []
     if report is None or not drifts:
-        return False
-    axes = figure.subplots()
-    places = list(range(len(drifts)))
-    bounds, gaps = [drift.bound for drift in drifts], [drift.gap for drift in drifts]
-    axes.plot(places, bounds, "--", marker="s", color=_ASKED, label="Jensen's bound")
-    axes.plot(places, gaps, marker="o", color=_NOW, label="average drift ρ")
-    axes.fill_between(
+        return None
+    places = tuple(map(float, range(len(drifts))))
+    bounds = Series(places, tuple(drift.bound for drift in drifts), label="Jensen's bound", place=_BOUND)
+    gaps = Series(
         places,
-        [drift.low * drift.bound for drift in drifts],
-        [drift.high * drift.bound for drift in drifts],
-        color=_NOW,
-        alpha=0.2,
-        linewidth=0,
-        label=f"{report.confidence:.0%} interval, unlimited clients",
+        tuple(drift.gap for drift in drifts),
+        tuple(drift.low * drift.bound for drift in drifts),
+        tuple(drift.high * drift.bound for drift in drifts),
+        label=f"average drift ρ, with its {report.confidence:.0%} interval for unlimited clients",
+        place=_NOW,
     )
-    axes.set_xticks(places, [str(drift.steps) for drift in drifts])
-    axes.set_ylim(bottom=0)
-    axes.set(
-        xlabel="local steps H",
-        ylabel="length of the drift",
-        title=f"{report.verdict[:1].upper()}{report.verdict[1:]} ({report.num_clients} clients)",
+    figure = _drawn(
+        Chart(
+            f"{report.verdict[:1].upper()}{report.verdict[1:]} ({report.num_clients} clients)",
+            ChartAxis("local steps H", fitted(places)),
+            ChartAxis(
+                "length of the drift", fitted([0.0, *bounds.y, *(gaps.high or ())], bounds=(0, math.inf))
+            ),
+            (bounds, gaps),
+        )
     )
-    _finish(figure, axes)
-    return True
+    figure.axes[0].set_xticks(places, [str(drift.steps) for drift in drifts])
+    return figure
 
 
-def _diversity(diagnosis: Diagnosis, figure: Figure) -> bool:
+def _diversity(diagnosis: Diagnosis) -> Figure | None:
     records = diagnosis.evidence.records
-    told = [(r.round, r.elud) for r in records if r.elud is not None and math.isfinite(r.elud)]
-    if len(told) < 2:
-        return False
-    axes = figure.subplots()
-    rounds, eluds = zip(*told, strict=True)
-    running = [value if math.isfinite(value) else math.nan for value in running_elud(records)]
-    axes.plot(rounds, eluds, "o", markersize=4, color=_THEN, alpha=0.6, label="e-LUD of a round")
-    axes.plot([r.round for r in records], running, color=_NOW, linewidth=2, label="mean so far")
-    axes.axhline(1.0, color="0.7", linewidth=1)
-    axes.annotate(
+    known = [(float(r.round), r.elud) for r in records if r.elud is not None and math.isfinite(r.elud)]
+    if len(known) < 2:
+        return None
+    rounds, eluds = zip(*known, strict=True)
+    running = tuple(value if math.isfinite(value) else math.nan for value in running_elud(records))
+    figure = _drawn(
+        Chart(
+            "How diverse the updates of a round are",
+            ChartAxis("round", fitted(rounds), "count"),
+            ChartAxis("e-LUD", fitted([0.95, *eluds])),
+            (
+                Series(rounds, eluds, label="e-LUD of a round", place=_THEN, joined=False),
+                Series(tuple(float(r.round) for r in records), running, label="mean so far", place=_NOW),
+            ),
+            mark=1.0,
+        )
+    )
+    figure.axes[0].annotate(
         "all updates agree", (rounds[0], 1.0), xytext=(0, 3), textcoords="offset points", color="0.45"
     )
-    axes.set(xlabel="round", ylabel="e-LUD", title="How diverse the updates of a round are")
-    axes.set_ylim(bottom=min(0.95, *eluds))
-    _whole_numbers(axes.xaxis)
-    _finish(figure, axes)
-    return True
+    return figure
 
 
 def plot_overview(clients: ClientOverview, path: Path) -> None:
@@ -248,7 +252,7 @@ def plot_overview(clients: ClientOverview, path: Path) -> None:
     wide = clients.label_counts is not None
     ratios = ([3.0] if wide else []) + [1.0] * len(known)
     height = min(3.0 + 0.14 * len(clients.sizes), 40.0)
-    figure = _new_figure(2.0 + 1.9 * sum(ratios), height)
+    figure = new_figure(2.0 + 1.9 * sum(ratios), height)
     axes = list(figure.subplots(1, len(ratios), sharey=True, width_ratios=ratios, squeeze=False)[0])
     ids = range(len(clients.sizes))
     if clients.label_counts is not None:
@@ -257,53 +261,18 @@ def plot_overview(clients: ClientOverview, path: Path) -> None:
         counts = clients.label_counts[owner, label].to(torch.float64)
         bubbles.scatter(label.tolist(), owner.tolist(), s=(120 * counts / counts.max()).tolist(), alpha=0.7)
         bubbles.set(xlabel="label")
-        _whole_numbers(bubbles.xaxis)
-    for axis, (name, values) in zip(axes, known.items(), strict=True):
+        bubbles.locator_params(axis="x", integer=True)
+    for panel, (name, values) in zip(axes, known.items(), strict=True):
         if len(ids) <= _BARS_AT_MOST:
-            axis.barh(ids, values.tolist())
+            panel.barh(ids, values.tolist())
         else:
-            axis.fill_betweenx(ids, values.tolist(), step="mid")
-        axis.set(xlabel=name)
-        _clear(axis)
-    figure.axes[0].set(ylabel="client", ylim=(len(ids) - 0.5, -0.5))
+            panel.fill_betweenx(ids, values.tolist(), step="mid")
+        panel.set(xlabel=name)
+        clear_frame(panel)
+    first = figure.axes[0]
+    first.set(ylabel="client", ylim=(len(ids) - 0.5, -0.5))
     if len(ids) <= _BARS_AT_MOST and clients.shown_names is not None:
-        # A dollar sign would begin a formula.
-        figure.axes[0].set_yticks(ids, [name.replace("$", r"\$") for name in clients.shown_names])
+        first.set_yticks(ids, list(map(plain_label, clients.shown_names)))
     else:
-        _whole_numbers(figure.axes[0].yaxis)
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:
-        raise FieldError(f"The plot cannot be written to {path}: {error}.") from error
-
-
-def _plain_numbers(axes: Axes) -> None:
-    """Numbers on a logarithmic axis as people write them."""
-    from matplotlib.ticker import FuncFormatter, LogLocator
-
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.minorticks_off()
-
-
-def _whole_numbers(axis: Axis) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _new_figure(width: float, height: float, dpi: int = 100) -> Figure:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise FieldError("Plots need matplotlib: pip install 'matplotlib>=3.9,<4'.") from error
-    return Figure(figsize=(width, height), layout="constrained", dpi=dpi)
-
-
-def _finish(figure: Figure, axes: Axes) -> None:
-    figure.legend(frameon=False, loc="outside lower center", ncols=3)
-    _clear(axes)
-
-
-def _clear(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
+        first.locator_params(axis="y", integer=True)
+    save_figure(figure, path)

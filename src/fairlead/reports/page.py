@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import math
+import re
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
 from fairlead import __version__
+from fairlead.charts.chart import BANDS_AT_ONCE, Chart, LineStyle
 from fairlead.errors import FieldError
-from fairlead.reports.ranking import standing_section
-from fairlead.reports.sections import (
-    curves_section,
-    legend,
-    measure_rows,
-    runs_section,
-    table_section,
-    unfinished_section,
-    weights_rows,
+from fairlead.reports import svg
+from fairlead.reports.charts import (
+    LearningCurves,
+    clients_chart,
+    difference_chart,
+    learning_curves,
+    shortened,
+    weights_chart,
 )
-from fairlead.reports.style import Markup, join, tag
-from fairlead.reports.tables import report_tables
-from fairlead.reports.template import count_of, section
+from fairlead.reports.tables import Table, report_tables
 from fairlead.results.comparison import Summary
+from fairlead.results.curves import AXES, ROUNDS, Axis
+from fairlead.results.figures import Measure, MethodFigures, RunFigures
+from fairlead.results.formats import show, show_estimate
+from fairlead.results.runs import ReportedRun
+from fairlead.results.sentences import COVERED, headline, verdict
+from fairlead.text import count_of, shown
 
 _LINKS = {
     "standing": "At a glance",
@@ -33,6 +44,8 @@ _LINKS = {
     "clients": "Clients",
 }
 """Sections of a setting that the head of the page leads to."""
+_CLIENT_ROWS = 30
+"""Rows of a run's table of clients."""
 
 
 def write_page(summaries: Sequence[Summary], path: Path, title: str) -> None:
@@ -46,103 +59,245 @@ def write_page(summaries: Sequence[Summary], path: Path, title: str) -> None:
 
 def render_page(summaries: Sequence[Summary], title: str) -> str:
     """The whole page: settings one after the other, and all runs at its end."""
-    style, script = _asset("page.css"), _asset("page.js")
-    policy = (
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{title} – fairlead report"),
-        tag("style", Markup(style)),
-    )
-    body = tag("body", _content(summaries, title), tag("script", Markup(script)))
-    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
-
-
-def _content(summaries: Sequence[Summary], title: str) -> Markup:
-    found = {
-        **{key: section for summary in summaries for key, section in _setting_sections(summary).items()},
-        "unfinished": unfinished_section(summaries),
-        "runs": runs_section(summaries),
-    }
-    shown = {key: section for key, section in found.items() if section}
-    links = [tag("a", name, href=f"#{key}") for key, name in _links(summaries).items() if key in shown]
-    return join(
-        tag("a", "Skip to the results", href="#main", class_="skip"),
-        _header(summaries, title, tag("nav", links, aria_label="Contents")),
-        legend(_labels(summaries)),
-        tag("main", shown.values(), id="main"),
-        tag(
-            "footer",
-            f"Made by fairlead {__version__} from what the runs left. Intervals are 95 % over seeds.",
-        ),
-        tag("div", class_="tip", id="tip", role="status", hidden=True),
-    )
-
-
-def _setting_sections(summary: Summary) -> dict[str, Markup]:
-    """What the page says of a setting, by the names that its parts have there."""
-    if not summary.methods:
-        key, absences = summary.key("standing"), tag("p", summary.study.absences, class_="lead")
-        return {key: section(key, summary.titled("At a glance"), absences)} if summary.study.absent else {}
-    beside = {"consistency": weights_rows, "clients": measure_rows}
-    sections = {"standing": standing_section(summary), "curves": curves_section(summary)}
-    for table in report_tables(summary):
-        rows = beside[table.key](summary) if table.key in beside else ""
-        sections[table.key] = table_section(summary, table, rows)
-    return {summary.key(key): section for key, section in sections.items()}
-
-
-def _links(summaries: Sequence[Summary]) -> dict[str, str]:
-    """Where the head of the page leads to: the sections of a single setting, or every setting."""
-    if len(summaries) == 1:
-        of_settings = {summaries[0].key(key): name for key, name in _LINKS.items()}
-    else:
-        of_settings = {summary.key("standing"): summary.setting or "Other runs" for summary in summaries}
-    return {**of_settings, "runs": "Runs"}
-
-
-def _labels(summaries: Sequence[Summary]) -> list[str]:
-    """The methods of all settings by their places."""
     places = {method.place: method.label for summary in summaries for method in summary.methods}
-    return [places[place] for place in sorted(places)]
-
-
-def _header(summaries: Sequence[Summary], title: str, contents: Markup) -> Markup:
     runs = [run for summary in summaries for run in summary.study.runs]
-    seeds = {run.seed for run in runs if run.seed is not None}
-    methods = {label for summary in summaries for label in summary.study.labels}
-    counts = {"method": len(methods), "seed": len(seeds), "run": len(runs)}
-    if len(summaries) > 1:
-        counts["setting"] = len(summaries)
-    facts = ", ".join(count_of(count, noun) for noun, count in counts.items())
-    unfinished = sum(not run.finished for run in runs)
-    alerts = []
-    if unfinished:
-        text = f"{unfinished} of {count_of(len(runs), 'run')} did not finish."
-        alerts.append(tag("p", tag("a", text, href="#unfinished"), class_="alert"))
-    differing = dict.fromkeys(name for summary in summaries for name in summary.study.differing_conditions())
-    if differing:
-        text = f"These runs differ in more than the method: also in {' and '.join(differing)}."
-        alerts.append(tag("p", text, class_="alert"))
-    theme = tag("button", "Theme: system", type="button", id="theme", class_="needs-script")
-    return tag(
-        "header",
-        tag("div", tag("h1", title), tag("p", facts, class_="facts")),
-        tag("div", contents, theme, class_="tools"),
-        alerts,
+    settings = [_Setting.of(summary) for summary in summaries]
+    return _environment().get_template("page.html.jinja").render(
+        title=title,
+        version=__version__,
+        settings=settings,
+        links=_links(settings),
+        facts=_facts(summaries),
+        labels=[places[place] for place in sorted(places)],
+        num_runs=len(runs),
+        num_unfinished=sum(not run.finished for run in runs),
+        differing=dict.fromkeys(
+            name for summary in summaries for name in summary.study.differing_conditions()
+        ),
+        reasons=_reasons(summaries),
+        entries=[entry for summary in summaries for entry in _entries(summary)],
+    )  # fmt: skip
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("fairlead", "reports"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
     )
+    made.filters |= {
+        "breakable": _breakable,
+        "digest": _digest,
+        "px": lambda value: f"{value:.1f}".removesuffix(".0"),
+    }
+    made.globals |= {
+        "svg": svg,
+        "style_of": LineStyle,
+        "show_estimate": show_estimate,
+        "headline": headline,
+        "verdict": verdict,
+        "count_of": count_of,
+        "shortened": shortened,
+        "bands_at_once": BANDS_AT_ONCE,
+        "style": _asset("page.css"),
+        "script": _asset("page.js"),
+    }
+    return made
 
 
-def _asset(name: str) -> str:
-    return files("fairlead.reports").joinpath(name).read_text(encoding="utf-8")
+def _asset(name: str) -> Markup:
+    return Markup(files("fairlead.reports").joinpath(name).read_text(encoding="utf-8"))
 
 
 def _digest(text: str) -> str:
     """The hash by which the page's policy knows its own style and script."""
     return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()
+
+
+def _breakable(label: str) -> Markup:
+    """A label that may be broken after a separator."""
+    return Markup("<wbr>").join(re.split(r"(?<=[-_/.,+ ])", label))
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What the page says of a setting."""
+
+    summary: Summary
+    differences: Chart | None
+    curves: list[LearningCurves]
+    tables: list[Table]
+    clients: dict[str, Chart | None]
+    """Charts of clients by the key of the table that they stand beside."""
+
+    @classmethod
+    def of(cls, summary: Summary) -> _Setting:
+        if not summary.methods:
+            return cls(summary, None, [], [], {})
+        clients = {"consistency": weights_chart(summary), "clients": clients_chart(summary)}
+        return cls(
+            summary, difference_chart(summary), learning_curves(summary), report_tables(summary), clients
+        )
+
+    @property
+    def sections(self) -> set[str]:
+        """Keys of the sections that have something to show."""
+        keys = {table.key for table in self.tables}
+        if self.summary.methods or self.summary.study.absent:
+            keys.add("standing")
+        return keys | {"curves"} if self.curves else keys
+
+    @property
+    def ranking_note(self) -> str:
+        """How methods are ordered and judged."""
+        order = f"Sorted by mean {self.summary.measure.described}. " if self.summary.ranked else ""
+        return (
+            f"{order}Differences are between runs of equal seed. One is called better or worse if its 95 % interval "
+            "(Student, over seeds) excludes 0; intervals are not corrected for the number of methods. An arrow head "
+            f"marks an interval that is wider than the row. {COVERED}"
+        )
+
+    @property
+    def axes(self) -> list[Axis]:
+        """Axes that some curve is drawn against."""
+        used = {key for curves in self.curves for key in curves.charts}
+        return [axis for axis in AXES if axis is ROUNDS or axis.key in used]
+
+    @property
+    def curves_note(self) -> str:
+        """How to read the curves."""
+        note = "Every line is a single run."
+        if any(len(method.runs) > 1 for method in self.summary.methods):
+            note = "Lines are means over seeds, shaded areas 95 % intervals."
+        charts = [chart for curves in self.curves for chart in curves.charts.values()]
+        points = [series for chart in charts for series in chart.series if series.is_point]
+        if points:
+            note += " What was measured once is a point, as evaluations are where evaluate_every is not below rounds."
+        if any(series.low is not None for series in points):
+            note += " The upright bar through it is its interval."
+        if self.crowded:
+            note += (
+                f" With more than {BANDS_AT_ONCE} methods in view only the one that you point at in the legend "
+                "shows its interval."
+            )
+        return note
+
+    @property
+    def crowded(self) -> bool:
+        """Whether there are too many methods to show all intervals."""
+        return len(self.summary.methods) > BANDS_AT_ONCE
+
+
+def _links(settings: Sequence[_Setting]) -> dict[str, str]:
+    """Titles of the sections that the head of the page leads to: those of a single setting, or every setting."""
+    if len(settings) == 1:
+        (only,) = settings
+        found = {only.summary.key(key): title for key, title in _LINKS.items() if key in only.sections}
+    else:
+        found = {
+            each.summary.key("standing"): each.summary.setting or "Other runs"
+            for each in settings
+            if "standing" in each.sections
+        }
+    return {**found, "runs": "Runs"}
+
+
+def _facts(summaries: Sequence[Summary]) -> str:
+    """How many methods, seeds and runs there are."""
+    runs = [run for summary in summaries for run in summary.study.runs]
+    counts = {
+        "method": len({label for summary in summaries for label in summary.study.labels}),
+        "seed": len({run.seed for run in runs if run.seed is not None}),
+        "run": len(runs),
+    }
+    if len(summaries) > 1:
+        counts["setting"] = len(summaries)
+    return ", ".join(count_of(count, noun) for noun, count in counts.items())
+
+
+def _reasons(summaries: Sequence[Summary]) -> list[tuple[ReportedRun, str, str]]:
+    """Runs that failed, stopped or could not be read, with their state and the reason."""
+    studies = [summary.study for summary in summaries]
+    unfinished = [(run, run.state, run.reason) for study in studies for run in study.runs if not run.finished]
+    known = {id(run) for run, _, _ in unfinished}
+    repeated = [
+        (run, "repeated", "Another run has the same experiment and seed: left out.")
+        for study in studies
+        for run in study.repeated
+        if id(run) not in known
+    ]
+    return [*unfinished, *repeated]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A run with its figures, where it has some."""
+
+    run: ReportedRun
+    measure: Measure
+    method: MethodFigures | None = None
+    figures: RunFigures | None = None
+
+    @property
+    def facts(self) -> str:
+        """Its setting, method, seed and length, and what came of it."""
+        run, found = self.run, self.figures
+        facts = [
+            run.setting,
+            "" if self.method is None else self.method.label,
+            "" if run.seed is None else f"seed {run.seed}",
+            count_of(len(run.records), "round"),
+            "" if found is None or found.value is None else show(found.value, self.measure.kind),
+        ]
+        return " · ".join(filter(None, facts))
+
+    @property
+    def clients(self) -> _ClientTable | None:
+        """ω, Ω and the measure of the clients, those first whose weight moved most."""
+        figures = self.figures
+        if figures is None or (figures.consistency is None and not figures.clients):
+            return None
+        report, values, names = figures.consistency, figures.clients, figures.run.names
+        count = len(values) if report is None else len(report.intended)
+        unknown = [math.nan] * count
+        asked = unknown if report is None else report.intended.tolist()
+        really = unknown if report is None or report.surrogate is None else report.surrogate.tolist()
+        moved = [
+            0.0 if math.isnan(ours) else abs(ours - theirs)
+            for ours, theirs in zip(really, asked, strict=True)
+        ]
+        rows = []
+        for client in sorted(range(count), key=lambda client: moved[client], reverse=True)[:_CLIENT_ROWS]:
+            ratio = really[client] / asked[client] if asked[client] > 0 else None
+            cells = [show(asked[client], "share"), show(really[client], "share"), show(ratio, "factor")]
+            if values:
+                cells.append(show(values[client], self.measure.kind))
+            rows.append((str(client) if names is None else shown(str(names[client])), cells))
+        measured_on = {True: " (held-out)", False: " (training)", None: ""}[figures.run.held_out]
+        measured = [f"{self.measure.quantity.title}{measured_on}"] if values else []
+        note = (
+            f"The {_CLIENT_ROWS} of {count} clients whose weight moved most." if count > _CLIENT_ROWS else ""
+        )
+        return _ClientTable(note, ["asked ω", "really Ω", "Ω/ω", *measured], rows)
+
+
+@dataclass(frozen=True)
+class _ClientTable:
+    """The clients of a run."""
+
+    note: str
+    columns: list[str]
+    rows: list[tuple[str, list[str]]]
+
+
+def _entries(summary: Summary) -> list[_Entry]:
+    """Every run of a setting, those of the methods first."""
+    found = []
+    for method in summary.methods:
+        figures = {id(run.run): run for run in method.runs}
+        found += [_Entry(run, summary.measure, method, figures.get(id(run))) for run in method.method.runs]
+    others = (*summary.study.repeated, *summary.study.unusable)
+    return [*found, *(_Entry(run, summary.measure) for run in others)]

@@ -8,20 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairlead.errors import FieldError
-from fairlead.reports.table import Cell, Table
-from fairlead.reports.tables import report_tables
+from fairlead.reports.tables import Cell, Table, report_tables
 from fairlead.results.comparison import Summary
 
 _ESCAPES = str.maketrans(
     {
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+        **{digit: f"$^{place}$" for place, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
         "\\": r"\textbackslash{}",
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "{": r"\{",
-        "}": r"\}",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
         "<": r"\textless{}",
@@ -36,12 +30,10 @@ _ESCAPES = str.maketrans(
         "ω": r"$\omega$",
         "Ω": r"$\Omega$",
         "χ": r"$\chi$",
-        "²": r"$^2$",
         "½": r"$\frac{1}{2}$",
         "‖": r"$\|$",
         "…": r"\ldots{}",
         "⁻": r"$^{-}$",
-        **{digit: f"$^{place}$" for place, digit in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹") if digit != "²"},
     }
 )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+import numpy as np
 import torch
 
+from fairlead.charts.chart import Series
 from fairlead.diagnostics.consistency import report_of
 from fairlead.diagnostics.tally import Tally
 from fairlead.experiments.study import folder_name
@@ -108,22 +109,6 @@ class Axis:
     kind: Kind
     read: Callable[[ReportedRun], tuple[float, ...] | None]
     """Its value after each round; None for a run that does not know it."""
-
-
-@dataclass(frozen=True)
-class Band:
-    """The mean curve of a method with its interval over seeds."""
-
-    positions: tuple[float, ...]
-    means: tuple[float, ...]
-    lows: tuple[float, ...] | None
-    """None where there is one run only."""
-    highs: tuple[float, ...] | None
-
-    @property
-    def is_point(self) -> bool:
-        """Whether there is one position only, and so no line to draw."""
-        return len(self.positions) == 1
 
 
 def quantities(runs: Sequence[ReportedRun]) -> list[Quantity]:
@@ -254,12 +239,12 @@ BYTES = Axis("bytes", "Bytes", "bytes", _total(lambda record: float(record.bytes
 AXES = (ROUNDS, VIRTUAL_TIME, COMPUTE_TIME, LOCAL_STEPS, BYTES)
 
 
-def bands(method: MethodRuns, quantity: Quantity, axes: Sequence[Axis]) -> dict[str, Band]:
+def bands(method: MethodRuns, quantity: Quantity, axes: Sequence[Axis]) -> dict[str, Series]:
     """The curve of a method against every axis that its runs know, by the key of the axis."""
-    curves = [(run, quantity.read(run)) for run in method.counted]
+    curves = [(run, curve) for run in method.counted if len(curve := quantity.read(run))]
     found = {}
     for axis in axes:
-        progress = [(axis.read(run), curve) for run, curve in curves if len(curve)]
+        progress = [(axis.read(run), curve) for run, curve in curves]
         placed = [
             (tuple(done[number - 1] for number in curve.rounds), curve.values)
             for done, curve in progress
@@ -271,7 +256,7 @@ def bands(method: MethodRuns, quantity: Quantity, axes: Sequence[Axis]) -> dict[
     return found
 
 
-def band_of(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Band | None:
+def band_of(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Series | None:
     """Mean and interval of curves, each given by ascending positions and values.
 
     Curves measured at the same positions are averaged there, and curves of one point each at the mean of their
@@ -281,33 +266,11 @@ def band_of(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Band |
     positions = _common_positions([own for own, _ in curves])
     if not positions:
         return None
-    means, lows, highs = [], [], []
-    for position in positions:
-        found = estimate([interpolate(own, values, position) for own, values in curves])
-        assert found is not None
-        means.append(found.mean)
-        if found.low is not None and found.high is not None:
-            lows.append(found.low)
-            highs.append(found.high)
-    shaded = len(lows) == len(means)
-    return Band(
-        tuple(positions),
-        tuple(means),
-        tuple(lows) if shaded else None,
-        tuple(highs) if shaded else None,
-    )
-
-
-def interpolate(positions: Sequence[float], values: Sequence[float], at: float) -> float:
-    """The value at a position within the given ones, on the straight line between its neighbours."""
-    right = bisect_right(positions, at)
-    if right == len(positions):
-        return values[-1]
-    if right == 0:
-        return values[0]
-    left = right - 1
-    share = (at - positions[left]) / (positions[right] - positions[left])
-    return values[left] + share * (values[right] - values[left])
+    read = np.array([np.interp(positions, own, values) for own, values in curves])
+    found = [each for values in read.T.tolist() if (each := estimate(values)) is not None]
+    intervals = [(each.low, each.high) for each in found if each.low is not None and each.high is not None]
+    lows, highs = zip(*intervals, strict=True) if len(intervals) == len(found) else (None, None)
+    return Series(tuple(positions), tuple(each.mean for each in found), lows, highs)
 
 
 def _common_positions(all_positions: Sequence[Sequence[float]]) -> list[float]:

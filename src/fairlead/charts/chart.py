@@ -1,0 +1,212 @@
+"""The chart value: series on scales, without a word on how they are drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fairlead.results.formats import Kind
+
+BANDS_AT_ONCE = 6
+"""Most series of a chart that all show their intervals."""
+MARKERS_SHOWN = 6
+"""Markers on a curve, about."""
+NUM_COLOURS = 7
+NUM_MARKERS = 7
+_DASHES = ("", "6 3", "2 2.5")
+_DECADES = 1.0
+"""Orders of magnitude that make an axis logarithmic, where it may be."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Maps [low, high] onto [0, 1], evenly or by logarithm."""
+
+    low: float
+    high: float
+    logarithmic: bool = False
+
+    def at(self, value: float) -> float:
+        """The position of a value; values outside [low, high] lie outside [0, 1]."""
+        low, high = self.low, self.high
+        if self.logarithmic:
+            low, high, value = math.log10(low), math.log10(high), math.log10(max(value, 1e-300))
+        return (value - low) / ((high - low) or 1.0)
+
+    def kept(self, value: float) -> float:
+        """The value, or the end of the scale that it lies beyond."""
+        return min(max(value, self.low), self.high)
+
+    def ticks(self, count: int = 5) -> list[float]:
+        """About `count` round values within the scale."""
+        return self._decades(count) if self.logarithmic else self._steps(count)
+
+    def _steps(self, count: int) -> list[float]:
+        step = round_step((self.high - self.low) / max(count, 1))
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
+        # Multiples of the step, not sums of it: 0.30000000000000004 is no tick.
+        return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
+
+    def _decades(self, count: int) -> list[float]:
+        first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+        if last - first < 2:
+            every = [m * 10.0**power for power in range(first - 1, last + 1) for m in (1, 2, 5)]
+            within = [value for value in every if self.low * (1 - 1e-9) <= value <= self.high * (1 + 1e-9)]
+            return within if len(within) > 2 else self._steps(count)
+        stride = -(-(last - first + 1) // count)
+        return [10.0**power for power in range(first, last + 1, stride)]
+
+
+def round_step(least: float) -> float:
+    """The next of … 0.1, 0.2, 0.5, 1, 2, 5, 10 … that is at least `least`."""
+    if not least > 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= least * (1 - 1e-9))
+
+
+def fitted(
+    values: Iterable[float],
+    *,
+    logarithmic: bool = False,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+    margin: float = 0.04,
+) -> Scale:
+    """A scale for the finite values with a little room, within `bounds`.
+
+    Logarithmic only if all values are positive and span an order of magnitude.
+    """
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return Scale(0.0, 1.0)
+    low, high = min(known), max(known)
+    if logarithmic and low > 0 and math.log10(high / low) >= _DECADES:
+        room = (high / low) ** margin
+        return Scale(low / room, high * room, logarithmic=True)
+    # A single value is the middle of a scale from zero to twice the value, which has round ticks.
+    room = (high - low) * margin if high > low else abs(high) or 1.0
+    fitted_low, fitted_high = max(low - room, bounds[0]), min(high + room, bounds[1])
+    if fitted_high <= fitted_low:
+        return Scale(low - room, high + room)
+    return Scale(fitted_low, fitted_high)
+
+
+@dataclass(frozen=True)
+class LineStyle:
+    """Color, dashes and marker of a series, by its place: no two of the first 49 share color and marker."""
+
+    place: int
+
+    @property
+    def colour(self) -> int:
+        return self.place % NUM_COLOURS
+
+    @property
+    def dash(self) -> str:
+        """Lengths of dashes and gaps, as SVG has them; empty for a solid line."""
+        return _DASHES[self.place // NUM_COLOURS % len(_DASHES)]
+
+    @property
+    def marker(self) -> int:
+        return (self.place + self.place // NUM_COLOURS) % NUM_MARKERS
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve through (x, y) with its interval, or the values of a row."""
+
+    x: tuple[float, ...]
+    y: tuple[float, ...] = ()
+    """Empty in a row, where the values are x."""
+    low: tuple[float, ...] | None = None
+    """Ends of the intervals around y, or in a row around x; None where they are unknown."""
+    high: tuple[float, ...] | None = None
+    label: str = ""
+    place: int = 0
+    """Among all methods of a report, from which its style follows."""
+    texts: tuple[str, ...] = ()
+    """What each value of a row says when pointed at; empty where values are not drawn one by one."""
+    joined: bool = True
+    """Whether a line joins the points of a curve."""
+
+    @property
+    def style(self) -> LineStyle:
+        return LineStyle(self.place)
+
+    @property
+    def is_point(self) -> bool:
+        """Whether there is one position only, and so no line to draw."""
+        return len(self.x) == 1
+
+
+@dataclass(frozen=True)
+class ChartAxis:
+    """A scale with its title and the kind of its numbers."""
+
+    title: str
+    scale: Scale
+    kind: Kind = "number"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves on two axes, or rows that share one."""
+
+    title: str
+    x: ChartAxis
+    y: ChartAxis | None
+    """None: every series is a row of its own. Values beyond the ends of x are then drawn at them."""
+    series: tuple[Series, ...]
+    mark: float | None = None
+    """A value to compare with: of y, or of x in rows."""
+
+    def row(self, place: int) -> Series:
+        """The series of the method at a place of the report."""
+        return next(series for series in self.series if series.place == place)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether there are too many series to show all their intervals."""
+        return len(self.series) > BANDS_AT_ONCE
+
+
+def plain_curves(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Chart:
+    """Curves by their labels, given as points with ascending x, on scales that end where the points do.
+
+    Points that are not finite are left out, and curves without any.
+    """
+    found = []
+    for place, (label, points) in enumerate(curves.items()):
+        known = [(x, y) for x, y in points if math.isfinite(y)]
+        if known:
+            xs, ys = zip(*known, strict=True)
+            found.append(Series(xs, ys, label=label, place=place))
+    across, up = _extent(x for each in found for x in each.x), _extent(y for each in found for y in each.y)
+    return Chart("", ChartAxis("", across), ChartAxis("", up), tuple(found))
+
+
+def plain_intervals(intervals: Mapping[str, tuple[float, float]]) -> Chart:
+    """Rows of means ± margins by their labels, on a scale that holds 0; those that are not finite are left out."""
+    rows = tuple(
+        Series((mean,), low=(mean - margin,), high=(mean + margin,), label=label, place=place)
+        for place, (label, (mean, margin)) in enumerate(intervals.items())
+        if math.isfinite(mean) and math.isfinite(margin)
+    )
+    ends = [end for row in rows for end in (*(row.low or ()), *(row.high or ()))]
+    return Chart("", ChartAxis("", _extent([0.0, *ends])), None, rows, mark=0.0)
+
+
+def _extent(values: Iterable[float]) -> Scale:
+    known = list(values) or [0.0]
+    return Scale(min(known), max(known))
+
+
+def ratio_scale(ratios: Iterable[float]) -> Scale:
+    """A logarithmic scale around 1 that shows factors up to 100 either way."""
+    known = [min(max(ratio, 0.01), 100.0) for ratio in ratios if ratio >= 0]
+    reach = max([1.5, *(max(ratio, 1 / ratio) for ratio in known)]) * 1.05
+    return Scale(1 / reach, reach, logarithmic=True)
