@@ -14,7 +14,7 @@ import pytest
 import fairlead
 
 ROOT = Path(__file__).parents[1]
-CORE = {"jinja2", "numpy", "rich", "safetensors", "tomli-w", "torch", "typer"}
+CORE = {"click", "jinja2", "numpy", "rich", "safetensors", "tomli-w", "torch", "typer"}
 
 
 @pytest.fixture(scope="module")
