@@ -1,4 +1,4 @@
-"""The aggregator that CONTRIBUTING.md adds really is found, written, run and checked."""
+"""The aggregator and the sampler that CONTRIBUTING.md adds really are found, written, run, checked and predicted."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import sys
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import fairlead as fl
-from fairlead.component import parts_of
+from fairlead.component import Component, parts_of
 from fairlead.plain_data import from_plain, to_plain
-from fairlead.testing import check_aggregator, check_part, examples
+from fairlead.testing import check_part, examples
 
 CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
+STEPS, DROP = (4, 1, 2, 6), (0.0, 0.5, 0.2, 0.6)
 
 
 def first_example(heading: str) -> str:
@@ -28,74 +30,126 @@ def first_example(heading: str) -> str:
     return block.group(1)
 
 
-@pytest.fixture(scope="module")
-def added(tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[fl.Aggregator]]:
-    """The class of the example, imported as a module of its own and forgotten afterwards."""
-    known = set(parts_of(fl.Aggregator))  # type: ignore[type-abstract]
-    path = tmp_path_factory.mktemp("contributing") / "added_aggregator.py"
-    path.write_text(first_example("Add an aggregator"), encoding="utf-8")
-    spec = spec_from_file_location("added_aggregator", path)
+def added_part(role: type[Component], heading: str, folder: Path) -> Iterator[Any]:
+    """The class of an example, imported as a module of its own and forgotten afterwards."""
+    known, name = set(parts_of(role)), f"added_{role.__name__}"
+    path = folder / f"{name}.py"
+    path.write_text(first_example(heading), encoding="utf-8")
+    spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules["added_aggregator"] = module
+    sys.modules[name] = module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    now = parts_of(fl.Aggregator)  # type: ignore[type-abstract]
-    (name,) = set(now) - known
-    yield now.pop(name)
-    # Other tests list all parts: what remembers the class must forget it.
-    del sys.modules["added_aggregator"], module, now
+    now = parts_of(role)
+    (added,) = set(now) - known
+    yield now.pop(added)
+    # Other tests list all parts: everything that refers to the class must forget it.
+    del sys.modules[name], module, now
     gc.collect()
 
 
-def test_the_example_is_found_by_its_name_and_survives_a_spec(added: type[fl.Aggregator]) -> None:
-    part = added(q=2.0)  # type: ignore[call-arg]
-    algorithm = fl.Algorithm(fl.LocalSolver(fl.SGD(0.1)), aggregator=part)
-    plain = to_plain(algorithm, fl.Algorithm)
-    assert plain["aggregator"] == {"type": added.__name__, "q": 2.0}
-    assert from_plain(fl.Algorithm, plain) == algorithm
+@pytest.fixture(scope="module")
+def aggregator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    yield from added_part(fl.Aggregator, "Add an aggregator", tmp_path_factory.mktemp("aggregator"))
 
 
-def test_the_example_keeps_its_contract(added: type[fl.Aggregator]) -> None:
-    for part in examples(added):
-        check_part(part)
-        check_aggregator(part)
+@pytest.fixture(scope="module")
+def sampler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    yield from added_part(fl.Sampler, "Add a sampler", tmp_path_factory.mktemp("sampler"))
 
 
-def test_the_example_reduces_to_the_weighted_mean_as_it_says(added: type[fl.Aggregator]) -> None:
-    problem = fl.Quadratics(num_clients=3, dim=2).problem(fl.Key.from_seed(0))
-    world = fl.SimulatedWorld(problem.task(), problem.data(), dtype=torch.float64)
-    ends = []
-    for aggregator in (added(q=0.0), fl.WeightedMean()):  # type: ignore[call-arg]
-        federation = fl.Federation(
-            fl.Algorithm(fl.LocalSolver(fl.SGD(0.1), steps=2), aggregator=aggregator), world
-        )
-        list(federation.train(3))
-        ends.append(federation.params)
-    assert torch.equal(*ends)
-
-
-def test_theory_has_no_weights_for_the_example(added: type[fl.Aggregator]) -> None:
-    """Losses decide, and they are known in rounds only: q = 0 is a mean like any other."""
-    problem = fl.Quadratics(num_clients=3, dim=2).problem(fl.Key.from_seed(0))
-    world = fl.SimulatedWorld(problem.task(), problem.data(), dtype=torch.float64)
-    said = []
-    for q in (1.0, 0.0):
-        algorithm = fl.Algorithm(fl.LocalSolver(fl.SGD(0.1), steps=2), aggregator=added(q=q))  # type: ignore[call-arg]
-        federation = fl.Federation(algorithm, world)
-        list(federation.train(3))
-        said.append(federation.consistency())
-    assert said[0].predicted_weights is None
-    assert said[0].predicted is not None
-    assert said[0].predicted.explanation.startswith(
-        "LossTilted weighs clients by what they return, such as their losses"
+def federation(algorithm: fl.Algorithm, *, lossy: bool = True) -> fl.Federation:
+    problem = fl.Quadratics(num_clients=4, dim=2, weights=(1.0, 2.0, 3.0, 4.0)).problem(fl.Key.from_seed(0))
+    world = fl.SimulatedWorld(
+        problem.task(),
+        problem.data(),
+        weights=problem.weights,
+        work=fl.FixedSteps(STEPS),
+        link=fl.BernoulliLink(DROP) if lossy else fl.PerfectLink(),
+        dtype=torch.float64,
     )
-    assert said[1].predicted_weights is not None
-    assert torch.allclose(said[1].predicted_weights, said[1].intended)
+    return fl.Federation(algorithm, world)
 
 
-def test_the_text_names_the_import_line() -> None:
-    text = CONTRIBUTING.read_text(encoding="utf-8")
-    name = re.search(r"^class (\w+)\(", first_example("Add an aggregator"), flags=re.MULTILINE)
+def algorithm_with(**parts: Any) -> fl.Algorithm:
+    return fl.Algorithm(fl.LocalSolver(fl.SGD(0.001), steps=1), **parts)
+
+
+@pytest.mark.parametrize("role", ["aggregator", "sampler"])
+def test_the_example_is_found_by_its_name_and_survives_a_spec(
+    role: str, request: pytest.FixtureRequest
+) -> None:
+    added = request.getfixturevalue(role)
+    part = examples(added)[0]
+    plain = to_plain(algorithm_with(**{role: part}), fl.Algorithm)
+    assert plain[role]["type"] == added.__name__
+    assert from_plain(fl.Algorithm, plain) == algorithm_with(**{role: part})
+
+
+@pytest.mark.parametrize("role", ["aggregator", "sampler"])
+def test_the_example_keeps_its_contract(role: str, request: pytest.FixtureRequest) -> None:
+    for part in examples(request.getfixturevalue(role)):
+        check_part(part)
+
+
+def test_the_aggregator_reduces_to_the_weighted_mean_as_it_says(aggregator: Any) -> None:
+    ends = []
+    for part in (aggregator(), fl.WeightedMean()):
+        run = federation(algorithm_with(aggregator=part), lossy=False)
+        list(run.train(3))
+        ends.append(run.params)
+    assert torch.allclose(*ends, rtol=1e-12)
+
+
+def test_the_sampler_reduces_to_draws_by_weight_as_it_says(sampler: Any) -> None:
+    conditions = fl.Conditions(0, torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64))
+    for seed in range(5):
+        one, other = (
+            part.draw({}, conditions, fl.Key.from_seed(seed))
+            for part in (sampler(3, power=1.0), fl.WeightedWithReplacement(3))
+        )
+        assert torch.equal(one.clients, other.clients)
+        assert torch.allclose(one.importance, other.importance)
+
+
+@pytest.mark.parametrize("role", ["aggregator", "sampler"])
+def test_the_theory_of_the_example_predicts_a_run(role: str, request: pytest.FixtureRequest) -> None:
+    """Ω ∝ ω‖a‖₁ for the aggregator, which corrects links; ω(1 − q)‖a‖₁ for the sampler, which does not."""
+    added = request.getfixturevalue(role)
+    corrects = role == "aggregator"
+    algorithm = (
+        algorithm_with(aggregator=added())
+        if corrects
+        else algorithm_with(sampler=added(3), aggregator=fl.WeightedMean(over="asked"))
+    )
+    run = federation(algorithm)
+    list(run.train(3000))
+    report = run.consistency()
+    mass = run.world.population.weights * torch.tensor(STEPS, dtype=torch.float64)
+    if not corrects:
+        mass = mass * (1 - torch.tensor(DROP, dtype=torch.float64))
+    predicted, measured = report.predicted_weights, report.surrogate
+    assert predicted is not None
+    assert measured is not None
+    assert torch.allclose(predicted, mass / mass.sum())
+    assert torch.allclose(measured, predicted, atol=0.03)
+
+
+def test_the_text_names_the_row_of_the_public_name() -> None:
+    text, example = CONTRIBUTING.read_text(encoding="utf-8"), first_example("Add an aggregator")
+    name = re.search(r"^class (\w+)\(", example, flags=re.MULTILINE)
+    module = re.search(r"src/fairlead/aggregators/(\w+)\.py", text)
     assert name is not None
-    assert f"import {name.group(1)} as {name.group(1)}" in text
+    assert module is not None
+    assert f'"aggregators.{module[1]}": "{name[1]}"' in text
+    assert f"from fairlead.aggregators.{module[1]} import {name[1]} as {name[1]}" in text
+
+
+def test_coefficients_that_depend_on_losses_are_not_predicted() -> None:
+    class LossWeighted(fl.LinearAggregator):
+        def coefficients(self, updates: fl.ClientUpdates, conditions: fl.Conditions) -> torch.Tensor:
+            return updates.importance * updates.loss.to("cpu", torch.float64)
+
+    report = federation(algorithm_with(aggregator=LossWeighted())).consistency()
+    assert report.predicted_weights is None
+    assert "LossWeighted weighs clients by what they return, such as their losses" in str(report)

@@ -176,9 +176,15 @@ if TYPE_CHECKING:
     from fairlead.records import ClientWeights as ClientWeights
     from fairlead.records import Cohort as Cohort
     from fairlead.records import Conditions as Conditions
+    from fairlead.records import Contributions as Contributions
     from fairlead.records import Evaluation as Evaluation
+    from fairlead.records import ExpectedRound as ExpectedRound
     from fairlead.records import Forecast as Forecast
     from fairlead.records import GradientFigures as GradientFigures
+    from fairlead.records import Limit as Limit
+    from fairlead.records import MeanCoefficients as MeanCoefficients
+    from fairlead.records import NotKnown as NotKnown
+    from fairlead.records import Participation as Participation
     from fairlead.records import Population as Population
     from fairlead.records import RoundRecord as RoundRecord
     from fairlead.records import ServerState as ServerState
@@ -227,8 +233,9 @@ CONTENTS = {
     "local_solver": "LocalSolver",
     "task": "Task accuracy cross_entropy mean_squared_error squared_error",
     "records": (
-        "Aggregate ClientUpdates ClientWeights Cohort Conditions Evaluation Forecast GradientFigures "
-        "Population RoundRecord ServerState Transformed WorkOrder"
+        "Aggregate ClientUpdates ClientWeights Cohort Conditions Contributions Evaluation ExpectedRound Forecast "
+        "GradientFigures Limit MeanCoefficients NotKnown Participation Population RoundRecord ServerState "
+        "Transformed WorkOrder"
     ),
     "client_table": "ClientTable",
     "randomness": "Key",

@@ -12,7 +12,7 @@ from torch import Tensor
 from fairlead.aggregators.base import Aggregator, LinearAggregator, weighted_sum
 from fairlead.client_table import PartState
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Cohort, Conditions
+from fairlead.records import ClientUpdates, Cohort, Conditions, Participation
 from fairlead.samplers.base import Sampler
 from fairlead.testing.examples import NUM_CLIENTS
 from fairlead.testing.rounds import (
@@ -39,14 +39,14 @@ _DRAWS = 1500
 _DTYPES = (torch.float32, torch.float64)
 
 
-class _Round(NamedTuple):
+class _ShownRound(NamedTuple):
     """One round to show to a part."""
 
     updates: ClientUpdates
     conditions: Conditions
 
 
-def _rounds(labels: Sequence[int], dtype: torch.dtype = torch.float64) -> list[_Round]:
+def _rounds(labels: Sequence[int], dtype: torch.dtype = torch.float64) -> list[_ShownRound]:
     """Three rounds with losses and unequal work, in which client k goes by the id `labels[k]`.
 
     Everyone arrives in the first; two of five are lost in the second; one arrives in the third.
@@ -69,7 +69,7 @@ def _rounds(labels: Sequence[int], dtype: torch.dtype = torch.float64) -> list[_
         updates = make_updates(
             ids, [labels[k] for k in came], weights[ids], delta, torch.tensor([k + 1 for k in came])
         )
-        made.append(_Round(updates, make_conditions(weights, round, arrival=arrival, work=work)))
+        made.append(_ShownRound(updates, make_conditions(weights, round, arrival=arrival, work=work)))
     return made
 
 
@@ -90,7 +90,7 @@ def check_aggregator(part: Aggregator) -> None:
     _check_aggregator_checkpoint(part)
 
 
-def _directions(part: Aggregator, rounds: Sequence[_Round], dtype: torch.dtype) -> Iterator[Tensor]:
+def _directions(part: Aggregator, rounds: Sequence[_ShownRound], dtype: torch.dtype) -> Iterator[Tensor]:
     state = part.init(make_population(rounds[0].conditions.weights, dtype))
     for updates, conditions in rounds:
         result = part.aggregate(updates, state, conditions)
@@ -98,7 +98,7 @@ def _directions(part: Aggregator, rounds: Sequence[_Round], dtype: torch.dtype) 
         yield result.direction
 
 
-def _check_directions(part: Aggregator, rounds: Sequence[_Round], dtype: torch.dtype) -> None:
+def _check_directions(part: Aggregator, rounds: Sequence[_ShownRound], dtype: torch.dtype) -> None:
     state = part.init(make_population(uneven_weights(), dtype))
     for updates, conditions in rounds:
         rows, before, m = frozen_copy(updates), contents(state), len(updates)
@@ -206,7 +206,7 @@ def _check_empty_round(part: Aggregator) -> None:
         )
 
 
-def _with_state(round: _Round, state: PartState) -> tuple[ClientUpdates, PartState, Conditions]:
+def _with_state(round: _ShownRound, state: PartState) -> tuple[ClientUpdates, PartState, Conditions]:
     return round.updates, state, round.conditions
 
 
@@ -230,8 +230,8 @@ def check_sampler(part: Sampler) -> None:
 
     Cohorts list distinct ids in ascending order with whole multiplicities and finite importances; they
     depend on the key alone, and different keys give different ones ("different keys"); the mean importance
-    of every client is its weight ("unbiased"), by a z-test over 1,500 draws before and after it has observed
-    rounds; the state survives a checkpoint.
+    of every client is its weight ("unbiased") and that of its `participation`, by a z-test over 1,500 draws
+    before and after it has observed rounds; the state survives a checkpoint.
     """
     weights = uneven_weights()
     fresh, _, later = (
@@ -284,8 +284,15 @@ def _checked_cohorts(part: Sampler, state: PartState, conditions: Conditions) ->
         _same_cohort(cohorts[5], part.draw(state, conditions, Key.from_seed(5))),
         f"{name_of(part)} must draw the same cohort for the same key.",
     )
+    table = torch.zeros((len(cohorts), NUM_CLIENTS), dtype=torch.float64)
+    for row, cohort in zip(table, cohorts, strict=True):
+        row[cohort.clients] = cohort.importance
     if is_bound(part, "unbiased"):
-        _check_unbiased(part, cohorts, conditions.weights)
+        hint = "; if it is biased by intention, say why in its class attribute exemptions = {'unbiased': ...}"
+        _check_means(part, table, conditions.weights, "its weight", hint)
+    claimed = part.participation(conditions)
+    if isinstance(claimed, Participation) and claimed.settled:
+        _check_means(part, table, claimed.importance, "its participation")
     return cohorts
 
 
@@ -322,18 +329,15 @@ def _same_cohort(one: Cohort, other: Cohort) -> bool:
     )
 
 
-def _check_unbiased(part: Sampler, cohorts: Sequence[Cohort], weights: Tensor) -> None:
-    table = torch.zeros((len(cohorts), NUM_CLIENTS), dtype=torch.float64)
-    for row, cohort in zip(table, cohorts, strict=True):
-        row[cohort.clients] = cohort.importance
-    gap = (table.mean(0) - weights).abs()
-    allowed = Z_LIMIT * table.std(0) / math.sqrt(len(cohorts)) + 1e-12
+def _check_means(part: Sampler, importance: Tensor, expected: Tensor, name: str, hint: str = "") -> None:
+    """A z-test of the mean importance of every client; `importance` has a row per cohort."""
+    mean = importance.mean(0)
+    gap, allowed = (mean - expected).abs(), Z_LIMIT * importance.std(0) / math.sqrt(len(importance)) + 1e-12
     worst = int((gap / allowed).argmax())
     require(
         bool((gap <= allowed).all()),
-        f"{name_of(part)} gives client {worst} a mean importance of {float(table.mean(0)[worst]):.4f} "
-        f"instead of its weight {float(weights[worst]):.4f}; if it is biased by intention, say why in its "
-        "class attribute exemptions = {'unbiased': ...}.",
+        f"{name_of(part)} gives client {worst} a mean importance of {float(mean[worst]):.4f} instead of "
+        f"{name} {float(expected[worst]):.4f}{hint}.",
     )
 
 

@@ -48,11 +48,13 @@ def expected_round(sampler: Sampler, conditions: Conditions, at_most: int) -> Ex
         return participation
     assert conditions.arrival is not None
     assert conditions.effective_steps is not None
-    return _Round(conditions, participation, conditions.arrival, conditions.effective_steps, sampler, at_most)
+    return _RandomRound(
+        conditions, participation, conditions.arrival, conditions.effective_steps, sampler, at_most
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class _Round(ExpectedRound):
+class _RandomRound(ExpectedRound):
     sampler: Sampler
     at_most: int
 
