@@ -98,7 +98,7 @@ def test_the_aggregator_reduces_to_the_weighted_mean_as_it_says(aggregator: Any)
         run = federation(algorithm_with(aggregator=part), lossy=False)
         list(run.train(3))
         ends.append(run.params)
-    assert torch.allclose(*ends, rtol=1e-12)
+    assert torch.allclose(ends[0], ends[1], rtol=1e-12)
 
 
 def test_the_sampler_reduces_to_draws_by_weight_as_it_says(sampler: Any) -> None:
