@@ -20,9 +20,9 @@ from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
 from fairlead.task import Task
 from fairlead.worlds.arithmetic import Arithmetic, Precision, usable_device
+from fairlead.worlds.base import World
 from fairlead.worlds.engines.choice import EngineName
 from fairlead.worlds.ray.cluster import RayCluster
-from fairlead.worlds.ray.world import RayWorld
 from fairlead.worlds.simulated import DataPlace, SimulatedWorld
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -138,10 +138,17 @@ class Experiment(Component):
         )
         return Federation(
             self.algorithm,
-            simulation if self.ray is None else RayWorld(simulation, self.ray),
+            simulation if self.ray is None else _on_actors(simulation, self.ray),
             self.seed,
             rounds=self.rounds,
             evaluate_every=self.evaluate_every,
             per_client=self.per_client,
             gradients_every=self.gradients_every,
         )
+
+
+def _on_actors(simulation: SimulatedWorld, cluster: RayCluster) -> World:
+    # Loaded here: no other experiment needs Ray's executors.
+    from fairlead.worlds.ray.world import RayWorld
+
+    return RayWorld(simulation, cluster)
