@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -24,35 +24,29 @@ def example_shape(clients: ClientData, test: ClientData | None) -> ExampleShape:
     if targets.is_floating_point():
         outputs = int(targets.shape[1:].numel())
     else:
-        outputs = _count_values(targets, None if test is None else test.targets)
+        outputs = _count_values([targets] if test is None else [targets, test.targets])
         if outputs > _CLASSES_AT_MOST:
             raise DataError(
                 f"Targets of whole numbers are classes, counted from 0, and must be below {_CLASSES_AT_MOST}, got "
                 f"{outputs - 1}: number the classes 0, 1, 2, ..., or give quantities as floating-point numbers."
             )
-    inputs, test_inputs = clients.inputs, None if test is None else test.inputs
+    inputs = [clients.inputs] if test is None else [clients.inputs, test.inputs]
     # Bytes are pixels, which the model's input pipeline scales.
-    real = inputs.is_floating_point() or inputs.dtype == torch.uint8
-    if not real:
-        _refuse_negative_tokens(inputs, test_inputs)
-    tokens = None if real else _count_values(inputs, test_inputs)
-    return ExampleShape(tuple(inputs.shape[1:]), outputs, tokens)
+    if inputs[0].is_floating_point() or inputs[0].dtype == torch.uint8:
+        return ExampleShape(tuple(inputs[0].shape[1:]), outputs, None)
+    smallest = min((int(part.min()) for part in inputs if len(part)), default=0)
+    if smallest < 0:
+        # Some engines would take them for places counted from the end of an embedding.
+        raise DataError(
+            f"Inputs of whole numbers are token ids and must be at least 0, got {smallest}: give quantities as "
+            "floating-point numbers."
+        )
+    return ExampleShape(tuple(inputs[0].shape[1:]), outputs, _count_values(inputs))
 
 
-def _refuse_negative_tokens(train: Tensor, test: Tensor | None) -> None:
-    # Some engines would take them for places counted from the end of an embedding.
-    for part in (train, test):
-        if part is not None and len(part) and int(part.min()) < 0:
-            raise DataError(
-                f"Inputs of whole numbers are token ids and must be at least 0, got {int(part.min())}: give "
-                "quantities as floating-point numbers."
-            )
-
-
-def _count_values(train: Tensor, test: Tensor | None) -> int:
-    """How many whole numbers there are from 0 to the largest in either part."""
-    largest = [int(part.max()) for part in (train, test) if part is not None and len(part)]
-    return max(largest, default=0) + 1
+def _count_values(parts: Sequence[Tensor]) -> int:
+    """How many whole numbers there are from 0 to the largest in any part."""
+    return max((int(part.max()) for part in parts if len(part)), default=0) + 1
 
 
 _SPARE = 1.25

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -139,7 +139,7 @@ class SimulatedWorld(RunWorld, Prefetching):
         sizes = MessageSizes(self._population.num_parameters, len(model.initial_buffers()), dtype)
         self.behaviour = ClientBehaviour(clients.sizes, work, link, devices, sizes)
         self._paths: tuple[PathRun, ...] = ()
-        self._prefetched: dict[_RoundQuery, Responders] = {}
+        self._prefetched: dict[tuple[tuple[int, ...], LocalSolver, int, Key], Responders] = {}
 
     @property
     def simulation(self) -> SimulatedWorld:
@@ -245,13 +245,15 @@ class SimulatedWorld(RunWorld, Prefetching):
     def prefetch(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
         """Find the responders of the cohort that the next round will probably sample, and prepare their work."""
         responders = self.behaviour.responders(cohort.clients, solver, round, key)
-        self._prefetched = {_RoundQuery(tuple(cohort.clients.tolist()), solver, round, key): responders}
+        self._prefetched = {(tuple(cohort.clients.tolist()), solver, round, key): responders}
         self.executor.prepare(round, solver, key, responders.block)
 
     def _responders(self, cohort: Cohort, solver: LocalSolver, round: int, key: Key) -> Responders:
-        query = _RoundQuery(tuple(cohort.clients.tolist()), solver, round, key) if self._prefetched else None
-        found = None if query is None else self._prefetched.get(query)
-        return self.behaviour.responders(cohort.clients, solver, round, key) if found is None else found
+        if self._prefetched:
+            found = self._prefetched.get((tuple(cohort.clients.tolist()), solver, round, key))
+            if found is not None:
+                return found
+        return self.behaviour.responders(cohort.clients, solver, round, key)
 
     def commit(
         self,
@@ -291,15 +293,6 @@ class SimulatedWorld(RunWorld, Prefetching):
     def payload(self, solver: LocalSolver) -> Payload:
         """Bytes that each client receives and sends in a round."""
         return self.behaviour.message_sizes.payload(solver)
-
-
-class _RoundQuery(NamedTuple):
-    """All that decides the responders of a round in a given world."""
-
-    clients: tuple[int, ...]
-    solver: LocalSolver
-    round: int
-    key: Key
 
 
 def _data_digest(data: ClientData) -> str:

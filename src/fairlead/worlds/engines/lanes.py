@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,27 +50,12 @@ class LanePlan:
     def ticks(self) -> int:
         return max(self.loads, default=0)
 
-    def starting(self) -> dict[int, list[Slot]]:
-        """Slots by the tick at which they begin."""
-        return _grouped(self.slots, lambda slot: slot.start)
-
-    def ending(self) -> dict[int, list[Slot]]:
-        """Slots by the tick at which they end."""
-        return _grouped(self.slots, lambda slot: slot.end)
-
     @cached_property
     def segments(self) -> list[tuple[int, int, int]]:
         """(start, end, width): maximal stretches during which no job begins or ends."""
         edges = sorted({0} | {slot.end for slot in self.slots})
         widths = [sum(load > start for load in self.loads) for start in edges[:-1]]
         return list(zip(edges[:-1], edges[1:], widths, strict=True))
-
-
-def _grouped(slots: Sequence[Slot], tick_of: Callable[[Slot], int]) -> dict[int, list[Slot]]:
-    groups: dict[int, list[Slot]] = {}
-    for slot in slots:
-        groups.setdefault(tick_of(slot), []).append(slot)
-    return groups
 
 
 def pack(num_steps: Sequence[int], num_lanes: int) -> LanePlan:
@@ -92,27 +78,17 @@ def pack(num_steps: Sequence[int], num_lanes: int) -> LanePlan:
     return LanePlan(slots, tuple(load for load, _ in by_load))
 
 
-class Tick(NamedTuple):
-    """What the busy lanes use at one tick."""
+class LaneSchedule(NamedTuple):
+    """What lanes read at every tick of a round, (ticks, lanes, ...) each, or at one tick, without the first axis."""
 
     rows: Tensor
-    """(width, B) row numbers, padding included."""
+    """(..., B) row numbers, padding included."""
     weight: Tensor
-    """(width, B) 1/size for examples of the batch, 0 for padding."""
+    """(..., B) 1/size for examples of the batch, 0 for padding."""
     noise: Tensor | None
-    """(width,) keys of augmentation and dropout, None where the model uses neither."""
+    """(...,) keys of augmentation and dropout, None where the model uses neither."""
     lr: Tensor
-    """(width, 1)."""
-
-
-@dataclass(frozen=True, eq=False)
-class LaneSchedule:
-    """The ticks of a round, (ticks, lanes, ...) each."""
-
-    rows: Tensor
-    weight: Tensor
-    noise: Tensor | None
-    lr: Tensor
+    """(..., 1)."""
 
     @staticmethod
     def empty(ticks: int, lanes: int, batch_size: int, like: Tensor, *, draws_noise: bool) -> LaneSchedule:
@@ -124,23 +100,13 @@ class LaneSchedule:
             like.new_zeros((ticks, lanes, 1)),
         )
 
-    def at(self, tick: int, width: int) -> Tick:
+    def at(self, tick: int, width: int) -> LaneSchedule:
         """What the first lanes read at a tick."""
-        return Tick(
-            self.rows[tick, :width],
-            self.weight[tick, :width],
-            None if self.noise is None else self.noise[tick, :width],
-            self.lr[tick, :width],
-        )
+        return self.each(lambda part: part[tick, :width])
 
-    def at_counter(self, counter: Tensor, width: int) -> Tick:
+    def at_counter(self, counter: Tensor, width: int) -> LaneSchedule:
         """The same for a tick that only the device knows, (1,) int64."""
-
-        def now(part: Tensor) -> Tensor:
-            return part[:, :width].index_select(0, counter)[0]
-
-        noise = None if self.noise is None else now(self.noise)
-        return Tick(now(self.rows), now(self.weight), noise, now(self.lr))
+        return self.each(lambda part: part[:, :width].index_select(0, counter)[0])
 
     @staticmethod
     def of(
@@ -191,13 +157,9 @@ class LaneSchedule:
         Sent without waiting: a device reads pinned memory when its turn comes, any other before the call returns.
         """
         ticks, lanes = other.rows.shape[:2]
-        for own, its in zip(self._parts, other._parts, strict=True):
-            own[:ticks, :lanes].copy_(its, non_blocking=True)
-
-    @property
-    def _parts(self) -> tuple[Tensor, ...]:
-        noise = () if self.noise is None else (self.noise,)
-        return (self.rows, self.weight, *noise, self.lr)
+        for own, its in zip(self, other, strict=True):
+            if own is not None and its is not None:
+                own[:ticks, :lanes].copy_(its, non_blocking=True)
 
 
 class LaneBlock:
@@ -245,7 +207,10 @@ class LaneBlock:
     ) -> LocalResults:
         """Let lanes work by a plan; `advance(start, end, width)` must step the first lanes tick by tick."""
         delta = self.anchor.new_zeros((len(jobs), len(self.anchor)))
-        starting, ending = plan.starting(), plan.ending()
+        starting, ending = defaultdict[int, list[Slot]](list), defaultdict[int, list[Slot]](list)
+        for slot in plan.slots:
+            starting[slot.start].append(slot)
+            ending[slot.end].append(slot)
         held, learnt = self.state.local.unbind(), delta.unbind()
         for start, end, width in plan.segments:
             if start in starting:
@@ -285,7 +250,7 @@ class LaneBlock:
             for name, rows in fresh.memory.items():
                 self.state.memory[name][lanes] = rows[places]
 
-    def step(self, tick: Tick) -> Tensor:
+    def step(self, tick: LaneSchedule) -> Tensor:
         """One local step of as many lanes as the tick has; their losses (width,)."""
         width, data = len(tick.rows), self._objective.data
         rows = tick.rows.flatten()
