@@ -15,12 +15,12 @@ from fairlead.reproductions.claims import (
     Less,
     Near,
     Published,
-    column,
     deviation,
     judge,
     mean,
     worded,
 )
+from fairlead.reproductions.reproduction import published_table
 
 A, B, C = (Cell(row, "accuracy") for row in "abc")
 HOLDS, FAILS, OPEN = Less(A, B), Less(B, A), Less(A, Cell("d", "accuracy"))
@@ -177,8 +177,10 @@ def test_means_and_deviations_over_seeds() -> None:
     assert deviation(RESULTS[C]) is None
 
 
-def test_a_published_column() -> None:
-    assert column("accuracy", {"a": (52.4, 0.5), "b": 3.0}) == {
-        A: Published(52.4, 0.5),
-        B: Published(3.0, None),
-    }
+def test_a_published_table() -> None:
+    table = published_table("""
+             accuracy
+        a    52.4 ± 0.5
+        b    3.0
+    """)
+    assert table == {A: Published(52.4, 0.5), B: Published(3.0, None)}

@@ -13,7 +13,7 @@ import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.references import REFERENCES
 from fairlead.reproductions import OMITTED, REPRODUCTIONS, Request, reproduction_named
-from fairlead.reproductions.claims import Cell, judged
+from fairlead.reproductions.claims import Cell, judge
 from fairlead.reproductions.data_sets import DATA_SETS, NotRunError, source_of
 from fairlead.reproductions.reproduction import SCALES
 from fairlead.reproductions.trained import TrainedTable, figure_column
@@ -51,7 +51,7 @@ def test_claims_hold_for_the_published_figures(entry: TrainedTable) -> None:
     """A claim that the paper's own numbers contradict would test something else than the paper."""
     results = {cell: {0: printed.value} for cell, printed in entry.published.items()}
     claims = (*entry.claims, *entry.released)
-    assert [check for check in judged(claims, results) if check.holds is False] == []
+    assert [check for check in judge(claims, results).checks if check.holds is False] == []
 
 
 @pytest.mark.parametrize("entry", TRAINED, ids=lambda entry: entry.name)

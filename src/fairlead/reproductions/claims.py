@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from fairlead.results.estimates import estimate, paired_difference
 
@@ -50,14 +50,6 @@ def deviation(values: BySeed) -> float | None:
         return None
     centre = found.mean
     return math.sqrt(math.fsum((value - centre) ** 2 for value in values.values()) / (len(values) - 1))
-
-
-def column(name: str, values: Mapping[str, float | tuple[float, float]]) -> dict[Cell, Published]:
-    """A column of a published table: numbers by row, alone or with what stands after ±."""
-    return {
-        Cell(row, name): Published(*value) if isinstance(value, tuple) else Published(value)
-        for row, value in values.items()
-    }
 
 
 Noise = Literal["beyond", "within", "one seed"]
@@ -105,6 +97,9 @@ class Check:
 class Claim(ABC):
     """A statement about the figures of a table."""
 
+    required: ClassVar[int | None] = None
+    """How many of `cells`, from the first, it needs to fail; None: all of them."""
+
     @property
     @abstractmethod
     def cells(self) -> tuple[Cell, ...]:
@@ -114,11 +109,6 @@ class Claim(ABC):
     @abstractmethod
     def statement(self) -> str:
         """The claim in words."""
-
-    @property
-    @abstractmethod
-    def required(self) -> int:
-        """How many of `cells`, from the first, must be there: the claim may fail by a part of them."""
 
     @abstractmethod
     def compare(self, results: Results) -> Comparison:
@@ -151,24 +141,26 @@ Operand = Cell | float
 
 
 @dataclass(frozen=True)
-class Less(Claim):
+class _TwoSided(Claim, ABC):
+    """Claims about two figures, or a figure and a number."""
+
+    left: Operand
+    right: Operand
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(side for side in (self.left, self.right) if isinstance(side, Cell))
+
+
+@dataclass(frozen=True)
+class Less(_TwoSided):
     """`left` < `factor` · `right`.
 
     Two cells are compared over the seeds that they share, and the check says whether their difference exceeds the
     noise over seeds.
     """
 
-    left: Operand
-    right: Operand
     factor: float = 1.0
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        return tuple(side for side in (self.left, self.right) if isinstance(side, Cell))
-
-    @property
-    def required(self) -> int:
-        return len(self.cells)
 
     @property
     def statement(self) -> str:
@@ -185,20 +177,10 @@ class Less(Claim):
 
 
 @dataclass(frozen=True)
-class Near(Claim):
+class Near(_TwoSided):
     """`left` differs from `right` by at most `within`."""
 
-    left: Operand
-    right: Operand
     within: float
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        return tuple(side for side in (self.left, self.right) if isinstance(side, Cell))
-
-    @property
-    def required(self) -> int:
-        return len(self.cells)
 
     @property
     def statement(self) -> str:
@@ -221,13 +203,11 @@ class Best(Claim):
     others: tuple[str, ...]
     smallest: bool = False
 
+    required = 1
+
     @property
     def cells(self) -> tuple[Cell, ...]:
         return tuple(Cell(row, self.column) for row in (self.row, *self.others))
-
-    @property
-    def required(self) -> int:
-        return 1
 
     @property
     def statement(self) -> str:
@@ -258,10 +238,6 @@ class Falling(Claim):
         return tuple(Cell(row, self.column) for row in self.rows)
 
     @property
-    def required(self) -> int:
-        return len(self.rows)
-
-    @property
     def statement(self) -> str:
         return f"{self.column} falls from {self.rows[0]} to {self.rows[-1]}"
 
@@ -285,11 +261,6 @@ def _against_noise(left: BySeed, right: BySeed) -> tuple[str, Noise | None]:
 def _over(seeds: Sequence[int], cells: Sequence[Cell], results: Results) -> Results:
     """Figures at some seeds alone."""
     return {cell: {seed: results[cell][seed] for seed in seeds} for cell in cells}
-
-
-def judged(claims: Sequence[Claim], results: Results, failed: Collection[Cell] = ()) -> tuple[Check, ...]:
-    """Every claim against our figures."""
-    return tuple(claim.judge(results, failed) for claim in claims)
 
 
 def _lacking(missing: Sequence[str], failed: Sequence[str]) -> str:
@@ -331,7 +302,7 @@ class Judgement:
 
 def judge(claims: Sequence[Claim], results: Results, failed: Collection[Cell] = ()) -> Judgement:
     """All claims against our figures: one that fails is enough, and one that lacks runs leaves the rest open."""
-    checks = judged(claims, results, failed)
+    checks = tuple(claim.judge(results, failed) for claim in claims)
     held = {check.holds for check in checks}
     verdict: Verdict = "does not hold" if False in held else "open" if None in held else "holds"
     facts = [] if verdict == "holds" else [_tally(checks)]
