@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from fairlead import testing as testing
     from fairlead.aggregators.base import Aggregator as Aggregator
     from fairlead.aggregators.base import LinearAggregator as LinearAggregator
-    from fairlead.aggregators.communication_aware import CommunicationAware as CommunicationAware
     from fairlead.aggregators.fedau import FedAU as FedAU
     from fairlead.aggregators.fedaware import FedAWARE as FedAWARE
     from fairlead.aggregators.fedaware import RememberedMean as RememberedMean
     from fairlead.aggregators.feddyn import FedDyn as FedDyn
     from fairlead.aggregators.fedmgda import FedMGDA as FedMGDA
-    from fairlead.aggregators.fednova import FedNova as FedNova
     from fairlead.aggregators.last_updates import MIFA as MIFA
     from fairlead.aggregators.last_updates import FedVARP as FedVARP
     from fairlead.aggregators.last_updates import StaleFedVARP as StaleFedVARP
+    from fairlead.aggregators.linear import CommunicationAware as CommunicationAware
+    from fairlead.aggregators.linear import FedNova as FedNova
+    from fairlead.aggregators.linear import WeightedMean as WeightedMean
     from fairlead.aggregators.robust import CoordinateMedian as CoordinateMedian
     from fairlead.aggregators.robust import NormBoundedMean as NormBoundedMean
     from fairlead.aggregators.robust import TrimmedMean as TrimmedMean
-    from fairlead.aggregators.weighted_mean import WeightedMean as WeightedMean
     from fairlead.algorithm import Algorithm as Algorithm
     from fairlead.client_table import ClientTable as ClientTable
     from fairlead.clients.arrays import NpzArrays as NpzArrays
@@ -115,11 +115,11 @@ if TYPE_CHECKING:
     from fairlead.corrections.base import LocalOutcome as LocalOutcome
     from fairlead.corrections.base import LocalResult as LocalResult
     from fairlead.corrections.client_momentum import ClientMomentum as ClientMomentum
-    from fairlead.corrections.control_variates import ControlVariates as ControlVariates
-    from fairlead.corrections.dynamic_regularizer import DynamicRegularizer as DynamicRegularizer
-    from fairlead.corrections.proximal import Proximal as Proximal
+    from fairlead.corrections.regularizers import DynamicRegularizer as DynamicRegularizer
+    from fairlead.corrections.regularizers import Proximal as Proximal
     from fairlead.corrections.stale_start import StaleStart as StaleStart
-    from fairlead.corrections.vrlsgd import VRLSGD as VRLSGD
+    from fairlead.corrections.variance_reduction import VRLSGD as VRLSGD
+    from fairlead.corrections.variance_reduction import ControlVariates as ControlVariates
     from fairlead.experiments.diagnose import diagnose as diagnose
     from fairlead.experiments.experiment import Experiment as Experiment
     from fairlead.experiments.run_folder import RunFolder as RunFolder
@@ -201,11 +201,11 @@ if TYPE_CHECKING:
     from fairlead.samplers.fedacs import FedACSEstimated as FedACSEstimated
     from fairlead.samplers.full import FullFirstRound as FullFirstRound
     from fairlead.samplers.full import FullParticipation as FullParticipation
-    from fairlead.samplers.optimal import OptimalSampling as OptimalSampling
     from fairlead.samplers.scripted import ScriptedSampler as ScriptedSampler
     from fairlead.samplers.uniform import PoissonSampling as PoissonSampling
     from fairlead.samplers.uniform import UniformWithoutReplacement as UniformWithoutReplacement
-    from fairlead.samplers.weighted import WeightedWithReplacement as WeightedWithReplacement
+    from fairlead.samplers.with_replacement import OptimalSampling as OptimalSampling
+    from fairlead.samplers.with_replacement import WeightedWithReplacement as WeightedWithReplacement
     from fairlead.task import Task as Task
     from fairlead.task import accuracy as accuracy
     from fairlead.task import cross_entropy as cross_entropy
@@ -242,31 +242,26 @@ CONTENTS = {
     "samplers.base": "MemorylessSampler Sampler",
     "samplers.fedacs": "FedACS FedACSEstimated",
     "samplers.full": "FullFirstRound FullParticipation",
-    "samplers.optimal": "OptimalSampling",
     "samplers.scripted": "ScriptedSampler",
     "samplers.uniform": "PoissonSampling UniformWithoutReplacement",
-    "samplers.weighted": "WeightedWithReplacement",
+    "samplers.with_replacement": "OptimalSampling WeightedWithReplacement",
     "optimizers.adaptive": "AMSGrad Adagrad Adam Yogi",
     "optimizers.base": "Optimizer",
     "optimizers.schedules": "Constant Cosine Exponential InverseSquareRoot Milestones Schedule",
     "optimizers.sgd": "SGD",
     "corrections.base": "Correction LocalOutcome LocalResult",
     "corrections.client_momentum": "ClientMomentum",
-    "corrections.control_variates": "ControlVariates",
-    "corrections.dynamic_regularizer": "DynamicRegularizer",
-    "corrections.proximal": "Proximal",
+    "corrections.variance_reduction": "ControlVariates VRLSGD",
+    "corrections.regularizers": "DynamicRegularizer Proximal",
     "corrections.stale_start": "StaleStart",
-    "corrections.vrlsgd": "VRLSGD",
     "aggregators.base": "Aggregator LinearAggregator",
-    "aggregators.communication_aware": "CommunicationAware",
     "aggregators.fedau": "FedAU",
     "aggregators.fedaware": "FedAWARE RememberedMean",
     "aggregators.feddyn": "FedDyn",
     "aggregators.fedmgda": "FedMGDA",
-    "aggregators.fednova": "FedNova",
     "aggregators.last_updates": "FedVARP MIFA StaleFedVARP",
     "aggregators.robust": "CoordinateMedian NormBoundedMean TrimmedMean",
-    "aggregators.weighted_mean": "WeightedMean",
+    "aggregators.linear": "CommunicationAware FedNova WeightedMean",
     "memory.update_memory": "UpdateMemory",
     "transforms.aware_projection": "AwareProjection",
     "transforms.base": "DirectionTransform",

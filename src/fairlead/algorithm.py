@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead.aggregators.base import Aggregator
-from fairlead.aggregators.weighted_mean import WeightedMean
+from fairlead.aggregators.linear import WeightedMean
 from fairlead.component import Component, freeze_lists
 from fairlead.errors import ClashError, require_instance
 from fairlead.local_solver import LocalSolver

@@ -6,23 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, ParamSpec, Required, TypedDict, Unpack
 
-from fairlead.aggregators.communication_aware import CommunicationAware
 from fairlead.aggregators.fedau import FedAU
 from fairlead.aggregators.fedaware import FedAWARE, RememberedMean
 from fairlead.aggregators.feddyn import FedDyn
 from fairlead.aggregators.fedmgda import FedMGDA
-from fairlead.aggregators.fednova import FedNova
 from fairlead.aggregators.last_updates import MIFA, FedVARP, StaleFedVARP
+from fairlead.aggregators.linear import CommunicationAware, FedNova, WeightedMean
 from fairlead.aggregators.robust import CoordinateMedian, NormBoundedMean, TrimmedMean
-from fairlead.aggregators.weighted_mean import WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.corrections.base import Correction
 from fairlead.corrections.client_momentum import ClientMomentum
-from fairlead.corrections.control_variates import ControlVariates
-from fairlead.corrections.dynamic_regularizer import DynamicRegularizer
-from fairlead.corrections.proximal import Proximal
+from fairlead.corrections.regularizers import DynamicRegularizer, Proximal
 from fairlead.corrections.stale_start import StaleStart
-from fairlead.corrections.vrlsgd import VRLSGD
+from fairlead.corrections.variance_reduction import VRLSGD, ControlVariates
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.local_solver import LocalSolver
 from fairlead.memory.update_memory import UpdateMemory
@@ -31,9 +27,8 @@ from fairlead.optimizers.sgd import SGD
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.fedacs import FedACS, FedACSEstimated
 from fairlead.samplers.full import FullFirstRound, FullParticipation
-from fairlead.samplers.optimal import OptimalSampling
 from fairlead.samplers.uniform import UniformWithoutReplacement
-from fairlead.samplers.weighted import WeightedWithReplacement
+from fairlead.samplers.with_replacement import OptimalSampling, WeightedWithReplacement
 from fairlead.transforms.aware_projection import AwareProjection
 
 

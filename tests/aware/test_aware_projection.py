@@ -25,8 +25,7 @@ from aware_reference import (
 from torch import Tensor
 
 from fairlead.aggregators.fedaware import FedAWARE
-from fairlead.aggregators.fednova import FedNova
-from fairlead.aggregators.weighted_mean import WeightedMean
+from fairlead.aggregators.linear import FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.errors import ClashError, FieldError
 from fairlead.memory.aware_memory import aware_memory_of

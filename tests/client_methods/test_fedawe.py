@@ -9,16 +9,14 @@ import pytest
 import torch
 from scripted_quadratics import LOSSY, PROBLEM, federation, memory_of, run, vectors
 
-from fairlead.aggregators.fednova import FedNova
-from fairlead.aggregators.weighted_mean import WeightedMean
+from fairlead.aggregators.linear import FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.conditions.links import ScriptedLink
 from fairlead.conditions.work import FixedSteps
-from fairlead.corrections.control_variates import ControlVariates
-from fairlead.corrections.proximal import Proximal
+from fairlead.corrections.regularizers import Proximal
 from fairlead.corrections.stale_start import StaleStart
-from fairlead.corrections.vrlsgd import VRLSGD
+from fairlead.corrections.variance_reduction import VRLSGD, ControlVariates
 from fairlead.errors import ClashError, FieldError
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.sgd import SGD

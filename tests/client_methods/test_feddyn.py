@@ -9,13 +9,12 @@ import torch
 from scripted_quadratics import LOSSY, PROBLEM, federation, memory_of, run, vectors
 
 from fairlead.aggregators.feddyn import FedDyn
-from fairlead.aggregators.weighted_mean import WeightedMean
+from fairlead.aggregators.linear import WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import tensor_in
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.conditions.work import FixedSteps
-from fairlead.corrections.dynamic_regularizer import DynamicRegularizer
-from fairlead.corrections.proximal import Proximal
+from fairlead.corrections.regularizers import DynamicRegularizer, Proximal
 from fairlead.errors import ClashError, FieldError
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.sgd import SGD

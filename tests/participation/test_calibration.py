@@ -8,7 +8,7 @@ import torch
 
 from fairlead import presets
 from fairlead.algorithm import Algorithm
-from fairlead.corrections.proximal import Proximal
+from fairlead.corrections.regularizers import Proximal
 from fairlead.errors import FieldError
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.sgd import SGD

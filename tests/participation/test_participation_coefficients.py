@@ -12,11 +12,9 @@ import torch
 from lossy_quadratics import Array, ClosedFormWorld, updates_of
 
 from fairlead.aggregators.base import Aggregator
-from fairlead.aggregators.communication_aware import CommunicationAware
 from fairlead.aggregators.fedau import FedAU
-from fairlead.aggregators.fednova import FedNova
 from fairlead.aggregators.last_updates import MIFA, FedVARP, StaleFedVARP
-from fairlead.aggregators.weighted_mean import WeightedMean
+from fairlead.aggregators.linear import CommunicationAware, FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState, tensor_in
 from fairlead.conditions.links import BernoulliLink
@@ -27,9 +25,8 @@ from fairlead.records import Aggregate, Cohort
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.fedacs import FedACS
 from fairlead.samplers.full import FullParticipation
-from fairlead.samplers.optimal import OptimalSampling
 from fairlead.samplers.uniform import UniformWithoutReplacement
-from fairlead.samplers.weighted import WeightedWithReplacement
+from fairlead.samplers.with_replacement import OptimalSampling, WeightedWithReplacement
 
 OMEGA = np.array([0.1, 0.2, 0.3, 0.4])
 RATE = np.array([1.0, 0.8, 0.5, 0.3])

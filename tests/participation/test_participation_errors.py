@@ -10,9 +10,8 @@ import torch
 from lossy_quadratics import ClosedFormWorld, Links
 
 from fairlead import presets
-from fairlead.aggregators.communication_aware import CommunicationAware
 from fairlead.aggregators.fedau import FedAU
-from fairlead.aggregators.fednova import FedNova
+from fairlead.aggregators.linear import CommunicationAware, FedNova
 from fairlead.algorithm import Algorithm
 from fairlead.conditions.links import BernoulliLink
 from fairlead.errors import ClashError, FieldError
@@ -22,7 +21,7 @@ from fairlead.optimizers.adaptive import Adam
 from fairlead.randomness import Key
 from fairlead.records import Conditions
 from fairlead.samplers.fedacs import FedACS, FedACSEstimated
-from fairlead.samplers.optimal import OptimalSampling
+from fairlead.samplers.with_replacement import OptimalSampling
 
 WEIGHTS = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 

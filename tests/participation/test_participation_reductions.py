@@ -9,11 +9,9 @@ import torch
 
 from fairlead import presets
 from fairlead.aggregators.base import Aggregator
-from fairlead.aggregators.communication_aware import CommunicationAware
 from fairlead.aggregators.fedau import FedAU
-from fairlead.aggregators.fednova import FedNova
 from fairlead.aggregators.last_updates import MIFA, FedVARP, StaleFedVARP
-from fairlead.aggregators.weighted_mean import WeightedMean
+from fairlead.aggregators.linear import CommunicationAware, FedNova, WeightedMean
 from fairlead.clients.quadratics import Quadratics
 from fairlead.conditions.links import BernoulliLink, LinkModel, PerfectLink
 from fairlead.conditions.work import FixedSteps
@@ -22,9 +20,8 @@ from fairlead.federation import Federation
 from fairlead.randomness import Key
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.full import FullParticipation
-from fairlead.samplers.optimal import OptimalSampling
 from fairlead.samplers.uniform import UniformWithoutReplacement
-from fairlead.samplers.weighted import WeightedWithReplacement
+from fairlead.samplers.with_replacement import OptimalSampling, WeightedWithReplacement
 from fairlead.worlds.simulated import SimulatedWorld
 
 PROBLEM = Quadratics(num_clients=5, dim=3, conditioning=3.0).problem(Key.from_seed(2))

@@ -12,19 +12,18 @@ import torch
 from lossy_quadratics import Array, ToldWorld
 
 from fairlead import presets
-from fairlead.aggregators.communication_aware import CommunicationAware
-from fairlead.aggregators.fednova import FedNova
+from fairlead.aggregators.linear import CommunicationAware, FedNova
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import Quadratics
 from fairlead.conditions.links import ScriptedLink
 from fairlead.conditions.work import ScriptedWork
-from fairlead.corrections.proximal import Proximal
+from fairlead.corrections.regularizers import Proximal
 from fairlead.federation import Federation
 from fairlead.randomness import Key
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.fedacs import FedACS, FedACSEstimated
-from fairlead.samplers.optimal import OptimalSampling
 from fairlead.samplers.scripted import ScriptedSampler
+from fairlead.samplers.with_replacement import OptimalSampling
 
 LR, RHO, MU, K = 0.1, 0.5, 0.3, 4
 OMEGA = np.array([0.1, 0.4, 0.3, 0.2])

@@ -11,7 +11,7 @@ import tomli_w
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
-from fairlead.corrections.proximal import Proximal
+from fairlead.corrections.regularizers import Proximal
 from fairlead.diagnostics.consistency import chi_square, total_variation
 from fairlead.diagnostics.evidence import Confidence, Evidence
 from fairlead.errors import ClashError, FieldError

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, weighted_sum
-from fairlead.aggregators.weighted_mean import WeightedMean
+from fairlead.aggregators.linear import WeightedMean
 from fairlead.component import Component
 from fairlead.corrections.base import Correction
 from fairlead.errors import ClashError, require_number

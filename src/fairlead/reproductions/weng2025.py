@@ -14,10 +14,10 @@ from torch import Tensor
 
 from fairlead import presets, settings
 from fairlead.aggregators.fedau import FedAU
-from fairlead.aggregators.weighted_mean import WeightedMean
+from fairlead.aggregators.linear import WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import Quadratics
-from fairlead.corrections.proximal import Proximal
+from fairlead.corrections.regularizers import Proximal
 from fairlead.experiments.experiment import Experiment
 from fairlead.federation import Federation
 from fairlead.models.base import Model

@@ -17,7 +17,7 @@ from fairlead.optimizers.schedules import Exponential
 from fairlead.optimizers.sgd import SGD
 from fairlead.plain_data import alternatives, field_types, is_required, settable_fields
 from fairlead.samplers.scripted import ScriptedSampler
-from fairlead.samplers.weighted import WeightedWithReplacement
+from fairlead.samplers.with_replacement import WeightedWithReplacement
 
 PartT = TypeVar("PartT", bound=Component)
 

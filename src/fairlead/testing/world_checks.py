@@ -13,7 +13,7 @@ from fairlead.conditions.devices import DeviceModel, FixedDevices
 from fairlead.conditions.links import LinkModel
 from fairlead.conditions.timed import arrivals, closing_time, expected_arrival, planned_work
 from fairlead.conditions.work import Workload, WorkModel
-from fairlead.corrections.control_variates import ControlVariates
+from fairlead.corrections.variance_reduction import ControlVariates
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.sgd import SGD
 from fairlead.randomness import Key

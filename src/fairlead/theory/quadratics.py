@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.corrections.proximal import Proximal
+from fairlead.corrections.regularizers import Proximal
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.schedules import Constant, Exponential
 from fairlead.optimizers.sgd import SGD

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fairlead.clients.data import ClientData
-from fairlead.corrections.proximal import Proximal
+from fairlead.corrections.regularizers import Proximal
 from fairlead.errors import EngineError, FairleadError, MemoryBudgetError
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.sgd import SGD
