@@ -14,7 +14,7 @@ from fairlead.component import Component, summary
 from fairlead.errors import FieldError
 from fairlead.experiments.signatures import argument_parameters
 from fairlead.presets import METHODS, Method
-from fairlead.privacy.secure_aggregation import looks_at_single_updates
+from fairlead.privacy.client_privacy import looks_at_single_updates
 from fairlead.references import reference
 
 NUM_CLIENTS, DIM = 7, 11

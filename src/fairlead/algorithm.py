@@ -11,8 +11,7 @@ from fairlead.errors import ClashError, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.base import Optimizer
 from fairlead.optimizers.sgd import SGD
-from fairlead.privacy.client_privacy import ClientPrivacy
-from fairlead.privacy.secure_aggregation import refuse_single_updates
+from fairlead.privacy.client_privacy import ClientPrivacy, refuse_single_updates
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.full import FullParticipation
 from fairlead.transforms.base import DirectionTransform

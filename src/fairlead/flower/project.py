@@ -1,4 +1,4 @@
-"""A Flower app for a user's spec: model, data, client, server and configuration, ready to run."""
+"""A Flower app for a spec: model, data, client, server and configuration, ready to run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from fairlead.errors import DataError, FieldError, field_error
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.spec import to_toml
 from fairlead.flower.validation import refuse_reported_weights
-from fairlead.models.base import ExampleShape, Model
-from fairlead.task import PerExample, Task
+from fairlead.models.base import Model
 from fairlead.worlds.host_data import example_shape
+
+_FILES = ("pyproject.toml", "README.md", "package/task.py", "package/client_app.py", "package/server_app.py")
+_LONGEST_NAME = 32
+"""Letters that Flower allows in the name of an app."""
 
 
 def own_modules(value: object) -> set[str]:
@@ -39,26 +42,15 @@ def own_modules(value: object) -> set[str]:
     return found if module.split(".")[0] == "fairlead" else {*found, module}
 
 
-def bring_modules(modules: set[str], folder: Path) -> list[Path]:
-    """Copy modules that are one file into the folder of an app; packages and what else they need must be installed."""
-    copies = []
-    for module in sorted(modules):
-        source = sys.modules[module].__file__
-        if "." not in module and source is not None and Path(source).name == f"{module}.py":
-            copies.append(folder / f"{module}.py")
-            copies[-1].write_bytes(Path(source).read_bytes())
-    return copies
-
-
 def refuse_without_imports(modules: set[str], package: Path) -> None:
-    """Raise if an end of an app does not import what its spec needs: its processes would not know the parts."""
+    """Raise if the client or the server of an app does not import the modules that its spec needs."""
     for end in ("client_app", "server_app") if modules else ():
         code = f"import sys, {package.name}.{end}; print(*sys.modules)"
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=package.parent
         )
         if done.returncode:
-            reason = done.stderr.strip().splitlines()[-1:] or ["it ended without a word"]
+            reason = done.stderr.strip().splitlines()[-1:] or ["no error message"]
             raise FieldError(
                 f"{package.name}.{end} must be importable from {package.parent}, got {reason[0]}."
             )
@@ -69,18 +61,12 @@ def refuse_without_imports(modules: set[str], package: Path) -> None:
             )
 
 
-_FILES = ("pyproject.toml", "README.md", "package/task.py", "package/client_app.py", "package/server_app.py")
-
-_LONGEST_NAME = 32
-"""That Flower allows."""
-
-
 def write_project(experiment: Experiment, folder: Path) -> list[Path]:
-    """Write an app for an experiment into a new folder, and say what was written.
+    """Write an app for an experiment into a new folder; returns the files.
 
-    Clients of a spec with data are dealt as in simulation, each node loading its own part, until the function
-    that loads them is replaced; those of `RealClients` start with a function to be filled in. Modules with parts
-    of one's own are imported by the app, which also brings those that are a single file.
+    With the data of a spec, each node loads the part that simulation gives to its client, until the user replaces the
+    function `get_data`; for `RealClients` this function is empty. The app imports the user's own modules, and holds a
+    copy of those that are a single file; packages must be installed.
     """
     refuse_reported_weights(experiment.algorithm.aggregator, experiment.weights)
     name = _package_name(folder)
@@ -91,38 +77,30 @@ def write_project(experiment: Experiment, folder: Path) -> list[Path]:
     modules = own_modules(experiment)
     if name in {module.split(".")[0] for module in modules}:
         raise FieldError(f"{folder} must have another name than the module {name}, which the app imports.")
-    # Flower takes no name of an app with underscores.
+    # Flower allows no underscores in the name of an app.
     words = {"PACKAGE": name, "NAME": name.replace("_", "-"), **_task_words(experiment)}
-    written = []
-    try:
-        for file in _FILES:
-            target = folder / file.replace("package/", f"{name}/")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(_template(file, words), encoding="utf-8")
-            written.append(target)
-        package = folder / name
-        (package / "__init__.py").write_text(_package_source(modules), encoding="utf-8")
-        written += bring_modules(modules, folder)
-        (package / "spec.toml").write_text(to_toml(experiment), encoding="utf-8")
-    except OSError as error:
-        raise FieldError(f"{folder} cannot be written: {error.strerror}.") from error
-    return [*written, package / "__init__.py", package / "spec.toml"]
-
-
-def _package_source(modules: set[str]) -> str:
+    contents = {folder / file.replace("package/", f"{name}/"): _template(file, words) for file in _FILES}
+    for module in sorted(modules):
+        source = sys.modules[module].__file__
+        if "." not in module and source is not None and Path(source).name == f"{module}.py":
+            contents[folder / f"{module}.py"] = Path(source).read_text(encoding="utf-8")
     imports = [f"import {module}  # noqa: F401" for module in sorted(modules)]
     why = ["", "# spec.toml names parts of these modules."] if imports else []
-    return "\n".join(['"""A federation on Flower."""', *why, *imports, ""])
+    contents[folder / name / "__init__.py"] = "\n".join(['"""A federation on Flower."""', *why, *imports, ""])
+    contents[folder / name / "spec.toml"] = to_toml(experiment)
+    try:
+        for file, content in contents.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise FieldError(f"{folder} cannot be written: {error.strerror}.") from error
+    return list(contents)
 
 
 def _package_name(folder: Path) -> str:
     name = re.sub(r"\W", "_", folder.resolve().name)
-    if (
-        not name.isidentifier()
-        or keyword.iskeyword(name)
-        or not name[0].isalpha()
-        or len(name) > _LONGEST_NAME
-    ):
+    valid = name.isidentifier() and name[0].isalpha() and not keyword.iskeyword(name)
+    if not valid or len(name) > _LONGEST_NAME:
         raise FieldError(
             f"The folder's name must make a Python package and begin with a letter, in {_LONGEST_NAME} letters at "
             f"most, got {folder.name!r}."
@@ -138,50 +116,34 @@ def _template(file: str, words: dict[str, str]) -> str:
 
 
 def _task_words(experiment: Experiment) -> dict[str, str]:
-    """What the app's task.py says of model and data."""
-    if isinstance(experiment.clients, RealClients):
+    """The model, data, loss and metrics of the app's task.py."""
+    real = isinstance(experiment.clients, RealClients)
+    task = experiment.task if real else experiment.task or experiment.clients.default_task()
+    loss, metrics = ("cross_entropy", ("accuracy",)) if task is None else (task.loss, task.metrics)
+    for field, function in (("loss", loss), *(("metrics", metric) for metric in metrics)):
+        if not isinstance(function, str):
+            raise field_error(
+                "Task", field, "a known name or 'package.module:function' to be written into an app", function
+            )
+    words = {"LOSS": repr(loss), "METRICS": repr(tuple(metrics))}
+    if real or task is None:
         return {
             "MODEL": '    raise NotImplementedError("Return the torch module that all clients train.")',
             "DATA": '    raise NotImplementedError("Return this client\'s inputs and targets, a row per example.")',
             "IMPORTS": "from torch import nn",
-            "METRICS": repr(_metrics(experiment.task)),
-            "LOSS": repr(_loss(experiment.task)),
+            **words,
         }
+    if not isinstance(task.model, Model) or task.augment:
+        raise DataError(
+            "Only a spec whose task is a named model without augmentation can be written as an app."
+        )
     data = experiment.load()
-    task = experiment.task or experiment.clients.default_task()
-    shape = example_shape(data.train, data.test)
     return {
-        "MODEL": f"    return {_model_source(task, shape)}",
+        "MODEL": f"    return fl.{task.model!r}.build({example_shape(data.train, data.test)!r})",
         "DATA": "    data = fl.load_experiment(SPEC).load().train\n"
         "    rows = data.rows_of(client_of(context))\n"
         "    return data.inputs[rows], data.targets[rows]",
         "IMPORTS": "from torch import nn\n\nimport fairlead as fl\n"
         "from fairlead.models.base import ExampleShape",
-        "METRICS": repr(_metrics(task)),
-        "LOSS": repr(_loss(task)),
+        **words,
     }
-
-
-def _model_source(task: Task, shape: ExampleShape) -> str:
-    if not isinstance(task.model, Model) or task.augment:
-        raise DataError(
-            "Only a spec whose task is a named model without augmentation can be written as an app."
-        )
-    return f"fl.{task.model!r}.build({shape!r})"
-
-
-def _loss(task: Task | None) -> str:
-    return "cross_entropy" if task is None else _written("loss", task.loss)
-
-
-def _metrics(task: Task | None) -> tuple[str, ...]:
-    return ("accuracy",) if task is None else tuple(_written("metrics", metric) for metric in task.metrics)
-
-
-def _written(field: str, function: str | PerExample) -> str:
-    """What the app's source says of a loss or a metric."""
-    if not isinstance(function, str):
-        raise field_error(
-            "Task", field, "a known name or 'package.module:function' to be written into an app", function
-        )
-    return function

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
 
 import torch
 from torch import Tensor
@@ -12,12 +13,7 @@ from fairlead.aggregators.linear import WeightedMean
 from fairlead.component import Component
 from fairlead.corrections.base import Correction
 from fairlead.errors import ClashError, require_number
-from fairlead.privacy.accounting import (
-    PrivacyStatement,
-    epsilon,
-    require_accountant,
-    sampling_of,
-)
+from fairlead.privacy.accounting import PrivacyStatement, epsilon, require_accountant, sampling_of
 from fairlead.randomness import Key
 from fairlead.records import Aggregate, ClientUpdates, Conditions, Limit, Population
 from fairlead.samplers.base import Sampler
@@ -151,3 +147,34 @@ class ClientPrivacy(Component):
             "Under ClientPrivacy long updates are shortened, so that no weighted sum of the clients' objectives "
             "that is known beforehand is minimised: clients far from the others count less than their weight.",
         )
+
+
+def looks_at_single_updates(part: Component) -> str | None:
+    """Name of the part, or of one within it, that needs what single clients sent; None: sums will do."""
+    for inner in _parts_within(part):
+        if isinstance(inner, Aggregator | Sampler | DirectionTransform) and inner.needs_single_updates:
+            return type(inner).__name__
+    return None
+
+
+def refuse_single_updates(*parts: Component) -> None:
+    """Raise if a part needs more than sums, where the user asks for secure aggregation."""
+    for part in parts:
+        name = looks_at_single_updates(part)
+        if name is not None:
+            raise ClashError(
+                f"{name} looks at what single clients sent, and secure aggregation shows the server nothing but "
+                "sums: leave Algorithm.secure_aggregation out, or use a method of sums such as FedAvg, FedNova or "
+                "FedACS."
+            )
+
+
+def _parts_within(part: Component) -> Iterator[Component]:
+    """A part and all parts that it is made of."""
+    yield part
+    if is_dataclass(part):
+        for field in fields(part):
+            value = getattr(part, field.name)
+            for inner in value if isinstance(value, tuple) else (value,):
+                if isinstance(inner, Component):
+                    yield from _parts_within(inner)
