@@ -175,7 +175,7 @@ def test_up_says_how_good_the_model_is(
 def test_up_refuses_another_number_of_nodes(project: Path, started: list[int]) -> None:
     result = CliRunner().invoke(app, ["flower", "up", str(project), "--nodes", "3"])
     assert result.exit_code == 2
-    sentence = "--nodes must be 4, one for each client of the spec, got 3: leave it out"
+    sentence = "--nodes must be 4, one for each client of the spec, got 3: omit it"
     assert sentence in " ".join(result.output.split())
     assert started == []
 
@@ -196,7 +196,7 @@ def test_up_starts_many_nodes_only_if_told_so(project: Path, started: list[int])
     spec.write_text(spec.read_text().replace("num_clients = 4", "num_clients = 11"))
     result = CliRunner().invoke(app, ["flower", "up", str(project)])
     assert result.exit_code == 2
-    assert "write --nodes 11 if that is meant" in " ".join(result.output.split())
+    assert "write --nodes 11 to confirm" in " ".join(result.output.split())
     CliRunner().invoke(app, ["flower", "up", str(project), "--nodes", "11"])
     assert started == [11]
 

@@ -1,4 +1,4 @@
-"""`fairlead flower`: real federations, from a spec to the weights that they optimise."""
+"""`fairlead flower`: real federations, from a spec to the weights that they optimize."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 1.0
 _ASK_SECONDS = 20.0
-"""Between two questions to the SuperLink whether the run has failed, each of which costs a process."""
+"""Between two questions to the SuperLink whether the run has failed; each starts a process."""
 _FEW_NODES = 10
-"""That are started without being asked for: each takes some hundred megabytes."""
+"""Started without --nodes; each takes some hundred megabytes."""
 
 
 def init(
@@ -50,19 +50,22 @@ def up(
     nodes: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Nodes to start, one for each client of the spec; needed where they are many."
+            min=1, help="Number of nodes, one for each client of the spec; required above 10 clients."
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the run; one that it holds goes on.")
+        Path | None, typer.Option("--output", "-o", help="Folder of the run; a run already in it resumes.")
     ] = None,
     tls: Annotated[
-        bool, typer.Option("--tls", help="Make certificates and node keys, and take nothing without.")
+        bool,
+        typer.Option(
+            "--tls", help="Generate TLS certificates and node keys, and reject unauthenticated nodes."
+        ),
     ] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Try an app out: a SuperLink and nodes on this machine alone, one run, and all ended."""
+    """Start a SuperLink and nodes locally, run the app once, and shut everything down."""
     _require_flower()
     from fairlead.experiments.run_folder import RunFolder
     from fairlead.flower.local_trial import Credentials, LocalFederation
@@ -78,7 +81,7 @@ def up(
     store = RunFolder((output or app / "runs" / "flower").resolve())
     if not store.is_free():
         store.refuse_another(experiment)
-    # Keys are new at every start: a run that goes on would turn away all who do not have those of its first.
+    # Keys are new at every start: a resumed run would reject every node, because its key has changed.
     bind_keys = tls and not (store.path / MEMBERS).exists()
     scratch = Path(tempfile.mkdtemp(prefix="fairlead-flower-"))
     try:
@@ -94,26 +97,26 @@ def up(
             _follow(federation, run_id, store, experiment, progress)
     except KeyboardInterrupt:
         shutil.rmtree(scratch, ignore_errors=True)
-        say(f"Stopped. The same command goes on with the run in {store.path}.")
+        say(f"Stopped. Re-run the command to resume the run in {store.path}.")
         raise typer.Exit(INTERRUPTED) from None
     except FairleadError as error:
-        raise FairleadError(f"{error} What Flower said is in {scratch}.") from error
+        raise FairleadError(f"{error} Flower's logs are in {scratch}.") from error
     shutil.rmtree(scratch, ignore_errors=True)
     summary = store.summary()
     if summary is not None and summary.evaluation is not None and not (quiet or as_json):
         say(f"Final model: {describe_evaluation(summary.evaluation)}")
-    _tell(consistency_of(store.path), store.path, as_json=as_json, quiet=quiet)
+    _print_weights(consistency_of(store.path), store.path, as_json=as_json, quiet=quiet)
 
 
 def weights(
     run: Annotated[Path, typer.Argument(help="The folder of a run on Flower.", metavar="RUN")],
     as_json: JsonOption = False,
 ) -> None:
-    """The weights that a run on Flower really optimises, client by client, against those asked for."""
+    """Compare the weights that a run on Flower really optimizes with those asked for, client by client."""
     _require_flower()
     from fairlead.flower.server import consistency_of
 
-    _tell(consistency_of(run), run, as_json=as_json, quiet=False)
+    _print_weights(consistency_of(run), run, as_json=as_json, quiet=False)
 
 
 def _require_flower() -> None:
@@ -122,7 +125,7 @@ def _require_flower() -> None:
 
 
 def _experiment_of(app: Path) -> tuple[Experiment, Path]:
-    """What an app runs, and the folder of its package."""
+    """The experiment of an app, and the folder of its package."""
     specs = sorted(app.glob("*/spec.toml"))
     if len(specs) != 1:
         raise FieldError(f"{app} must be the folder of an app with one package and its spec.toml in it.")
@@ -137,7 +140,7 @@ def _experiment_of(app: Path) -> tuple[Experiment, Path]:
 
 
 def _require_settings(app: Path) -> None:
-    """Refuse an app that cannot be told where to keep its run: Flower takes no setting that an app does not name."""
+    """Refuse an app without the settings of `up`: Flower accepts only settings that an app declares."""
     file = app / "pyproject.toml"
     try:
         settings = set(tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"])
@@ -150,18 +153,18 @@ def _require_settings(app: Path) -> None:
 
 
 def _one_for_each_client(experiment: Experiment, nodes: int | None) -> int:
-    """Nodes to start: as many as clients, since a run waits for all of them and has no use for more."""
+    """The number of nodes: one per client, since a run waits for every client."""
     from fairlead.flower.server import count_clients
 
     num_clients = count_clients(experiment)
     if nodes is None and num_clients > _FEW_NODES:
         raise FieldError(
-            f"The spec has {num_clients} clients, and each is a node with processes of its own on this machine: "
-            f"write --nodes {num_clients} if that is meant, or lower clients.num_clients."
+            f"The spec has {num_clients} clients, and each would be a node with its own processes on this machine: "
+            f"write --nodes {num_clients} to confirm, or lower clients.num_clients."
         )
     if nodes not in (None, num_clients):
         raise FieldError(
-            f"--nodes must be {num_clients}, one for each client of the spec, got {nodes}: leave it out, or change "
+            f"--nodes must be {num_clients}, one for each client of the spec, got {nodes}: omit it, or change "
             "clients.num_clients."
         )
     return num_clients
@@ -174,7 +177,7 @@ def _follow(
     experiment: Experiment,
     progress: RoundProgress,
 ) -> None:
-    """Show rounds as they end, until the last."""
+    """Show each round when it ends, until the last."""
     from fairlead.experiments.live_figures import figures_of
 
     shown, asked = 0, monotonic()
@@ -195,19 +198,18 @@ def _follow(
         sleep(_LOOK_SECONDS)
 
 
-def _tell(report: ConsistencyReport, folder: Path, *, as_json: bool, quiet: bool) -> None:
-    surrogate = report.surrogate
-    measured = [None] * len(report.intended) if surrogate is None else surrogate.tolist()
+def _print_weights(report: ConsistencyReport, folder: Path, *, as_json: bool, quiet: bool) -> None:
+    intended, surrogate = report.intended.tolist(), report.surrogate
+    optimized = [None] * len(intended) if surrogate is None else surrogate.tolist()
+    rows = list(enumerate(zip(intended, optimized, strict=True)))
     if as_json:
-        rows = [
-            {"client": client, "intended": asked, "optimised": got}
-            for client, (asked, got) in enumerate(zip(report.intended.tolist(), measured, strict=True))
-        ]
-        print_json({"folder": str(folder), "chi_square": report.chi_square, "clients": rows})
+        clients = [{"client": client, "intended": asked, "optimised": got} for client, (asked, got) in rows]
+        print_json({"folder": str(folder), "chi_square": report.chi_square, "clients": clients})
     elif not quiet:
         table = [
             [str(client), f"{asked:.4f}", "unknown" if got is None else f"{got:.4f}"]
-            for client, (asked, got) in enumerate(zip(report.intended.tolist(), measured, strict=True))
+            for client, (asked, got) in rows
         ]
-        print_table(["client", "ω asked for", "Ω optimised"], table, numbers=["ω asked for", "Ω optimised"])
+        numbers = ["ω asked for", "Ω optimized"]
+        print_table(["client", *numbers], table, numbers=numbers)
         say(str(report))
