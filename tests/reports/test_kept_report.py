@@ -149,11 +149,11 @@ def outcome(name: str) -> dict[tuple[str, str], float]:
 @pytest.mark.parametrize(
     ("name", "read", "statistic"),
     [
-        ("zeng2023_table_1-full", lambda run: run.best, ""),
-        ("zeng2023_figure_9-small", lambda run: run.best, ""),
-        ("wang2021_table_1-full", lambda run: run.final, ""),
-        ("zeng2025_table_2_cifar10-full", lambda run: run.last_tenth, ": accuracy"),
-        ("weng2025_table_1_mnist-small", lambda run: run.last_five, ": accuracy"),
+        ("zeng2023_table_1-full", lambda run: run.figure("best"), ""),
+        ("zeng2023_figure_9-small", lambda run: run.figure("best"), ""),
+        ("wang2021_table_1-full", lambda run: run.figure("final"), ""),
+        ("zeng2025_table_2_cifar10-full", lambda run: run.figure("last-tenth"), ": accuracy"),
+        ("weng2025_table_1_mnist-small", lambda run: run.figure("last5"), ": accuracy"),
     ],
 )
 def test_published_runs_have_the_figures_of_their_outcome(

@@ -24,10 +24,10 @@ def one(tmp_path: Path, made: Made, **options: float) -> Summary:
 def test_ends_of_a_run(tmp_path: Path) -> None:
     """The last 10 % of 20 rounds are two, the last five are five."""
     figures = one(tmp_path, Made(accuracy=(*RISING[:-1], 0.5))).methods[0].runs[0]
-    assert figures.final == 0.5
-    assert figures.best == 0.9
-    assert figures.last_tenth == pytest.approx((0.9 + 0.5) / 2)
-    assert figures.last_five == pytest.approx((0.75 + 0.8 + 0.85 + 0.9 + 0.5) / 5)
+    assert figures.figure("final") == 0.5
+    assert figures.figure("best") == 0.9
+    assert figures.figure("last-tenth") == pytest.approx((0.9 + 0.5) / 2)
+    assert figures.figure("last5") == pytest.approx((0.75 + 0.8 + 0.85 + 0.9 + 0.5) / 5)
 
 
 def test_what_a_target_took(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_runs_are_judged_by_their_first_metric_unless_another_is_named(tmp_path:
     assert (summary.measure.name, summary.measure.higher) == ("test loss", False)
     assert summary.targets == pytest.approx((0.33,))
     figures = summary.methods[0].runs[0]
-    assert figures.best == pytest.approx(0.325)
+    assert figures.figure("best") == pytest.approx(0.325)
     assert figures.clients == (1.0, 2.0)
     assert figures.client_worst == 2.0
     assert figures.reached[0] is not None
@@ -120,14 +120,14 @@ def test_runs_are_judged_by_their_first_metric_unless_another_is_named(tmp_path:
 def test_unfinished_runs_are_in_no_mean(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-0", Made(accuracy=(0.1, 0.5)))
     fabricate(tmp_path / "fedavg-1", Made(seed=1, accuracy=(0.9,), outcome="failed: NaN", planned=2))
-    found = summarise_runs([tmp_path]).methods[0].over_seeds(lambda run: run.last_tenth)
+    found = summarise_runs([tmp_path]).methods[0].over_seeds(lambda run: run.figure("last-tenth"))
     assert found is not None
     assert (found.mean, found.count) == (0.5, 1)
 
 
 def test_a_run_that_was_never_evaluated_has_costs_only(tmp_path: Path) -> None:
     figures = one(tmp_path, Made(accuracy=(None, None))).methods[0].runs[0]
-    assert (figures.final, figures.last_tenth, figures.clients) == (None, None, ())
+    assert (figures.figure("final"), figures.figure("last-tenth"), figures.clients) == (None, None, ())
     assert figures.bytes_up == 100
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from fairlead.reproductions.claims import (
     Best,
-    Cell,
     Check,
     Claim,
     Falling,
     Less,
     Near,
     Published,
+    TableCell,
     deviation,
     judge,
     mean,
@@ -22,8 +22,8 @@ from fairlead.reproductions.claims import (
 )
 from fairlead.reproductions.reproduction import published_table
 
-A, B, C = (Cell(row, "accuracy") for row in "abc")
-HOLDS, FAILS, OPEN = Less(A, B), Less(B, A), Less(A, Cell("d", "accuracy"))
+A, B, C = (TableCell(row, "accuracy") for row in "abc")
+HOLDS, FAILS, OPEN = Less(A, B), Less(B, A), Less(A, TableCell("d", "accuracy"))
 RESULTS = {A: {0: 1.0, 1: 2.0, 2: 3.0}, B: {0: 2.0, 1: 3.1, 2: 3.9}, C: {0: 9.0}}
 
 
@@ -96,7 +96,7 @@ def test_falling_is_strict() -> None:
 
 
 def test_missing_figures_leave_a_claim_open() -> None:
-    found = Less(A, Cell("d", "accuracy")).judge(RESULTS)
+    found = Less(A, TableCell("d", "accuracy")).judge(RESULTS)
     assert found.holds is None
     assert (found.numbers, found.missing) == ("missing: d (accuracy)", ("d (accuracy)",))
     assert Falling(("b", "a", "d"), "accuracy").judge(RESULTS).holds is None

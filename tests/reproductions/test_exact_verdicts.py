@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import fairlead as fl
 from fairlead.reproductions import REPRODUCTIONS, Request
 from fairlead.reproductions.bias_table import BIAS_TABLE, _EverySet
-from fairlead.reproductions.claims import Cell
+from fairlead.reproductions.claims import TableCell
 from fairlead.reproductions.reproduction import Computation
 from fairlead.reproductions.weng2025 import FIGURE_7
 
@@ -44,7 +44,7 @@ def test_the_claim_holds_at_small_scale(name: str, tmp_path: Path) -> None:
 def bias(rows: Mapping[str, float]) -> Computation:
     """Fig. 7 with other biases than computed."""
     figures = {
-        Cell(row, f"{panel}: {column}"): value if column == "bias" else 0.0
+        TableCell(row, f"{panel}: {column}"): value if column == "bias" else 0.0
         for row, value in rows.items()
         for panel in ("static", "dynamic")
         for column in ("bias", "apart, in errors")
@@ -111,7 +111,7 @@ def test_the_bias_table_knows_who_is_claimed_to_reach_the_optimum() -> None:
 
 
 def test_smoke_does_not_judge_what_needs_rounds(tmp_path: Path) -> None:
-    outcome = replace(FIGURE_7, compute=lambda request, seed: {Cell("a", "b"): 1.0}).reproduce(
+    outcome = replace(FIGURE_7, compute=lambda request, seed: {TableCell("a", "b"): 1.0}).reproduce(
         Request(tmp_path, scale="smoke")
     )
     assert (outcome.verdict, outcome.checks) == ("not judged", ())

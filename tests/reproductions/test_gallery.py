@@ -13,7 +13,7 @@ import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.references import REFERENCES
 from fairlead.reproductions import OMITTED, REPRODUCTIONS, Request, reproduction_named
-from fairlead.reproductions.claims import Cell, judge
+from fairlead.reproductions.claims import TableCell, judge
 from fairlead.reproductions.data_sets import DATA_SETS, NotRunError, source_of
 from fairlead.reproductions.reproduction import SCALES
 from fairlead.reproductions.trained import TrainedTable, figure_column
@@ -36,7 +36,7 @@ def test_an_entry_says_what_it_is(name: str) -> None:
 @pytest.mark.parametrize("entry", TRAINED, ids=lambda entry: entry.name)
 def test_claims_and_published_figures_are_measured(entry: TrainedTable) -> None:
     measured = {
-        Cell(cell.row, figure_column(cell.column, statistic))
+        TableCell(cell.row, figure_column(cell.column, statistic))
         for cell in entry.cells
         for statistic in entry.statistics
     }
@@ -57,7 +57,7 @@ def test_claims_hold_for_the_published_figures(entry: TrainedTable) -> None:
 @pytest.mark.parametrize("entry", TRAINED, ids=lambda entry: entry.name)
 def test_fedaware_is_judged_as_printed_and_as_released(entry: TrainedTable) -> None:
     """Every run with AWARE has a twin that differs by the rows and the start of the released code alone."""
-    twins = {cell: Cell(f"{cell.row} with unit rows", cell.column) for cell in entry.cells}
+    twins = {cell: TableCell(f"{cell.row} with unit rows", cell.column) for cell in entry.cells}
     printed = [cell for cell in entry.cells if _aware_of(entry, cell) == ("raw", "seen", "update")]
     assert bool(printed) == bool(entry.released)
     assert len(entry.released) == (len(entry.claims) if printed else 0)
@@ -68,12 +68,12 @@ def test_fedaware_is_judged_as_printed_and_as_released(entry: TrainedTable) -> N
         assert one.arguments.items() <= other.arguments.items()
         for statistic in entry.statistics:
             column = figure_column(cell.column, statistic)
-            assert entry.published.get(Cell(cell.row, column)) == entry.published.get(
-                Cell(twins[cell].row, column)
+            assert entry.published.get(TableCell(cell.row, column)) == entry.published.get(
+                TableCell(twins[cell].row, column)
             )
 
 
-def _aware_of(entry: TrainedTable, cell: Cell) -> tuple[str, str, str] | None:
+def _aware_of(entry: TrainedTable, cell: TableCell) -> tuple[str, str, str] | None:
     """Rows, start and first visit of the AWARE in a run, as aggregator or as projection."""
     algorithm = entry.cells[cell].algorithm(entry.columns[cell.column].setting)
     for part in (algorithm.aggregator, *algorithm.transforms):

@@ -14,7 +14,7 @@ from fairlead.errors import FieldError
 from fairlead.experiments.study import PlannedRun, StudyFolder
 from fairlead.experiments.workers import run_study
 from fairlead.reproductions import Request
-from fairlead.reproductions.claims import Cell, Less, Published
+from fairlead.reproductions.claims import Less, Published, TableCell
 from fairlead.reproductions.reproduction import load_outcomes, save_outcome
 from fairlead.reproductions.trained import (
     Size,
@@ -37,8 +37,8 @@ ENTRY = TrainedTable(
     reference="wang2021fednova",
     where="Table 9",
     claim="FedAvg is worse than itself.",
-    claims=(Less(Cell("FedAvg", "slow: accuracy"), Cell("AWARE", "slow: accuracy"), 10.0),),
-    published={Cell("FedAvg", "slow: accuracy"): Published(60.0, 1.5)},
+    claims=(Less(TableCell("FedAvg", "slow: accuracy"), TableCell("AWARE", "slow: accuracy"), 10.0),),
+    published={TableCell("FedAvg", "slow: accuracy"): Published(60.0, 1.5)},
     columns={"slow": SLOW, "fast": FAST},
     rows={"FedAvg": TableRow("fedavg"), "AWARE": TableRow("fedprox", {"mu": 0.1}, aware={"alpha": 0.5})},
     statistics={"accuracy": final_accuracy, "e-LUDD": mean_elud},
@@ -116,8 +116,8 @@ def test_means_and_deviations_are_over_seeds(tmp_path: Path) -> None:
 
 def test_the_released_method_is_judged_by_itself(tmp_path: Path) -> None:
     """The verdict is on the claims alone, whatever becomes of the same claims about the method as released."""
-    fails = (Less(Cell("FedAvg", "slow: accuracy"), 0.0),)
-    lacks = (Less(Cell("FedAvg", "fast: accuracy"), 101.0),)
+    fails = (Less(TableCell("FedAvg", "slow: accuracy"), 0.0),)
+    lacks = (Less(TableCell("FedAvg", "fast: accuracy"), 101.0),)
     short = replace(ENTRY, released=fails).reproduce(Request(tmp_path, only=("slow",)))
     assert short.released is None
     both = replace(ENTRY, released=fails, released_at=("small",)).reproduce(Request(tmp_path, only=("slow",)))

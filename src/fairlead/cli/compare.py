@@ -8,34 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import fairlead.cli.options as opt
+import fairlead.cli.study as study_view
 from fairlead.cli.console import JsonOption, print_json, print_table, say
-from fairlead.cli.options import (
-    CheckpointOption,
-    FigureOption,
-    JobsOption,
-    MetricOption,
-    MinimizeOption,
-    OverridesOption,
-    QuietOption,
-    RoundsOption,
-    SpecArgument,
-    all_overrides,
-    read_spec,
-    read_target,
-)
-from fairlead.cli.study import (
-    PlannedMethod,
-    compared,
-    figures_beside,
-    leave,
-    measure_column,
-    measure_facts,
-    planned_facts,
-    run_and_show,
-    say_failures,
-    say_where,
-    study_folder,
-)
 
 if TYPE_CHECKING:
     from fairlead.results.comparison import Summary
@@ -43,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def compare(
-    spec: SpecArgument,
+    spec: opt.SpecArgument,
     methods: Annotated[
         str | None,
         typer.Option(
@@ -56,8 +31,8 @@ def compare(
         str | None,
         typer.Option(help="Seeds, such as 0,1,2; by default those of \\[compare], or else 0..4."),
     ] = None,
-    overrides: OverridesOption = None,
-    rounds: RoundsOption = None,
+    overrides: opt.OverridesOption = None,
+    rounds: opt.RoundsOption = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -66,7 +41,7 @@ def compare(
             help="Folder of the runs; by default runs/SPEC-compare, or runs/SPEC-compare-N-rounds with --rounds N.",
         ),
     ] = None,
-    metric: MetricOption = None,
+    metric: opt.MetricOption = None,
     goal: Annotated[
         str | None,
         typer.Option(
@@ -75,11 +50,11 @@ def compare(
             help="Value of the metric to reach, such as 0.9 or 90%: counts rounds until then.",
         ),
     ] = None,
-    minimize: MinimizeOption = False,
-    figure: FigureOption = "last-tenth",
-    jobs: JobsOption = None,
-    checkpoint_every: CheckpointOption = 10,
-    quiet: QuietOption = False,
+    minimize: opt.MinimizeOption = False,
+    figure: opt.FigureOption = "last-tenth",
+    jobs: opt.JobsOption = None,
+    checkpoint_every: opt.CheckpointOption = 10,
+    quiet: opt.QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run methods on the same data, batches, work and links, and say which is better.
@@ -91,9 +66,9 @@ def compare(
     from fairlead.experiments.plans import compare_table, listed_methods, planned_comparison
     from fairlead.results.figures import experiment_measure
 
-    changes = all_overrides(overrides, rounds)
+    changes = opt.all_overrides(overrides, rounds)
     # Before anything is asked of its [compare] table: a spec that cannot be read says so itself.
-    read_spec(spec, changes, None)
+    opt.read_spec(spec, changes, None)
     said = compare_table(spec)
     methods = said.methods if methods is None else methods
     if methods is None:
@@ -105,32 +80,34 @@ def compare(
     first = planned[0].experiment
     default = experiment_measure(first, None)
     measure = experiment_measure(first, metric or said.metric, figure, minimize=minimize)
-    target = None if goal is None else read_target(goal)
+    target = None if goal is None else opt.read_target(goal)
     if target is not None:
         measure.refuse_target(target, "--target")
     elif said.target is not None and metric in (None, said.metric or default.metric):
         # Beside another metric than the table's its target would mean nothing.
         measure.refuse_target(said.target, "compare.target")
         target = said.target
-    study = study_folder(output, spec, "compare", planned, changes)
+    study = study_view.study_folder(output, spec, "compare", planned, changes)
     silent = quiet or as_json
-    outcomes = run_and_show(study, planned, jobs=jobs, checkpoint_every=checkpoint_every, quiet=silent)
+    outcomes = study_view.run_and_show(
+        study, planned, jobs=jobs, checkpoint_every=checkpoint_every, quiet=silent
+    )
     study.put_first(planned)
-    (summary,), rows = compared(study, planned, outcomes, measure, target)
+    (summary,), rows = study_view.compared(study, planned, outcomes, measure, target)
     if as_json:
-        facts = {"folder": str(study.path), **measure_facts(measure), "target": target}
-        print_json({**facts, "methods": [planned_facts(row, [summary], target) for row in rows]})
+        facts = {"folder": str(study.path), **study_view.measure_facts(measure), "target": target}
+        print_json({**facts, "methods": [study_view.planned_facts(row, [summary], target) for row in rows]})
     elif not quiet:
         _report(summary, rows, target)
-        say_where(study.path, measure, default, target)
-    leave(outcomes, quiet=silent)
+        study_view.say_where(study.path, measure, default, target)
+    study_view.leave(outcomes, quiet=silent)
 
 
 _SPARE = ("chi-square", "by\nchance", "time", "objective\ndifference", "seeds", "misplaced", "objective")
 """Columns that a narrow terminal leaves out, in this order."""
 
 
-def _report(summary: Summary, rows: Sequence[PlannedMethod], target: float | None) -> None:
+def _report(summary: Summary, rows: Sequence[study_view.PlannedMethod], target: float | None) -> None:
     from fairlead.results.sentences import headline, verdict
 
     _print_table(summary, rows, target)
@@ -140,23 +117,23 @@ def _report(summary: Summary, rows: Sequence[PlannedMethod], target: float | Non
     for method in summary.methods:
         if method.method is not summary.baseline:
             say(f"{method.label}: {verdict(summary, method)}.")
-    say_failures(rows, "method")
+    study_view.say_failures(rows, "method")
 
 
-def _print_table(summary: Summary, rows: Sequence[PlannedMethod], target: float | None) -> None:
+def _print_table(summary: Summary, rows: Sequence[study_view.PlannedMethod], target: float | None) -> None:
     from fairlead.results.sentences import target_resolution
 
     measure, table = summary.measure, []
     for row in rows:
         cells = {
             "method": row.name,
-            measure_column(measure): row.shown("value", measure.kind),
+            study_view.measure_column(measure): row.shown("value", measure.kind),
             "difference": row.shown("difference", measure.kind, sign=True),
             "beyond\nnoise": _beyond_noise(summary, row.figures),
         }
         if target is not None:
             cells[f"rounds\nto {target:g}"] = _reached(row)
-        beside = figures_beside(row, measure)
+        beside = study_view.figures_beside(row, measure)
         if "objective" in beside:
             cells["objective"] = beside.pop("objective")
             cells["objective\ndifference"] = row.shown("objective_difference", "number", sign=True)
@@ -199,7 +176,7 @@ def _draw(summary: Summary) -> None:
         say(draw_bars(plain_curves(curves)))
 
 
-def _reached(row: PlannedMethod) -> str:
+def _reached(row: study_view.PlannedMethod) -> str:
     """Rounds to the target with their margin; where not all seeds met it, the mean and the number of those that did."""
     from fairlead.results.estimates import estimate
     from fairlead.results.sentences import show_value

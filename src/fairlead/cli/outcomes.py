@@ -103,12 +103,12 @@ def _say_failures(failures: Sequence[FailedRun]) -> None:
 
 
 def _print_figures(entry: Reproduction, outcome: Outcome) -> None:
-    from fairlead.reproductions.claims import Cell
+    from fairlead.reproductions.claims import TableCell
 
     most = max(figure.seeds for figure in outcome.figures)
     decimals = _decimals_by_column(outcome.figures)
     ours = {
-        Cell(figure.row, figure.column): _ours(figure, most, decimals[figure.column])
+        TableCell(figure.row, figure.column): _ours(figure, most, decimals[figure.column])
         for figure in outcome.figures
     }
     failed = Counter(cell for failure in outcome.failures for cell in failure.cells)
@@ -125,7 +125,7 @@ def _print_figures(entry: Reproduction, outcome: Outcome) -> None:
     names = dict.fromkeys(cell.row for cell in ours)
     print_table(
         ["", *columns],
-        [[row, *(texts.get(Cell(row, column), "") for column in columns)] for row in names],
+        [[row, *(texts.get(TableCell(row, column), "") for column in columns)] for row in names],
         numbers=columns,
     )
 

@@ -153,7 +153,7 @@ def _facts(summary: Summary) -> dict[str, Any]:
             {
                 "label": method.label,
                 "runs": [run.run.name for run in method.runs],
-                "last_tenth": estimate_facts(method.over_seeds(lambda run: run.last_tenth)),
+                "last_tenth": estimate_facts(method.over_seeds(lambda run: run.figure("last-tenth"))),
                 **method_facts(summary, method),
                 "all_finished": method.method.complete,
                 "clear": method.difference.excludes_zero

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import fairlead.cli.options as opt
 from fairlead.cli.console import INTERRUPTED, JsonOption, print_json, say
-from fairlead.cli.options import (
-    CheckpointOption,
-    OverridesOption,
-    QuietOption,
-    RoundsOption,
-    all_overrides,
-    read_spec,
-)
 from fairlead.cli.progress import RoundProgress, describe_evaluation
 from fairlead.errors import FieldError
 
@@ -27,7 +20,7 @@ if TYPE_CHECKING:
     from fairlead.experiments.live_figures import LiveFigures
     from fairlead.experiments.run_folder import RunFolder, RunSummary
     from fairlead.experiments.runner import Run
-    from fairlead.experiments.tracking import OpenLog, RoundLog
+    from fairlead.experiments.tracking import OpenTracker, Tracker
     from fairlead.federation import Federation
     from fairlead.records import RoundRecord
 
@@ -42,9 +35,9 @@ def run(
             help="The TOML file of the experiment, or the folder of a run, which goes on.", metavar="SPEC"
         ),
     ],
-    overrides: OverridesOption = None,
+    overrides: opt.OverridesOption = None,
     seed: Annotated[int | None, typer.Option(help="The seed instead of the spec's.")] = None,
-    rounds: RoundsOption = None,
+    rounds: opt.RoundsOption = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder of the run; by default a new one under runs/."),
@@ -54,22 +47,22 @@ def run(
         list[str] | None,
         typer.Option("--log", metavar="NAME", help="Write rounds to tensorboard or mlflow as well."),
     ] = None,
-    checkpoint_every: CheckpointOption = 10,
-    quiet: QuietOption = False,
+    checkpoint_every: opt.CheckpointOption = 10,
+    quiet: opt.QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run an experiment and keep it in a folder."""
     from fairlead.experiments.run_folder import RunFolder
     from fairlead.experiments.runner import run_experiment
-    from fairlead.experiments.tracking import log_named
+    from fairlead.experiments.tracking import tracker_named
 
     if spec.is_dir():
         spec, output, resume = _run_in(spec, output)
     if resume and output is None:
         raise FieldError("--resume needs the folder of the run: give it with -o, or instead of the spec.")
-    experiment = read_spec(spec, all_overrides(overrides, rounds), seed)
+    experiment = opt.read_spec(spec, opt.all_overrides(overrides, rounds), seed)
     store = RunFolder(output or _new_folder(spec, experiment))
-    opening = [log_named(log) for log in logs or []]
+    opening = [tracker_named(log) for log in logs or []]
     with RoundProgress(quiet=quiet or as_json) as progress:
         onlookers = _Onlookers(progress, spec.stem, experiment, store, opening)
         if resume:
@@ -112,12 +105,12 @@ class _Onlookers:
         name: str,
         experiment: Experiment,
         store: RunFolder,
-        opening: Sequence[OpenLog],
+        opening: Sequence[OpenTracker],
     ) -> None:
         self._progress, self._name = progress, name
         self._experiment, self._store, self._opening = experiment, store, opening
         self._live: LiveFigures | None = None
-        self._logs: list[RoundLog] = []
+        self._logs: list[Tracker] = []
         self.outcome = "failed"
 
     def begin(self, federation: Federation) -> None:
@@ -185,6 +178,10 @@ def _how_to_go_on(folder: Path) -> str:
 def _report(ended: Run) -> None:
     from fairlead.charts.chart import plain_curves
     from fairlead.charts.terminal import draw_line
+    from fairlead.results.comparison import summarise
+    from fairlead.results.curves import TRAIN_LOSS
+    from fairlead.results.runs import FoundRun, read_run
+    from fairlead.results.sentences import headline
     from fairlead.text import counted
 
     summary, folder = ended.summary, ended.folder.path
@@ -192,18 +189,20 @@ def _report(ended: Run) -> None:
         done = ended.federation.state.round
         say(f"Stopped after {counted(done, 'round')}. {_how_to_go_on(folder)}")
         return
-    title, points = _curve(ended.federation.records)
-    chart = draw_line(plain_curves({title: points}))
+    (comparison,) = summarise([read_run(FoundRun(ended.folder))])
+    ((run,),) = (method.runs for method in comparison.methods)
+    quantity = comparison.measure.quantity
+    if len(quantity.read(run.run)) <= 2:
+        quantity = TRAIN_LOSS
+    curve = quantity.read(run.run)
+    points = list(zip(map(float, curve.rounds), curve.values, strict=True))
+    chart = draw_line(plain_curves({quantity.title: points}))
     if chart:
-        say(f"{title} over the rounds:\n{chart}\n")
+        say(f"{quantity.title} over the rounds:\n{chart}\n")
     say(f"{counted(summary.rounds, 'round')} {'is' if summary.rounds == 1 else 'are'} in {folder}")
     if summary.evaluation is not None:
         say(f"Final model: {describe_evaluation(summary.evaluation)}")
-    if not summary.learned:
-        initial = f"the {summary.initial_objective:.4g} of the initial model"
-        say(
-            f"The objective is {summary.objective:.4g}, no lower than {initial}: the learning rate may be too large."
-        )
+    say(headline(comparison))
     if summary.privacy is not None:
         say(str(summary.privacy))
     say(f"{ended.federation.consistency()}{_by_chance(summary)}")
@@ -217,19 +216,6 @@ def _by_chance(summary: RunSummary) -> str:
     if summary.by_design or not summary.misplaced_weight or chance < _TOLD:
         return ""
     return f" Chance alone would misplace some {chance:.1%} in {counted(summary.rounds, 'round')}."
-
-
-def _curve(records: Sequence[RoundRecord]) -> tuple[str, list[tuple[float, float]]]:
-    """The first metric where it was evaluated often enough to be drawn, or the training loss."""
-    evaluated = [(record.round + 1, record.evaluation) for record in records if record.evaluation]
-    if len(evaluated) > 2:
-        name = next(iter(evaluated[0][1].metrics), "loss")
-        return name, [
-            (float(round), evaluation.metrics.get(name, evaluation.loss)) for round, evaluation in evaluated
-        ]
-    return "Training loss", [
-        (float(record.round + 1), record.train_loss) for record in records if record.train_loss is not None
-    ]
 
 
 def _facts(ended: Run) -> dict[str, Any]:

@@ -215,7 +215,7 @@ def planned_facts(
     nothing = dict.fromkeys(("value", "difference", "objective_difference", "standing", "verdict"))
     return {
         **method.labels,
-        "final": None if found is None else estimate_facts(found.over_seeds(lambda run: run.final)),
+        "final": None if found is None else estimate_facts(found.over_seeds(lambda run: run.figure("final"))),
         **(nothing if found is None or summary is None else method_facts(summary, found)),
         "rounds_to_target": reached,
         "learnt": method.learned,

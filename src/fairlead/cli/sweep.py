@@ -9,33 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import fairlead.cli.options as opt
+import fairlead.cli.study as study_view
 from fairlead.cli.console import JsonOption, print_json, print_table, say
-from fairlead.cli.options import (
-    CheckpointOption,
-    FigureOption,
-    JobsOption,
-    MetricOption,
-    MinimizeOption,
-    OverridesOption,
-    QuietOption,
-    RoundsOption,
-    SpecArgument,
-    all_overrides,
-    find_modules,
-)
-from fairlead.cli.study import (
-    PlannedMethod,
-    compared,
-    figures_beside,
-    leave,
-    measure_column,
-    measure_facts,
-    planned_facts,
-    run_and_show,
-    say_failures,
-    say_where,
-    study_folder,
-)
 
 if TYPE_CHECKING:
     from fairlead.results.comparison import Summary
@@ -48,7 +24,7 @@ _NO_BEST = ("not evaluated", "not comparable", "nothing learned", "tied")
 
 
 def sweep(
-    spec: SpecArgument,
+    spec: opt.SpecArgument,
     grid: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,8 +39,8 @@ def sweep(
         typer.Option("--range", metavar="PATH=RANGE", help="Where from, such as algorithm.lr=log:1e-3..1."),
     ] = None,
     draw_seed: Annotated[int, typer.Option(help="Seed of the draws, not of the runs.", min=0)] = 0,
-    overrides: OverridesOption = None,
-    rounds: RoundsOption = None,
+    overrides: opt.OverridesOption = None,
+    rounds: opt.RoundsOption = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -73,12 +49,12 @@ def sweep(
             help="Folder of the runs; by default runs/SPEC-sweep, or runs/SPEC-sweep-N-rounds with --rounds N.",
         ),
     ] = None,
-    metric: MetricOption = None,
-    minimize: MinimizeOption = False,
-    figure: FigureOption = "last-tenth",
-    jobs: JobsOption = None,
-    checkpoint_every: CheckpointOption = 10,
-    quiet: QuietOption = False,
+    metric: opt.MetricOption = None,
+    minimize: opt.MinimizeOption = False,
+    figure: opt.FigureOption = "last-tenth",
+    jobs: opt.JobsOption = None,
+    checkpoint_every: opt.CheckpointOption = 10,
+    quiet: opt.QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a spec at many values of its fields, and show the best.
@@ -88,38 +64,44 @@ def sweep(
     from fairlead.experiments.plans import planned_sweep
     from fairlead.results.figures import experiment_measure
 
-    changes = all_overrides(overrides, rounds)
-    find_modules(spec.resolve().parent)
+    changes = opt.all_overrides(overrides, rounds)
+    opt.find_modules(spec.resolve().parent)
     planned = planned_sweep(
         spec, grid=grid or [], ranges=ranges or [], draws=draws, draw_seed=draw_seed, overrides=changes
     )
     measure = experiment_measure(planned[0].experiment, metric, figure, minimize=minimize)
-    study = study_folder(output, spec, "sweep", planned, changes)
+    study = study_view.study_folder(output, spec, "sweep", planned, changes)
     silent = quiet or as_json
-    outcomes = run_and_show(study, planned, jobs=jobs, checkpoint_every=checkpoint_every, quiet=silent)
-    summaries, rows = compared(study, planned, outcomes, measure)
+    outcomes = study_view.run_and_show(
+        study, planned, jobs=jobs, checkpoint_every=checkpoint_every, quiet=silent
+    )
+    summaries, rows = study_view.compared(study, planned, outcomes, measure)
     order = [method for summary in summaries for method in summary.best_first]
     rows.sort(key=lambda row: order.index(row.figures) if row.figures else len(order))
     if as_json:
-        facts = {"folder": str(study.path), **measure_facts(measure)}
-        print_json({**facts, "settings": [planned_facts(row, summaries, None) for row in rows]})
+        facts = {"folder": str(study.path), **study_view.measure_facts(measure)}
+        print_json({**facts, "settings": [study_view.planned_facts(row, summaries, None) for row in rows]})
     elif not quiet:
         _print_table(rows, measure, study.path)
         for summary in summaries:
             say(summary.titled("").removeprefix(": "))
             _say_best(summary, rows, spec, changes)
-        say_failures(rows, "setting")
-        say_where(study.path, measure, experiment_measure(planned[0].experiment, None))
-    leave(outcomes, quiet=silent)
+        study_view.say_failures(rows, "setting")
+        study_view.say_where(study.path, measure, experiment_measure(planned[0].experiment, None))
+    study_view.leave(outcomes, quiet=silent)
 
 
-def _print_table(rows: Sequence[PlannedMethod], measure: Measure, folder: Path) -> None:
-    columns = [*rows[0].labels, measure_column(measure), *figures_beside(rows[0], measure)]
+def _print_table(rows: Sequence[study_view.PlannedMethod], measure: Measure, folder: Path) -> None:
+    columns = [
+        *rows[0].labels,
+        study_view.measure_column(measure),
+        *study_view.figures_beside(rows[0], measure),
+    ]
     cells = [
         [
             *map(str, row.labels.values()),
             row.shown("value", measure.kind),
-            *figures_beside(row, measure).values(),
+            *study_view.figures_beside(row, measure).values(),
         ]
         for row in rows[:_SHOWN]
     ]
@@ -129,7 +111,9 @@ def _print_table(rows: Sequence[PlannedMethod], measure: Measure, folder: Path) 
         say(f"and {len(rows) - _SHOWN} more settings, in {folder}")
 
 
-def _say_best(summary: Summary, rows: Sequence[PlannedMethod], spec: Path, changes: Sequence[str]) -> None:
+def _say_best(
+    summary: Summary, rows: Sequence[study_view.PlannedMethod], spec: Path, changes: Sequence[str]
+) -> None:
     """The best setting, whether its lead over the next is more than noise, and the command that runs it."""
     from fairlead.results.sentences import headline, show_lead
 

@@ -69,7 +69,7 @@ class Checkpoints(NamedTuple):
     """Whether a run that has finished keeps its last one."""
 
 
-class Executor:
+class RunExecutor:
     """Runs experiments in folders, with the data of the last one where they are the same."""
 
     def __init__(self, checkpoints: Checkpoints) -> None:

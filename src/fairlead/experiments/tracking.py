@@ -16,7 +16,7 @@ from fairlead.plain_data import to_plain
 from fairlead.records import RoundRecord
 
 
-class RoundLog(ABC):
+class Tracker(ABC):
     """Something that takes the rounds of a run as they end."""
 
     @abstractmethod
@@ -28,7 +28,7 @@ class RoundLog(ABC):
         """End, with the outcome of the run."""
 
 
-class TensorBoardLog(RoundLog):
+class TensorBoardTracker(Tracker):
     """Scalars in the folder `tensorboard` of the run: `tensorboard --logdir runs` shows them.
 
     A resumed run goes on in the same folder, and hides the rounds that it computes again.
@@ -46,7 +46,7 @@ class TensorBoardLog(RoundLog):
         self._writer.close()
 
 
-class MlflowLog(RoundLog):
+class MlflowTracker(Tracker):
     """A run of the MLflow experiment "fairlead", where `MLFLOW_TRACKING_URI` says.
 
     The spec becomes its parameters. A resumed run goes on in the same one, whose id the folder keeps.
@@ -75,7 +75,7 @@ class MlflowLog(RoundLog):
         self._client.set_terminated(self._run, status)
 
 
-OpenLog = Callable[[RunFolder, Experiment, int], RoundLog]
+OpenTracker = Callable[[RunFolder, Experiment, int], Tracker]
 """Opens the log of a run, given its folder, its experiment and the rounds that it has already."""
 
 
@@ -87,18 +87,18 @@ def _mlflow() -> Any:
     return _imported("mlflow", "MLflow", "pip install 'mlflow-skinny>=2.16,<4'")
 
 
-_LOGS: dict[str, tuple[OpenLog, Callable[[], Any]]] = {
-    "tensorboard": (TensorBoardLog, _tensorboard),
-    "mlflow": (MlflowLog, _mlflow),
+_TRACKERS: dict[str, tuple[OpenTracker, Callable[[], Any]]] = {
+    "tensorboard": (TensorBoardTracker, _tensorboard),
+    "mlflow": (MlflowTracker, _mlflow),
 }
 """What opens each log, and what loads its package."""
 
 
-def log_named(name: str) -> OpenLog:
+def tracker_named(name: str) -> OpenTracker:
     """What opens the log with that name; a package that is missing is told now, before there is a run to log."""
-    if name not in _LOGS:
-        raise FieldError(f"{name!r} is not a log." + did_you_mean(name, _LOGS))
-    opened, load = _LOGS[name]
+    if name not in _TRACKERS:
+        raise FieldError(f"{name!r} is not a log." + did_you_mean(name, _TRACKERS))
+    opened, load = _TRACKERS[name]
     load()
     return opened
 

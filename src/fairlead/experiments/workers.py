@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 import torch
 
 from fairlead.errors import FieldError
-from fairlead.experiments.executor import Checkpoints, DataKey, Ended, Event, Executor, data_key
+from fairlead.experiments.executor import Checkpoints, DataKey, Ended, Event, RunExecutor, data_key
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.runner import interrupts
 from fairlead.experiments.study import PlannedRun, StudyFolder
@@ -83,13 +83,13 @@ class _Worker:
         """Ask for the end of its run after the round; the second time, at once. Without a run it just ends."""
         self.process.terminate()
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         """Wait for the end of a worker that has no run or was interrupted."""
         self.connection.close()
         self.process.join()
 
 
-class _Crew:
+class _WorkerPool:
     """Workers, and the runs that wait for one of them."""
 
     def __init__(
@@ -99,9 +99,9 @@ class _Crew:
         self._checkpoints, self._threads = checkpoints, max(usable_cores() // jobs, 1)
         on_any_gpu = any(run.experiment.device == "cuda" for run in planned)
         self._gpus = torch.cuda.device_count() if on_any_gpu else 0
-        self.workers = [self._hire(number) for number in range(min(jobs, len(planned)))]
+        self.workers = [self._start(number) for number in range(min(jobs, len(planned)))]
 
-    def _hire(self, number: int) -> _Worker:
+    def _start(self, number: int) -> _Worker:
         return _Worker(number, self._checkpoints, self._threads, self._gpus)
 
     def assign(self) -> None:
@@ -109,7 +109,7 @@ class _Crew:
         for place, worker in enumerate(self.workers):
             if worker.run is None and self._waiting:
                 if worker.process.exitcode is not None:
-                    worker = self.workers[place] = self._hire(worker.number)
+                    worker = self.workers[place] = self._start(worker.number)
                 alike = [run for run in self._waiting if data_key(run.experiment) == worker.data]
                 run = (alike or self._waiting)[0]
                 self._waiting.remove(run)
@@ -119,12 +119,12 @@ class _Crew:
         """Workers that have a run, by the connection over which they tell of it."""
         return {worker.connection: worker for worker in self.workers if worker.run is not None}
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         """Let everyone go, whatever they are doing."""
         for worker in self.workers:
             worker.interrupt()
         for worker in self.workers:
-            worker.dismiss()
+            worker.stop()
 
 
 def run_in_workers(
@@ -137,13 +137,13 @@ def run_in_workers(
     stop: threading.Event,
 ) -> None:
     """Give runs to `jobs` processes until all have ended or `stop` is set."""
-    crew = _Crew(study, planned, jobs, checkpoints)
+    pool = _WorkerPool(study, planned, jobs, checkpoints)
     asked_to_stop = False
     try:
         while True:
             if not stop.is_set():
-                crew.assign()
-            busy = crew.busy()
+                pool.assign()
+            busy = pool.busy()
             if not busy:
                 return
             if stop.is_set() and not asked_to_stop:
@@ -156,20 +156,20 @@ def run_in_workers(
                 event, run = worker.receive(), worker.run
                 assert run is not None
                 if event is None:
-                    worker.dismiss()
+                    worker.stop()
                     lost = f"failed: its process ended with exit status {worker.process.exitcode}"
                     event = Ended("interrupted" if stop.is_set() else lost)
                 if isinstance(event, Ended):
                     worker.run = None
                 watch(run, event)
     finally:
-        crew.dismiss()
+        pool.stop()
 
 
 def _serve(connection: Connection, checkpoints: Checkpoints, threads: int) -> None:
     """The life of a worker: runs as they come, until its connection is closed."""
     torch.set_num_threads(threads)
-    executor = Executor(checkpoints)
+    executor = RunExecutor(checkpoints)
 
     def tell(event: Event) -> None:
         try:
@@ -252,7 +252,7 @@ def run_study(
         if jobs > 1:
             run_in_workers(study, ahead, jobs=jobs, checkpoints=checkpoints, watch=note, stop=stop)
         else:
-            executor = Executor(checkpoints)
+            executor = RunExecutor(checkpoints)
             for run in ahead:
                 if stop.is_set():
                     break

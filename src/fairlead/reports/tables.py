@@ -134,10 +134,12 @@ def _results_table(summary: Summary) -> Table | None:
         return _means(summary, title, kind, read, note, higher)
 
     others = {
-        "last-tenth": means("Last 10 %", lambda run: run.last_tenth, "mean over the last 10 % of rounds"),
-        "final": means("Final", lambda run: run.final, "after the last round"),
-        "best": means("Best", lambda run: run.best, "of all evaluations"),
-        "last5": means("Last 5 rounds", lambda run: run.last_five, "mean over the last five rounds"),
+        "last-tenth": means(
+            "Last 10 %", lambda run: run.figure("last-tenth"), "mean over the last 10 % of rounds"
+        ),
+        "final": means("Final", lambda run: run.figure("final"), "after the last round"),
+        "best": means("Best", lambda run: run.figure("best"), "of all evaluations"),
+        "last5": means("Last 5 rounds", lambda run: run.figure("last5"), "mean over the last five rounds"),
     }
     compared = others.pop(measure.figure)
     objective = _means(

@@ -21,7 +21,7 @@ from fairlead.corrections.regularizers import Proximal
 from fairlead.federation import Federation
 from fairlead.presets import METHODS
 from fairlead.randomness import Key
-from fairlead.reproductions.claims import Cell, Claim, Less
+from fairlead.reproductions.claims import Claim, Less, TableCell
 from fairlead.reproductions.closed_form import Balls, ClosedFormWorld, reach_of
 from fairlead.reproductions.reproduction import Computation, Request
 from fairlead.theory.quadratics import LocalWork
@@ -137,10 +137,10 @@ def _distance(preset: str, arguments: dict[str, Any], cause: str, rounds: int, s
     return float((end - torch.tensor(_CENTRES, dtype=torch.float64).mean(0)).norm())
 
 
-def _table(request: Request, seed: int) -> Mapping[Cell, float]:
+def _table(request: Request, seed: int) -> Mapping[TableCell, float]:
     rounds = 480 if request.scale == "full" else 96
     return {
-        Cell(row, cause): _distance(preset, arguments, cause, rounds, seed)
+        TableCell(row, cause): _distance(preset, arguments, cause, rounds, seed)
         for row, (preset, arguments) in _ROWS.items()
         for cause in _CAUSES
     }
@@ -152,7 +152,7 @@ def _claims() -> tuple[Claim, ...]:
     found: list[Claim] = []
     for row, (preset, _) in _ROWS.items():
         for cause, parts in unequal.items():
-            cell = Cell(row, cause)
+            cell = TableCell(row, cause)
             reached = parts <= set(METHODS[preset].corrects)
             found.append(Less(cell, _REACHED) if reached else Less(_MISSED, cell))
     return tuple(found)

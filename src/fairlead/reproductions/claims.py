@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, NamedTuple
 from fairlead.results.estimates import estimate, paired_difference
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """A place in a table."""
 
     row: str
@@ -34,7 +34,7 @@ class Published(NamedTuple):
 
 
 BySeed = Mapping[int, float]
-Results = Mapping[Cell, BySeed]
+Results = Mapping[TableCell, BySeed]
 """What was measured; a cell whose runs are missing is left out."""
 
 
@@ -102,7 +102,7 @@ class Claim(ABC):
 
     @property
     @abstractmethod
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[TableCell, ...]:
         """The figures that it needs."""
 
     @property
@@ -114,7 +114,7 @@ class Claim(ABC):
     def compare(self, results: Results) -> Comparison:
         """Whether it holds of the figures that are there, and the numbers behind that."""
 
-    def judge(self, results: Results, failed: Collection[Cell] = ()) -> Check:
+    def judge(self, results: Results, failed: Collection[TableCell] = ()) -> Check:
         """The claim against our figures, over the seeds that they share; runs of `failed` ones are known to fail.
 
         With some of its figures it may fail, but not hold.
@@ -136,7 +136,7 @@ class Claim(ABC):
         return Check(self.statement, holds, numbers, len(shared), on, noise=noise)
 
 
-Operand = Cell | float
+Operand = TableCell | float
 """A figure of the table, or a number."""
 
 
@@ -148,8 +148,8 @@ class _TwoSided(Claim, ABC):
     right: Operand
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
-        return tuple(side for side in (self.left, self.right) if isinstance(side, Cell))
+    def cells(self) -> tuple[TableCell, ...]:
+        return tuple(side for side in (self.left, self.right) if isinstance(side, TableCell))
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Less(_TwoSided):
     def compare(self, results: Results) -> Comparison:
         left, right = _value(self.left, results), _value(self.right, results)
         holds, numbers = left < self.factor * right, f"{left:.4g} against {right:.4g}"
-        if isinstance(self.left, Cell) and isinstance(self.right, Cell) and self.factor == 1:
+        if isinstance(self.left, TableCell) and isinstance(self.right, TableCell) and self.factor == 1:
             told, noise = _against_noise(results[self.left], results[self.right])
             return Comparison(holds, numbers + told, noise)
         return Comparison(holds, numbers)
@@ -206,8 +206,8 @@ class Best(Claim):
     required = 1
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
-        return tuple(Cell(row, self.column) for row in (self.row, *self.others))
+    def cells(self) -> tuple[TableCell, ...]:
+        return tuple(TableCell(row, self.column) for row in (self.row, *self.others))
 
     @property
     def statement(self) -> str:
@@ -216,9 +216,9 @@ class Best(Claim):
         return f"{self.row} is the {kind}{among}"
 
     def compare(self, results: Results) -> Comparison:
-        ours = results[Cell(self.row, self.column)]
+        ours = results[TableCell(self.row, self.column)]
         own = mean(ours)
-        cells = {row: Cell(row, self.column) for row in self.others}
+        cells = {row: TableCell(row, self.column) for row in self.others}
         figures = {row: mean(results[cell]) for row, cell in cells.items() if cell in results}
         rival = (min if self.smallest else max)(figures, key=lambda row: figures[row])
         ahead = own < figures[rival] if self.smallest else own > figures[rival]
@@ -234,8 +234,8 @@ class Falling(Claim):
     column: str
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
-        return tuple(Cell(row, self.column) for row in self.rows)
+    def cells(self) -> tuple[TableCell, ...]:
+        return tuple(TableCell(row, self.column) for row in self.rows)
 
     @property
     def statement(self) -> str:
@@ -258,7 +258,7 @@ def _against_noise(left: BySeed, right: BySeed) -> tuple[str, Noise | None]:
     return f", {difference.mean:+.3g} ± {difference.half_width:.2g}: {noise} the noise", noise
 
 
-def _over(seeds: Sequence[int], cells: Sequence[Cell], results: Results) -> Results:
+def _over(seeds: Sequence[int], cells: Sequence[TableCell], results: Results) -> Results:
     """Figures at some seeds alone."""
     return {cell: {seed: results[cell][seed] for seed in seeds} for cell in cells}
 
@@ -271,11 +271,11 @@ def _lacking(missing: Sequence[str], failed: Sequence[str]) -> str:
 
 
 def _named(operand: Operand) -> str:
-    return str(operand) if isinstance(operand, Cell) else f"{operand:g}"
+    return str(operand) if isinstance(operand, TableCell) else f"{operand:g}"
 
 
 def _value(operand: Operand, results: Results) -> float:
-    return mean(results[operand]) if isinstance(operand, Cell) else operand
+    return mean(results[operand]) if isinstance(operand, TableCell) else operand
 
 
 Verdict = Literal["holds", "does not hold", "open", "not judged", "not run"]
@@ -300,7 +300,7 @@ class Judgement:
     checks: tuple[Check, ...]
 
 
-def judge(claims: Sequence[Claim], results: Results, failed: Collection[Cell] = ()) -> Judgement:
+def judge(claims: Sequence[Claim], results: Results, failed: Collection[TableCell] = ()) -> Judgement:
     """All claims against our figures: one that fails is enough, and one that lacks runs leaves the rest open."""
     checks = tuple(claim.judge(results, failed) for claim in claims)
     held = {check.holds for check in checks}

@@ -22,13 +22,13 @@ from fairlead.experiments.study import PlannedRun, StudyFolder
 from fairlead.experiments.workers import run_study
 from fairlead.references import reference
 from fairlead.reproductions.claims import (
-    Cell,
     Check,
     Claim,
     Judgement,
     Less,
     Published,
     Results,
+    TableCell,
     deviation,
     judge,
     mean,
@@ -54,16 +54,16 @@ class FailedRun:
     """Of the figures that the table lacks."""
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[TableCell, ...]:
         """The places of these figures."""
-        return tuple(Cell(self.method, column) for column in self.columns)
+        return tuple(TableCell(self.method, column) for column in self.columns)
 
     def __str__(self) -> str:
-        where = Cell(self.method, self.setting)
+        where = TableCell(self.method, self.setting)
         return f"{where}, seed {self.seed}, failed after {counted(self.rounds, 'round')}: {self.reason}"
 
 
-def failed_cells(failures: Sequence[FailedRun]) -> frozenset[Cell]:
+def failed_cells(failures: Sequence[FailedRun]) -> frozenset[TableCell]:
     """All places that lack a figure because a run failed."""
     return frozenset(cell for failure in failures for cell in failure.cells)
 
@@ -189,7 +189,7 @@ class Reproduction(ABC):
     """The same as comparisons of figures; the verdict is that all of them hold."""
     released: tuple[Claim, ...] = ()
     """The same of the method as released by its authors, where that is another than the paper prints."""
-    published: Mapping[Cell, Published] = field(default_factory=dict)
+    published: Mapping[TableCell, Published] = field(default_factory=dict)
     """Empty where the paper has curves only."""
     differences: tuple[str, ...] = ()
     """Known reasons why our figures may differ, a sentence each."""
@@ -286,7 +286,7 @@ class Reproduction(ABC):
 class Computation(Reproduction):
     """A reproduction whose figures are a function of scale, data and seed."""
 
-    compute: Callable[[Request, int], Mapping[Cell, float]]
+    compute: Callable[[Request, int], Mapping[TableCell, float]]
     """The figures at a seed."""
     what: Mapping[Scale, str] | str
     """What is computed, at all scales or by scale, in one line."""
@@ -310,7 +310,7 @@ class Computation(Reproduction):
             raise NotRunError("It is computed at once: there are no runs to collect.")
         require_data(self.needs, request.data)
         started = perf_counter()
-        results: dict[Cell, dict[int, float]] = {}
+        results: dict[TableCell, dict[int, float]] = {}
         for seed in request.seeds:
             for cell, value in self.compute(request, seed).items():
                 results.setdefault(cell, {})[seed] = value
@@ -320,10 +320,10 @@ class Computation(Reproduction):
 def below(lower: Iterable[str], upper: Iterable[str], columns: Iterable[str]) -> tuple[Claim, ...]:
     """Every row of `lower` has smaller figures than every row of `upper`, in every column."""
     pairs = list(product(lower, upper))
-    return tuple(Less(Cell(low, name), Cell(up, name)) for name in columns for low, up in pairs)
+    return tuple(Less(TableCell(low, name), TableCell(up, name)) for name in columns for low, up in pairs)
 
 
-def published_table(text: str) -> dict[Cell, Published]:
+def published_table(text: str) -> dict[TableCell, Published]:
     """The numbers of a table as a paper prints it: columns two blanks apart, their names in the first line.
 
     >>> table = published_table('''
@@ -331,9 +331,9 @@ def published_table(text: str) -> dict[Cell, Published]:
     ...     FedAvg  60.68 ± 1.05  64.22
     ...     MIFA    –             never
     ... ''')
-    >>> table[Cell("FedAvg", "E = 2")]
+    >>> table[TableCell("FedAvg", "E = 2")]
     Published(value=60.68, spread=1.05)
-    >>> len(table), table[Cell("MIFA", "E ~ U(2, 5)")].value
+    >>> len(table), table[TableCell("MIFA", "E ~ U(2, 5)")].value
     (3, inf)
     """
     header, *rows = (
@@ -344,7 +344,7 @@ def published_table(text: str) -> dict[Cell, Published]:
         for column, number in zip(header, numbers, strict=True):
             if number != "–":
                 value, _, spread = number.replace("never", "inf").partition(" ± ")
-                found[Cell(name, column)] = Published(float(value), float(spread) if spread else None)
+                found[TableCell(name, column)] = Published(float(value), float(spread) if spread else None)
     return found
 
 

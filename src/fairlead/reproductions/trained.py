@@ -21,7 +21,7 @@ from fairlead.models.augmentation import Augmentation
 from fairlead.models.base import Model
 from fairlead.presets import method_named, with_aware
 from fairlead.records import RoundRecord
-from fairlead.reproductions.claims import Cell
+from fairlead.reproductions.claims import TableCell
 from fairlead.reproductions.data_sets import NotRunError, require_data, source_of
 from fairlead.reproductions.reproduction import (
     FailedRun,
@@ -190,10 +190,10 @@ class TrainedTable(Reproduction):
     """Changes an experiment that is ready otherwise, by what its clients turn out to be."""
 
     @cached_property
-    def cells(self) -> dict[Cell, TableRow]:
+    def cells(self) -> dict[TableCell, TableRow]:
         """Every method in every column, column by column."""
         return {
-            Cell(name, title): row
+            TableCell(name, title): row
             for title, column in self.columns.items()
             for name, row in (column.rows or self.rows).items()
         }
@@ -251,10 +251,10 @@ class TrainedTable(Reproduction):
         failures = tuple(self._failed(run, run.failure) for run in runs if run.failure is not None)
         if not finished:
             raise NotRunError(self._nothing_finished(request, failures))
-        results: dict[Cell, dict[int, float]] = {}
+        results: dict[TableCell, dict[int, float]] = {}
         for run in finished:
             for name, value in run.figures.items():
-                place = Cell(run.method, figure_column(run.setting, name))
+                place = TableCell(run.method, figure_column(run.setting, name))
                 results.setdefault(place, {})[run.seed] = value
         return Measured(
             results,
@@ -295,7 +295,9 @@ class TrainedTable(Reproduction):
         for sentence in taken if found else ():
             request.tell(sentence)
         order = list(self.cells)
-        return sorted(found.values(), key=lambda run: (order.index(Cell(run.method, run.setting)), run.seed))
+        return sorted(
+            found.values(), key=lambda run: (order.index(TableCell(run.method, run.setting)), run.seed)
+        )
 
     def _held(self, scale: Scale, folder: Path) -> dict[Place, ArchivedRun]:
         """Every run at a scale that a folder holds, kept or in a folder of its own."""
@@ -308,7 +310,7 @@ class TrainedTable(Reproduction):
             [
                 run
                 for run in runs
-                if Cell(run.method, run.setting) in self.cells
+                if TableCell(run.method, run.setting) in self.cells
                 and (run.rounds == rounds if run.failure is None else run.rounds < rounds)
             ],
         )
@@ -317,12 +319,12 @@ class TrainedTable(Reproduction):
         columns = tuple(figure_column(run.setting, name) for name in self.statistics)
         return FailedRun(run.method, run.setting, run.seed, run.rounds, reason, columns)
 
-    def _is_asked(self, cell: Cell, only: Sequence[str]) -> bool:
+    def _is_asked(self, cell: TableCell, only: Sequence[str]) -> bool:
         rows = [name for name in only if name not in self.columns]
         columns = [name for name in only if name in self.columns]
         return (not rows or cell.row in rows) and (not columns or cell.column in columns)
 
-    def _experiment(self, cell: Cell, request: Request, seed: int) -> Experiment:
+    def _experiment(self, cell: TableCell, request: Request, seed: int) -> Experiment:
         column, size = self.columns[cell.column], self.sizes[request.scale]
         setting = column.setting
         clients = _clients(column, size, request)

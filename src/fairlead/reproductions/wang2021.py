@@ -21,7 +21,7 @@ from fairlead.models.convolutional import VGG11
 from fairlead.optimizers.schedules import Milestones
 from fairlead.randomness import Key
 from fairlead.reproductions import trained
-from fairlead.reproductions.claims import Cell, Falling, Less, Near
+from fairlead.reproductions.claims import Falling, Less, Near, TableCell
 from fairlead.reproductions.reproduction import Computation, Request, Scale, below, published_table
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.settings import Setting
@@ -58,7 +58,7 @@ _LEMMA_METHODS = {
 }
 
 
-def _lemma_1(request: Request, seed: int) -> Mapping[Cell, float]:
+def _lemma_1(request: Request, seed: int) -> Mapping[TableCell, float]:
     source = Quadratics(len(_STEPS), dim=4, conditioning=3.0)
     problem = source.problem(Key.from_seed(seed).fold("data"))
     setting = replace(settings.fednova_quadratics_equal(), clients=source, work=FixedSteps(_STEPS))
@@ -67,13 +67,13 @@ def _lemma_1(request: Request, seed: int) -> Mapping[Cell, float]:
         end = _end(_experiment(setting, algorithm, rounds=120, seed=seed))
         mu = 1.0 if name == "FedProx" else 0.0
         limit = problem.limit(_STEPS, _LR, mu=mu, normalise=name == "FedNova")
-        figures[Cell(name, _TO_LIMIT)] = float((end - limit).norm())
-        figures[Cell(name, _BIAS)] = float((end - problem.optimum).norm())
+        figures[TableCell(name, _TO_LIMIT)] = float((end - limit).norm())
+        figures[TableCell(name, _BIAS)] = float((end - problem.optimum).norm())
     work = torch.tensor(_STEPS, dtype=torch.float64)
     surrogate = problem.minimiser(problem.weights * work / (problem.weights @ work))
     for lr in (1e-3, 1e-4):
         gap = float((problem.limit(_STEPS, lr) - surrogate).norm())
-        figures[Cell(f"FedAvg, η = {lr:g}, over η", _TO_SURROGATE)] = gap / lr
+        figures[TableCell(f"FedAvg, η = {lr:g}, over η", _TO_SURROGATE)] = gap / lr
     return figures
 
 
@@ -84,12 +84,12 @@ LEMMA_1 = Computation(
     claim="With unequal local steps FedAvg converges to the minimiser of a surrogate objective, which "
     "weights clients by their steps.",
     claims=(
-        *(Less(Cell(name, _TO_LIMIT), 1e-6) for name in _LEMMA_METHODS),
-        Less(Cell("FedNova", _BIAS), Cell("FedAvg", _BIAS), 0.5),
+        *(Less(TableCell(name, _TO_LIMIT), 1e-6) for name in _LEMMA_METHODS),
+        Less(TableCell("FedNova", _BIAS), TableCell("FedAvg", _BIAS), 0.5),
         # The gap over η tends to a constant: (5) is approached in proportion to η.
         Near(
-            Cell("FedAvg, η = 0.0001, over η", _TO_SURROGATE),
-            Cell("FedAvg, η = 0.001, over η", _TO_SURROGATE),
+            TableCell("FedAvg, η = 0.0001, over η", _TO_SURROGATE),
+            TableCell("FedAvg, η = 0.001, over η", _TO_SURROGATE),
             within=0.2,
         ),
     ),
@@ -130,7 +130,7 @@ def _shrunk(setting: Setting, scale: Scale) -> Setting:
     )
 
 
-def _figure_2(request: Request, seed: int) -> Mapping[Cell, float]:
+def _figure_2(request: Request, seed: int) -> Mapping[TableCell, float]:
     figures = {}
     for panel, published in _PANELS.items():
         setting = _shrunk(published, request.scale)
@@ -146,8 +146,8 @@ def _figure_2(request: Request, seed: int) -> Mapping[Cell, float]:
     return figures
 
 
-def _squared(method: str, panel: str) -> Cell:
-    return Cell(method, f"‖x − x*‖², {panel}")
+def _squared(method: str, panel: str) -> TableCell:
+    return TableCell(method, f"‖x − x*‖², {panel}")
 
 
 FIGURE_2 = Computation(
@@ -189,7 +189,7 @@ def _row(alpha: float) -> str:
     return f"α = {alpha:g}"
 
 
-def _figure_4(request: Request, seed: int) -> Mapping[Cell, float]:
+def _figure_4(request: Request, seed: int) -> Mapping[TableCell, float]:
     setting = settings.fednova_quadratics_fixed()
     side = setting.client_side()
     figures = {}
@@ -202,11 +202,11 @@ def _figure_4(request: Request, seed: int) -> Mapping[Cell, float]:
         report = predicted_consistency(algorithm, world, rounds=1)
         assert report.predicted_chi_square is not None
         assert report.factors is not None
-        figures[Cell(name, _CHI_SQUARE)] = report.predicted_chi_square
-        figures[Cell(name, _SLOWDOWN)] = report.factors.slowdown
+        figures[TableCell(name, _CHI_SQUARE)] = report.predicted_chi_square
+        figures[TableCell(name, _SLOWDOWN)] = report.factors.slowdown
     assert isinstance(setting.work, FixedSteps)
     steps = setting.work.steps
-    figures[Cell("mean steps", _SLOWDOWN)] = sum(steps) / len(steps)
+    figures[TableCell("mean steps", _SLOWDOWN)] = sum(steps) / len(steps)
     return figures
 
 
@@ -219,10 +219,10 @@ FIGURE_4 = Computation(
     claims=(
         Falling(tuple(map(_row, _ALPHAS)), _CHI_SQUARE),
         Falling(tuple(map(_row, reversed(_ALPHAS))), _SLOWDOWN),
-        Near(Cell(_row(1.0), _CHI_SQUARE), 0.0, within=1e-12),
-        Near(Cell(_row(1.0), _SLOWDOWN), Cell("mean steps", _SLOWDOWN), within=1e-9),
-        Near(Cell("FedNova", _CHI_SQUARE), 0.0, within=1e-12),
-        Near(Cell("FedNova", _SLOWDOWN), 1.0, within=1e-12),
+        Near(TableCell(_row(1.0), _CHI_SQUARE), 0.0, within=1e-12),
+        Near(TableCell(_row(1.0), _SLOWDOWN), TableCell("mean steps", _SLOWDOWN), within=1e-9),
+        Near(TableCell("FedNova", _CHI_SQUARE), 0.0, within=1e-12),
+        Near(TableCell("FedNova", _SLOWDOWN), 1.0, within=1e-12),
     ),
     differences=(
         "The paper does not say which steps were drawn, nor whether 20 is their variance: here they are the quantiles "

@@ -23,7 +23,7 @@ from fairlead.models.convolutional import FedAvgCNN
 from fairlead.models.dense import LogisticRegression
 from fairlead.optimizers.sgd import SGD
 from fairlead.randomness import Key
-from fairlead.reproductions.claims import Cell, Falling, Less, Near
+from fairlead.reproductions.claims import Falling, Less, Near, TableCell
 from fairlead.reproductions.data_sets import source_of
 from fairlead.reproductions.reproduction import Computation, Request, Scale
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable, last_tenth_accuracy
@@ -44,7 +44,7 @@ def _slope(x: Sequence[float], y: Sequence[float]) -> float:
     return rise / sum((a - mean_x) ** 2 for a in x)
 
 
-def _theorem_3(request: Request, seed: int) -> Mapping[Cell, float]:
+def _theorem_3(request: Request, seed: int) -> Mapping[TableCell, float]:
     key = Key.from_seed(seed)
     figures = {}
     repetitions, populations = (10, (16, 128, 1024)) if request.scale == "smoke" else (40, (32, 256, 2048))
@@ -54,12 +54,12 @@ def _theorem_3(request: Request, seed: int) -> Mapping[Cell, float]:
         problems = [source.problem(key.fold("repetition", number)) for number in range(repetitions)]
         drifts = [math.log(each.drift(_LR, _DRIFT_STEPS, at=each.truth)) for each in problems]
         logs.append(sum(drifts) / repetitions)
-    figures[Cell("Local GD", _SLOPE)] = _slope([math.log(count) for count in populations], logs)
+    figures[TableCell("Local GD", _SLOPE)] = _slope([math.log(count) for count in populations], logs)
     source = SyntheticRegression(num_clients=100, num_examples=5, dim=10)
     problem = source.problem(key.fold("data"))
     for steps in _LOCAL_STEPS:
         eigenvalues = torch.linalg.eigvalsh(problem.contraction(_LR, steps))
-        figures[Cell(f"H = {steps}", _RADIUS)] = float(eigenvalues.abs().max())
+        figures[TableCell(f"H = {steps}", _RADIUS)] = float(eigenvalues.abs().max())
     algorithm = presets.fedavg(lr=_LR, steps=_DRIFT_STEPS, batch_size=None)
     for noise, rounds, column in ((1.0, 5, _RUN), (0.0, 60, _NOISELESS)):
         source = SyntheticRegression(num_clients=20, num_examples=5, dim=4, noise=noise)
@@ -70,7 +70,7 @@ def _theorem_3(request: Request, seed: int) -> Mapping[Cell, float]:
             pass
         start = torch.zeros_like(problem.truth)
         expected = problem.local_gd(start, _LR, _DRIFT_STEPS, rounds) if noise else problem.truth
-        figures[Cell("FedAvg", column)] = float((federation.params - expected).norm())
+        figures[TableCell("FedAvg", column)] = float((federation.params - expected).norm())
     return figures
 
 
@@ -81,10 +81,10 @@ THEOREM_3 = Computation(
     claim="Where clients share p(y | x), local steps have no bias in the limit of many clients, and more of them "
     "converge in fewer rounds.",
     claims=(
-        Near(Cell("Local GD", _SLOPE), -0.5, within=0.1),
+        Near(TableCell("Local GD", _SLOPE), -0.5, within=0.1),
         Falling(tuple(f"H = {steps}" for steps in _LOCAL_STEPS), _RADIUS),
-        Less(Cell("FedAvg", _RUN), 1e-9),
-        Less(Cell("FedAvg", _NOISELESS), 1e-3),
+        Less(TableCell("FedAvg", _RUN), 1e-9),
+        Less(TableCell("FedAvg", _NOISELESS), 1e-3),
     ),
     differences=(
         "(16) prints the mean of G_c − ∇F_c, which is that of G_c only for M → ∞; ρ here is ‖E_c G_c(w*)‖.",
@@ -110,7 +110,7 @@ def _twins(name: str, where: str, data: str, title: str) -> TrainedTable:
         reference="wang2024unreasonable",
         where=where,
         claim=f"FedAvg learns about as well from the natural split of {title} as from an IID one of the same sizes.",
-        claims=(Near(Cell("FedAvg", "natural"), Cell("FedAvg", "IID twin"), within=2.0),),
+        claims=(Near(TableCell("FedAvg", "natural"), TableCell("FedAvg", "IID twin"), within=2.0),),
         differences=(
             "The paper has Stack Overflow, which is not at hand; the claim is tested on another natural split.",
             "The twins count as equal within two points of accuracy over the last tenth of the rounds.",
@@ -165,17 +165,17 @@ def _worlds(request: Request, seed: int) -> dict[str, SimulatedWorld]:
     return worlds
 
 
-def _at_optimum(request: Request, seed: int) -> Mapping[Cell, float]:
+def _at_optimum(request: Request, seed: int) -> Mapping[TableCell, float]:
     figures = {}
     for name, world in _worlds(request, seed).items():
         optimum = near_optimum(world, iterations=40 if request.scale == "smoke" else 150)
         report = consensus_test(world, optimum.params, _SPLIT_LR, steps=_STEPS, centred=False)
         for drift in report.drifts:
-            figures[Cell(name, f"{_RATIO}, H = {drift.steps}")] = drift.ratio
+            figures[TableCell(name, f"{_RATIO}, H = {drift.steps}")] = drift.ratio
     return figures
 
 
-def _on_the_way(request: Request, seed: int) -> Mapping[Cell, float]:
+def _on_the_way(request: Request, seed: int) -> Mapping[TableCell, float]:
     rounds = {"smoke": (2, 4), "small": (50, 100), "full": (50, 100)}[request.scale]
     world = _worlds(request, seed)["natural"]
     run = Federation(presets.fedavg(**_PEOPLE.client_side()), world, seed)
@@ -186,7 +186,7 @@ def _on_the_way(request: Request, seed: int) -> Mapping[Cell, float]:
         report = consensus_test(world, run.params, _SPLIT_LR, steps=_STEPS)
         place = "earlier round" if count == rounds[0] else "later round"
         for drift in report.drifts:
-            figures[Cell(place, f"{_RATIO}, H = {drift.steps}")] = drift.ratio
+            figures[TableCell(place, f"{_RATIO}, H = {drift.steps}")] = drift.ratio
     return figures
 
 
@@ -201,8 +201,8 @@ FIGURE_3 = Computation(
     claim="At the optimum the mean drift of naturally split clients nearly vanishes, while that of an artificial split "
     "is close to its bound.",
     claims=(
-        *(Less(Cell("natural", f"{_RATIO}, H = {steps}"), 0.2) for steps in _STEPS),
-        *(Less(0.5, Cell("one label", f"{_RATIO}, H = {steps}")) for steps in _STEPS),
+        *(Less(TableCell("natural", f"{_RATIO}, H = {steps}"), 0.2) for steps in _STEPS),
+        *(Less(0.5, TableCell("one label", f"{_RATIO}, H = {steps}")) for steps in _STEPS),
     ),
     differences=(
         _MODEL,
@@ -226,7 +226,7 @@ FIGURE_4 = Computation(
     where="Fig. 4",
     claim="On the way of FedAvg the mean drift of naturally split clients is several times below its bound.",
     claims=tuple(
-        Less(Cell(place, f"{_RATIO}, H = {steps}"), 0.5)
+        Less(TableCell(place, f"{_RATIO}, H = {steps}"), 0.5)
         for place in ("earlier round", "later round")
         for steps in _STEPS
     ),

@@ -27,7 +27,7 @@ from fairlead.optimizers.schedules import Exponential
 from fairlead.optimizers.sgd import SGD
 from fairlead.randomness import Key
 from fairlead.reproductions import trained
-from fairlead.reproductions.claims import Best, Cell, Less, Published
+from fairlead.reproductions.claims import Best, Less, Published, TableCell
 from fairlead.reproductions.closed_form import Balls, ClosedFormWorld, reach_of
 from fairlead.reproductions.reproduction import Computation, Request, Scale, below
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
@@ -175,12 +175,12 @@ def _measure(
     seed: int,
     *,
     calibrate: str,
-) -> Mapping[Cell, float]:
+) -> Mapping[TableCell, float]:
     """Bias by theory, by simulation, and how far these are apart, for every rule and panel.
 
     Learning rates are calibrated in the panel that is so called.
     """
-    figures: dict[Cell, float] = {}
+    figures: dict[TableCell, float] = {}
     rounds = _ROUNDS[request.scale]
     for panel, setting in panels.items():
         balls = _balls(setting, seed)
@@ -190,10 +190,10 @@ def _measure(
             world = ClosedFormWorld(balls, reach_of(replace(rule.local, lr=lr)), balls.optimum)
             theory = _theory(rule, algorithm, world, _FORESEEN[request.scale], seed)
             found = _simulated(algorithm, world, theory, rounds, seed)
-            figures[Cell(name, f"{panel}: bias")] = float((theory.limit - balls.optimum).norm())
-            figures[Cell(name, f"{panel}: simulated")] = float((found.limit - balls.optimum).norm())
-            figures[Cell(name, f"{panel}: apart, in errors")] = found.apart
-            figures[Cell(name, f"{panel}: rms")] = found.rms
+            figures[TableCell(name, f"{panel}: bias")] = float((theory.limit - balls.optimum).norm())
+            figures[TableCell(name, f"{panel}: simulated")] = float((found.limit - balls.optimum).norm())
+            figures[TableCell(name, f"{panel}: apart, in errors")] = found.apart
+            figures[TableCell(name, f"{panel}: rms")] = found.rms
     return figures
 
 
@@ -227,7 +227,7 @@ _BIASES = [f"{panel}: bias" for panel in _FIGURE_7_PANELS]
 def _as_theory_says(panels: Iterable[str], rules: Iterable[str]) -> Iterator[Less]:
     """Simulated limits are at most three standard errors away from those of theory."""
     for panel, name in product(panels, rules):
-        yield Less(Cell(name, f"{panel}: apart, in errors"), 3.0)
+        yield Less(TableCell(name, f"{panel}: apart, in errors"), 3.0)
 
 
 _RUN_LONG: dict[Scale, str] = {
@@ -242,9 +242,9 @@ FIGURE_4 = Computation(
     where="Fig. 4",
     claim="Under unequal work and links FedAvg misses the optimum with every local solver, and FedACS reaches it.",
     claims=(
-        *(Less(Cell(name, "equal: bias"), 0.01) for name in _SOLVERS),
+        *(Less(TableCell(name, "equal: bias"), 0.01) for name in _SOLVERS),
         *(
-            Less(Cell("FedACS", f"{panel}: bias"), Cell(name, f"{panel}: bias"), 0.1)
+            Less(TableCell("FedACS", f"{panel}: bias"), TableCell(name, f"{panel}: bias"), 0.1)
             for panel in ("unequal", "varying")
             for name in _SOLVERS
             if name != "FedACS"
@@ -378,7 +378,7 @@ def _entry(
             *below(_RIVALS, ["FedACS"], [f"{title}: {_ACCURACY}"]),
         ),
         published={
-            Cell(row, f"{title}: {_TRAINED_ROUNDS}"): Published(number)
+            TableCell(row, f"{title}: {_TRAINED_ROUNDS}"): Published(number)
             for row, number in zip(_METHODS, rounds, strict=True)
         },
         differences=_DIFFERENCES,

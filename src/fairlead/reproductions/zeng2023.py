@@ -9,7 +9,7 @@ from functools import partial
 from fairlead.models.convolutional import FiveLayerCNN
 from fairlead.models.dense import MLP
 from fairlead.reproductions import trained
-from fairlead.reproductions.claims import Best, Cell, Less
+from fairlead.reproductions.claims import Best, Less, TableCell
 from fairlead.reproductions.reproduction import Scale, below, published_table
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.settings import hybrid, hybrid_plus, statistical_only
@@ -102,7 +102,7 @@ TABLE_1 = table(
     released=tuple(Best(_UNIT_ROWS, setting, tuple(_BASELINES)) for setting in _SETTINGS),
     # The only figure of FedAWARE stands beside both variants.
     published=_PRINTED_TABLE
-    | {Cell(_UNIT_ROWS, name): _PRINTED_TABLE[Cell("FedAWARE", name)] for name in _SETTINGS},
+    | {TableCell(_UNIT_ROWS, name): _PRINTED_TABLE[TableCell("FedAWARE", name)] for name in _SETTINGS},
     differences=_DIFFERENCES,
     columns=_CIFAR10,
     rows=_METHODS,
@@ -113,7 +113,7 @@ FIGURE_2 = table(
     where="Fig. 2",
     claim="The more clients' labels differ, the less accurate FedAvg becomes on CIFAR-10.",
     claims=tuple(
-        Less(Cell("FedAvg", "Dir(0.1)"), Cell("FedAvg", other))
+        Less(TableCell("FedAvg", "Dir(0.1)"), TableCell("FedAvg", other))
         for other in ("Dir(0.3)", "Dir(0.5)", "Dir(0.7)")
     ),
     differences=_DIFFERENCES[:1],

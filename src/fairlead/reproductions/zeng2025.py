@@ -10,7 +10,7 @@ from fairlead.clients.tokenizers import HashedWords
 from fairlead.models.convolutional import FiveLayerCNN, ResNet18
 from fairlead.models.sequences import TextTransformer
 from fairlead.reproductions import trained
-from fairlead.reproductions.claims import Best, Cell, Claim, Less, Published
+from fairlead.reproductions.claims import Best, Claim, Less, Published, TableCell
 from fairlead.reproductions.reproduction import Scale
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.reproductions.zeng2023 import DIFFERENCE, PRINTED, SIZES, released_row, released_rows, table
@@ -48,9 +48,9 @@ Rows = Mapping[str, tuple[float, float | None, float | None, float | None]]
 """Accuracy and e-LUDD of a method as it is, then with AWARE."""
 
 
-def _published(title: str, rows: Rows) -> dict[Cell, Published]:
+def _published(title: str, rows: Rows) -> dict[TableCell, Published]:
     """The paper's figures; those with AWARE stand beside both variants of it."""
-    found: dict[Cell, Published] = {}
+    found: dict[TableCell, Published] = {}
     for row, numbers in rows.items():
         projected = _projected(row)
         places = [(row, _ACCURACY), (row, _DIVERSITY), (projected, _ACCURACY), (projected, _DIVERSITY)]
@@ -58,12 +58,12 @@ def _published(title: str, rows: Rows) -> dict[Cell, Published]:
             if number is None:
                 continue
             variants = (name, released_row(name)) if name in _PRINTED else (name,)
-            found |= {Cell(variant, f"{title}: {figure}"): Published(number) for variant in variants}
+            found |= {TableCell(variant, f"{title}: {figure}"): Published(number) for variant in variants}
     return found
 
 
 def _claims(
-    title: str, published: Mapping[Cell, Published], variant: Callable[[str], str] = str
+    title: str, published: Mapping[TableCell, Published], variant: Callable[[str], str] = str
 ) -> tuple[Claim, ...]:
     """What the paper's own figures show: gains by the projection, and methods behind FedAWARE.
 
@@ -74,10 +74,10 @@ def _claims(
     behind = tuple(
         name
         for name in _WITHOUT
-        if published[Cell(name, accuracy)].value < published[Cell(aware, accuracy)].value
+        if published[TableCell(name, accuracy)].value < published[TableCell(aware, accuracy)].value
     )
     pairs = [
-        (Cell(name, f"{title}: {figure}"), Cell(variant(_projected(name)), f"{title}: {figure}"))
+        (TableCell(name, f"{title}: {figure}"), TableCell(variant(_projected(name)), f"{title}: {figure}"))
         for figure in _STATISTICS
         for name in _BASES
     ]
@@ -199,10 +199,10 @@ FIGURE_1 = _table(
     where="Figs. 1 and 7",
     claim="FedAvg on CIFAR-10 is the less accurate and its updates the less diverse, the more clients' labels differ.",
     claims=(
-        Less(Cell("FedAvg", "Dir(0.1): accuracy"), Cell("FedAvg", "Dir(1): accuracy")),
-        Less(Cell("FedAvg", "Dir(0.5): accuracy"), Cell("FedAvg", "Dir(10): accuracy")),
-        Less(Cell("FedAvg", "Dir(0.1): e-LUDD"), Cell("FedAvg", "Dir(1): e-LUDD")),
-        Less(Cell("FedAvg", "Dir(0.5): e-LUDD"), Cell("FedAvg", "Dir(10): e-LUDD")),
+        Less(TableCell("FedAvg", "Dir(0.1): accuracy"), TableCell("FedAvg", "Dir(1): accuracy")),
+        Less(TableCell("FedAvg", "Dir(0.5): accuracy"), TableCell("FedAvg", "Dir(10): accuracy")),
+        Less(TableCell("FedAvg", "Dir(0.1): e-LUDD"), TableCell("FedAvg", "Dir(1): e-LUDD")),
+        Less(TableCell("FedAvg", "Dir(0.5): e-LUDD"), TableCell("FedAvg", "Dir(10): e-LUDD")),
     ),
     differences=("The figures are curves; their means over rounds are compared.",),
     columns={
@@ -218,7 +218,7 @@ _STATIC = {f"FedAWARE-NA, α = {alpha}": TableRow("fedaware_na", {"alpha": alpha
 
 def _ahead_of_static(variant: Callable[[str], str] = str) -> tuple[Claim, ...]:
     return tuple(
-        Less(Cell(static, f"CIFAR-10: {figure}"), Cell(variant(row), f"CIFAR-10: {figure}"))
+        Less(TableCell(static, f"CIFAR-10: {figure}"), TableCell(variant(row), f"CIFAR-10: {figure}"))
         for figure in _STATISTICS
         for static, row in zip(_STATIC, _ADAPTIVE, strict=True)
     )
@@ -244,7 +244,12 @@ FIGURE_6 = _table(
     name="zeng2025_figure_6",
     where="Fig. 6",
     claim="Updates of clients become less similar in later rounds.",
-    claims=(Less(Cell("FedAvg", "label blocks: last rounds"), Cell("FedAvg", "label blocks: first rounds")),),
+    claims=(
+        Less(
+            TableCell("FedAvg", "label blocks: last rounds"),
+            TableCell("FedAvg", "label blocks: first rounds"),
+        ),
+    ),
     differences=("The figure has cosine matrices; their mean entry is compared.",),
     columns={"label blocks": TableColumn(label_blocks(), "cifar10", FiveLayerCNN())},
     rows={"FedAvg": TableRow("fedavg")},

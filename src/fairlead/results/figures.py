@@ -233,29 +233,14 @@ class RunFigures:
     def _curve(self) -> Curve:
         return self.measure.quantity.read(self.run)
 
-    def _figure(self, figure: Figure) -> float | None:
+    def figure(self, figure: Figure) -> float | None:
+        """A figure of the metric."""
         return figure_of(self._curve, len(self.run.records), figure, higher=self.measure.higher)
 
     @property
     def value(self) -> float | None:
         """The figure by which methods are compared."""
-        return self._figure(self.measure.figure)
-
-    @property
-    def final(self) -> float | None:
-        return self._figure("final")
-
-    @property
-    def best(self) -> float | None:
-        return self._figure("best")
-
-    @property
-    def last_tenth(self) -> float | None:
-        return self._figure("last-tenth")
-
-    @property
-    def last_five(self) -> float | None:
-        return self._figure("last5")
+        return self.figure(self.measure.figure)
 
     @property
     def objective(self) -> float | None:
