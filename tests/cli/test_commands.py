@@ -294,8 +294,7 @@ def test_init_writes_a_spec_that_runs() -> None:
 def test_demo_compares_and_explains() -> None:
     result = call("demo", "--rounds", "2")
     for name in DEMO_METHODS:
-        assert f"\n{name} " in result.stdout
-        assert f"\n{name} " in result.stdout
+        assert result.stdout.count(f"\n{name} ") == 2
         assert f"{name}  round 2/2" in result.stderr
     assert "misplaced weight" in result.stdout
     assert "\x1b" not in result.output
