@@ -46,10 +46,7 @@ def mean(values: BySeed) -> float:
 def deviation(values: BySeed) -> float | None:
     """Sample standard deviation over seeds, as papers print it; None for one seed or infinite values."""
     found = estimate(list(values.values()))
-    if found is None or found.half_width is None:
-        return None
-    centre = found.mean
-    return math.sqrt(math.fsum((value - centre) ** 2 for value in values.values()) / (len(values) - 1))
+    return None if found is None else found.std
 
 
 Noise = Literal["beyond", "within", "one seed"]
