@@ -7,8 +7,8 @@ vectors of parameters live on the world's device in its dtype.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -439,3 +439,34 @@ class StoredRecords(Sequence[RoundRecord]):
     @abstractmethod
     def append(self, record: RoundRecord) -> None:
         """Add the record of the round that has just ended."""
+
+
+@dataclass(frozen=True)
+class PathRun:
+    """How local work was computed: facts for provenance."""
+
+    path: str
+    """Of `worlds.engines.paths.PATHS`."""
+    backend: str
+    """"torch", "numba" or "triton", with ", CUDA graph" where steps were captured."""
+    lanes: int
+    """Clients side by side, at most."""
+    precision: str
+    """Of products: the type of the parameters, "tf32" or "bfloat16"."""
+    blocks: int = 1
+    """Blocks of clients, of which a round has one or more."""
+
+    def __str__(self) -> str:
+        lanes = "1 lane" if self.lanes == 1 else f"{self.lanes} lanes"
+        return f"{self.path} ({self.backend}), {lanes}, {self.precision}"
+
+    @staticmethod
+    def tally(runs: Iterable[PathRun]) -> tuple[PathRun, ...]:
+        """One entry for each path, with its most lanes and all its blocks."""
+        found: dict[tuple[str, str, str], PathRun] = {}
+        for run in runs:
+            key = run.path, run.backend, run.precision
+            before = found.get(key, replace(run, blocks=0))
+            lanes = max(before.lanes, run.lanes)
+            found[key] = replace(run, lanes=lanes, blocks=before.blocks + run.blocks)
+        return tuple(found.values())

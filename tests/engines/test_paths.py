@@ -13,7 +13,7 @@ from torch import nn
 import fairlead as fl
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.numerics.native import has_numba
-from fairlead.worlds.base import PathRun
+from fairlead.records import PathRun
 from fairlead.worlds.engines.base import Path
 from fairlead.worlds.engines.choice import EngineName
 from fairlead.worlds.engines.loop import LoopEngine

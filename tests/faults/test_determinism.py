@@ -15,7 +15,7 @@ from fault_runs import FULL, METHODS, experiment, outcome
 import fairlead as fl
 from fairlead.experiments.study import PlannedRun
 from fairlead.records import WorkOrder
-from fairlead.worlds.executor import ClientBlock, Executor, LocalExecutor, LocalReturns
+from fairlead.worlds.executor import ClientBlock, ClientExecutor, LocalExecutor, LocalReturns
 
 ROUNDS = 12
 ORDERS = 100 if FULL else 10
@@ -61,7 +61,7 @@ def test_any_number_of_workers_gives_the_same_bits(tmp_path: Path, figure: Calla
     figure(f"{len(planned)} runs with {', '.join(map(str, WORKERS))} workers: the same bits")
 
 
-class OutOfOrder(Executor):
+class OutOfOrder(ClientExecutor):
     """Clients work in any order, as they would on machines of different speeds."""
 
     def __init__(self, inner: LocalExecutor, block: int, draw: random.Random) -> None:

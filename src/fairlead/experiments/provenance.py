@@ -15,7 +15,8 @@ import torch
 from fairlead import __version__
 from fairlead.federation import Federation
 from fairlead.numerics.native import has_numba
-from fairlead.worlds.base import PathRun, RunWorld
+from fairlead.records import PathRun
+from fairlead.worlds.base import RunWorld
 
 
 @dataclass(frozen=True)

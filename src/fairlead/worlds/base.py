@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -14,7 +13,7 @@ from fairlead.client_table import PartState
 from fairlead.errors import FieldError, did_you_mean, short
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, Population, WorkOrder
+from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, PathRun, Population, WorkOrder
 from fairlead.text import ClientNames, label
 
 if TYPE_CHECKING:
@@ -126,37 +125,6 @@ class Prefetching(ABC):
     @abstractmethod
     def prefetch(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
         """Prepare for a cohort that will probably be asked in the next round; no number depends on it."""
-
-
-@dataclass(frozen=True)
-class PathRun:
-    """How local work was computed: facts for provenance."""
-
-    path: str
-    """Of `worlds.engines.paths.PATHS`."""
-    backend: str
-    """"torch", "numba" or "triton", with ", CUDA graph" where steps were captured."""
-    lanes: int
-    """Clients side by side, at most."""
-    precision: str
-    """Of products: the type of the parameters, "tf32" or "bfloat16"."""
-    blocks: int = 1
-    """Blocks of clients, of which a round has one or more."""
-
-    def __str__(self) -> str:
-        lanes = "1 lane" if self.lanes == 1 else f"{self.lanes} lanes"
-        return f"{self.path} ({self.backend}), {lanes}, {self.precision}"
-
-    @staticmethod
-    def tally(runs: Iterable[PathRun]) -> tuple[PathRun, ...]:
-        """One entry for each path, with its most lanes and all its blocks."""
-        found: dict[tuple[str, str, str], PathRun] = {}
-        for run in runs:
-            key = run.path, run.backend, run.precision
-            before = found.get(key, replace(run, blocks=0))
-            lanes = max(before.lanes, run.lanes)
-            found[key] = replace(run, lanes=lanes, blocks=before.blocks + run.blocks)
-        return tuple(found.values())
 
 
 class Workings(NamedTuple):

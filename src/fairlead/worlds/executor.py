@@ -1,4 +1,4 @@
-"""Who does the local work of a round's clients: the role `Executor`, and this process as one."""
+"""Who does the local work of a round's clients: the role `ClientExecutor`, and this process as one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from torch import Tensor
 from fairlead.corrections.base import LocalOutcome, LocalResult
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
-from fairlead.records import Broadcast, Vectors, WorkOrder
+from fairlead.records import Broadcast, PathRun, Vectors, WorkOrder
 from fairlead.worlds.arithmetic import Arithmetic
-from fairlead.worlds.base import PathRun
 from fairlead.worlds.batches import LocalDraw
 from fairlead.worlds.engines.base import AsyncEngine, Engine, LocalJobs, LocalSteps, Objective
 from fairlead.worlds.host_data import HostData
@@ -129,7 +128,7 @@ def finish_work(
     return solver.after_steps(outcome, memory, order.shared)
 
 
-class Executor(ABC):
+class ClientExecutor(ABC):
     """Does the local work of clients. All executors of a world give the same bits."""
 
     @abstractmethod
@@ -137,7 +136,7 @@ class Executor(ABC):
         """Local work of all clients in a block, which bring the memory that the order's tables hold of them."""
 
 
-class LocalExecutor(Executor):
+class LocalExecutor(ClientExecutor):
     """This process: an engine on one device, over examples that lie there or are fetched by `host_data`.
 
     Clients are handed to the engine in blocks of at most `block` (None: all at once).

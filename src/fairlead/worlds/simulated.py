@@ -21,15 +21,15 @@ from fairlead.conditions.work import EqualWork, WorkModel
 from fairlead.errors import FieldError, field_error, is_integer, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, Population, WorkOrder
+from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, PathRun, Population, WorkOrder
 from fairlead.task import Task
 from fairlead.worlds.arithmetic import Arithmetic, Precision, usable_device
-from fairlead.worlds.base import PathRun, Prefetching, RunWorld, Weights, Workings, objective_weights
+from fairlead.worlds.base import Prefetching, RunWorld, Weights, Workings, objective_weights
 from fairlead.worlds.behaviour import ClientBehaviour, Responders
 from fairlead.worlds.engines.base import AsyncEngine, Engine, Objective
 from fairlead.worlds.engines.choice import EngineName, choose_engine
 from fairlead.worlds.evaluation import evaluate
-from fairlead.worlds.executor import Executor, LocalExecutor, finish_work
+from fairlead.worlds.executor import ClientExecutor, LocalExecutor, finish_work
 from fairlead.worlds.host_data import HostData, example_shape, on_host, stays_on_host
 from fairlead.worlds.message_sizes import MessageSizes
 
@@ -209,7 +209,7 @@ class SimulatedWorld(RunWorld, Prefetching):
     def work(self, order: WorkOrder) -> ClientUpdates:
         return self.work_by(self.executor, order)
 
-    def work_by(self, executor: Executor, order: WorkOrder) -> ClientUpdates:
+    def work_by(self, executor: ClientExecutor, order: WorkOrder) -> ClientUpdates:
         """What arrives of an order if `executor` does the local work."""
         cohort, solver = order.cohort, order.solver
         responders = self._responders(cohort, solver, order.round, order.key)

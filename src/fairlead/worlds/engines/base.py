@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -18,9 +18,8 @@ from fairlead.errors import EngineError, FairleadError, MemoryBudgetError
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.sgd import SGD
 from fairlead.parameters import FlatModule
-from fairlead.records import Vectors
+from fairlead.records import PathRun, Vectors
 from fairlead.task import PerExample, refuse_unknown_classes
-from fairlead.worlds.base import PathRun
 
 if TYPE_CHECKING:
     from fairlead.worlds.engines.mlp_triton import MlpDescent
@@ -330,6 +329,37 @@ class LanePath(Path, ABC):
     def kernels(self, objective: Objective, solver: LocalSolver) -> MlpDescent | None:
         """Whole steps of lanes by kernels, where gradients are not even written; None for all paths but one."""
         return None
+
+
+StackedLosses = Callable[[Tensor, Tensor, Tensor, "Tensor | None"], Tensor]
+"""(params (L, d), inputs (L, B, ...), targets (L, B, ...), noise (L,)) -> losses (L, B)."""
+
+
+class StackedGradient(LaneGradient):
+    """One forward pass of all lanes, and one backward pass over their summed losses."""
+
+    def __init__(self, losses_of: StackedLosses) -> None:
+        self._losses_of = losses_of
+
+    def __call__(self, params: Tensor, batch: LaneBatch, out: Tensor) -> Tensor:
+        leaf = params.detach().requires_grad_()
+        losses = self._losses_of(leaf, batch.inputs, batch.targets, batch.noise)
+        loss = (losses * batch.weight).sum(1)
+        out.copy_(torch.autograd.grad(loss.sum(), leaf)[0])
+        return loss.detach()
+
+
+class StackedPath(LanePath, ABC):
+    """Family of paths that run the forward pass of all lanes at once."""
+
+    engine = "batched"
+
+    @abstractmethod
+    def losses(self, objective: Objective, buffers: Tensor) -> StackedLosses:
+        """The loss of every example of every lane."""
+
+    def gradient(self, objective: Objective, buffers: Tensor, *, compiled: bool = False) -> LaneGradient:
+        return StackedGradient(self.losses(objective, buffers))
 
 
 class AsyncEngine(Engine, ABC):

@@ -19,9 +19,8 @@ from fairlead.worlds.engines.base import Engine, LocalJobs, LocalSteps, Objectiv
 from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.dense import dense_stack
 from fairlead.worlds.engines.graphs import GraphEngine
-from fairlead.worlds.engines.lane_gradients import has_own_stack, stacked_losses
 from fairlead.worlds.engines.loop import LoopEngine
-from fairlead.worlds.engines.paths import Backend
+from fairlead.worlds.engines.paths import Backend, has_own_stack, stacked_losses
 
 _CLIENTS, _STEPS, _BATCH, _REPEATS = 8, 8, 32, 3
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from fairlead.errors import EngineError
 from fairlead.local_solver import LocalSolver, LocalState
 from fairlead.memory.budget import available_bytes
-from fairlead.worlds.base import PathRun
+from fairlead.records import PathRun
 from fairlead.worlds.engines.base import (
     LaneBatch,
     LaneGradient,

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from fairlead.worlds.engines.base import LocalJobs, Objective, Path
-from fairlead.worlds.engines.dense import ClosedForm, MlpTriton
+from torch import Tensor
+
+from fairlead.worlds.engines.base import LocalJobs, Objective, Path, StackedLosses, StackedPath
+from fairlead.worlds.engines.dense import BatchedProducts, ClosedForm, MlpTriton
 from fairlead.worlds.engines.dense_cpu import DenseCpu
-from fairlead.worlds.engines.lane_gradients import STACKED, Branches
+from fairlead.worlds.engines.lane_gradients import Branches, OwnStack, Vmap
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.engines.softmax_kernels import SoftmaxNumba, SoftmaxTriton
+
+Backend = Literal["stacked", "branches"]
+"""Whether lanes share batched products, or each has a forward and backward pass of its own."""
+
+
+STACKED: tuple[StackedPath, ...] = (OwnStack(), BatchedProducts(), Vmap())
+"""Fastest first."""
+
 
 PATHS: tuple[Path, ...] = (
     SoftmaxNumba(),
@@ -24,8 +34,16 @@ PATHS: tuple[Path, ...] = (
 )
 """Fastest first. A new path is one entry here."""
 
-Backend = Literal["stacked", "branches"]
-"""Whether lanes share batched products, or each has a forward and backward pass of its own."""
+
+def stacked_losses(objective: Objective, buffers: Tensor) -> StackedLosses:
+    """Losses by the first of `STACKED` that takes the model."""
+    path = next(path for path in STACKED if path.refusal(objective) is None)
+    return path.losses(objective, buffers)
+
+
+def has_own_stack(objective: Objective) -> bool:
+    """Whether the model runs in lanes by batched products rather than by `vmap`."""
+    return any(path.refusal(objective) is None for path in STACKED[:2])
 
 
 def path_for(backend: Backend, device: str, objective: Objective, jobs: LocalJobs) -> Path:

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.clients.data import ClientData
-from fairlead.records import WorkOrder
+from fairlead.records import PathRun, WorkOrder
 from fairlead.worlds.arithmetic import Arithmetic
-from fairlead.worlds.base import PathRun
 from fairlead.worlds.engines.base import Engine, Objective
 from fairlead.worlds.executor import ClientBlock, LocalExecutor
 from fairlead.worlds.host_data import HostData

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from fairlead.errors import EngineError
-from fairlead.records import WorkOrder
-from fairlead.worlds.base import PathRun
+from fairlead.records import PathRun, WorkOrder
 from fairlead.worlds.engines.base import Engine
 from fairlead.worlds.engines.loop import LoopEngine
-from fairlead.worlds.executor import ClientBlock, Executor, LocalReturns
+from fairlead.worlds.executor import ClientBlock, ClientExecutor, LocalReturns
 from fairlead.worlds.ray.actor import Assignment, Packed, PackedReturns, Parcel, Recipe, ShardActor, Shards
 from fairlead.worlds.ray.cluster import RayCluster
 from fairlead.worlds.simulated import SimulatedWorld
@@ -159,7 +158,7 @@ class _BlockRun(NamedTuple):
     """Of the block in the round."""
 
 
-class RayExecutor(Executor):
+class RayExecutor(ClientExecutor):
     """Ray actors that share a round's clients.
 
     A round is cut into the blocks that the world's own process would train, and each block is trained by one
