@@ -111,16 +111,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def count_of(count: int, noun: str) -> str:
-    """A number of things in words.
-
-    >>> [count_of(number, "seed") for number in (0, 1, 5)]
-    ['no seeds', 'one seed', '5 seeds']
-    """
-    words = {0: "no", 1: "one"}
-    return f"{words.get(count, count)} {noun}{'' if count == 1 else 's'}"
-
-
 def percent(share: float) -> str:
     """A share of a whole, with a digit after the point only where it says something."""
     return f"{share:.0%}" if share < 0.0005 or share >= 0.1 else f"{share:.1%}"

@@ -137,8 +137,8 @@ def test_words_stand_out_from_their_background(window: Browser, pages: dict[str,
     for ink in ("--ink", "--soft", "--accent", "--good", "--bad"):
         assert window.run(contrast, ink, "--paper") >= 4.5, ink
         assert window.run(contrast, ink, "--card") >= 4.5, ink
-    for colour in range(7):
-        assert window.run(contrast, f"--colour-{colour}", "--card") >= 3, colour
+    for color in range(7):
+        assert window.run(contrast, f"--color-{color}", "--card") >= 3, color
 
 
 def test_the_theme_follows_the_system_and_the_switch(window: Browser, pages: dict[str, Path]) -> None:
@@ -333,7 +333,7 @@ def test_hostile_names_do_nothing(window: Browser, pages: dict[str, Path]) -> No
     assert window.complaints() == []
 
 
-def test_paper_gets_light_colours_and_no_controls(window: Browser, pages: dict[str, Path]) -> None:
+def test_paper_gets_light_colors_and_no_controls(window: Browser, pages: dict[str, Path]) -> None:
     window.open(pages["failed"], width=1600, dark=True)
     window.devtools("Emulation.setEmulatedMedia", media="print")
     assert window.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

@@ -14,7 +14,7 @@ BANDS_AT_ONCE = 6
 """Most series of a chart that all show their intervals."""
 MARKERS_SHOWN = 6
 """Markers on a curve, about."""
-NUM_COLOURS = 7
+NUM_COLORS = 7
 NUM_MARKERS = 7
 _DASHES = ("", "6 3", "2 2.5")
 _DECADES = 1.0
@@ -102,17 +102,17 @@ class LineStyle:
     place: int
 
     @property
-    def colour(self) -> int:
-        return self.place % NUM_COLOURS
+    def color(self) -> int:
+        return self.place % NUM_COLORS
 
     @property
     def dash(self) -> str:
         """Lengths of dashes and gaps, as SVG has them; empty for a solid line."""
-        return _DASHES[self.place // NUM_COLOURS % len(_DASHES)]
+        return _DASHES[self.place // NUM_COLORS % len(_DASHES)]
 
     @property
     def marker(self) -> int:
-        return (self.place + self.place // NUM_COLOURS) % NUM_MARKERS
+        return (self.place + self.place // NUM_COLORS) % NUM_MARKERS
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,11 @@ class ChartAxis:
     title: str
     scale: Scale
     kind: Kind = "number"
+
+    @property
+    def ticks(self) -> list[float]:
+        """Round values within the scale; of counts, whole ones."""
+        return [tick for tick in self.scale.ticks() if self.kind != "count" or tick.is_integer()]
 
 
 @dataclass(frozen=True)

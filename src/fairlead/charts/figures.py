@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Transform
 
-COLOURS = ("#0b6bb0", "#cf4a00", "#008763", "#b3478c", "#8a6400", "#1f90c8", "#4a4a4a")
+COLORS = ("#0b6bb0", "#cf4a00", "#008763", "#b3478c", "#8a6400", "#1f90c8", "#4a4a4a")
 """As on the page; people who see few colors can tell them apart."""
 _MARKERS = "os^DvPX"
 _ASIDE = 0.1
@@ -106,7 +106,7 @@ def _draw_boxes(chart: Chart, axes: Axes) -> None:
         medianprops={"color": "black"},
     )
     for box, series in zip(boxes["boxes"], rows, strict=True):
-        box.set(facecolor=COLOURS[series.style.colour], alpha=0.5, linewidth=0.6)
+        box.set(facecolor=COLORS[series.style.color], alpha=0.5, linewidth=0.6)
     if chart.mark is not None:
         axes.axvline(chart.mark, color="0.4", linestyle=":", linewidth=0.8)
     axes.set_yticks(range(1, len(rows) + 1), [plain_label(series.label) for series in rows])
@@ -116,7 +116,7 @@ def _draw_boxes(chart: Chart, axes: Axes) -> None:
 def _line_style(style: LineStyle) -> dict[str, Any]:
     dashes = tuple(float(length) for length in style.dash.split())
     return {
-        "color": COLOURS[style.colour],
+        "color": COLORS[style.color],
         "linestyle": (0, dashes) if dashes else "-",
         "marker": _MARKERS[style.marker],
     }
@@ -129,6 +129,6 @@ def _set_axis(axes: Axes, name: str, axis: ChartAxis) -> None:
     kind = "log" if scale.logarithmic else "linear"
     axes.set(**{f"{name}scale": kind, f"{name}lim": (scale.low, scale.high), f"{name}label": axis.title})
     drawn = axes.xaxis if name == "x" else axes.yaxis
-    drawn.set_major_locator(FixedLocator(scale.ticks()))
+    drawn.set_major_locator(FixedLocator(axis.ticks))
     drawn.set_minor_locator(NullLocator())
     drawn.set_major_formatter(lambda value, _: show_tick(value, axis.kind))

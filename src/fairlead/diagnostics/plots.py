@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fairlead.charts.chart import Chart, ChartAxis, Scale, Series, fitted, ratio_scale
-from fairlead.charts.figures import COLOURS, clear_frame, draw_chart, new_figure, plain_label, save_figure
+from fairlead.charts.figures import COLORS, clear_frame, draw_chart, new_figure, plain_label, save_figure
 from fairlead.diagnostics.diagnosis import Diagnosis
 from fairlead.diagnostics.diversity import running_elud
 from fairlead.diagnostics.findings import mean_aware_weights
@@ -100,14 +100,14 @@ def _one_by_one(
     )
     for name, values, place in series:
         # The present weights are rings, so that they show behind others in the same place.
-        shape = ("o", 70, "none") if place == _NOW else ("D", 24, COLOURS[place])
+        shape = ("o", 70, "none") if place == _NOW else ("D", 24, COLORS[place])
         axes.scatter(
             values.tolist(),
             ranks,
             marker=shape[0],
             s=shape[1],
             facecolor=shape[2],
-            edgecolor=COLOURS[place],
+            edgecolor=COLORS[place],
             linewidth=2,
             label=name,
             zorder=3,

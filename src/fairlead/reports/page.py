@@ -34,7 +34,7 @@ from fairlead.results.figures import Measure, MethodFigures, RunFigures
 from fairlead.results.formats import show, show_estimate
 from fairlead.results.runs import ReportedRun
 from fairlead.results.sentences import COVERED, headline, verdict
-from fairlead.text import count_of, shown
+from fairlead.text import counted, shown
 
 _LINKS = {
     "standing": "At a glance",
@@ -99,7 +99,7 @@ def _environment() -> Environment:
         "show_estimate": show_estimate,
         "headline": headline,
         "verdict": verdict,
-        "count_of": count_of,
+        "counted": counted,
         "shortened": shortened,
         "bands_at_once": BANDS_AT_ONCE,
         "style": _asset("page.css"),
@@ -215,7 +215,7 @@ def _facts(summaries: Sequence[Summary]) -> str:
     }
     if len(summaries) > 1:
         counts["setting"] = len(summaries)
-    return ", ".join(count_of(count, noun) for noun, count in counts.items())
+    return ", ".join(counted(count, noun) for noun, count in counts.items())
 
 
 def _reasons(summaries: Sequence[Summary]) -> list[tuple[ReportedRun, str, str]]:
@@ -249,7 +249,7 @@ class _Entry:
             run.setting,
             "" if self.method is None else self.method.label,
             "" if run.seed is None else f"seed {run.seed}",
-            count_of(len(run.records), "round"),
+            counted(len(run.records), "round"),
             "" if found is None or found.value is None else show(found.value, self.measure.kind),
         ]
         return " · ".join(filter(None, facts))

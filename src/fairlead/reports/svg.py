@@ -59,7 +59,7 @@ def along(axis: ChartAxis, value: float) -> float:
 
 def ticks(axis: ChartAxis) -> list[tuple[float, str]]:
     """The values of an axis that are marked, with their labels."""
-    return [(value, show_tick(value, axis.kind)) for value in axis.scale.ticks()]
+    return [(value, show_tick(value, axis.kind)) for value in axis.ticks]
 
 
 @dataclass(frozen=True)
