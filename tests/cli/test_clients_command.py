@@ -55,7 +55,7 @@ def test_programs_read_whole_names() -> None:
 
 
 def test_rows_left_out_are_told() -> None:
-    assert '2 rows of the data lack a value and were left out (missing = "drop").' in output()
+    assert '2 rows of the data lack a value and were dropped (missing = "drop").' in output()
     assert json.loads(output("--json"))["num_dropped"] == 2
     Path("patients.csv").write_text("hospital,age,ill\nUlm,50,1\nBonn,60,0\n")
     assert "left out" not in output()
@@ -64,7 +64,7 @@ def test_rows_left_out_are_told() -> None:
 def test_features_and_classes_are_named() -> None:
     said = output()
     assert "Features (1): age." in said
-    assert "labels: a mark for each of 0, 1, the taller the more examples." in said
+    assert "labels: a bar for each of 0, 1, by number of examples." in said
     names = [f"measurement {place}" for place in range(10)]
     rows = [",".join(["Ulm", *"0123456789", sickness]) for sickness in ("1001", "2002", "45000")]
     Path("patients.csv").write_text("\n".join([",".join(["hospital", *names, "ill"]), *rows]))
@@ -72,7 +72,7 @@ def test_features_and_classes_are_named() -> None:
     said = output()
     assert "Features (10): measurement 0, " in said
     assert ", measurement 7 and 2 more." in said
-    assert "labels: a mark for each of 1001, 2002, 45000, the taller" in said
+    assert "labels: a bar for each of 1001, 2002, 45000, by number" in said
     found = json.loads(output("--json"))
     assert found["features"] == names
     assert found["class_names"] == ["1001", "2002", "45000"]
@@ -82,18 +82,18 @@ def test_held_out_examples_are_counted() -> None:
     """A quarter of 8 and of 4 examples is 2 and 1."""
     rows = [f"{'Bonn' if age < 8 else 'Ulm'},{age},{age % 2}" for age in range(12)]
     Path("patients.csv").write_text("\n".join(["hospital,age,ill", *rows]))
-    assert "Nothing is held out: the model is tested on the training data." in output()
+    assert "No examples are held out, so the model is tested on the training data." in output()
     held_out = ["--set", "clients.test_fraction=0.25"]
     said = output(*held_out)
     lines = [line.split() for line in said.splitlines()]
     assert lines[0][:4] == ["client", "name", "examples", "test"]
     assert [line[1:4] for line in lines[1:3]] == [["Bonn", "6", "2"], ["Ulm", "3", "1"]]
-    assert "Held out for testing: 3 examples, each client tested on its own." in said
+    assert "Held out for testing: 3 examples, a test set for each client." in said
     found = json.loads(output(*held_out, "--json"))
     assert (found["test"], found["num_test"]) == ([2, 1], 3)
     dealt = [*held_out, "--set", "clients.num_clients=2", "--set", "clients.partition.type=IidPartitioner"]
     said = output(*dealt)
-    assert "Held out for testing: 3 examples, a common test set." in said
+    assert "Held out for testing: 3 examples, one common test set." in said
     assert "test" not in said.splitlines()[0]
     found = json.loads(output(*dealt, "--json"))
     assert found["num_test"] == 3
@@ -104,8 +104,8 @@ def test_columns_are_explained() -> None:
     said = output()
     for meaning in (
         "work: effective local steps in a round;",
-        "arrival: probability that an update gets through;",
-        "pull: how many times its weight a client would count in plain averaging;",
+        "arrival: probability that an update arrives;",
+        "pull: Ω/ω of a client under plain averaging;",
     ):
         assert meaning in said
 
@@ -146,7 +146,7 @@ class TestConditions:
         """1,438 sorted examples in 60 shards of 24: one label each, and two in the nine where a label ends."""
         lines = {line.split("  ")[0]: line.split() for line in output().splitlines()}
         assert lines["of all clients"][-3:] == ["labels", "top", "label"]
-        assert "labels: how many a client has; top label: share of the most frequent one." in output()
+        assert "labels: number of distinct labels of a client; top label: share of its most frequent one." in output()
         assert lines["median"][-2:] == ["1", "1"]
         assert lines["most"][-2:] == ["2", "1"]
         assert 0.5 <= float(lines["least"][-1]) < 1
@@ -154,7 +154,7 @@ class TestConditions:
     def test_rates_that_no_link_defines(self) -> None:
         said = output("--set", "link.type=ScriptedLink", "--set", "link.arrivals=[[0]]")
         assert "1438 examples; work averaged over 20 rounds." in said
-        assert "Arrival rates are not shown: the link defines none" in said
+        assert "Arrival rates are not shown, because the link defines none" in said
 
     def test_work_that_cannot_be_measured(self) -> None:
         said = output(
@@ -170,5 +170,5 @@ class TestConditions:
 
     def test_clients_without_examples(self) -> None:
         many = ["--set", "clients.num_clients=1500", "--set", "clients.partition.type=IidPartitioner"]
-        assert "62 clients have no example, and never answer." in output(*many)
+        assert "62 clients have no examples and never reply." in output(*many)
         assert "never answer" not in output()

@@ -29,7 +29,7 @@ def test_the_first_that_can_be_spared_are_left_out_and_no_number_is_broken(
 ) -> None:
     *_, last, said = printed(monkeypatch, capsys, width=38)
     assert last.split() == ["scaffold", "0.930", "±", "0.030", "0.9%"]
-    assert said == "No room for time: widen the terminal, or see --json."
+    assert said == "No room for time: widen the terminal or use --json."
     *_, last, said = printed(monkeypatch, capsys, width=32)
     assert last.split() == ["scaffold", "0.930", "±", "0.030"]
-    assert said == "No room for time, by chance: widen the terminal, or see --json."
+    assert said == "No room for time, by chance: widen the terminal or use --json."

@@ -34,7 +34,7 @@ def test_the_weights_name_every_client_and_every_method(tmp_path: Path) -> None:
     subject = experiment(UNEQUAL_WORK, UNEQUAL_LINKS)
     path = draw_diagnosis(fl.diagnose(subject, quick=True), tmp_path)[0]
     text = path.read_text()
-    labels = ["ω asked for", "Ω now", "Ω with fedacs", *map(str, range(12))]
+    labels = ["intended ω", "Ω now", "Ω with fedacs", *map(str, range(12))]
     assert all(f"<!-- {label} -->" in text for label in labels)
 
 
@@ -46,7 +46,7 @@ def test_many_clients_are_drawn_as_curves(tmp_path: Path) -> None:
         work=fl.FixedSteps((1, 2, 3) * 20),
     )
     path = draw_diagnosis(fl.diagnose(crowd, quick=True), tmp_path)[0]
-    assert "60 clients, from those that count least" in path.read_text()
+    assert "60 clients, sorted by Ω/ω" in path.read_text()
 
 
 def test_cosines_of_some_clients_are_said_to_be_those_of_some(tmp_path: Path) -> None:

@@ -121,7 +121,9 @@ def test_clients_are_shown_with_asked_and_real_weight(tmp_path: Path) -> None:
     assert titles == ["client 0, seed 0: Ω/ω 3", "client 1, seed 0: Ω/ω 0.333"]
 
 
-@pytest.mark.parametrize(("heard", "hint"), [((0, 1), "left of 1: too little"), ((1,), "left end: never")])
+@pytest.mark.parametrize(
+    ("heard", "hint"), [((0, 1), "left of 1: under-weighted"), ((1,), "left end: no update arrived")]
+)
 def test_the_axis_of_weights_says_where_clients_stand_that_never_counted(
     tmp_path: Path, heard: tuple[int, ...], hint: str
 ) -> None:

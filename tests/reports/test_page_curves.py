@@ -52,8 +52,8 @@ def test_a_single_evaluation_is_a_point_against_every_axis(tmp_path: Path, num_s
         assert len(curve.all("path", class_="whisker")) == (num_seeds > 1)
     (curves,) = page.all("section", id="curves")
     said = (
-        "What was measured once is a point, as evaluations are where evaluate_every is not below rounds."
-        + " The upright bar through it is its interval." * (num_seeds > 1)
+        "A point is a single measurement, such as accuracy if evaluate_every is at least rounds."
+        + " The vertical bar is its interval." * (num_seeds > 1)
     )
     assert curves.all("p", class_="note")[0].text.endswith(said)
 
@@ -76,7 +76,7 @@ def test_points_stand_side_by_side_with_all_of_their_intervals(tmp_path: Path) -
 def test_curves_of_several_evaluations_have_no_words_on_points(tmp_path: Path) -> None:
     _, page = page_of(fabricate_study(tmp_path))
     (curves,) = page.all("section", id="curves")
-    assert "measured once" not in curves.words()
+    assert "single measurement" not in curves.words()
     assert not curves.all("path", class_="whisker")
 
 
@@ -89,5 +89,5 @@ def test_a_chart_without_a_common_stretch_says_so(tmp_path: Path) -> None:
     accuracy = page.all("figure")[0]
     for axis, drawn in (("rounds", True), ("virtual", False), ("bytes", True)):
         (plot,) = accuracy.all("div", class_=f"by-{axis}")
-        said = "No curve: runs do not know their virtual time, or have no stretch of it in common."
+        said = "No curve: the runs have no virtual time, or their ranges do not overlap."
         assert (len(plot.all("svg")), plot.words() == said) == ((1, False) if drawn else (0, True))

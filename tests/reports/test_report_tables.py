@@ -88,7 +88,7 @@ def test_bold_is_the_best_with_what_cannot_be_told_from_it(tmp_path: Path) -> No
     assert [row[place].best for row in results.rows] == [False, True, True]
     written = latex_table(results, ["a", "b", "c"])
     assert r"\textbf{70.0 \% $\pm$ 24.8}" in written
-    assert "Bold is the best, with what cannot be told from it over equal seeds." in written
+    assert "Bold marks the best method, and those within the noise of it over equal seeds." in written
     two = table(
         summarise_runs(
             [tmp_path / f"{method}-{seed}" for method in ("fednova", "scaffold") for seed in range(3)]
@@ -153,9 +153,9 @@ def test_only_columns_that_are_there_are_explained(tmp_path: Path) -> None:
     notes = [
         table(summarise_runs([tmp_path / name], targets=[0.5]), "targets").note for name in ("timed", "plain")
     ]
-    assert "Compute time is that of all devices together." in notes[0]
+    assert "Compute time is the sum over all devices." in notes[0]
     assert "Compute time" not in notes[1]
-    assert all("Local steps are those whose updates arrived." in note for note in notes)
+    assert all("Local steps are those" in note for note in notes)
 
 
 def test_a_method_without_weights_has_its_reason_and_no_chance_level(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_method_without_weights_has_its_reason_and_no_chance_level(tmp_path: P
     chance = dict(zip(by_label, column(found, "consistency", "By chance"), strict=True))
     assert chance == {"fedavg": "1.0 %", "fedaware": "–"}
     note = table(found, "consistency").note
-    assert "fedaware has no weights that could be measured. FedAWARE minimises no weighted sum" in note
+    assert "The weights of fedaware cannot be measured. FedAWARE minimises no weighted sum" in note
 
 
 def test_clients_say_what_they_were_measured_on_and_how_many_are_the_worst(summary: Summary) -> None:
@@ -200,7 +200,7 @@ def test_time_to_target_with_ratios(summary: Summary) -> None:
     assert column(summary, "targets", "Compute time to 50 %") == [
         "20 s ± 127 (1.00×)", "10 s ± 0 (0.50×)", "20 s in 1 of 2 runs",
     ]  # fmt: skip
-    assert "± half the 95 % interval where every run got there" in table(summary, "targets").note
+    assert "± half the 95 % interval where every run reached it" in table(summary, "targets").note
     assert "apart" not in table(summary, "targets").note
 
 
@@ -249,7 +249,7 @@ def test_csv_has_full_precision_and_every_part_of_an_estimate(summary: Summary) 
 
 def test_the_caption_says_what_columns_are(summary: Summary) -> None:
     caption = latex_table(table(summary, "results"), ["a", "b", "c"]).splitlines()[2]
-    assert "Difference: percentage points to fedavg, by pairs of equal seeds; " in caption
+    assert "Difference: percentage points to fedavg, paired by seed; " in caption
     assert caption.endswith("e-LUDD: mean of e-LUD over rounds.}")
 
 

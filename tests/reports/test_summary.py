@@ -57,7 +57,7 @@ def test_wall_time_leaves_the_start_of_the_process_out(tmp_path: Path) -> None:
     summary = one(tmp_path, made)
     assert summary.methods[0].runs[0].seconds == 1.0
     cost = next(table for table in report_tables(summary) if table.key == "cost")
-    assert "Wall time is the median round of a run times their number" in cost.note
+    assert "Wall time is the median time of a round times the number of rounds" in cost.note
 
 
 def test_consistency_is_measured_from_the_records(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The chart value: series on scales, without a word on how they are drawn."""
+"""The chart value: series, axes and scales, independent of the medium."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 BANDS_AT_ONCE = 6
 """Most series of a chart that all show their intervals."""
 MARKERS_SHOWN = 6
-"""Markers on a curve, about."""
+"""Approximate number of markers on a curve."""
 NUM_COLORS = 7
 NUM_MARKERS = 7
 _DASHES = ("", "6 3", "2 2.5")
 _DECADES = 1.0
-"""Orders of magnitude that make an axis logarithmic, where it may be."""
+"""Orders of magnitude from which an axis may be logarithmic."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Scale:
         step = round_step((self.high - self.low) / max(count, 1))
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
-        # Multiples of the step, not sums of it: 0.30000000000000004 is no tick.
+        # Multiples of the step, not sums: 0.30000000000000004 is no tick.
         return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
 
     def _decades(self, count: int) -> list[float]:
@@ -127,9 +127,9 @@ class Series:
     high: tuple[float, ...] | None = None
     label: str = ""
     place: int = 0
-    """Among all methods of a report, from which its style follows."""
+    """Its index among the methods of a report, which determines its style."""
     texts: tuple[str, ...] = ()
-    """What each value of a row says when pointed at; empty where values are not drawn one by one."""
+    """Tooltips of the values of a row; empty where values are not drawn one by one."""
     joined: bool = True
     """Whether a line joins the points of a curve."""
 
@@ -164,10 +164,10 @@ class Chart:
     title: str
     x: ChartAxis
     y: ChartAxis | None
-    """None: every series is a row of its own. Values beyond the ends of x are then drawn at them."""
+    """None: every series is a row, and values beyond the ends of x are drawn there."""
     series: tuple[Series, ...]
     mark: float | None = None
-    """A value to compare with: of y, or of x in rows."""
+    """A reference value on y, or on x in rows."""
 
     def row(self, place: int) -> Series:
         """The series of the method at a place of the report."""

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Transform
 
 COLORS = ("#0b6bb0", "#cf4a00", "#008763", "#b3478c", "#8a6400", "#1f90c8", "#4a4a4a")
-"""As on the page; people who see few colors can tell them apart."""
+"""As on the page; distinguishable with color blindness."""
 _MARKERS = "os^DvPX"
 _ASIDE = 0.1
-"""Inches between points of the same place."""
+"""Inches between points at the same position."""
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -31,8 +31,8 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path, **options: Any) -> Path:
-    """Write a figure in the format that the ending of the path names, making its folder."""
-    # Without a date a figure that has not changed is the same file.
+    """Write a figure in the format of the path's suffix, and create its folder."""
+    # Without a date, an unchanged figure gives an identical file.
     undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def save_figure(figure: Figure, path: Path, **options: Any) -> Path:
 
 
 def draw_chart(chart: Chart, figure: Figure) -> Axes:
-    """Draw curves or rows onto the figure, with scales and ticks as on the page, without a legend."""
+    """Draw curves or rows with the scales and ticks of the page, without a legend."""
     axes = figure.subplots()
     if chart.y is None:
         _draw_boxes(chart, axes)
@@ -58,12 +58,12 @@ def draw_chart(chart: Chart, figure: Figure) -> Axes:
 
 
 def clear_frame(axes: Axes) -> None:
-    """Leave only the two lines that bear ticks."""
+    """Hide the frame at the top and right."""
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def plain_label(label: str) -> str:
-    """A label in which matplotlib finds no mathematics, and which it does not hide for its first letter."""
+    """A label without mathematics, and with a space before an underscore, which would hide it from the legend."""
     text = label.replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
@@ -74,7 +74,7 @@ def _draw_curves(chart: Chart, axes: Axes) -> None:
     for order, series in enumerate(chart.series):
         shifted: Transform = axes.transData
         if series.is_point:
-            # Side by side, since points of one round would cover each other's intervals.
+            # Side by side: intervals of points at the same round would cover each other.
             aside = _ASIDE * (order - (len(chart.series) - 1) / 2)
             shifted += ScaledTranslation(aside, 0, axes.figure.dpi_scale_trans)
         style = _line_style(series.style)
@@ -95,7 +95,7 @@ def _draw_curves(chart: Chart, axes: Axes) -> None:
 
 
 def _draw_boxes(chart: Chart, axes: Axes) -> None:
-    """A box for each row that has values; whiskers reach from the first to the last."""
+    """A box for each row with values; whiskers span all of them."""
     rows = [series for series in chart.series if series.x]
     boxes = axes.boxplot(
         [[chart.x.scale.kept(value) for value in series.x] for series in rows],

@@ -13,7 +13,7 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def draw_line(chart: Chart, *, width: int = 60, height: int = 8) -> str:
-    """The first curve in dots of a quarter of a line; empty if it has fewer than two points."""
+    """The first curve in braille dots; empty if it has fewer than two points."""
     if not chart.series or chart.series[0].is_point or chart.y is None:
         return ""
     left, right = chart.x.scale.low, chart.x.scale.high
@@ -23,7 +23,7 @@ def draw_line(chart: Chart, *, width: int = 60, height: int = 8) -> str:
     former: int | None = None
     for column, value in enumerate(_sampled(chart.series[0], 2 * width)):
         row = round(down.at(value) * (4 * height - 1))
-        # From beside the dot before, so that steep curves have no gaps.
+        # Starts beside the previous dot, so that steep curves have no gaps.
         start = row if former is None or former == row else former + (1 if row > former else -1)
         for dot in range(min(start, row), max(start, row) + 1):
             cells[dot // 4][column // 2] |= _DOTS[column % 2][dot % 4]
@@ -52,7 +52,7 @@ def draw_bars(chart: Chart, *, width: int = 40) -> str:
 
 
 def draw_intervals(chart: Chart, *, width: int = 48) -> str:
-    """Rows of intervals on one axis with its zero marked; empty without rows."""
+    """Rows of intervals on one axis with a mark at zero; empty without rows."""
     if not chart.series:
         return ""
     scale, names = chart.x.scale, max(len(row.label) for row in chart.series)
@@ -74,7 +74,7 @@ def draw_intervals(chart: Chart, *, width: int = 48) -> str:
     for value in (0.0, scale.low, scale.high):
         label = f"{value:+.3g}" if value else "0"
         start = min(max(place(value) - len(label) // 2, 0), width - len(label))
-        # An end is left out where it would run into zero.
+        # An end is left out where it would overlap the zero.
         if not "".join(axis[max(start - 1, 0) : start + len(label) + 1]).strip():
             axis[start : start + len(label)] = label
     return "\n".join([*rows, f"{'':<{names}}  {''.join(axis)}".rstrip()])

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from fairlead.diagnostics.overview import ClientOverview
 
 _ALL_SHOWN = 40
-"""Clients above which the table shows quantiles instead of everyone."""
+"""Most clients with a row each; more are shown as quantiles."""
 _QUANTILES = {"least": 0.0, "lower quarter": 0.25, "median": 0.5, "upper quarter": 0.75, "most": 1.0}
 _SHADES = " ▁▂▃▄▅▆▇█"
 _MOST_NAMES = 8
-"""Features and classes that are named before the rest is only counted."""
+"""Most features and classes that are named; the rest are counted."""
 _MEANINGS = {
     "test": "examples held out",
     "work": "effective local steps in a round",
-    "arrival": "probability that an update gets through",
-    "pull": "how many times its weight a client would count in plain averaging",
+    "arrival": "probability that an update arrives",
+    "pull": "Ω/ω of a client under plain averaging",
 }
 
 
@@ -37,20 +37,22 @@ def clients(
         list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the spec.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="The seed instead of the spec's.", min=0, max=2**63 - 1)
+        int | None, typer.Option(help="Seed to use instead of the spec's.", min=0, max=2**63 - 1)
     ] = None,
     rounds: Annotated[
-        int, typer.Option(help="Rounds over which work and links are averaged.", min=1, max=10**6)
+        int, typer.Option(help="Number of rounds over which work and links are averaged.", min=1, max=10**6)
     ] = 20,
-    plot: Annotated[Path | None, typer.Option(help="Draw it too, into an .svg, .png or .pdf file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw a figure into this .svg, .png or .pdf file.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show who has which data, does how much work and gets through how often, before training."""
+    """Show data, work and arrival rates of all clients before training."""
     from fairlead.diagnostics.overview import overview
     from fairlead.diagnostics.plots import plot_overview
     from fairlead.worlds.simulated import SimulatedWorld
 
-    # In this process, since nothing is trained here.
+    # In this process, because nothing is trained.
     federation = replace(read_spec(spec, overrides or [], seed), ray=None).build()
     assert isinstance(federation.world, SimulatedWorld)
     found = overview(federation.world, federation.algorithm.solver, federation.key, rounds)
@@ -107,7 +109,7 @@ def _print(found: ClientOverview) -> None:
 
 
 def _label_figures(found: ClientOverview) -> dict[str, Tensor]:
-    """How unequal labels are, where there are too many clients to show them all."""
+    """The skew of labels, where there are too many clients for a row each."""
     if found.label_counts is None:
         return {}
     counts = found.label_counts[found.sizes > 0]
@@ -115,20 +117,23 @@ def _label_figures(found: ClientOverview) -> dict[str, Tensor]:
 
 
 def _say_meanings(found: ClientOverview, heads: list[str]) -> None:
-    """One line on the columns that do not explain themselves."""
+    """One line that explains the columns."""
     meanings = dict(_MEANINGS)
     if "top label" in heads:
-        meanings |= {"labels": "how many a client has", "top label": "share of the most frequent one"}
+        meanings |= {
+            "labels": "number of distinct labels of a client",
+            "top label": "share of its most frequent one",
+        }
     elif found.label_counts is not None:
         classes = found.class_names or [str(label) for label in range(found.label_counts.shape[1])]
-        meanings["labels"] = f"a mark for each of {_some(classes)}, the taller the more examples"
+        meanings["labels"] = f"a bar for each of {_some(classes)}, by number of examples"
     known = [f"{head}: {meanings[head]}" for head in heads if head in meanings]
     if known:
         say("; ".join(known) + ".")
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first names, shortened, and how many more there are."""
+    """The first names, shortened, and the number of others."""
     from fairlead.text import shown
 
     first = ", ".join(shown(name) for name in names[:_MOST_NAMES])
@@ -140,26 +145,28 @@ def _say_more(found: ClientOverview) -> None:
     means = f"; {' and '.join(averaged)} averaged over {found.rounds} rounds" if averaged else ""
     say(f"{len(found.sizes)} clients, {int(found.sizes.sum())} examples{means}.")
     if found.num_test:
-        whose = "a common test set" if found.test_sizes is None else "each client tested on its own"
+        whose = "one common test set" if found.test_sizes is None else "a test set for each client"
         say(f"Held out for testing: {found.num_test} examples, {whose}.")
     else:
-        say("Nothing is held out: the model is tested on the training data.")
+        say("No examples are held out, so the model is tested on the training data.")
     if found.features:
         say(f"Features ({len(found.features)}): {_some(found.features)}.")
     if found.effective_steps is None:
-        say("Work is not shown: it is measured for local optimizers that are linear in the gradient alone.")
+        say(
+            "Work is not shown, because it is defined only for local optimizers that are linear in the gradient."
+        )
     if found.arrival is None:
-        say("Arrival rates are not shown: the link defines none, and a method can only learn them.")
+        say("Arrival rates are not shown, because the link defines none; a method can only estimate them.")
     empty = int((found.sizes == 0).sum())
     if empty:
-        say(f"{empty} clients have no example, and never answer.")
+        say(f"{empty} clients have no examples and never reply.")
     if found.num_dropped:
-        say(f'{found.num_dropped} rows of the data lack a value and were left out (missing = "drop").')
+        say(f'{found.num_dropped} rows of the data lack a value and were dropped (missing = "drop").')
     if found.pull is not None:
         heard = found.weights > 0
         low, high = found.pull[heard].min().item(), found.pull[heard].max().item()
         say(
-            f"Plain averaging would count clients between {low:.2f} and {high:.2f} times their weight (pull)."
+            f"Under plain averaging, clients would count between {low:.2f}× and {high:.2f}× their weight (pull)."
         )
 
 
@@ -168,7 +175,7 @@ def _number(value: float) -> str:
 
 
 def _shaded(counts: Tensor) -> str:
-    """One character per label, the taller the more examples of it the client has."""
+    """One bar for each label, by the number of examples that the client has."""
     top = max(int(counts.max()), 1)
     return "".join(_SHADES[-(-int(count) * (len(_SHADES) - 1) // top)] for count in counts)
 

@@ -1,4 +1,4 @@
-"""Where commands write: results to standard output, progress to standard error."""
+"""Output of commands: results to standard output, progress to standard error."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 _PIPED_WIDTH = 140
-"""Columns of tables that go to a file or another program, where there is no window to ask."""
+"""Width of tables that go to a file or another program, in characters."""
 
 INTERRUPTED = 130
-"""Exit status of a command stopped by Ctrl-C, as shells have it."""
+"""Exit status of a command stopped by Ctrl-C, by the convention of shells."""
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -29,7 +29,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def say(text: str = "") -> None:
-    """Print text as it is; long lines are left to the terminal."""
+    """Print text without wrapping long lines."""
     console().print(text, soft_wrap=True)
 
 
@@ -40,9 +40,9 @@ def print_table(
     numbers: Sequence[str] = (),
     spare: Sequence[str] = (),
 ) -> None:
-    """Print a table; the columns in `numbers` are aligned to the right.
+    """Print a table, with the columns in `numbers` aligned to the right.
 
-    Of those in `spare` the first ones are left out where a terminal is too narrow for all, and a line says so.
+    If the terminal is too narrow, columns in `spare` are left out, first ones first, and a line names them.
     """
     target = console()
     left_out = _without_room(columns, rows, spare, target.width)
@@ -59,7 +59,7 @@ def print_table(
         target.print(table)
         if left_out:
             names = ", ".join(column.replace("\n", " ") for column in left_out)
-            say(f"No room for {names}: widen the terminal, or see --json.")
+            say(f"No room for {names}: widen the terminal or use --json.")
         return
     with target.capture() as captured:
         target.print(table)
@@ -70,7 +70,7 @@ def print_table(
 def _without_room(
     columns: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str], width: int
 ) -> list[str]:
-    """Of the columns that can be spared, the first ones without which the others fit."""
+    """The columns to leave out, taken from `spare` in order, so that the others fit."""
     widths = [
         max(len(line) for text in texts for line in text.split("\n")) + 2
         for texts in zip(columns, *rows, strict=True)

@@ -1,4 +1,4 @@
-"""The figures of a diagnosis. Matplotlib is loaded when the first one is drawn."""
+"""The figures of a diagnosis."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ Suffix = Literal["svg", "png", "pdf"]
 SUFFIXES: tuple[Suffix, ...] = ("svg", "png", "pdf")
 
 _BARS_AT_MOST = 200
-"""Clients above which bars become too thin to draw one by one, and names to read."""
+"""Most clients with bars and names of their own."""
 _BY_NAME = 40
-"""Clients above which they are drawn in order of their share instead of one by one."""
+"""Most clients that are drawn one by one; more are sorted by Ω/ω."""
 _TICKS = 25
-"""Clients above which a matrix has no names at its sides."""
+"""Most clients whose names stand beside a matrix."""
 _THEN, _NOW, _BOUND = 0, 1, 6
-"""Places of the series, which decide their colors."""
+"""Places of the series, which determine their colors."""
 
 
 def draw_diagnosis(diagnosis: Diagnosis, folder: Path, suffix: Suffix = "svg") -> list[Path]:
-    """Draw what the evidence allows into a folder, and say which files there are.
+    """Draw every figure that the evidence allows into a folder, and return the files.
 
-    weights: ω, Ω now (where AWARE has none, the mean of its λ) and Ω under the advice; cosines: of the clients'
-    updates; consensus: the average drift against its bound; diversity: e-LUD over the rounds. Needs matplotlib
+    weights: ω, Ω now (for AWARE, which has none, the mean of its λ) and Ω under the advice; cosines: between the
+    clients' updates; consensus: the average drift and its bound; diversity: e-LUD over the rounds. Needs matplotlib
     (the extra `plots`).
     """
     if suffix not in SUFFIXES:
@@ -80,7 +80,7 @@ def _weights(diagnosis: Diagnosis) -> Figure | None:
 
 
 def _present_weights(diagnosis: Diagnosis) -> tuple[str, Tensor | None]:
-    """Ω of the present method by theory, else as measured, else λ of AWARE; with what it is called."""
+    """A name for the weights of the present method, and Ω as predicted, else as measured, else λ of AWARE."""
     report, records = diagnosis.evidence.consistency, diagnosis.evidence.records
     for weights in (report.predicted_weights, report.surrogate):
         if weights is not None:
@@ -96,10 +96,10 @@ def _one_by_one(
     ranks = list(range(len(intended)))
     axes.hlines(ranks, 0, intended.tolist(), color="0.88", linewidth=6, zorder=1)
     axes.scatter(
-        intended.tolist(), ranks, marker="|", s=90, linewidth=2, color="black", label="ω asked for", zorder=4
+        intended.tolist(), ranks, marker="|", s=90, linewidth=2, color="black", label="intended ω", zorder=4
     )
     for name, values, place in series:
-        # The present weights are rings, so that they show behind others in the same place.
+        # The present weights are rings, so that a mark in the same place does not hide them.
         shape = ("o", 70, "none") if place == _NOW else ("D", 24, COLORS[place])
         axes.scatter(
             values.tolist(),
@@ -111,14 +111,14 @@ def _one_by_one(
             linewidth=2,
             label=name,
             zorder=3,
-            # Clients that do not count at all lie on the axis.
+            # Clients of zero weight lie on the axis.
             clip_on=False,
         )
     axes.set_yticks(ranks, _names(diagnosis, kept.nonzero().flatten().tolist()))
     axes.set(
         xlabel="share of the objective",
         ylabel="client",
-        title="How much each client counts",
+        title="Weight of each client",
         ylim=(len(intended) - 0.5, -0.5),
     )
     axes.set_xlim(left=0)
@@ -137,15 +137,15 @@ def _in_order(intended: Tensor, series: list[tuple[str, Tensor, int]]) -> Figure
     for name, values, place in series:
         ratio = (values / intended).sort().values
         ratios += ratio[ratio > 0].tolist()
-        # A logarithm shows no zero: clients that do not count at all leave a gap at the left.
+        # A logarithmic axis has no zero: clients of zero weight leave a gap at the left.
         shown = tuple(torch.where(ratio > 0, ratio, math.nan).tolist())
         found.append(Series(ranks, shown, label=name, place=place))
-    across = f"{len(intended)} clients, from those that count least to those that count most (%)"
+    across = f"{len(intended)} clients, sorted by Ω/ω (%)"
     return _drawn(
         Chart(
-            "How much clients count",
+            "Weights of clients",
             ChartAxis(across, Scale(0.0, 100.0)),
-            ChartAxis("times the weight asked for", ratio_scale(ratios)),
+            ChartAxis("Ω/ω", ratio_scale(ratios)),
             tuple(found),
             mark=1.0,
         )
@@ -169,7 +169,7 @@ def _cosines(diagnosis: Diagnosis) -> Figure | None:
     axes.set_xticks(places, names, rotation=90)
     axes.set(
         xlabel=f"{_how_many(diagnosis, len(order))}, those with similar updates side by side",
-        title="Which way updates point from the same model",
+        title="Cosines between updates from the same model",
     )
     return figure
 
@@ -180,7 +180,7 @@ def _how_many(diagnosis: Diagnosis, shown: int) -> str:
 
 
 def _alike_together(matrix: Tensor) -> Tensor:
-    """An order of clients that puts similar ones side by side: by angle in the two leading eigenvectors."""
+    """An order with similar clients side by side: by angle in the plane of the two leading eigenvectors."""
     leading = torch.linalg.eigh(matrix.to(torch.float64)).eigenvectors[:, -2:]
     if len(matrix) < 3:
         return torch.arange(len(matrix))
@@ -189,7 +189,7 @@ def _alike_together(matrix: Tensor) -> Tensor:
 
 def _consensus(diagnosis: Diagnosis) -> Figure | None:
     report = diagnosis.evidence.consensus
-    # One step is the gradient itself: nothing has drifted yet.
+    # After one step nothing has drifted: the update is the gradient itself.
     drifts = [drift for drift in report.drifts if drift.steps > 1 and drift.bound > 0] if report else []
     if report is None or not drifts:
         return None
@@ -226,7 +226,7 @@ def _diversity(diagnosis: Diagnosis) -> Figure | None:
     running = tuple(value if math.isfinite(value) else math.nan for value in running_elud(records))
     figure = _drawn(
         Chart(
-            "How diverse the updates of a round are",
+            "Diversity of updates",
             ChartAxis("round", fitted(rounds), "count"),
             ChartAxis("e-LUD", fitted([0.95, *eluds])),
             (
@@ -243,9 +243,9 @@ def _diversity(diagnosis: Diagnosis) -> Figure | None:
 
 
 def plot_overview(clients: ClientOverview, path: Path) -> None:
-    """Bubbles of labels by client as the papers draw them, with sizes, work and arrival rates beside them.
+    """Draw the labels of each client as bubbles, with bars of sizes, work and arrival rates.
 
-    Needs matplotlib (the extra `plots`). The ending of `path` decides the format.
+    Needs matplotlib (the extra `plots`). The suffix of `path` determines the format.
     """
     bars = {"examples": clients.sizes, "work": clients.effective_steps, "arrival": clients.arrival}
     known = {name: values for name, values in bars.items() if values is not None}

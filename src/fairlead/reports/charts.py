@@ -15,14 +15,14 @@ from fairlead.results.formats import Kind, show
 from fairlead.text import label
 
 _DOTS = 3000
-"""Clients of all methods together that are still drawn one by one."""
+"""Most clients, over all methods, that are drawn one by one."""
 _BASELINE_LABEL = 24
-"""Characters of a baseline's label below the differences to it."""
+"""Longest label of a baseline in the title of an axis, in characters."""
 
 
 @dataclass(frozen=True)
 class LearningCurves:
-    """A quantity of all methods against every axis that some of their runs know, by the axis's key."""
+    """A quantity of all methods, with a chart for every axis that some run has, by the key of the axis."""
 
     quantity: Quantity
     charts: dict[str, Chart]
@@ -61,7 +61,10 @@ def _curve_chart(quantity: Quantity, axis: Axis, series: tuple[Series, ...]) -> 
 
 
 def _vertical(quantity: Quantity, series: Sequence[Series]) -> Scale:
-    """The scale of the means, with room for intervals; along curves not for those of two or three wild seeds."""
+    """A scale for the means and most of their intervals.
+
+    Along curves an interval may leave the chart: over two or three seeds it can be far wider than the curve.
+    """
     means = [mean for each in series for mean in each.y]
     low, high = min(means), max(means)
     reach = math.inf if all(each.is_point for each in series) else high - low
@@ -84,7 +87,7 @@ def difference_chart(summary: Summary) -> Chart | None:
         return None
     means = [each.mean for each in differences]
     widest = [abs(each.mean) + (each.half_width or 0.0) for each in differences]
-    # Intervals are seen whole, but one over two seeds may be ten times as wide as the others: it may leave the row.
+    # Intervals fit the row, except those that are several times wider than the others, such as over two seeds.
     reach = max(4 * median_low(widest), 2 * max(map(abs, means)))
     ends = [edge for each in differences for edge in (each.low, each.high) if edge is not None]
     scale = fitted([0.0, *means, *(min(max(edge, -reach), reach) for edge in ends)], margin=0.08)
@@ -109,17 +112,17 @@ def _difference_row(summary: Summary, method: MethodFigures) -> Series:
 
 
 def weights_chart(summary: Summary) -> Chart | None:
-    """Ω/ω of all clients, a row for each method; None if no run knows them."""
+    """Ω/ω of all clients, a row for each method; None if no run has them."""
 
     def axis(ratios: Sequence[float]) -> ChartAxis:
-        hint = "left end: never" if 0.0 in ratios else "left of 1: too little"
-        return ChartAxis(f"Ω/ω: how often a client counted its weight ({hint})", ratio_scale(ratios))
+        hint = "left end: no update arrived" if 0.0 in ratios else "left of 1: under-weighted"
+        return ChartAxis(f"Ω/ω of each client ({hint})", ratio_scale(ratios))
 
     return _client_chart(summary, lambda run: run.client_ratios(), axis, "Ω/ω", "number", mark=1.0)
 
 
 def clients_chart(summary: Summary) -> Chart | None:
-    """The measure of all clients, a row for each method; None if no run knows it."""
+    """The measure of all clients, a row for each method; None if no run has it."""
     measure = summary.measure
 
     def axis(values: Sequence[float]) -> ChartAxis:
@@ -163,7 +166,7 @@ def _client_chart(
 
 
 def shortened(text: str, length: int) -> str:
-    """A text with its middle left out if it is long."""
+    """A text with its middle replaced by … if it is long."""
     if len(text) <= length:
         return text
     return f"{text[: length // 3]}…{text[-(length - length // 3 - 1) :]}"

@@ -1,4 +1,4 @@
-"""`report.html`: one file that opens without a network and runs nothing but its own script."""
+"""`report.html`: one file that needs no network and runs only its own script."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _LINKS = {
     "consistency": "Consistency",
     "clients": "Clients",
 }
-"""Sections of a setting that the head of the page leads to."""
+"""Sections of a setting that the header links to."""
 _CLIENT_ROWS = 30
-"""Rows of a run's table of clients."""
+"""Most rows in a run's table of clients."""
 
 
 def write_page(summaries: Sequence[Summary], path: Path, title: str) -> None:
-    """Write the page of all settings, over an earlier one if there is one."""
+    """Write the page of all settings, replacing an earlier one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(render_page(summaries, title), encoding="utf-8")
@@ -58,7 +58,7 @@ def write_page(summaries: Sequence[Summary], path: Path, title: str) -> None:
 
 
 def render_page(summaries: Sequence[Summary], title: str) -> str:
-    """The whole page: settings one after the other, and all runs at its end."""
+    """The whole page: one setting after the other, and all runs at the end."""
     places = {method.place: method.label for summary in summaries for method in summary.methods}
     runs = [run for summary in summaries for run in summary.study.runs]
     settings = [_Setting.of(summary) for summary in summaries]
@@ -113,25 +113,25 @@ def _asset(name: str) -> Markup:
 
 
 def _digest(text: str) -> str:
-    """The hash by which the page's policy knows its own style and script."""
+    """The hash that lets the page's policy accept its own style and script."""
     return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()
 
 
 def _breakable(label: str) -> Markup:
-    """A label that may be broken after a separator."""
+    """A label with line breaks allowed after separators."""
     return Markup("<wbr>").join(re.split(r"(?<=[-_/.,+ ])", label))
 
 
 @dataclass(frozen=True)
 class _Setting:
-    """What the page says of a setting."""
+    """The content of the page for one setting."""
 
     summary: Summary
     differences: Chart | None
     curves: list[LearningCurves]
     tables: list[Table]
     clients: dict[str, Chart | None]
-    """Charts of clients by the key of the table that they stand beside."""
+    """Charts of clients by the key of the table beside them."""
 
     @classmethod
     def of(cls, summary: Summary) -> _Setting:
@@ -144,7 +144,7 @@ class _Setting:
 
     @property
     def sections(self) -> set[str]:
-        """Keys of the sections that have something to show."""
+        """Keys of the sections that have content."""
         keys = {table.key for table in self.tables}
         if self.summary.methods or self.summary.study.absent:
             keys.add("standing")
@@ -152,7 +152,7 @@ class _Setting:
 
     @property
     def ranking_note(self) -> str:
-        """How methods are ordered and judged."""
+        """How methods are sorted and judged."""
         order = f"Sorted by mean {self.summary.measure.described}. " if self.summary.ranked else ""
         return (
             f"{order}Differences are between runs of equal seed. One is called better or worse if its 95 % interval "
@@ -175,12 +175,12 @@ class _Setting:
         charts = [chart for curves in self.curves for chart in curves.charts.values()]
         points = [series for chart in charts for series in chart.series if series.is_point]
         if points:
-            note += " What was measured once is a point, as evaluations are where evaluate_every is not below rounds."
+            note += " A point is a single measurement, such as accuracy if evaluate_every is at least rounds."
         if any(series.low is not None for series in points):
-            note += " The upright bar through it is its interval."
+            note += " The vertical bar is its interval."
         if self.crowded:
             note += (
-                f" With more than {BANDS_AT_ONCE} methods in view only the one that you point at in the legend "
+                f" With more than {BANDS_AT_ONCE} methods in view, only the method under the pointer in the legend "
                 "shows its interval."
             )
         return note
@@ -192,7 +192,7 @@ class _Setting:
 
 
 def _links(settings: Sequence[_Setting]) -> dict[str, str]:
-    """Titles of the sections that the head of the page leads to: those of a single setting, or every setting."""
+    """Links of the header by section: the sections of a single setting, or one for each setting."""
     if len(settings) == 1:
         (only,) = settings
         found = {only.summary.key(key): title for key, title in _LINKS.items() if key in only.sections}
@@ -206,7 +206,7 @@ def _links(settings: Sequence[_Setting]) -> dict[str, str]:
 
 
 def _facts(summaries: Sequence[Summary]) -> str:
-    """How many methods, seeds and runs there are."""
+    """The numbers of methods, seeds and runs."""
     runs = [run for summary in summaries for run in summary.study.runs]
     counts = {
         "method": len({label for summary in summaries for label in summary.study.labels}),
@@ -219,12 +219,12 @@ def _facts(summaries: Sequence[Summary]) -> str:
 
 
 def _reasons(summaries: Sequence[Summary]) -> list[tuple[ReportedRun, str, str]]:
-    """Runs that failed, stopped or could not be read, with their state and the reason."""
+    """Runs that failed, stopped or cannot be read, with state and reason."""
     studies = [summary.study for summary in summaries]
     unfinished = [(run, run.state, run.reason) for study in studies for run in study.runs if not run.finished]
     known = {id(run) for run, _, _ in unfinished}
     repeated = [
-        (run, "repeated", "Another run has the same experiment and seed: left out.")
+        (run, "repeated", "Another run has the same experiment and seed, so this one is left out.")
         for study in studies
         for run in study.repeated
         if id(run) not in known
@@ -234,7 +234,7 @@ def _reasons(summaries: Sequence[Summary]) -> list[tuple[ReportedRun, str, str]]
 
 @dataclass(frozen=True)
 class _Entry:
-    """A run with its figures, where it has some."""
+    """A run with its figures, if it has any."""
 
     run: ReportedRun
     measure: Measure
@@ -243,7 +243,7 @@ class _Entry:
 
     @property
     def facts(self) -> str:
-        """Its setting, method, seed and length, and what came of it."""
+        """Its setting, method, seed, length and result."""
         run, found = self.run, self.figures
         facts = [
             run.setting,
@@ -256,7 +256,7 @@ class _Entry:
 
     @property
     def clients(self) -> _ClientTable | None:
-        """ω, Ω and the measure of the clients, those first whose weight moved most."""
+        """ω, Ω and the measure of the clients, largest error of the weight first."""
         figures = self.figures
         if figures is None or (figures.consistency is None and not figures.clients):
             return None
@@ -279,9 +279,11 @@ class _Entry:
         measured_on = {True: " (held-out)", False: " (training)", None: ""}[figures.run.held_out]
         measured = [f"{self.measure.quantity.title}{measured_on}"] if values else []
         note = (
-            f"The {_CLIENT_ROWS} of {count} clients whose weight moved most." if count > _CLIENT_ROWS else ""
+            f"The {_CLIENT_ROWS} of {count} clients with the largest error of the weight."
+            if count > _CLIENT_ROWS
+            else ""
         )
-        return _ClientTable(note, ["asked ω", "really Ω", "Ω/ω", *measured], rows)
+        return _ClientTable(note, ["intended ω", "effective Ω", "Ω/ω", *measured], rows)
 
 
 @dataclass(frozen=True)

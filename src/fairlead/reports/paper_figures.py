@@ -28,18 +28,18 @@ _STYLE: Any = {
     "svg.hashsalt": "fairlead",
 }
 _WIDTH, _HEIGHT = 3.35, 2.0
-"""Inches: one column of a two-column paper, less the legend."""
+"""Inches: one column of a two-column paper, without the legend."""
 _LEGEND_WIDTH = 54
-"""Characters that fit beside each other, lines and markers included."""
+"""Characters that fit into one line, with lines and markers."""
 
 
 def write_figures(summary: Summary, folder: Path, formats: Sequence[str]) -> list[Path]:
-    """Every quantity against rounds, the first one against the other axes too, and weights and clients."""
+    """Every quantity against rounds, the measure against all axes, and weights and clients."""
     unknown = [each for each in formats if each not in FORMATS]
     if unknown or not formats:
         raise FieldError(f"formats must be some of {', '.join(FORMATS)}, got {','.join(formats)!r}.")
     written = []
-    # Raises an error that says what to install before anything is computed.
+    # Without matplotlib this fails before anything is computed.
     new_figure(_WIDTH, _HEIGHT)
     import matplotlib as mpl
 

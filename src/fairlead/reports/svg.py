@@ -1,4 +1,4 @@
-"""Charts as SVG: where points lie and the paths through them; `charts.svg.jinja` has the elements."""
+"""The geometry of charts in SVG: positions and paths; `charts.svg.jinja` has the elements."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ROW_WIDTH, ROW_HEIGHT = 400.0, 26.0
 _MARGIN = 14.0
 """At the ends of a row."""
 _ASIDE = 9.0
-"""Between points of the same place."""
+"""Distance between points at the same position."""
 LABEL = 7
-"""Characters of a label beside the axis; a longer one would be cut off, and its line says enough."""
+"""Longest label of the vertical axis, in characters; longer ones would be cut off and are left out."""
 _MARKERS = (
     "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z",
     "m-2.7-2.7h5.4v5.4h-5.4z",
@@ -27,7 +27,7 @@ _MARKERS = (
     "m-1-3.4h2v2.4h2.4v2h-2.4v2.4h-2v-2.4h-2.4v-2h2.4z",
     "m-3.4-1.7h6.8v3.4h-6.8z",
 )
-"""Shapes around a point, as the rest of a path that has moved there."""
+"""Shapes around a point, as paths that start there."""
 
 Points = Sequence[tuple[float, float]]
 
@@ -38,14 +38,14 @@ def marker(style: LineStyle, points: Points) -> str:
 
 
 def across(axis: ChartAxis, value: float) -> float:
-    """Where a value lies on the horizontal axis of curves."""
+    """The position of a value on the horizontal axis of curves."""
     return LEFT + axis.scale.at(value) * (RIGHT - LEFT)
 
 
 def up(axis: ChartAxis, value: float) -> float:
-    """Where a value lies on the vertical axis of curves, at most a chart's height outside.
+    """The position of a value on the vertical axis of curves, at most a chart's height outside.
 
-    SVG readers dislike huge numbers.
+    Some SVG readers cannot handle huge numbers.
     """
     if axis.scale.logarithmic and value <= 0:
         return HEIGHT * 2
@@ -53,18 +53,18 @@ def up(axis: ChartAxis, value: float) -> float:
 
 
 def along(axis: ChartAxis, value: float) -> float:
-    """Where a value lies on the axis of a row."""
+    """The position of a value on the axis of a row."""
     return _MARGIN + axis.scale.at(value) * (ROW_WIDTH - 2 * _MARGIN)
 
 
 def ticks(axis: ChartAxis) -> list[tuple[float, str]]:
-    """The values of an axis that are marked, with their labels."""
+    """The ticks of an axis with their labels."""
     return [(value, show_tick(value, axis.kind)) for value in axis.ticks]
 
 
 @dataclass(frozen=True)
 class DrawnCurve:
-    """Paths of a series, and what it says at each point."""
+    """The paths of a series, and the texts of its points, separated by |."""
 
     series: Series
     line: str
@@ -79,7 +79,7 @@ def curves(chart: Chart) -> list[DrawnCurve]:
     assert chart.y is not None
     drawn = []
     for order, series in enumerate(chart.series):
-        # Side by side, since points of one round would cover each other's intervals.
+        # Side by side: intervals of points at the same round would cover each other.
         aside = _ASIDE * (order - (len(chart.series) - 1) / 2) if series.is_point else 0.0
         places = [across(chart.x, x) + aside for x in series.x]
 
@@ -116,7 +116,7 @@ def _marked(series: Series) -> Iterable[int]:
     if count <= MARKERS_SHOWN:
         return range(count)
     stride = count // MARKERS_SHOWN
-    # Methods begin at different points, lest markers of close curves cover each other.
+    # Methods start at different points, so that markers of close curves do not cover each other.
     return range(series.place * 3 % stride, count, stride)
 
 
@@ -126,7 +126,7 @@ def _path(points: Points) -> str:
 
 @dataclass(frozen=True)
 class Box:
-    """Values on a row: all of them, their ends, and the quarters between."""
+    """Positions of the values of a row, and of their extremes and quartiles."""
 
     dots: list[float]
     left: float
@@ -137,7 +137,7 @@ class Box:
 
 
 def box(chart: Chart, series: Series) -> Box:
-    """Where the values of a row lie; those beyond the ends of the scale at them."""
+    """The positions of a row; values beyond the scale are drawn at its ends."""
     dots = [along(chart.x, chart.x.scale.kept(value)) for value in series.x]
     quarters = quantiles(dots, n=4, method="inclusive") if len(dots) > 1 else dots * 3
     lower, middle, upper = quarters

@@ -54,7 +54,7 @@ def write_tables(summary: Summary, folder: Path) -> list[Path]:
 
 
 def latex_table(table: Table, labels: Sequence[str]) -> str:
-    """A table to \\input into a paper; it needs the package booktabs. The caption says what its columns are."""
+    """A table to \\input into a paper; needs the package booktabs. The caption explains the columns."""
     notes = "; ".join(f"{column.title}: {column.note}" for column in table.columns if column.note)
     caption = f"{table.title}. {table.note}" + (f" {notes}." if notes else "")
     lines = [
@@ -74,7 +74,7 @@ def latex_table(table: Table, labels: Sequence[str]) -> str:
 
 
 def csv_table(table: Table, labels: Sequence[str]) -> str:
-    """A table with one column each for mean, ends of the interval, standard deviation and number of runs."""
+    """A table with columns for the mean, both ends of the interval, the standard deviation and the number of runs."""
     buffer = io.StringIO()
     writer = csv.writer(buffer)
     estimated = [

@@ -1,4 +1,4 @@
-"""The tables of a report: which figures each of them shows."""
+"""The tables of a report."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Cell:
 
     text: str
     detail: str = ""
-    """What comes after it in smaller type."""
+    """Text after it in smaller type."""
     value: float | None = None
-    """By which the column is sorted; None: last."""
+    """The sort key in the column; None: last."""
     estimate: Estimate | None = None
-    """Behind the text, where it is a mean over seeds."""
+    """The estimate behind a mean over seeds."""
     best: bool = False
 
 
@@ -43,18 +43,18 @@ class Table:
 
     key: str
     name: str
-    """Its key, with the setting where the report has several: no other table of the report has it."""
+    """Its key, followed by the setting where the report has several; unique in the report."""
     title: str
     note: str
     columns: tuple[TableColumn, ...]
 
     @property
     def rows(self) -> list[tuple[Cell, ...]]:
-        """Cells by method, in the order of the methods in the report."""
+        """One row for each method, in the order of the report."""
         return list(zip(*(column.cells for column in self.columns), strict=True))
 
 
-_BOLD = "Bold is the best, with what cannot be told from it over equal seeds."
+_BOLD = "Bold marks the best method, and those within the noise of it over equal seeds."
 
 
 def report_tables(summary: Summary) -> list[Table]:
@@ -68,9 +68,9 @@ def report_tables(summary: Summary) -> list[Table]:
 def _table(
     summary: Summary, key: str, title: str, note: str, columns: Iterable[TableColumn | None]
 ) -> Table | None:
-    """A table of the columns that are known; None without any.
+    """A table of the known columns; None without any.
 
-    The title also names the setting, and the note the methods that lack runs.
+    The title names the setting, and the note names the methods with missing runs.
     """
     known = tuple(column for column in columns if column is not None)
     bold = _BOLD if any(cell.best for column in known for cell in column.cells) else ""
@@ -88,9 +88,9 @@ def _means(
     *,
     interval: bool = True,
 ) -> TableColumn | None:
-    """Means over the runs of each method, with their intervals over seeds; None if nothing is known.
+    """Means over the runs of each method with intervals over seeds; None if no method has them.
 
-    `higher` says whether more is better; None: neither is.
+    `higher`: whether more is better; None: neither.
     """
     found = [method.over_seeds(read) for method in summary.methods]
     if not any(found):
@@ -112,7 +112,7 @@ def _means(
 
 
 def _leading(entrants: Mapping[int, Mapping[int, float]], higher: bool | None) -> set[int]:
-    """Of figures by seed the best and those that cannot be told from it; none where that would be all."""
+    """The best method by figures per seed, and those within the noise of it; none if that would be all."""
     if higher is None or len(entrants) < 2:
         return set()
     means = {place: math.fsum(values.values()) / len(values) for place, values in entrants.items()}
@@ -126,7 +126,7 @@ def _leading(entrants: Mapping[int, Mapping[int, float]], higher: bool | None) -
 
 
 def _results_table(summary: Summary) -> Table | None:
-    """How good every method was, and how much better than the baseline."""
+    """The measure and the objective of every method, and differences to the baseline."""
     measure, baseline = summary.measure, summary.baseline
     kind, higher = measure.kind, measure.higher
 
@@ -147,7 +147,7 @@ def _results_table(summary: Summary) -> Table | None:
     )
     difference = objective_difference = None
     if summary.compared and baseline is not None:
-        note = f"to {baseline.label}, by pairs of equal seeds"
+        note = f"to {baseline.label}, paired by seed"
         unit = "percentage points " if kind == "share" else ""
         found = tuple(_difference(method.difference, kind) for method in summary.methods)
         difference = TableColumn("Difference", f"{unit}{note}", found)
@@ -158,8 +158,8 @@ def _results_table(summary: Summary) -> Table | None:
         summary,
         "results",
         "Results",
-        f"{measure.quantity.title}: mean over seeds ± half the 95 % interval. Evaluations that fall in the "
-        "rounds named are averaged.",
+        f"{measure.quantity.title}: mean over seeds ± half the 95 % interval, averaged over the "
+        "evaluations in the named rounds.",
         [
             TableColumn("Seeds", "finished of all", tuple(map(_seeds, summary.methods))),
             compared,
@@ -188,7 +188,7 @@ def _difference(found: Estimate | None, kind: Kind) -> Cell:
 
 
 def _targets_table(summary: Summary) -> Table | None:
-    """What it took to meet each target, and how that compares with the baseline."""
+    """The cost of reaching each target, and its ratio to the baseline's."""
     if not summary.targets or summary.baseline is None:
         return None
     costs: dict[str, tuple[Kind, Callable[[Reached], float | None], str]] = {
@@ -196,13 +196,13 @@ def _targets_table(summary: Summary) -> Table | None:
         "Compute time": (
             "seconds",
             lambda reached: reached.compute_seconds,
-            "Compute time is that of all devices together.",
+            "Compute time is the sum over all devices.",
         ),
         "Virtual time": ("seconds", lambda reached: reached.virtual_seconds, ""),
         "Local steps": (
             "count",
             lambda reached: reached.steps,
-            "Local steps are those whose updates arrived.",
+            "Local steps count if their update arrived.",
         ),
     }
     columns, explained = [], set()
@@ -213,11 +213,11 @@ def _targets_table(summary: Summary) -> Table | None:
             if title == "Rounds" or any(cell.estimate is not None for cell in cells):
                 explained.add(explanation)
                 columns.append(TableColumn(f"{title} to {goal}", "", tuple(cells)))
-    ratio = f"In brackets the ratio to {summary.baseline.label}, where every run of both got there."
+    ratio = f"In brackets: the ratio to {summary.baseline.label}, where every run of both reached it."
     curves = [summary.measure.quantity.read(run.run) for method in summary.methods for run in method.runs]
     notes = [
         f"First evaluation with {summary.measure.name} of {'at least' if summary.measure.higher else 'at most'} "
-        f"{' and '.join(goals)}: mean over seeds ± half the 95 % interval where every run got there.",
+        f"{' and '.join(goals)}: mean over seeds ± half the 95 % interval where every run reached it.",
         ratio if summary.compared else "",
         target_resolution(max((curve.spacing for curve in curves), default=0)),
         *(explanation for _, _, explanation in costs.values() if explanation in explained),
@@ -233,7 +233,7 @@ def _target_cells(
         return [cost for each in reached if each is not None and (cost := read(each)) is not None]
 
     def all_arrived(method: MethodFigures, spent: Sequence[float]) -> bool:
-        """Whether every run got there; one that did not finish did not."""
+        """Whether every run finished and reached the target."""
         return method.method.complete and len(spent) == method.method.num_runs
 
     baseline = next(each for each in summary.methods if each.method is summary.baseline)
@@ -247,7 +247,7 @@ def _target_cells(
             cells.append(Cell("–"))
             continue
         complete = all_arrived(method, spent)
-        # Of the runs that were quick enough to get there an interval would say nothing.
+        # An interval over only the runs that reached it would say nothing about the method.
         text, detail = show_estimate(found.mean, found.half_width if complete else None, kind)
         if not complete:
             so_far = "" if any(run.run.finished for run in method.runs) else "so far, "
@@ -264,13 +264,13 @@ def _target_cells(
 
 
 def _consistency_table(summary: Summary) -> Table | None:
-    """How far the weights really optimised are from those asked for."""
+    """The distance between effective and intended weights."""
 
     def by_chance(run: RunFigures) -> float | None:
         return None if run.misplaced is None else run.by_chance
 
     def extreme(choose: Callable[[list[float]], float]) -> Callable[[RunFigures], float | None]:
-        """The smallest or largest Ω/ω of the clients that should count."""
+        """The smallest or largest Ω/ω over the clients with ω > 0."""
 
         def read(run: RunFigures) -> float | None:
             ratios = [ratio for ratio in run.client_ratios() if ratio is not None]
@@ -279,22 +279,27 @@ def _consistency_table(summary: Summary) -> Table | None:
         return read
 
     note = (
-        "ω is the weight of a client in the objective that was asked for, Ω its share of the steps really "
-        "taken: to first order the run minimises Σ Ω F."
+        "ω is the weight of a client in the intended objective, Ω its share of the steps actually taken. To first "
+        "order, the run minimizes Σ Ω F."
     )
     for method in summary.methods:
         reason = method.no_weights()
         if reason is not None:
-            note += f" {method.label} has no weights that could be measured. {reason}"
-    lost = "that lost updates and draws alone misplace"
+            note += f" The weights of {method.label} cannot be measured. {reason}"
+    lost = "expected from lost updates and sampling alone"
     found = [
         _means(summary, "Misplaced weight", "share", lambda run: run.misplaced, "½ Σ |ω − Ω|", False),
         _means(summary, "By chance", "share", by_chance, lost, interval=False),
         _means(
-            summary, "χ²(ω‖Ω)", "divergence", lambda run: run.chi_square, "∞: a client was never heard", False
+            summary,
+            "χ²(ω‖Ω)",
+            "divergence",
+            lambda run: run.chi_square,
+            "∞: no update of a client arrived",
+            False,
         ),
-        _means(summary, "Least heard", "factor", extreme(min), "smallest Ω/ω of a client"),
-        _means(summary, "Most heard", "factor", extreme(max), "largest Ω/ω of a client"),
+        _means(summary, "Smallest Ω/ω", "factor", extreme(min), "of a client"),
+        _means(summary, "Largest Ω/ω", "factor", extreme(max), "of a client"),
     ]
     designed = [method.by_design() for method in summary.methods]
     columns: list[TableColumn] = []
@@ -323,9 +328,7 @@ def _clients_table(summary: Summary) -> Table | None:
         "Clients",
         f"{measure.quantity.title} of the final model for every client, on {summary.client_data}.",
         [
-            _means(
-                summary, "Mean", kind, lambda run: run.client_mean, "over clients, each counted once", higher
-            ),
+            _means(summary, "Mean", kind, lambda run: run.client_mean, "over clients, unweighted", higher),
             _means(summary, "Worst 10 %", kind, lambda run: run.client_worst, worst, higher),
             _means(
                 summary,
@@ -340,7 +343,7 @@ def _clients_table(summary: Summary) -> Table | None:
 
 
 def _number_of_worst(summary: Summary) -> str:
-    """How many clients the worst tenth are, where that is the same in all runs."""
+    """The number of clients in the worst tenth, if it is the same in all runs."""
     runs = [run for method in summary.methods for run in method.runs if run.clients]
     counts = {sum(map(math.isfinite, run.clients)) for run in runs}
     if len(counts) != 1:
@@ -350,7 +353,7 @@ def _number_of_worst(summary: Summary) -> str:
 
 
 def _cost_table(summary: Summary) -> Table | None:
-    """What a whole run took."""
+    """The cost of a whole run."""
     figures: list[tuple[str, Kind, Callable[[RunFigures], float | None], str]] = [
         ("Bytes down", "bytes", lambda run: run.bytes_down, "to clients"),
         ("Bytes up", "bytes", lambda run: run.bytes_up, "of updates that arrived"),
@@ -360,10 +363,10 @@ def _cost_table(summary: Summary) -> Table | None:
         ("Wall time", "seconds", lambda run: run.seconds, "of this simulation, without evaluations"),
     ]
     columns = [_means(summary, *figure, interval=False) for figure in figures]
-    note = "Totals, mean over seeds."
+    note = "Totals, averaged over seeds."
     if columns[-1] is not None:
         note += (
-            " Wall time is the median round of a run times their number, which leaves out what the start of a "
-            "process takes."
+            " Wall time is the median time of a round times the number of rounds, which excludes the startup of "
+            "processes."
         )
     return _table(summary, "cost", "Cost of a run", note, columns)

@@ -1,4 +1,4 @@
-"""Curves: what is drawn against what, for one run and over the seeds of a method."""
+"""Learning curves: of one run, and as means over the seeds of a method."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from fairlead.results.runs import ReportedRun
 
 @dataclass(frozen=True)
 class Curve:
-    """A quantity of one run, where it was measured."""
+    """A quantity of one run at the rounds where it was measured."""
 
     rounds: tuple[int, ...]
-    """Numbers of rounds done, ascending."""
+    """Numbers of finished rounds, ascending."""
     values: tuple[float, ...]
 
     def __len__(self) -> int:
@@ -34,11 +34,11 @@ class Curve:
 
     @property
     def spacing(self) -> int:
-        """Most rounds from one measurement to the next, or to the first; 0 without any."""
+        """Most rounds between two measurements, or before the first; 0 without any."""
         return max((later - done for done, later in pairwise((0, *self.rounds))), default=0)
 
     def tail_mean(self, total: int, last: int) -> float | None:
-        """Mean of what was measured in the `last` of `total` rounds; None if nothing was."""
+        """Mean of the measurements in the `last` of `total` rounds; None without any."""
         tail = [
             value
             for done, value in zip(self.rounds, self.values, strict=True)
@@ -53,7 +53,7 @@ class Curve:
         return max(self.values) if higher else min(self.values)
 
     def rounds_to(self, target: float, *, higher: bool) -> int | None:
-        """Rounds done when the target was first met; None if it never was."""
+        """Rounds until the target was first met; None if it never was."""
         for done, value in zip(self.rounds, self.values, strict=True):
             if value >= target if higher else value <= target:
                 return done
@@ -61,7 +61,7 @@ class Curve:
 
 
 def tenth(rounds: int) -> int:
-    """How many rounds the last 10 % are: rounded up, so that there is always one."""
+    """The number of rounds in the last 10 %, rounded up."""
     return -(-rounds // 10)
 
 
@@ -72,7 +72,7 @@ def worst_tenth(values: Sequence[float], *, higher: bool) -> float | None:
 
 
 def spread(values: Sequence[float]) -> float | None:
-    """Standard deviation of the finite values as those of a whole population; None without any."""
+    """Population standard deviation of the finite values; None without any."""
     known = [value for value in values if math.isfinite(value)]
     if not known:
         return None
@@ -81,38 +81,38 @@ def spread(values: Sequence[float]) -> float | None:
 
 
 _POINTS = 100
-"""Of a drawn curve at most: as many as a chart of this size can show."""
+"""Most points of a drawn curve."""
 _FLOOR = 1e-6
-"""Smallest χ² that is told apart from 0."""
+"""Smaller χ² are drawn at this value, since a logarithmic axis has no 0."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """Something that changes over a run."""
+    """A figure that changes over a run."""
 
     key: str
-    """Fit for the name of a file."""
+    """Part of file names."""
     title: str
     kind: Kind
     note: str
     read: Callable[[ReportedRun], Curve]
     logarithmic: bool = False
-    """Whether orders of magnitude are what matters."""
+    """Whether its axis is logarithmic where values span an order of magnitude."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A measure of how far a run has got."""
+    """A measure of progress."""
 
     key: str
     title: str
     kind: Kind
     read: Callable[[ReportedRun], tuple[float, ...] | None]
-    """Its value after each round; None for a run that does not know it."""
+    """Its value after each round; None for a run without it."""
 
 
 def quantities(runs: Sequence[ReportedRun]) -> list[Quantity]:
-    """What can be drawn for these runs: the metrics of their evaluations, and what every round tells."""
+    """Everything that can be drawn for these runs: metrics of evaluations first, then figures of rounds."""
     names = dict.fromkeys(
         name
         for run in runs
@@ -131,7 +131,7 @@ def metric_quantity(name: str) -> Quantity:
         folder_name(name),
         name.replace("_", " ").capitalize(),
         "share" if name == "accuracy" else "number",
-        "Of the global model on the test set; by the objective's weights where there is none.",
+        "Of the global model on the test set; without one, the weighted mean over clients.",
         lambda run: _evaluated(run, lambda record: _metric(record, name)),
     )
 
@@ -141,7 +141,7 @@ def _metric(record: RoundRecord, name: str) -> float | None:
 
 
 def _evaluated(run: ReportedRun, read: Callable[[RoundRecord], float | None]) -> Curve:
-    """A figure of every round that has it and in which it is finite."""
+    """A figure of rounds, where it is known and finite."""
     points = [(record.round + 1, read(record)) for record in run.records]
     known = [(done, value) for done, value in points if value is not None and math.isfinite(value)]
     return Curve(tuple(done for done, _ in known), tuple(value for _, value in known))
@@ -163,7 +163,7 @@ def _objective(run: ReportedRun) -> Curve:
 
 
 def _chi_square(run: ReportedRun) -> Curve:
-    """χ²(ω‖Ω) of all rounds so far, at evenly spread rounds."""
+    """χ²(ω‖Ω) of all rounds so far, at evenly spaced rounds."""
     if run.weights is None or run.experiment is None:
         return Curve((), ())
     tally, points = Tally(run.weights), []
@@ -183,7 +183,7 @@ LOSS = Quantity(
     "loss",
     "Test loss",
     "number",
-    "Of the global model on the test set; the objective where there is none.",
+    "Of the global model on the test set; without one, the objective.",
     lambda run: _evaluated(run, lambda record: record.evaluation.loss if record.evaluation else None),
     logarithmic=True,
 )
@@ -191,7 +191,7 @@ TRAIN_LOSS = Quantity(
     "train-loss",
     "Training loss",
     "number",
-    "Mean over the local steps of the clients that were heard, as they trained.",
+    "Mean over the local steps of the clients whose updates arrived.",
     lambda run: _evaluated(run, lambda record: record.train_loss),
     logarithmic=True,
 )
@@ -199,7 +199,7 @@ OBJECTIVE = Quantity(
     "objective",
     "Objective Σ ω F",
     "number",
-    "The loss that was asked for: every client by its weight. Needs runs with per_client = true.",
+    "The intended objective: losses of all clients by weight. Needs runs with per_client = true.",
     _objective,
     logarithmic=True,
 )
@@ -207,21 +207,21 @@ ELUD = Quantity(
     "elud",
     "e-LUD",
     "number",
-    "How much the received updates differ (1: not at all); rounds whose updates cancel are left out.",
+    "Diversity of the received updates (1: none). Rounds whose updates cancel are left out.",
     lambda run: _evaluated(run, lambda record: record.elud),
 )
 CHI_SQUARE = Quantity(
     "chi-square",
     "χ²(ω‖Ω)",
     "number",
-    "Distance of the weights really optimised from those asked for, from when every client has been heard.",
+    "Distance between the effective weights Ω and the intended ω, once every client has sent an update.",
     _chi_square,
     logarithmic=True,
 )
 
 
 def _total(read: Callable[[RoundRecord], float | None]) -> Callable[[ReportedRun], tuple[float, ...] | None]:
-    """Running sums of a figure of rounds; None if a round does not have it, or if it is 0 in all of them."""
+    """Running sums of a figure of rounds; None if a round lacks it, or if it is 0 in all rounds."""
 
     def total(run: ReportedRun) -> tuple[float, ...] | None:
         steps = [read(record) for record in run.records]
@@ -240,7 +240,7 @@ AXES = (ROUNDS, VIRTUAL_TIME, COMPUTE_TIME, LOCAL_STEPS, BYTES)
 
 
 def bands(method: MethodRuns, quantity: Quantity, axes: Sequence[Axis]) -> dict[str, Series]:
-    """The curve of a method against every axis that its runs know, by the key of the axis."""
+    """The mean curve of a method against every axis that its runs have, by the key of the axis."""
     curves = [(run, curve) for run in method.counted if len(curve := quantity.read(run))]
     found = {}
     for axis in axes:
@@ -259,9 +259,8 @@ def bands(method: MethodRuns, quantity: Quantity, axes: Sequence[Axis]) -> dict[
 def band_of(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Series | None:
     """Mean and interval of curves, each given by ascending positions and values.
 
-    Curves measured at the same positions are averaged there, and curves of one point each at the mean of their
-    positions. Others are read between their points, by straight lines, over the stretch that all of them cover;
-    None if there is no such stretch.
+    Curves with the same positions are averaged there; curves of one point each, at the mean of their positions.
+    Others are interpolated linearly over the range that all of them cover; None if there is no such range.
     """
     positions = _common_positions([own for own, _ in curves])
     if not positions:
@@ -289,7 +288,7 @@ def _common_positions(all_positions: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _spread(values: Sequence[float]) -> list[float]:
-    """At most `_POINTS` of the values, evenly, the first and the last among them."""
+    """At most `_POINTS` of the values, evenly spaced, with the first and the last."""
     count = len(values)
     if count <= _POINTS:
         return list(values)
