@@ -173,7 +173,7 @@ def test_resuming_nothing_is_said() -> None:
         ("list sampler", "'sampler' is not a kind of parts. Did you mean 'samplers'?"),
         ("show Proximall", "'Proximall' is not a part, a preset or a setting. Did you mean 'Proximal'?"),
         ("cite Constant", "Constant has no paper to cite."),
-        ("init spec.toml", "spec.toml exists already: choose another name."),
+        ("init spec.toml", "spec.toml already exists: choose another name."),
         ("init spec.toml/x.toml", "spec.toml/x.toml cannot be written: File exists."),
     ],
 )

@@ -99,7 +99,7 @@ def test_a_result_of_more_seeds_is_not_replaced() -> None:
     before = file.read_bytes()
     fewer = fairlead(*words, "--seeds", "1")
     assert (fewer.exit_code, file.read_bytes()) == (0, before)
-    assert "stays as it is, since it also has seeds [0, 2]" in " ".join(fewer.stdout.split())
+    assert "was not overwritten, because it also has seeds [0, 2]" in " ".join(fewer.stdout.split())
     assert fairlead(*words, "--seeds", "0..3").exit_code == 0
     assert file.read_bytes() != before
 
@@ -167,7 +167,7 @@ def test_collecting_says_what_is_taken_in_and_takes_nothing_else() -> None:
     refused = fairlead(*words, "--seeds", "0..2", "--only", "FedAvg", "--jobs", "1")
     assert (refused.exit_code, refused.stderr) == (
         2,
-        "fairlead: --collect runs nothing and judges all runs that there are: leave out --seeds, --only and "
+        "fairlead: --collect starts no runs and judges all runs found: leave out --seeds, --only and "
         "--jobs.\n",
     )
 
@@ -350,7 +350,7 @@ def test_unknown_names_and_seeds_are_refused() -> None:
     assert unknown.exit_code == 2
     assert "Did you mean 'wang2021_figure_4'" in unknown.stderr
     assert fairlead("reproduce", "wang2021_figure_4", "--seeds", "x").exit_code == 2
-    assert "--only names parts of one reproduction" in fairlead("reproduce", "--only", "FedAvg").stderr
+    assert "--only needs the name of a reproduction" in fairlead("reproduce", "--only", "FedAvg").stderr
 
 
 def test_the_list_has_every_entry_and_what_is_left_out() -> None:

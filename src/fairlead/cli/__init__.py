@@ -1,4 +1,4 @@
-"""The command line. Nothing heavy is imported here: each command loads what it needs when it runs."""
+"""The command line. Heavy modules are imported inside the commands that need them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fairlead.errors import FairleadError
 
 
 class _Commands(TyperGroup):
-    """Commands whose deliberate errors end in one sentence; any other keeps its traceback."""
+    """Commands that print errors of fairlead as one sentence; other errors keep their traceback."""
 
     def get_params(self, ctx: Any) -> Any:
         return _without_flag_types(super().get_params(ctx))
@@ -47,12 +47,12 @@ class _Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         pieces = super().collect_usage_pieces(ctx)
-        # Versions of typer differ in who adds the dots of an argument that may be repeated.
+        # Some versions of typer add the dots of a repeated argument twice.
         return [piece.replace("{", "").replace("}", "").replace("......", "...") for piece in pieces]
 
 
 def _without_flag_types(params: Any) -> Any:
-    """Flags take no value, so that the name of a type behind them would mislead."""
+    """Flags take no value, so their help shows no type."""
     for param in params:
         if getattr(param, "is_flag", False) and param.metavar is None:
             param.metavar = ""
@@ -98,7 +98,7 @@ def _options(
         typer.Option(
             "--import",
             metavar="MODULE",
-            help="Import a module with parts of your own, which specs may then name; may be repeated.",
+            help="Import a Python module, so that specs can name its parts; may be repeated.",
         ),
     ] = None,
 ) -> None:

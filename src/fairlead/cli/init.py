@@ -16,11 +16,11 @@ from fairlead.errors import FieldError
 def init(
     path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("fairlead.toml"),
 ) -> None:
-    """Write a commented spec that runs as it is."""
+    """Write a commented spec that is ready to run."""
     text = files("fairlead.experiments").joinpath("starter.toml").read_text(encoding="utf-8")
     name = shlex.quote(str(path))
     if path.exists():
-        raise FieldError(f"{path} exists already: choose another name.")
+        raise FieldError(f"{path} already exists: choose another name.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:

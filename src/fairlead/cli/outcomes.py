@@ -1,4 +1,4 @@
-"""How the outcome of a reproduction is shown."""
+"""Print the outcomes of reproductions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from fairlead.reproductions.reproduction import FailedRun, Figure, Outcome, Reproduction, Scale
 
 _WIDE = 4
-"""Columns from which on a table gets a line for each figure."""
+"""A table with more columns has one line per figure."""
 _NAMED = 4
-"""How many of the figures that comparisons lack, and of the runs that failed, are named."""
+"""At most so many missing figures and failed runs are named."""
 
 
 def show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale, kept_in: Path | None) -> None:
-    """Print what came of a reproduction: its figures, the comparisons, the folder that keeps it and the verdict."""
+    """Print figures, comparisons, the file of the outcome and the verdict."""
     from fairlead.reproductions.claims import worded
 
     say(f"\n{entry.name}: {entry.paper}, {entry.where}")
@@ -62,7 +62,7 @@ def show_verdicts(outcomes: Sequence[Outcome]) -> None:
 
 
 def _kept(folder: Path, outcome: Outcome) -> str:
-    """Where a result is, and how to see its runs if it has some."""
+    """The file of an outcome, and the command that shows its runs."""
     from fairlead.reproductions.reproduction import outcome_file
     from fairlead.results.run_archive import archive_file
 
@@ -72,7 +72,7 @@ def _kept(folder: Path, outcome: Outcome) -> str:
 
 
 def _say_checks(checks: Sequence[Check], of_what: str = "") -> None:
-    """A line for every comparison that could be judged, and one each for all that lack runs or need failed ones."""
+    """A line for every judged comparison, and one line each for those that lack runs or need failed ones."""
     for check in checks:
         if check.holds is not None:
             say(f"  {'yes' if check.holds else 'no':4} {of_what}{check.statement}: {check.numbers}")
@@ -86,12 +86,12 @@ def _say_checks(checks: Sequence[Check], of_what: str = "") -> None:
             names = list(dict.fromkeys(name for check in lacking for name in _lacked(check)))
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             # Names have commas of their own.
-            told = f"{one if len(lacking) == 1 else many} {'; '.join(names[:_NAMED])}{more}"
-            say(f"  open {of_what}{len(lacking)} {told}")
+            text = f"{one if len(lacking) == 1 else many} {'; '.join(names[:_NAMED])}{more}"
+            say(f"  open {of_what}{len(lacking)} {text}")
 
 
 def _lacked(check: Check) -> list[str]:
-    """The figures that are worth a name: what can still be run, or else what failed."""
+    """The missing figures to name: those that can still be run, or else the failed ones."""
     return [name for name in check.missing if name not in check.failed] or list(check.failed)
 
 
@@ -99,7 +99,7 @@ def _say_failures(failures: Sequence[FailedRun]) -> None:
     for failure in failures[:_NAMED]:
         say(str(failure))
     if len(failures) > _NAMED:
-        say(f"{len(failures) - _NAMED} more runs failed: --json has them.")
+        say(f"{len(failures) - _NAMED} more runs failed; --json lists them.")
 
 
 def _print_figures(entry: Reproduction, outcome: Outcome) -> None:
@@ -131,13 +131,13 @@ def _print_figures(entry: Reproduction, outcome: Outcome) -> None:
 
 
 def _columns(outcome: Outcome) -> list[str]:
-    """Of its figures, and of those that failed runs should have."""
+    """Columns of its figures, and of the figures that failed runs lack."""
     failed = (column for failure in outcome.failures for column in failure.columns)
     return list(dict.fromkeys([*(figure.column for figure in outcome.figures), *failed]))
 
 
 def _key(outcome: Outcome, measured: str) -> str:
-    """What the figures of a table are, and what stands after ± in ours and in the published ones."""
+    """The line below a table: its figures, and the meaning of ± in ours and in the published ones."""
     from fairlead.text import counted
 
     figures = outcome.figures
@@ -155,7 +155,7 @@ def _key(outcome: Outcome, measured: str) -> str:
 
 
 def _decimals_by_column(figures: Sequence[Figure]) -> dict[str, int | None]:
-    """How many decimals the numbers of a column have; None where they have four digits each."""
+    """Number of decimals in each column; None where every number has four digits."""
     columns: dict[str, list[Figure]] = {}
     for figure in figures:
         columns.setdefault(figure.column, []).append(figure)
@@ -184,7 +184,7 @@ def _decimals(numbers: Sequence[float], spreads: Sequence[float]) -> int | None:
 
 
 def _ours(figure: Figure, most: int, decimals: int | None) -> str:
-    """A figure, and of how many seeds where others have more."""
+    """A figure, with its number of seeds where others have more."""
     from fairlead.text import counted
 
     number = _number(figure.ours, figure.half_width, decimals)

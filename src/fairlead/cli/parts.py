@@ -1,4 +1,4 @@
-"""`fairlead list`, `fairlead show` and `fairlead cite`: what there is."""
+"""`fairlead list`, `fairlead show` and `fairlead cite`: the catalogue of parts, presets, settings and papers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 _PARAMETERS = {"presets": "argument", "settings": "argument"}
-"""What the parameters of these kinds are called; those of parts are fields."""
+"""The word for the parameters of these kinds; parts have fields."""
 
 
 def list_parts(
@@ -24,7 +24,7 @@ def list_parts(
             metavar="KIND",
             help="samplers, optimizers, corrections, aggregators, transforms, clients, partitioners, skews, "
             "tokenizers, augmentations, work, links, devices, models, schedules, tables, presets, settings, "
-            "methods or reproductions; all parts if left out.",
+            "methods or reproductions; all parts by default.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -95,10 +95,10 @@ def _list_reproductions(as_json: bool) -> None:
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="A part, a preset or a setting, such as FedNova or fednova.")],
+    name: Annotated[str, typer.Argument(help="A part, preset or setting, such as FedNova or fednova.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Explain a part, a preset or a setting: what it does, its fields and its papers."""
+    """Explain a part, preset or setting: its purpose, fields and papers."""
     from fairlead.experiments.catalogue import entry
 
     found = entry(name)
@@ -122,7 +122,7 @@ def show(
 
 
 def _print_make_up(name: str) -> None:
-    """What a preset corrects, and the parts it is made of."""
+    """The causes of bias that a preset corrects, and its parts."""
     from fairlead.component import summary
     from fairlead.presets import method_named
     from fairlead.testing.run_checks import example_of_preset
@@ -130,14 +130,12 @@ def _print_make_up(name: str) -> None:
     method = method_named(name)
     made = example_of_preset(method.build)
     parts = [made.sampler, *made.solver.corrections, made.aggregator, *made.transforms, made.server]
-    say(
-        f"\nCorrects: {', '.join(method.corrects) or 'nothing'}. Made of these parts (`fairlead show` explains each):"
-    )
+    say(f"\nCorrects: {', '.join(method.corrects) or 'nothing'}. Parts (`fairlead show` explains each):")
     print_table(["part", ""], [[type(part).__name__, summary(type(part))] for part in parts])
 
 
 def _print_figures(name: str) -> None:
-    """What a setting fills in, by the paths of a spec."""
+    """The fields that a setting fills in, by their paths in a spec."""
     from fairlead.optimizers.schedules import Constant
     from fairlead.plain_data import NONE
     from fairlead.settings import SETTINGS
@@ -156,15 +154,15 @@ def _print_figures(name: str) -> None:
     rows = [[path, str(value)] for path, value in figures.items() if value is not None]
     for argument, value in setting.client_side().items():
         rows.append([f"algorithm.{argument}", NONE if value is None else str(value)])
-    say(f'\nIn a spec, setting = "{name}" fills in whatever is left open of these:')
+    say(f'\nIn a spec, setting = "{name}" fills in these fields unless the spec sets them:')
     print_table(["field", "value"], rows)
 
 
 def cite(
-    name: Annotated[str, typer.Argument(help="A part, a preset, a setting or the key of a paper.")],
+    name: Annotated[str, typer.Argument(help="A part, preset, setting or the key of a paper.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Print the papers behind a part, a preset or a setting as BibTeX."""
+    """Print the papers behind a part, preset or setting as BibTeX."""
     from dataclasses import asdict
 
     from fairlead.experiments.catalogue import citations
@@ -196,7 +194,7 @@ def _facts(found: Entry) -> dict[str, Any]:
 
 
 def _parameters(entry: Entry) -> str:
-    """Names in a row; settings have so few arguments that there is room for the defaults."""
+    """Names of all parameters; those of settings with their defaults, because they are few."""
     has_room = entry.kind == "settings"
     return ", ".join(f"{p.name}={_default(p)}" if has_room else p.name for p in entry.parameters)
 

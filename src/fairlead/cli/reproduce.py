@@ -28,63 +28,68 @@ _OPTIONS = {
     "jobs": ("--jobs", "run"),
     "checkpoint_every": ("--checkpoint-every", "run"),
 }
-"""Options by parameter, with the field of `Request` that they are about."""
+"""Options by parameter, with the field of `Request` that they set."""
 
 
 def reproduce(
     context: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(help="A published result; all if left out. `list reproductions` has them.")
+        str | None,
+        typer.Argument(help="A published result; all of them by default. See `fairlead list reproductions`."),
     ] = None,
     scale: Annotated[
         Literal["smoke", "small", "full"],
         typer.Option(
-            help="Whether it runs; whether the claim shows on a small problem; the paper's numbers."
+            help="smoke: a quick check that it runs; small: the claim on a small problem; full: the paper's setting."
         ),
     ] = "small",
     data: Annotated[
-        Path | None, typer.Option(help="The folder that holds your data sets, such as cifar-10-batches-py.")
+        Path | None, typer.Option(help="Folder with your data sets, such as cifar-10-batches-py.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to train: cpu, cuda or cuda:<number>.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device to train on: cpu, cuda or cuda:<number>.")] = "cpu",
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0..2 or 0,1,2.")] = "0",
     only: Annotated[
-        str | None, typer.Option(help="Methods or settings of a table to run now, separated by commas.")
+        str | None, typer.Option(help="Run only these methods or settings of a table, separated by commas.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of runs and results.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and results.")] = Path(
         "runs/reproductions"
     ),
     collect: Annotated[
         list[Path] | None,
-        typer.Option(help="Run nothing: take in the runs of this folder, and judge what there is then."),
+        typer.Option(
+            help="Run nothing: import the runs of this folder and judge all runs found so far; may be repeated."
+        ),
     ] = None,
     precision: Annotated[
         Literal["full", "tf32", "bfloat16"] | None,
-        typer.Option(help="Of products on a GPU; full if not said."),
+        typer.Option(help="Precision of matrix products on a GPU; full by default."),
     ] = None,
     computing: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="How runs are computed, such as lanes=32."),
+        typer.Option("--set", metavar="FIELD=VALUE", help="Change how runs are computed, such as lanes=32."),
     ] = None,
     jobs: JobsOption = None,
     checkpoint_every: CheckpointOption = 10,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Repeat a published result, and judge its claim by what comes out.
+    """Reproduce a published result and check its claim.
 
-    The same command again goes on with what was interrupted; pieces run with --only add up.
+    Re-running the command resumes interrupted runs and skips finished ones. Runs started with --only add up.
     """
     from fairlead.experiments.overrides import read_seeds
     from fairlead.reproductions.gallery import REPRODUCTIONS, reproduction_named
     from fairlead.reproductions.reproduction import Request, listed_parts
     from fairlead.worlds.arithmetic import usable_device
 
-    # Not only where something is trained: a name that is wrong would go unnoticed elsewhere.
+    # Checked for every reproduction, also for those that are computed on the CPU.
     usable_device("reproduce", device)
     if collect is not None:
         _refuse_beside_collect(context, collect)
     if name is None and only is not None:
-        raise FieldError("--only names parts of one reproduction: say which.")
+        raise FieldError(
+            "--only needs the name of a reproduction, because it names methods or settings of one table."
+        )
     entries = list(REPRODUCTIONS.values()) if name is None else [reproduction_named(name)]
     if name is not None:
         _refuse_unused(context, entries[0])
@@ -118,7 +123,7 @@ def reproduce(
 
 
 def _reproduce_one(entry: Reproduction, request: Request, *, silent: bool) -> Outcome:
-    """Run an entry, keep its outcome unless an earlier one has more seeds, and show it."""
+    """Run an entry, save its outcome unless an earlier one has more seeds, and show it."""
     from fairlead.reproductions.reproduction import outcome_file, save_outcome, seeds_to_lose
 
     outcome = entry.reproduce(request)
@@ -130,26 +135,24 @@ def _reproduce_one(entry: Reproduction, request: Request, *, silent: bool) -> Ou
         show_outcome(entry, outcome, request.scale, request.out if kept else None)
         if lost:
             file = outcome_file(request.out, outcome)
-            say(f"{file} stays as it is, since it also has seeds {lost}: ask for them too.")
+            say(f"{file} was not overwritten, because it also has seeds {lost}: add them to --seeds.")
     return outcome
 
 
 def _refuse_beside_collect(context: typer.Context, folders: Sequence[Path]) -> None:
-    """Raise if something is asked of runs where none is made, only some are to be judged, or a folder is missing."""
+    """Refuse options about new runs beside --collect, and folders that do not exist."""
     from fairlead.text import listed
 
     given = _given(context, ["seeds", *_OPTIONS])
     if given:
-        raise FieldError(
-            f"--collect runs nothing and judges all runs that there are: leave out {listed(given)}."
-        )
+        raise FieldError(f"--collect starts no runs and judges all runs found: leave out {listed(given)}.")
     for folder in folders:
         if not folder.is_dir():
             raise FieldError(f"--collect must name a folder, got {folder}.")
 
 
 def _refuse_unused(context: typer.Context, entry: Reproduction) -> None:
-    """Raise if options are given that make no difference to a reproduction."""
+    """Refuse options that have no effect on a reproduction."""
     from fairlead.text import listed
 
     given = _given(
@@ -161,7 +164,7 @@ def _refuse_unused(context: typer.Context, entry: Reproduction) -> None:
 
 
 def _given(context: typer.Context, parameters: Sequence[str]) -> list[str]:
-    """Those of some options that are on the command line."""
+    """Options that were given on the command line, of the given parameters."""
     sources = {name: context.get_parameter_source(name) for name in parameters}
     return [
         _OPTIONS[name][0] if name in _OPTIONS else f"--{name}"
@@ -171,7 +174,7 @@ def _given(context: typer.Context, parameters: Sequence[str]) -> list[str]:
 
 
 def _runner(ends: dict[str, str], jobs: int | None, checkpoint_every: int, *, quiet: bool) -> Runner:
-    """Runs what a reproduction plans, with live progress, and enters how each run ended into `ends`."""
+    """A function that runs the planned runs with live progress and records in `ends` how each one ended."""
 
     def run(study: StudyFolder, planned: Sequence[PlannedRun]) -> Mapping[str, str]:
         outcomes = run_and_show(
