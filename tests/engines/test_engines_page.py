@@ -28,7 +28,7 @@ def test_the_python_runs_and_prints_what_the_page_says(capsys: pytest.CaptureFix
         exec(compile(block, "docs/engines.md", "exec"), names)
     *exact, gap, time = capsys.readouterr().out.splitlines()
     shown = re.findall(r"^print\(.*\)  # (.*)$", PAGE, flags=re.MULTILINE)
-    assert exact == shown[:4]
+    assert exact == shown[:5]
     assert 0 < float(gap) < 1e-6
     assert re.fullmatch(r"\d+\.\d ms a round", time)
     assert isinstance(names["hosted"].executor.host_data, HostData)
