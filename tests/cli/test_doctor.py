@@ -66,7 +66,7 @@ def test_extras_are_those_that_the_package_declares() -> None:
 @pytest.mark.usefixtures("declared")
 def test_the_text_ends_with_what_to_do() -> None:
     *_, last = printed().splitlines()
-    assert last.startswith("To get one of them, here flower: ")
+    assert last.startswith("To install one of them, here flower: ")
     assert last.endswith("-m pip install 'no-such-package<2,>=1.5'")
 
 
@@ -100,9 +100,9 @@ def test_devices_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert facts()["devices"]["cuda"] == {
         "usable": False,
-        "what": "this torch is built for CPUs alone: install one for CUDA",
+        "what": "this torch is built for CPUs only: install a build for CUDA",
     }
-    assert "cuda    no      this torch is built for CPUs alone" in printed()
+    assert "cuda    no      this torch is built for CPUs only" in printed()
 
 
 def test_a_gpu_that_fails_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

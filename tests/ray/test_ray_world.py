@@ -192,7 +192,7 @@ def test_actors_belong_to_one_start_of_ray(two: fl.RayWorld, monkeypatch: pytest
 
 def test_work_that_kills_every_actor_is_given_up(two: fl.RayWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(two.executor.pool, "collect", lambda reference, member: None)
-    with pytest.raises(EngineError, match=r"^4 Ray actors have died over the work of clients \d+ to \d+: "):
+    with pytest.raises(EngineError, match=r"^4 Ray actors died while training clients \d+ to \d+, "):
         trained(two, ALGORITHMS["FedAvg"])
 
 
@@ -299,7 +299,7 @@ def test_gpus_fit_the_device_of_the_simulation() -> None:
 
 
 def test_clients_side_by_side_need_a_block() -> None:
-    with pytest.raises(ClashError, match=r"say which one with SimulatedWorld.block, such as block=32\.$"):
+    with pytest.raises(ClashError, match=r"set SimulatedWorld.block, such as block=32\.$"):
         fl.RayWorld(simulation(block=None), fl.RayCluster(actors=2))
 
 

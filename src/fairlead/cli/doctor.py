@@ -1,4 +1,4 @@
-"""`fairlead doctor`: what is installed, what can be used, and how to get the rest."""
+"""`fairlead doctor`: versions, devices, paths of the engines and extras of this machine."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ PURPOSES = {
     "test": "working on fairlead",
     "track": "logs for TensorBoard and MLflow",
 }
-"""What each extra is for; one that is not here is listed all the same."""
+"""The purpose of each extra; an extra without an entry is listed too."""
 
 
 class _Package(NamedTuple):
-    """A package that fairlead or one of its extras asks for."""
+    """A package that fairlead or one of its extras requires."""
 
     name: str
     wanted: str
-    """The versions that will do, as the requirement has them."""
+    """The accepted versions, as in the requirement."""
     installed: str | None
 
 
 def doctor(as_json: JsonOption = False) -> None:
-    """Check versions, devices and extras, and say how to get what is missing."""
+    """Check versions, devices, engines and extras, and show how to install missing packages."""
     core, extras = _requirements()
     software = {"fairlead": __version__, "python": platform.python_version()}
     software |= {package.name: package.installed or "missing" for package in core}
@@ -71,7 +71,7 @@ def doctor(as_json: JsonOption = False) -> None:
     print_table(["extra", "usable", "for", "missing"], rows)
     missing = [name for name, offer in offers.items() if not offer["usable"]]
     if missing:
-        say(f"\nTo get one of them, here {missing[0]}: {offers[missing[0]]['install']}")
+        say(f"\nTo install one of them, here {missing[0]}: {offers[missing[0]]['install']}")
 
 
 def _requirements() -> tuple[list[_Package], dict[str, list[_Package]]]:
@@ -141,13 +141,13 @@ def _paths() -> Iterator[dict[str, Any]]:
 
 
 def _cuda_devices() -> Iterator[tuple[str, dict[str, Any]]]:
-    """GPUs with what a small product on each says; or why there is none to try."""
+    """GPUs, each tested by a small product; or the reason why there is none."""
     import torch
 
     if torch.version.cuda is None:
-        yield "cuda", {"usable": False, "what": "this torch is built for CPUs alone: install one for CUDA"}
+        yield "cuda", {"usable": False, "what": "this torch is built for CPUs only: install a build for CUDA"}
     elif torch.cuda.device_count() == 0:
-        yield "cuda", {"usable": False, "what": "torch is built for CUDA, and sees no GPU or no driver"}
+        yield "cuda", {"usable": False, "what": "torch is built for CUDA but finds no GPU or no driver"}
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         what, usable = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB", True

@@ -38,7 +38,7 @@ class Experiment(Component):
     for a virtual clock; the objective `weights` ω, "examples" (n_i/n), "uniform" or one number per client,
     where None takes those that the client source defines and "examples" if it defines none; the `seed` of
     everything that is drawn; the model is evaluated after every `evaluate_every`-th round and after the last
-    (0: never), `per_client` too if asked, and the full gradients of all clients are looked at after every
+    (0: never), also `per_client` if set, and the full gradients of all clients are computed after every
     `gradients_every`-th (0: never, see `Federation.train`); `engine`, `lanes`, `block`, `device`, `dtype`,
     `precision`, `reproducible`, `compile`, `data_on` and `tables_in` as in `SimulatedWorld`; `ray`, the
     actors that clients train on, None for this process (`RayWorld`).

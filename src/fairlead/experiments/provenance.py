@@ -40,11 +40,11 @@ class Provenance:
     """UTC, ISO 8601, like `ended`."""
     ended: str | None = None
     next_round: int | None = None
-    """The round from which another start would go on."""
+    """The round from which another start resumes."""
     outcome: str = "running"
     """"running", "finished", "interrupted" or "failed: " with the error."""
     threads: int | None = None
-    """Of torch on the CPU: results repeat to the bit only with as many. None in folders that do not note it."""
+    """Of torch on the CPU: results repeat to the bit only with the same number. None in older folders."""
     numba: str | None = None
     """Its version, where it is installed: loops that it compiles add up in another order."""
     paths: tuple[PathRun, ...] = ()
@@ -64,7 +64,7 @@ class Provenance:
 
 
 def failure_in(outcome: str) -> str | None:
-    """The error in the outcome of a run; None if it tells of none.
+    """The error in the outcome of a run; None if there is none.
 
     >>> failure_in("failed: It burst.")
     'It burst.'
@@ -79,7 +79,7 @@ def machine(device: str) -> str:
 
 
 def provenance_of(federation: Federation) -> Provenance:
-    """The facts of a start that is just being made."""
+    """The facts of a start, before its first round."""
     assert isinstance(federation.world, RunWorld)
     workings = federation.world.workings
     return Provenance(
@@ -133,13 +133,13 @@ class ClientFacts:
     weights: tuple[float, ...]
     """ω."""
     names: tuple[str, ...] | None
-    """None where the data name nobody."""
+    """None if the data have no names."""
     held_out: bool | None
-    """Whether figures per client are of test data of their own, not of training data; None if nobody knows."""
+    """Whether figures per client are of their own test data, not of training data; None if unknown."""
 
     @property
     def real(self) -> bool:
-        """Whether the clients were real: what they hold is known in simulations alone."""
+        """Whether the clients were real: only simulations know the data of clients."""
         return self.held_out is None
 
 

@@ -1,4 +1,4 @@
-"""Which devices can compute here, and in which precision: torch's switches, set for a while and put back."""
+"""Devices of this machine, and the precision of products: torch's switches, set within a block and restored."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Arithmetic:
             )
 
     def require_device(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Refuse what a device cannot do, and prepare it for what it can."""
+        """Refuse a precision that a device does not have, and prepare the device."""
         if self.precision != "full" and dtype != torch.float32:
             raise ClashError(
                 f"SimulatedWorld.precision={self.precision!r} rounds factors of float32 products: leave "

@@ -1,4 +1,4 @@
-"""Which of the clients asked will answer, what they do until then, and how long it takes them."""
+"""Responses of simulated clients: which sampled clients respond, their local work, and its duration."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from fairlead.worlds.message_sizes import MessageSizes
 
 
 class Responders(NamedTuple):
-    """The clients of those asked whose update will arrive."""
+    """The sampled clients whose update will arrive."""
 
     places: Tensor
-    """Where they stand among those asked."""
+    """Their places in the cohort."""
     block: ClientBlock
-    """What they do, without what they remember."""
+    """Their local work, without client memory."""
     virtual_seconds: float | None
     device_seconds: float | None
 
 
 class _Plan(NamedTuple):
-    """Local work of some clients in a round, and the seconds it takes; None in a world without devices."""
+    """Local work of some clients in a round, and its duration in seconds; None in a world without devices."""
 
     work: Workload
     computing: Tensor | None
     durations: Tensor | None
-    """From query to answer."""
+    """From broadcast to upload."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClientBehaviour:
-    """How clients of a simulated world behave when they are asked: a function of the query alone."""
+    """Behavior of simulated clients in a round: a pure function of clients, solver, round and key."""
 
     sizes: Tensor
     """Examples of every client."""
@@ -53,14 +53,14 @@ class ClientBehaviour:
         return self._plan(clients, solver, round, key).work.num_steps
 
     def expected_arrival(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor | None:
-        """How probably an answer of each would get through, where that is known."""
+        """Probability that each client's update arrives, if it is known."""
         durations = None if self.devices is None else self._plan(clients, solver, round, key).durations
         return expected_arrival(self.link, clients, round, key.fold("link"), durations)
 
     def responders(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Responders:
-        """Who of the clients asked will answer, what they do, and how long it takes."""
+        """The sampled clients that respond, their local work, and its duration."""
         plan = self._plan(clients, solver, round, key)
-        # Clients with nothing to do are not heard of, and must not count as early ones.
+        # Clients without work send nothing, and must not count as the first to arrive.
         able = (plan.work.num_steps > 0).nonzero().flatten()
         durations = None if plan.durations is None else plan.durations[able]
         arrived = arrivals(self.link, clients[able], round, key.fold("link"), durations)
@@ -80,7 +80,7 @@ class ClientBehaviour:
         )
 
     def _plan(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> _Plan:
-        """What the given clients would do in a round, and how long it would take them."""
+        """Local work of the given clients in a round, and its duration."""
         sizes = self.sizes[clients]
         profile = None if self.devices is None else self.devices.profile(clients, round)
         work = planned_work(self.work, clients, sizes, solver, round, key.fold("work"), profile)

@@ -1,4 +1,4 @@
-"""Who does the local work of a round's clients: the role `ClientExecutor`, and this process as one."""
+"""Execution of a round's local work: the role `ClientExecutor`, and `LocalExecutor` for this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fairlead.worlds.host_data import HostData
 
 @dataclass(frozen=True, eq=False)
 class ClientBlock:
-    """Clients of a round that will arrive, ascending, and what each of them does."""
+    """Clients of a round whose updates will arrive, ascending, and the local work of each."""
 
     clients: Tensor
     """(m,) ids."""
@@ -41,8 +41,7 @@ class ClientBlock:
     def cut(self, most: int | None) -> Iterator[ClientBlock]:
         """The same clients in blocks of `most`, the last of which may be smaller; None leaves them together.
 
-        A pure function of the clients, since the bits of clients that train side by side may depend on who is
-        beside them.
+        A pure function of the clients, since the bits of a client may depend on the clients that train beside it.
         """
         if most is None or len(self) <= most:
             yield self
@@ -59,7 +58,7 @@ class ClientBlock:
 
 
 class LocalReturns(NamedTuple):
-    """What local work leaves behind, one row per client."""
+    """Results of local work, one row per client."""
 
     delta: Tensor
     """(m, d) local − anchor."""
@@ -68,13 +67,13 @@ class LocalReturns(NamedTuple):
     buffers: Tensor
     """(m, b) running statistics after local work."""
     anchor_gradient: Tensor | None
-    """(m, d) ∇F_i at the anchor; None where no correction asks for it."""
+    """(m, d) ∇F_i at the anchor; None if no correction needs it."""
     ran: tuple[PathRun, ...]
     """How it was computed."""
 
     @staticmethod
     def empty(order: WorkOrder, num_clients: int) -> LocalReturns:
-        """Room for the work of so many clients."""
+        """Uninitialized rows for so many clients."""
         anchor, buffers = order.anchor, order.buffers
         delta = anchor.new_empty((num_clients, len(anchor)))
         return LocalReturns(
@@ -87,7 +86,7 @@ class LocalReturns(NamedTuple):
 
     @staticmethod
     def joined(parts: Sequence[LocalReturns]) -> LocalReturns:
-        """One after the other."""
+        """All parts, concatenated."""
         if len(parts) == 1:
             return parts[0]
         gradients = [part.anchor_gradient for part in parts if part.anchor_gradient is not None]
@@ -133,13 +132,13 @@ class ClientExecutor(ABC):
 
     @abstractmethod
     def train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
-        """Local work of all clients in a block, which bring the memory that the order's tables hold of them."""
+        """Local work of all clients in a block, whose memory comes with the block."""
 
 
 class LocalExecutor(ClientExecutor):
-    """This process: an engine on one device, over examples that lie there or are fetched by `host_data`.
+    """This process: an engine on one device, with examples on that device or copied there by `host_data`.
 
-    Clients are handed to the engine in blocks of at most `block` (None: all at once).
+    The engine receives clients in blocks of at most `block` (None: all at once).
     """
 
     def __init__(
@@ -161,10 +160,10 @@ class LocalExecutor(ClientExecutor):
         return LocalReturns.joined([self._train(order, part) for part in block.cut(self.block)])
 
     def prepare(self, round: int, solver: LocalSolver, key: Key, block: ClientBlock) -> None:
-        """Draw for the first clients of the next round, as many as are handed to the engine together, and plan them.
+        """Draw the batches of the next round's first block, and plan it.
 
-        It takes the memory of their batches, and of the engine's plan until its next one. Only for data that lie on the
-        device: where staged examples will lie shows when they are loaded.
+        The batches and the plan stay in memory until the round. Only for data on the device: rows of data on the host
+        are known when they are loaded.
         """
         first = next(block.cut(self.block))
         draw = self._draw(round, solver, key, first, self.objective.data.offsets[first.clients])

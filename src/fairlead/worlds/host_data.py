@@ -1,4 +1,4 @@
-"""Examples that stay in host memory and visit the device a round at a time, and the shapes that they ask of a model."""
+"""Examples in host memory, copied to the device round by round, and the shapes that a model must fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`SimulatedWorld`: clients that live in this process."""
+"""`SimulatedWorld`: clients simulated in this process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DataPlace = Literal["auto", "device", "host"]
 """Where the clients' examples lie between rounds."""
 
 _PREFETCHED_CLIENTS = 100_000
-"""Clients up to which a cohort is drawn in a millisecond or two, as long as its batches take."""
+"""Up to so many clients, drawing a cohort takes a millisecond or two, no longer than drawing its batches."""
 
 
 class SimulatedWorld(RunWorld, Prefetching):
@@ -210,7 +210,7 @@ class SimulatedWorld(RunWorld, Prefetching):
         return self.work_by(self.executor, order)
 
     def work_by(self, executor: ClientExecutor, order: WorkOrder) -> ClientUpdates:
-        """What arrives of an order if `executor` does the local work."""
+        """Updates that arrive if `executor` does the local work of an order."""
         cohort, solver = order.cohort, order.solver
         responders = self._responders(cohort, solver, order.round, order.key)
         clients, num_steps = responders.block.clients, responders.block.num_steps
@@ -238,7 +238,7 @@ class SimulatedWorld(RunWorld, Prefetching):
 
     @property
     def prefetches(self) -> bool:
-        """Whether a device computes while this process would wait; not where drawing a cohort twice takes long."""
+        """Whether the device computes asynchronously, and drawing a cohort twice is cheap."""
         few = self.population.num_clients <= _PREFETCHED_CLIENTS
         return few and isinstance(self.engine, AsyncEngine) and self.executor.host_data is None
 
@@ -296,7 +296,7 @@ class SimulatedWorld(RunWorld, Prefetching):
 
 
 def _data_digest(data: ClientData) -> str:
-    """A name for clients' data: of all their sizes, and of some of their examples, for speed."""
+    """A digest of all clients' sizes and of some examples."""
     rows = torch.linspace(0, len(data.inputs) - 1, min(len(data.inputs), 256)).long()
     digest = sha256(data.sizes.numpy().tobytes())
     for values in (data.inputs, data.targets):

@@ -1,4 +1,4 @@
-"""The seam between a simulated world and the ways to run its clients."""
+"""What engines compute with: objective, jobs and results; and the roles `Engine` and `Path`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _kernels(module: nn.Module) -> frozenset[str]:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What clients descend: a model, a loss per example and all clients' data, on one device."""
+    """The clients' objective: a model, a loss per example and all clients' data, on one device."""
 
     model: FlatModule
     loss: PerExample
@@ -92,8 +92,8 @@ class Objective:
     def build(
         model: FlatModule, loss: PerExample, data: ClientData, *, reduced_precision: bool = False
     ) -> Objective:
-        """An objective whose model and loss have been tried on a few examples."""
-        # Two examples at least, since some layers need several to normalise over.
+        """An objective whose model and loss were tested on a few examples."""
+        # Two examples at least, since some layers need several to normalize over.
         rows = torch.arange(max(min(len(data.inputs), 3), 2)) % len(data.inputs)
         device = next(model.module.parameters()).device
         inputs, targets = data.inputs[rows].to(device), data.targets[rows].to(device)
@@ -121,8 +121,8 @@ class Objective:
             raise EngineError(
                 f"{type(model.module).__name__} or its loss fails on a batch with inputs of shape "
                 f"{tuple(inputs.shape)} and targets of shape {tuple(targets.shape)}: "
-                f"{' '.join(str(error).split()).rstrip('.')}. Do Task.model, Task.loss and the targets, classes or "
-                "numbers of a regression, go together?"
+                f"{' '.join(str(error).split()).rstrip('.')}. Check that Task.model, Task.loss and the targets "
+                "(classes, or numbers for a regression) fit together."
             ) from error
         if losses.shape != rows.shape:
             raise EngineError(
@@ -133,9 +133,9 @@ class Objective:
 
     @cached_property
     def lane_order(self) -> LaneOrder | None:
-        """How lanes with a pass of their own keep parameters; None for the order of the model.
+        """The order in which lanes of branches keep parameters; None for the order of the model.
 
-        The model is tried so, since one that asks for a view of a kernel as a matrix needs it in one piece.
+        The model is tested with it, since a view of a kernel as a matrix needs the kernel in one piece.
         """
         if not self.channels_last:
             return None
@@ -168,7 +168,7 @@ class Objective:
         return self.data.inputs[rows].to(self.device), self.data.targets[rows].to(self.device)
 
     def outputs(self, params: Tensor, buffers: Tensor, inputs: Tensor, noise: Tensor | None) -> Any:
-        """The model's outputs for one client's inputs, images laid out as the device likes them best."""
+        """The model's outputs for one client's inputs, images in the layout that is fastest on the device."""
         return self.model.call(params, buffers, inputs, noise, channels_last=self.channels_last)
 
     def gradient(
@@ -199,7 +199,7 @@ class Objective:
 
 @dataclass(frozen=True, eq=False)
 class LocalSteps:
-    """What is settled of a round's local work before its model is known, client by client."""
+    """Local steps of a round that do not depend on its model, client by client."""
 
     solver: LocalSolver
     batches: Sequence[Tensor]
@@ -231,7 +231,7 @@ class LocalJobs:
 
 
 class LocalResults(NamedTuple):
-    """What engines return, one row per job."""
+    """Results of an engine, one row per job."""
 
     delta: Tensor
     loss: Tensor
@@ -255,10 +255,10 @@ class LaneBatch(NamedTuple):
 
 
 class LaneGradient(ABC):
-    """Computes the gradients of several clients, each with parameters of its own."""
+    """Computes the gradients of several clients at once, each at its own parameters."""
 
     order: LaneOrder | None = None
-    """In which it takes parameters and gives gradients; None for that of the model."""
+    """The order of its parameters and gradients; None for that of the model."""
 
     @abstractmethod
     def __call__(self, params: Tensor, batch: LaneBatch, out: Tensor) -> Tensor:
@@ -363,11 +363,11 @@ class StackedPath(LanePath, ABC):
 
 
 class AsyncEngine(Engine, ABC):
-    """An engine whose `run` only asks a device for the work, so that the host has time until its results are read."""
+    """An engine whose `run` only enqueues work on a device, so that the host can prepare the next round."""
 
     @abstractmethod
     def prepare(self, objective: Objective, steps: LocalSteps) -> None:
-        """Do ahead of time what the model has no part in; `run` gives the same bits without it."""
+        """Plan steps ahead of time, without the model; `run` gives the same bits without it."""
 
 
 class PlainSGD(NamedTuple):

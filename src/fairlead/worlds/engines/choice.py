@@ -1,4 +1,4 @@
-"""Which engine to use, and why."""
+"""The choice of an engine by model and device, and the reason for it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _trial_jobs(objective: Objective) -> LocalJobs:
 
 
 def refuse_unbatchable(objective: Objective, backend: Backend) -> None:
-    """Raise an error that names the module which several clients at once cannot run, and the cure."""
+    """Raise an error that names the module that cannot run several clients at once, and the remedy."""
     for name, module in objective.model.module.named_modules():
         tracked = getattr(module, "track_running_stats", False)
         if isinstance(module, nn.modules.batchnorm._BatchNorm) or tracked:
@@ -105,7 +105,7 @@ def _trial_losses(objective: Objective, backend: Backend) -> tuple[Tensor, Tenso
 
 
 def _trial_params(objective: Objective) -> Tensor:
-    """Parameters away from the initial ones, where a layer of zeros may hide what lies before it."""
+    """Parameters away from the initial ones, at which a layer of zeros may hide the layers before it."""
     params = objective.model.initial_params()
     shift = keyed_uniform(torch.tensor(1, device=params.device), params.shape, params.device)
     return params + 0.1 * (shift - 0.5).to(params)
@@ -114,7 +114,7 @@ def _trial_params(objective: Objective) -> Tensor:
 def _try_stacked(
     objective: Objective, params: Tensor, buffers: Tensor, rows: Tensor, noise: Tensor | None
 ) -> Tensor:
-    """Losses of two clients run at once, so that a module which cannot be is named."""
+    """Losses of two clients at once; an error names the module that cannot run so."""
     with _naming_modules(objective.model.module) as running, warnings.catch_warnings():
         # An operation without a batching rule runs one client after another: worse than the loop.
         warnings.filterwarnings("error", message="There is a performance drop", category=UserWarning)
@@ -159,12 +159,12 @@ def _naming_modules(module: nn.Module) -> Iterator[list[str]]:
 
 
 EngineName = Literal["auto", "loop", "batched", "branches"]
-"""One client after the other, side by side in shared products, or side by side with a pass each."""
+"""One client after another, side by side in shared products, or side by side with a pass each."""
 
 _LARGE_ON_CPU = 1_000_000
 """Parameters above which one client's products keep a core busy."""
 _LARGE_BY_VMAP = 100_000
-"""The same for models without batched products of their own; an LSTM of 0.8 M was 1.4 times slower."""
+"""The same for models without batched products; an LSTM of 0.8 M parameters was 1.4 times slower."""
 
 
 class EngineChoice(NamedTuple):
@@ -177,10 +177,10 @@ class EngineChoice(NamedTuple):
 def choose_engine(
     name: EngineName, objective: Objective, lanes: int, *, compiled: bool = False, reproducible: bool = False
 ) -> EngineChoice:
-    """The engine asked for, or for "auto" the one that should be faster for this model and device.
+    """The requested engine, or for "auto" the one that is faster for this model and device.
 
-    On a CPU, and where the choice must be `reproducible`, a pure function of the model, so that a resumed run is
-    continued by the engine that began it; else a trial decides on an accelerator where no rule does.
+    On a CPU, and if `reproducible`, the choice is a pure function of the model, so that a resumed run uses the same
+    engine. On an accelerator, a short trial decides if no rule does.
     """
     if name not in get_args(EngineName):
         raise FieldError(
@@ -217,7 +217,7 @@ def choose_engine(
 
 
 def _refuse_uncompilable(name: EngineName, objective: Objective, *, on_cpu: bool) -> None:
-    """Raise where steps would quietly stay as they are: only what graphs capture is compiled."""
+    """Raise if nothing would be compiled: only steps that graphs capture are."""
     if on_cpu:
         raise ClashError(
             "SimulatedWorld.compile=True compiles steps that a CUDA device captures, and SimulatedWorld.device is "
@@ -238,7 +238,7 @@ def _refuse_uncompilable(name: EngineName, objective: Objective, *, on_cpu: bool
 def _choose_graphs(
     name: EngineName, objective: Objective, lanes: int, *, compiled: bool, reproducible: bool
 ) -> EngineChoice:
-    """Captured graphs on an accelerator: by rule where one way is known to be faster, else by a trial."""
+    """Captured graphs on an accelerator: by rule if one back end is known to be faster, else by a trial."""
     backends: tuple[Backend, ...] = ("branches", "stacked")
     reason = "asked for"
     if name == "branches":
@@ -280,5 +280,5 @@ def _fills_a_cpu(objective: Objective) -> str | None:
     if size > _LARGE_ON_CPU and dense_stack(objective) is None:
         return "a large model of one client already fills a core"
     if size > _LARGE_BY_VMAP and not has_own_stack(objective):
-        return "vectorising this model by vmap costs a CPU more than it shares"
+        return "vectorizing this model by vmap costs a CPU more than it saves"
     return None

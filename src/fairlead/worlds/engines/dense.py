@@ -293,7 +293,7 @@ class Affine:
 
 @dataclass(frozen=True, eq=False)
 class _DenseGradient(LaneGradient):
-    """Back-propagation written out. Examples are columns, (L, width, B), over which a softmax vectorises."""
+    """Back-propagation written out. Examples are columns, (L, width, B), over which a softmax vectorizes."""
 
     pipeline: InputPipeline
     layers: tuple[Affine | Activation, ...]

@@ -52,8 +52,8 @@ class GraphEngine(AsyncEngine):
     """Trains up to `lanes` clients side by side in captured CUDA graphs.
 
     A graph is a step of the first lanes, for each of a few widths, or several steps where they are short; a device
-    counter tells it which tick of the schedule to read, so the host only says "again" and never waits inside a
-    round. Lanes beyond those that are busy may step too: what they hold is of no importance.
+    counter tells it which tick of the schedule to read, so the host only replays and never waits within a
+    round. Idle lanes may step too: their content is undefined.
     """
 
     lanes: int = 16
@@ -106,7 +106,7 @@ class GraphEngine(AsyncEngine):
 
 
 class _Kind(NamedTuple):
-    """What must be the same for work to use the same graphs."""
+    """Work of the same kind uses the same graphs."""
 
     objective: Objective
     solver: LocalSolver
@@ -155,7 +155,7 @@ class _CapturedLanes:
     def planned(self, steps: LocalSteps) -> tuple[LanePlan, LaneSchedule]:
         """Who works when in which lane, and what the lanes then read, where the device fetches it without a detour.
 
-        The last answer is kept until the next: it may be asked for ahead of its round.
+        The last plan is kept until the next one: it may be made ahead of its round.
         """
         if steps not in self._planned:
             plan, draws_noise = pack(steps.num_steps, self.most_lanes), self._kind.objective.draws_noise

@@ -1,4 +1,4 @@
-"""Lanes: clients with unequal numbers of steps packed side by side, their memory, and what they read at every tick."""
+"""Lanes: clients with unequal numbers of steps packed side by side, their memory, and their schedule."""
 
 from __future__ import annotations
 
@@ -165,8 +165,8 @@ class LaneSchedule(NamedTuple):
 class LaneBlock:
     """Parameters, optimizer state and memory of the clients in all lanes, at fixed addresses.
 
-    A client is placed into a lane before its first step and read out after its last; what a lane holds
-    otherwise is of no importance. Everything is written in place, so that captured steps find it.
+    A client is placed into a lane before its first step and read out after its last; the content
+    of a lane is undefined otherwise. Everything is written in place, so that captured steps find it.
     """
 
     def __init__(
@@ -211,13 +211,13 @@ class LaneBlock:
         for slot in plan.slots:
             starting[slot.start].append(slot)
             ending[slot.end].append(slot)
-        held, learnt = self.state.local.unbind(), delta.unbind()
+        held, moved = self.state.local.unbind(), delta.unbind()
         for start, end, width in plan.segments:
             if start in starting:
                 self._place(starting[start], jobs)
             advance(start, end, width)
             for slot in ending[end]:
-                torch.sub(held[slot.lane], self.anchor, out=learnt[slot.job])
+                torch.sub(held[slot.lane], self.anchor, out=moved[slot.job])
         order = self._gradient_of.order
         delta = delta if order is None else order.restored(delta)
         loss = _LossRuns.of(plan, delta.device).means(self.losses[: plan.ticks, : len(plan.loads)])
@@ -349,7 +349,7 @@ def lanes_that_fit(wanted: int, per_lane: int, jobs: LocalJobs) -> int:
     if fitting < 1:
         raise EngineError(
             f"A local step of one client takes about {per_lane / 2**30:.1f} GiB and a round's updates "
-            f"{results / 2**30:.1f} GiB, of which the device has {free / 2**30:.1f} GiB free: use smaller "
+            f"{results / 2**30:.1f} GiB, but the device has only {free / 2**30:.1f} GiB free: use smaller "
             'batches or cohorts, or precision="bfloat16".'
         )
     return min(wanted, fitting)

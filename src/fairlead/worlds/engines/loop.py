@@ -1,4 +1,4 @@
-"""The loop engine: one client after another. It runs any model and is what the others mean."""
+"""The loop engine: one client after another. It runs any model and defines the numbers of all engines."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fairlead.worlds.engines.threads import Workers
 
 @dataclass(frozen=True)
 class LoopEngine(WholePath):
-    """Trains clients one by one, on real batches without padding; says whose batch a model fails on.
+    """Trains clients one by one, on batches without padding; an error names the client.
 
-    `per_core`: each of torch's threads does so with some of the clients, on a core of its own, where ReLU and pooling
-    are one layer (`relu_pool`).
+    `per_core`: each of torch's threads trains some of the clients on its own core, with ReLU and pooling as one layer
+    (`relu_pool`).
     """
 
     name, engine, takes_only = "loop", "loop", "everything"

@@ -145,7 +145,7 @@ def _spread(gradient: NDArray[Any], source: NDArray[Any], spread: NDArray[Any]) 
         for row in range(gradient.shape[1]):
             for column in range(gradient.shape[2]):
                 values, place = gradient[image, row, column], source[image, row, column]
-                # One after the other: a loop that writes to four places at once is not vectorised.
+                # One after another: a loop that writes to four places at once is not vectorized.
                 for position in range(4):
                     here = spread[image, 2 * row + position // 2, 2 * column + position % 2]
                     for k in range(len(values)):

@@ -49,7 +49,7 @@ def run_on_gpu(work: LinearWork) -> tuple[Tensor, Tensor]:
 
 
 def _most_examples(padded: int) -> int:
-    """How many examples of so many inputs are looked at together."""
+    """How many examples of so many inputs are processed together."""
     return min(max(8192 // padded, 16), 64)
 
 
@@ -112,7 +112,7 @@ def _train_job(
             if SCALED:
                 examples = examples / scale
             label = tl.load(targets + row, mask=valid, other=-1)
-            # Full float32, as the other engines: block products use TF32 unless told otherwise.
+            # Full float32, as the other engines: block products use TF32 by default.
             scores = tl.dot(examples, tl.trans(weights), input_precision="ieee") + bias[None, :]
             scores = tl.where(real[None, :], scores, float("-inf"))
             top = tl.max(scores, 1)

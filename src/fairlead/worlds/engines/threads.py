@@ -1,4 +1,4 @@
-"""The clients of a round shared out between threads, each of which computes on one core."""
+"""The clients of a round distributed over threads, each of which computes on its own cores."""
 
 from __future__ import annotations
 

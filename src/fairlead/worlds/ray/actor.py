@@ -1,4 +1,4 @@
-"""What runs in an actor: the engine of a simulated world, over the shards whose clients it is given."""
+"""The actor: the engine of a simulated world in another process, and the shards of examples that it reads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ValueT = TypeVar("ValueT")
 
 
 class Packed(NamedTuple):
-    """A tensor as bytes, which every type of numbers has, with what they mean."""
+    """A tensor as bytes, with its type and shape."""
 
     content: NDArray[np.uint8]
     dtype: torch.dtype
@@ -43,7 +43,7 @@ class Packed(NamedTuple):
         return Packed(flat.view(torch.uint8).numpy(), tensor.dtype, tuple(tensor.shape))
 
     def view(self) -> Tensor:
-        """The tensor in memory that others may share: to be read alone."""
+        """The tensor in shared memory: read only."""
         with warnings.catch_warnings():
             # Ray's memory cannot be written to, and torch warns of tensors in such memory.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
@@ -52,7 +52,7 @@ class Packed(NamedTuple):
 
 
 class Parcel(Generic[ValueT]):
-    """Any value with its tensors packed; opening it gives tensors with memory of their own."""
+    """Any value with its tensors packed; opening it copies them."""
 
     def __init__(self, value: ValueT) -> None:
         from ray import cloudpickle
@@ -71,7 +71,7 @@ class Parcel(Generic[ValueT]):
         self._text, self._tensors = text.getvalue(), tensors
 
     def open(self) -> ValueT:
-        """The value, its tensors on the CPU."""
+        """The value, with its tensors on the CPU."""
         tensors = self._tensors
 
         class Unpacker(pickle.Unpickler):
@@ -86,7 +86,7 @@ _SHARD_BYTES = 2**26
 
 
 class PackedShard(NamedTuple):
-    """The examples of consecutive clients on their way to an actor."""
+    """The examples of consecutive clients, packed for actors."""
 
     inputs: Packed
     targets: Packed
@@ -98,10 +98,10 @@ class PackedShard(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """All clients' examples, in the memory of the cluster.
+    """All clients' examples, in Ray's object store.
 
-    Actors on one machine share a single copy of a shard. The first copy lives where the shards were made, so
-    that no actor's death loses one.
+    Actors on one machine share one copy of a shard. The first copy stays in the process that made the shards, so that
+    no shard is lost with an actor.
     """
 
     first_clients: Sequence[int]
@@ -145,7 +145,7 @@ def first_clients_of_shards(data: ClientData, most_bytes: int) -> list[int]:
 
 
 class PackedReturns(NamedTuple):
-    """`LocalReturns` on their way back."""
+    """`LocalReturns`, packed for the way back."""
 
     rows: tuple[Packed | None, ...]
     ran: tuple[PathRun, ...]
@@ -153,7 +153,7 @@ class PackedReturns(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """Everything that an actor needs beside examples: it can be made anew from this at any time."""
+    """Everything that an actor needs except examples; a new actor starts from the same recipe."""
 
     objective: Objective
     """On the CPU, without examples."""
@@ -181,7 +181,7 @@ class Recipe:
         )
 
     def executor(self, shards: Shards) -> LocalExecutor:
-        """The world's engine in this process."""
+        """An executor of the world's engine in this process."""
         device = torch.device(self.device)
         self.arithmetic.require_device(device, self.dtype)
         objective = replace(self.objective, model=self.objective.model.to(device, self.dtype))
@@ -190,27 +190,27 @@ class Recipe:
 
 
 class Assignment(NamedTuple):
-    """For which world an actor works: references that stand for the same content everywhere."""
+    """The world that an actor trains for, as references that are equal in all processes."""
 
     recipe: ObjectRef[Recipe]
     shards: ObjectRef[Shards]
 
 
 class ShardActor:
-    """Trains blocks of clients; keeps nothing that an assignment could not restore."""
+    """Trains blocks of clients; an assignment restores all of its state."""
 
     def __init__(self, threads: int) -> None:
         torch.set_num_threads(threads)
         self._assignment: Assignment | None = None
 
     def process(self) -> int:
-        """The number of its process, once it is ready for work."""
+        """The id of its process, once it is ready."""
         return os.getpid()
 
     def train(
         self, assignment: Assignment, order: Parcel[WorkOrder], block: Parcel[ClientBlock]
     ) -> PackedReturns:
-        """Local work of a block, which is handed to the engine as it is."""
+        """Local work of one block, which the engine receives as a whole."""
         import ray
 
         if assignment != self._assignment:
@@ -218,7 +218,7 @@ class ShardActor:
             self._executor = recipe.executor(shards)
             self._assignment = assignment
         device = self._executor.objective.device
-        *rows, ran = self._executor.train(_told_on(device, order.open()), _block_on(device, block.open()))
+        *rows, ran = self._executor.train(_order_on(device, order.open()), _block_on(device, block.open()))
         return PackedReturns(tuple(None if each is None else Packed.of(each) for each in rows), ran)
 
 
@@ -226,7 +226,7 @@ def _block_on(device: torch.device, block: ClientBlock) -> ClientBlock:
     return replace(block, memory={name: rows.to(device) for name, rows in block.memory.items()})
 
 
-def _told_on(device: torch.device, order: WorkOrder) -> WorkOrder:
+def _order_on(device: torch.device, order: WorkOrder) -> WorkOrder:
     return replace(
         order,
         anchor=order.anchor.to(device),

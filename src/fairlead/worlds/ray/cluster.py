@@ -1,4 +1,4 @@
-"""`RayCluster`: which processes clients train in, and how they are reached."""
+"""`RayCluster`: the Ray actors that train clients, and the address of their cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECONDS_TO_ANSWER = 5.0
 
 @dataclass(frozen=True)
 class RayCluster(Component):
-    """Ray actors that clients train on.
+    """Ray actors that train clients.
 
     Fields: how many `actors`; the `address` "host:port" of a running Ray cluster, or "auto" for the one that
     this machine belongs to, where None uses what this process is connected to already, else what the environment
@@ -77,11 +77,11 @@ class RayCluster(Component):
                 logging_level=logging.ERROR,
             )
         except Exception as error:
-            # Ray has no class of its own for a start that takes longer than its 30 s, as on a busy machine.
+            # Ray raises a plain Exception if its start takes more than 30 s, as on a busy machine.
             raise EngineError(f"Ray cannot be started on this machine: {error}") from error
 
     def _require_answer(self, address: str) -> None:
-        """Refuse an address where nobody listens: Ray itself would try for a minute."""
+        """Refuse an address without a listener: Ray itself would try for a minute."""
         place = _ADDRESS.fullmatch(address)
         if place is None or place["host"] is None:
             return

@@ -1,4 +1,4 @@
-"""`RayExecutor`: shares a round's clients out among actors."""
+"""`RayExecutor`: distributes a round's clients over actors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairlead.worlds.simulated import SimulatedWorld
 
 _SECONDS_TO_START = 300.0
 _STARTS = 3
-"""Actors that may fail to start one after another before it is no accident."""
+"""Consecutive failed starts of actors after which a run gives up."""
 
 
 @dataclass(eq=False)
@@ -33,7 +33,7 @@ class PoolActor:
 
 
 class ActorPool:
-    """As many actors as a cluster should have, in fixed places; they end with the last that uses the pool."""
+    """The actors of a cluster, in fixed places; they stop with the last user of the pool."""
 
     def __init__(self, cluster: RayCluster) -> None:
         import ray
@@ -47,7 +47,7 @@ class ActorPool:
 
     @staticmethod
     def of(cluster: RayCluster) -> ActorPool:
-        """The pool of a cluster: one for all worlds of this process, which would else compete for its CPUs."""
+        """The pool of a cluster: one for all worlds of this process, which would otherwise compete for CPUs."""
         import ray
 
         cluster.connect()
@@ -59,14 +59,14 @@ class ActorPool:
         return pool
 
     def processes(self) -> list[int]:
-        """The numbers of the processes of all actors, once they have started."""
+        """The process ids of all actors, once they have started."""
         import ray
 
         numbers: list[int] = ray.get([actor.readiness for actor in self.actors])
         return numbers
 
     def wait(self, work: Iterable[Any]) -> list[Any]:
-        """References of `work` that has ended by now, well or not; empty if only an actor has become ready."""
+        """References of `work` that has ended, with or without an error; empty if only an actor has become ready."""
         import ray
 
         work = list(work)
@@ -76,7 +76,7 @@ class ActorPool:
         if not ended:
             raise EngineError(
                 f"RayCluster.actors={self._cluster.actors} with {self._cluster.threads} CPUs and "
-                f"{self._cluster.gpus:g} GPUs each: none could start within {_SECONDS_TO_START:.0f} s; free are "
+                f"{self._cluster.gpus:g} GPUs each: no actor started within {_SECONDS_TO_START:.0f} s. Free are "
                 f"{_free_resources()}."
             )
         for reference in ended:
@@ -85,7 +85,7 @@ class ActorPool:
         return [reference for reference in ended if reference not in starting]
 
     def collect(self, reference: Any, actor: PoolActor) -> PackedReturns | None:
-        """What an actor has returned, or None if it died before: then another takes its place."""
+        """The results of an actor, or None if it died: then a new actor takes its place."""
         import ray
         from ray.exceptions import RayError, RayTaskError
 
@@ -134,22 +134,22 @@ def _free_resources() -> str:
 
 
 _AT_ONCE = 2
-"""Blocks that an actor has at a time: it begins the next one while the last is on its way back."""
+"""Blocks that an actor has at a time: it begins the next one while the results of the last travel back."""
 _BLOCKS_PER_ACTOR = 4
-"""Where blocks may have any size: enough of them that actors end at about the same time."""
+"""If blocks may have any size: enough of them that actors end at about the same time."""
 _ATTEMPTS = 4
 
 
 def needs_block(engine: Engine, threads: int) -> bool:
-    """Whether clients may end with other bits if a round is divided otherwise.
+    """Whether the bits of clients may depend on the division of a round into blocks.
 
-    Not where one is trained after the other, unless the threads that one gets depend on how many there are.
+    They do not if clients train one after another, unless the threads of a client depend on the number of clients.
     """
     return not isinstance(engine, LoopEngine) or (engine.per_core and threads > 1)
 
 
 class _BlockRun(NamedTuple):
-    """A block that an actor works on."""
+    """A block that an actor trains."""
 
     actor: PoolActor
     place: int
@@ -189,14 +189,16 @@ class RayExecutor(ClientExecutor):
         returns, ran = LocalReturns.empty(order, len(block)), list[PathRun]()
         size = self._block_size(len(block))
         blocks = list(block.cut(size)) if len(block) else []
-        told = ray.put(Parcel(replace(order, memory={})))
+        shared_order = ray.put(Parcel(replace(order, memory={})))
         waiting = self._dealt(len(blocks))
         running: dict[Any, _BlockRun] = {}
         attempts: Counter[int] = Counter()
         unfinished = len(blocks)
         while unfinished:
             for run in self._taken(waiting, running):
-                reference = run.actor.handle.train.remote(self._assignment, told, Parcel(blocks[run.number]))
+                reference = run.actor.handle.train.remote(
+                    self._assignment, shared_order, Parcel(blocks[run.number])
+                )
                 running[reference] = run
             for reference in self.pool.wait(running):
                 run = running.pop(reference)
@@ -217,14 +219,14 @@ class RayExecutor(ClientExecutor):
         return self._block or num_clients
 
     def _dealt(self, num_blocks: int) -> list[deque[int]]:
-        """Numbers of the blocks that each actor begins with: consecutive ones."""
+        """The numbers of the consecutive blocks that each actor begins with."""
         waiting: list[deque[int]] = [deque() for _ in range(self._num_actors)]
         for number in range(num_blocks):
             waiting[number * self._num_actors // num_blocks].append(number)
         return waiting
 
     def _taken(self, waiting: list[deque[int]], running: dict[Any, _BlockRun]) -> list[_BlockRun]:
-        """Which blocks go to which actors now."""
+        """The blocks that actors take next."""
         taken: list[_BlockRun] = []
         load = Counter(run.place for run in running.values())
         for wanted in range(1, _AT_ONCE + 1):
@@ -245,8 +247,8 @@ def _refuse_deadly(block: ClientBlock, attempts: int) -> None:
     if attempts >= _ATTEMPTS:
         first, last = int(block.clients[0]), int(block.clients[-1])
         raise EngineError(
-            f"{attempts} Ray actors have died over the work of clients {first} to {last}: they may need more memory "
-            "than there is, and fewer actors a machine or a smaller SimulatedWorld.block need less."
+            f"{attempts} Ray actors died while training clients {first} to {last}, probably for lack of memory: use "
+            "fewer actors per machine or a smaller SimulatedWorld.block."
         )
 
 

@@ -29,7 +29,7 @@ class RayWorld(RunWorld):
     Traceback (most recent call last):
     ...
     fairlead.errors.ClashError: RayWorld divides a round into blocks of clients, and BatchedEngine may give other \
-bits in each division: say which one with SimulatedWorld.block, such as block=32.
+bits in each division: set SimulatedWorld.block, such as block=32.
     """
 
     def __init__(self, simulation: SimulatedWorld, cluster: RayCluster) -> None:
@@ -42,7 +42,7 @@ bits in each division: say which one with SimulatedWorld.block, such as block=32
         if simulation.executor.block is None and needs_block(engine, cluster.threads):
             raise ClashError(
                 f"RayWorld divides a round into blocks of clients, and {type(engine).__name__} may give other bits "
-                "in each division: say which one with SimulatedWorld.block, such as block=32."
+                "in each division: set SimulatedWorld.block, such as block=32."
             )
         self._simulation, self.cluster = simulation, cluster
         self.executor = RayExecutor(cluster, simulation)
