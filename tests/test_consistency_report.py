@@ -49,11 +49,11 @@ def test_fednova_optimises_what_it_was_asked_to() -> None:
 def test_without_misplaced_weight_nobody_is_said_to_gain_or_lose() -> None:
     found = report(fl.presets.fednova(lr=0.1))
     assert str(found) == (
-        "Over 3 rounds, 0.0% of the objective's weight went to other clients than asked (chi-square 0). "
-        "Theory expects 0.0% (chi-square 0) under these conditions."
+        "Over 3 rounds, 0.0% of the objective's weight was misplaced (chi-square 0). "
+        "Theory predicts 0.0% (chi-square 0) under these conditions."
     )
     assert str(replace(found, surrogate=None, rounds=0)) == (
-        "Theory expects 0.0% of the objective's weight to go to other clients than asked (chi-square 0)."
+        "Theory predicts that 0.0% of the objective's weight will be misplaced (chi-square 0)."
     )
 
 
@@ -62,7 +62,7 @@ def test_those_who_violate_the_condition_are_called_by_name() -> None:
         report(fl.presets.fedavg(lr=0.1)), names=names_from(np.array(["Ulm", "Kiel", "Bonn", "Jena"]))
     )
     assert "(most: 'Ulm', 'Jena'; least: 'Kiel', 'Bonn')" in str(found)
-    assert "client 'Ulm' counted 1.67 times its weight, client 'Kiel' 0.42 times" in str(found)
+    assert "client 'Ulm' counted 1.67× its weight, client 'Kiel' 0.42×" in str(found)
 
 
 def test_control_variates_restore_the_weights() -> None:
@@ -82,7 +82,7 @@ def test_unequal_links_show_in_the_long_run() -> None:
 def test_a_client_that_is_never_heard_makes_chi_square_infinite() -> None:
     found = report(fl.presets.fedavg(lr=0.1), 2, fl.ScriptedLink(((0, 1, 2),)))
     assert found.chi_square == math.inf
-    assert "client 3 0.00 times" in str(found)
+    assert "client 3 0.00×" in str(found)
 
 
 def test_nothing_arrived_or_no_linear_solver_is_no_measurement() -> None:
@@ -104,7 +104,7 @@ def test_clients_of_weight_zero_do_not_spoil_the_report() -> None:
     list(run.train(2))
     found = run.consistency()
     assert found.chi_square == pytest.approx(0.0, abs=1e-15)
-    assert "0.0% of the objective's weight went to other clients" in str(found)
+    assert "0.0% of the objective's weight was misplaced" in str(found)
 
 
 def test_no_records_are_no_measurement() -> None:
@@ -130,7 +130,7 @@ def test_theory_stands_beside_the_measurement() -> None:
     assert found.predicted_total_variation == pytest.approx(1 / 6)
     assert found.condition is not None
     assert (found.condition.ratio, found.condition.most, found.condition.least) == (4.0, (0, 3), (1, 2))
-    assert "Theory expects 16.7%" in str(found)
+    assert "Theory predicts 16.7%" in str(found)
     assert "differs by a factor of 4 between clients" in str(found)
 
 
@@ -149,7 +149,7 @@ def test_before_training_only_theory_speaks() -> None:
     mass = [0.1 * 4, 0.2 * 0.5, 0.3 * 0.8 * 2, 0.4 * 0.2 * 3]
     assert found.predicted_weights is not None
     assert found.predicted_weights.tolist() == pytest.approx([value / sum(mass) for value in mass])
-    assert str(found).startswith("Theory expects 32.1% of the objective's weight to go to other clients")
+    assert str(found).startswith("Theory predicts that 32.1% of the objective's weight will be misplaced")
 
 
 @pytest.mark.parametrize("preset", ["scaffold", "fedavg", "fedaware", "fedcm"])
@@ -172,7 +172,7 @@ def test_methods_without_weights_say_where_they_stop() -> None:
 
 
 def test_nothing_done_and_nothing_known_is_said() -> None:
-    assert str(ConsistencyReport(PROBLEM.weights, None, 0)) == "Nothing is known of the weights yet."
+    assert str(ConsistencyReport(PROBLEM.weights, None, 0)) == "The weights are not known yet."
 
 
 def test_drift_corrections_are_read_as_their_theory_has_it() -> None:

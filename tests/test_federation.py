@@ -170,5 +170,5 @@ def test_a_cohort_larger_than_the_population_is_refused() -> None:
 
 
 def test_a_federation_made_without_rounds_must_be_told_them() -> None:
-    with pytest.raises(FieldError, match=r"Federation\.train needs rounds: this federation was made without"):
+    with pytest.raises(FieldError, match=r"Federation\.train needs `rounds`, because none was set"):
         federation().train()

@@ -100,7 +100,7 @@ def test_an_old_state_cannot_be_used_again() -> None:
     here, key = world(), fl.Key.from_seed(0)
     first = initial_state(STATEFUL, here, key)
     fl.run_round(STATEFUL, here, first, key)
-    with pytest.raises(StaleStateError, match="go on from the newest state"):
+    with pytest.raises(StaleStateError, match="continue from the newest state"):
         fl.run_round(STATEFUL, here, first, key)
 
 

@@ -17,7 +17,7 @@ from fairlead.errors import FieldError, MemoryBudgetError, StaleStateError
 from fairlead.memory.budget import available_bytes
 
 PartState = Mapping[str, "Tensor | ClientTable"]
-"""What a part keeps between rounds: named tensors and client tables. All of it is checkpointed."""
+"""The state of a part between rounds: named tensors and client tables. All of it is checkpointed."""
 
 
 class _Store:
@@ -37,7 +37,7 @@ class _Store:
         new = clients[self.slot_of[clients] < 0]
         if len(new) == 0:
             return
-        # Rows first: a refusal must leave the table as it was.
+        # Rows first: a refusal must leave the table unchanged.
         self.make_room(len(new))
         used = len(self.clients)
         self.slot_of[new] = torch.arange(used, used + len(new))
@@ -146,12 +146,12 @@ class ClientTable:
 
     @property
     def capacity(self) -> int:
-        """Rows that there is room for; it doubles when more are needed."""
+        """Rows that fit; it doubles when more are needed."""
         return len(self._store.rows)
 
     @property
     def row_bytes(self) -> int:
-        """What a row takes."""
+        """Bytes of a row."""
         return self.dim * self._store.rows.element_size()
 
     @property
@@ -175,7 +175,7 @@ class ClientTable:
         return found.to(store.device)
 
     def make_room(self, clients: Tensor) -> None:
-        """Grow once for clients that will be written one after another; what the table holds stays the same."""
+        """Grow once for clients that will be written one after another; the contents do not change."""
         store = self._current()
         store.make_room(int((store.slot_of[clients] < 0).sum()))
 
@@ -192,7 +192,7 @@ class ClientTable:
         if self.version != self._store.version:
             raise StaleStateError(
                 f"This state holds version {self.version} of a client table that is now at version "
-                f"{self._store.version}: go on from the newest state, or restore a checkpoint."
+                f"{self._store.version}: continue from the newest state, or restore a checkpoint."
             )
         return self._store
 

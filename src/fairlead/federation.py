@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 class Federation:
     """Runs rounds of an algorithm in a world.
 
-    `rounds`, `evaluate_every`, `per_client` and `gradients_every` are what `train` does unless it is told
-    otherwise.
+    `rounds`, `evaluate_every`, `per_client` and `gradients_every` are the defaults of `train`.
 
     >>> import fairlead as fl
     >>> problem = fl.Quadratics(num_clients=4).problem(fl.Key.from_seed(0))
@@ -65,8 +64,8 @@ class Federation:
         for part in (algorithm.sampler, algorithm.aggregator):
             if part.needs_arrival and conditions.arrival is None:
                 raise ClashError(
-                    f"{type(part).__name__} needs the arrival rates, and this world does not know them: "
-                    "use one that learns them from what arrives (FedACSEstimated, FedAU) or does without."
+                    f"{type(part).__name__} needs the arrival rates, which this world does not know: use a part that "
+                    "estimates them (FedACSEstimated, FedAU) or one that does not need them."
                 )
 
     @property
@@ -75,7 +74,7 @@ class Federation:
         return self.state.params
 
     def model(self) -> nn.Module:
-        """A copy of the model with the global parameters, to predict with, save or go on training."""
+        """A copy of the model with the global parameters, to predict with, save or train further."""
         return self.world.module(self.state.params, self.state.buffers)
 
     def train(
@@ -88,15 +87,17 @@ class Federation:
     ) -> Iterator[RoundRecord]:
         """Run `rounds` more rounds, yielding the record of each as it ends.
 
-        The model is evaluated after every `evaluate_every`-th round and after the last (0: never), `per_client`
-        too if asked. After every `gradients_every`-th round and the last (0: never), the full gradients of all
-        clients tell gradient diversity and which objective the model is stationary for, at the cost of a pass
-        over all data (`RoundRecord.gradients`). What is not given is as the federation was made: one of
-        `Experiment.build` does what its experiment says, and without `rounds` those that are left of it.
+        The model is evaluated after every `evaluate_every`-th round and after the last (0: never), with
+        `per_client` on each client too. After every `gradients_every`-th round and the last (0: never), the full
+        gradients of all clients give gradient diversity and the distance from stationarity (`RoundRecord.gradients`),
+        at the cost of a pass over all data. Arguments that are not given take the federation's defaults: for one of
+        `Experiment.build` those of the experiment, and without `rounds` its remaining rounds.
         """
         if rounds is None:
             if self.rounds is None:
-                raise FieldError("Federation.train needs rounds: this federation was made without a number.")
+                raise FieldError(
+                    "Federation.train needs `rounds`, because none was set when the Federation was created."
+                )
             rounds = max(self.rounds - self.state.round, 0)
         evaluate_every = self.evaluate_every if evaluate_every is None else evaluate_every
         per_client = self.per_client if per_client is None else per_client
@@ -111,7 +112,7 @@ class Federation:
         if gradients_every and self.world.simulation is None:
             raise ClashError(
                 "Federation.train with gradients_every needs the clients' data, which only a simulated world has: "
-                "leave it at 0."
+                "set it to 0."
             )
         if rounds:
             refuse_too_large(self.algorithm, self.world, self.state, self.key, rounds)
@@ -137,10 +138,10 @@ class Federation:
             yield record
 
     def evaluate(self, *, per_client: bool = False) -> Evaluation:
-        """How good the global model is now."""
+        """Loss and metrics of the global model now."""
         return self.world.evaluate(self.state.params, self.state.buffers, per_client=per_client)
 
-    # Diagnostics read a federation and are loaded when somebody asks: no round needs them.
+    # Diagnostics read a federation and are loaded on demand: no round needs them.
 
     def _with_gradients(self, record: RoundRecord) -> RoundRecord:
         from fairlead.diagnostics.gradients import gradient_figures
@@ -163,12 +164,12 @@ class Federation:
 
     @property
     def notice(self) -> str | None:
-        """One sentence once the run is seen to optimize another objective than asked; None so far."""
+        """One sentence as soon as the run is found to optimize another objective than asked; None until then."""
         return self.monitor.watch(self.records)
 
     @property
     def privacy(self) -> PrivacyStatement | None:
-        """What may be claimed of the models so far; None for an algorithm without privacy."""
+        """The privacy guarantee of the models so far; None for an algorithm without privacy."""
         algorithm = self.algorithm
         if algorithm.privacy is None:
             return None
@@ -176,14 +177,14 @@ class Federation:
         return algorithm.privacy.statement(algorithm.sampler, conditions)
 
     def save(self, folder: str | PathLike[str], *, keep: int = KEPT) -> None:
-        """Write a checkpoint from which `resume` goes on exactly; the `keep` newest stay in the folder."""
+        """Write a checkpoint from which `resume` continues exactly; the folder keeps the `keep` newest."""
         save_state(self.state, Path(folder), self.fingerprint, keep)
 
     def resume(self, folder: str | PathLike[str], on_damage: Callable[[str], None] = warn) -> None:
-        """Go on from the newest checkpoint of the same algorithm, world and seed.
+        """Resume from the newest checkpoint of the same algorithm, world and seed.
 
-        Where it is damaged, from the one before; `on_damage` is told so in one sentence, and a
-        `CheckpointWarning` says it if there is no such function.
+        If it is damaged, resume from the one before; `on_damage` receives the reason in one sentence, and by
+        default it becomes a `CheckpointWarning`.
         """
         fresh = initial_state(self.algorithm, self.world, self.key)
         self.state = load_state(fresh, Path(folder), self.fingerprint, on_damage)
@@ -191,7 +192,7 @@ class Federation:
 
     @property
     def fingerprint(self) -> str:
-        """Names the experiment: algorithm, seed, objective weights and the world's own description."""
+        """Identifies the experiment: algorithm, seed, objective weights and the world's description."""
         weights = self.world.population.weights.numpy().tobytes()
         facts = f"{self.algorithm!r} {self.seed} {self.world.description}"
         return sha256(facts.encode() + weights).hexdigest()[:16]

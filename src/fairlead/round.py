@@ -60,7 +60,7 @@ def initial_state(algorithm: Algorithm, world: World, key: Key) -> ServerState:
 
 
 class _Step(NamedTuple):
-    """How a direction becomes a step, and what the parts on the way remember of it."""
+    """The server's step from an aggregate, with the new states of the parts that made it."""
 
     direction: Tensor
     step: Tensor
@@ -68,18 +68,18 @@ class _Step(NamedTuple):
     server: PartState
     facts: Mapping[str, float]
     remembered: ClientWeights | None = None
-    """What the step follows instead of the aggregate, where a transform turned it."""
+    """Client weights of the step where a transform replaced those of the aggregate."""
 
 
 def run_round(
     algorithm: Algorithm, world: World, state: ServerState, key: Key, *, another_follows: bool = False
 ) -> tuple[ServerState, RoundRecord]:
-    """Ask a cohort, let it work, follow the direction of what arrives.
+    """Ask a cohort, let it work, and step along the aggregate of the arrivals.
 
-    A round in which nothing arrives leaves the model and every optimizer and control state as they
-    were; only participation counters of sampler and aggregator move on. Under privacy the model moves by noise.
+    A round without arrivals leaves the model and every optimizer and control state unchanged; only participation
+    counters of sampler and aggregator advance. Under privacy the model still moves by noise.
 
-    Where `another_follows` and its cohort is known already, the world may get ready for it meanwhile.
+    If `another_follows` and its cohort is known already, the world may prefetch it.
     """
     started = perf_counter()
     solver, round = algorithm.solver, state.round
@@ -87,7 +87,7 @@ def run_round(
     cohort = algorithm.sampler.draw(state.sampler, conditions, key.fold("sampler", round))
     order = WorkOrder(round, solver, state.params, state.buffers, state.shared, cohort, state.memory, key)
     arrived = world.work(order)
-    # Asked of a device that still trains, and read once the host has seen to what follows.
+    # Queued on a device that still trains, and read after the host has prepared the next round.
     finite, observed = finite_rows(arrived), update_statistics(arrived.delta, arrived.importance)
     if another_follows:
         _prefetch(algorithm, world, state, key)
@@ -133,13 +133,13 @@ def run_round(
 
 
 def _prefetch(algorithm: Algorithm, world: World, state: ServerState, key: Key) -> None:
-    """Let a world get ready for the next round while this one is computed, where its cohort is known already."""
+    """Let a world prepare the next round while this one is computed, if its cohort is known already."""
     if not (isinstance(world, Prefetching) and world.prefetches):
         return
     sampler, solver, following = algorithm.sampler, algorithm.solver, state.round + 1
     if not isinstance(sampler, MemorylessSampler) or sampler.needs_arrival or sampler.needs_effective_steps:
         return
-    # What is refused here is refused again in its own round, which then says so.
+    # An error here is raised again in its own round, which reports it.
     with suppress(FairleadError):
         conditions = world.conditions(following, solver, key)
         cohort = sampler.draw(state.sampler, conditions, key.fold("sampler", following))
@@ -149,7 +149,7 @@ def _prefetch(algorithm: Algorithm, world: World, state: ServerState, key: Key) 
 def _aggregate(
     algorithm: Algorithm, updates: ClientUpdates, state: PartState, conditions: Conditions, key: Key
 ) -> Aggregate:
-    """The aggregator's direction, protected where the algorithm says so: nothing after it sees another."""
+    """The aggregator's direction, made private if the algorithm has privacy: later steps see nothing else."""
     if algorithm.privacy is None:
         return algorithm.aggregator.aggregate(updates, state, conditions)
     noise = key.fold("privacy", conditions.round)
@@ -196,7 +196,7 @@ def _shared(algorithm: Algorithm, shared: Vectors, updates: ClientUpdates, condi
 
 
 def _average_buffers(buffers: Tensor, updates: ClientUpdates, *, robust: bool) -> Tensor:
-    """Running statistics after a round; written as a change, so that constant buffers keep every bit."""
+    """Running statistics after a round; computed as a change, so that constant buffers keep every bit."""
     if not buffers.numel():
         return buffers
     shares, change = normalised(updates.importance), updates.buffers - buffers
@@ -204,7 +204,7 @@ def _average_buffers(buffers: Tensor, updates: ClientUpdates, *, robust: bool) -
 
 
 def _refuse_lost_server(round: int, *vectors: Tensor) -> None:
-    """Stop at infinity also where it hides: a second moment of infinity makes a step of zero."""
+    """Stop at infinity even if the step hides it: an infinite second moment makes a step of zero."""
     if not reduce(torch.logical_and, (are_finite(vector[None]) for vector in vectors)):
         raise NonFiniteError(
             f"In round {round} the server's step is not finite although every update is: lower the server's "
@@ -215,7 +215,7 @@ def _refuse_lost_server(round: int, *vectors: Tensor) -> None:
 def _drop_non_finite(
     updates: ClientUpdates, finite: Tensor, algorithm: Algorithm, round: int, names: ClientNames | None
 ) -> ClientUpdates:
-    """Keep NaN and infinity from the model: leave such rows out where a method is made for it, else stop."""
+    """Keep NaN and infinity from the model: drop such rows if the aggregator is robust, else stop."""
     finite = finite.cpu()
     if bool(finite.all()):
         return updates

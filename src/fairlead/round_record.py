@@ -1,4 +1,4 @@
-"""What people want to know about a round, gathered in a `RoundRecord`."""
+"""The `RoundRecord` of a round, and statistics of its updates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_record(
     returned = [updates.delta, updates.buffers, *updates.messages.values()]
     work, remembered, arrived = updates.effective_steps, aggregate.remembered, updates.clients.tolist()
     lengths = [torch.linalg.vector_norm(vector, dtype=torch.float64) for vector in (direction, step)]
-    # Once for all: each number by itself would wait for the device.
+    # One transfer: each number by itself would wait for the device.
     direction_norm, step_norm, *losses = torch.cat(
         [torch.stack(lengths), updates.loss.to(lengths[0])]
     ).tolist()
@@ -61,7 +61,7 @@ def make_record(
 
 
 class UpdateStatistics(NamedTuple):
-    """How much the updates of a round agree; None where nothing arrived."""
+    """How much the updates of a round agree; None in a round without arrivals."""
 
     elud: float | None = None
     lud: float | None = None
@@ -72,16 +72,16 @@ class UpdateStatistics(NamedTuple):
 
 
 def update_statistics(delta: Tensor, importance: Tensor) -> Callable[[], UpdateStatistics]:
-    """All figures of a round that the (m, d) updates alone tell, in three passes over them.
+    """All statistics of the (m, d) updates of a round, in three passes over them.
 
-    They are asked of the device at once; what is returned waits for them and reads them.
+    They are queued on the device at once; the function returned waits for them and reads them.
 
         G = Σ λ_i g_i,   ρ = ‖G‖²,   LUD = √(Σ λ_i‖g_i‖²/ρ),   e-LUD the same with λ_i = 1/m
         coherence = Σ_{i<j} ⟨u_i, u_j⟩ = (‖Σ u_i‖² − Σ‖u_i‖²)/2,   u_i = g_i/‖g_i‖, 0 for g_i = 0
         drift = (1/m) Σ ‖g_i − ḡ‖,   ‖g_i − ḡ‖² = ‖g_i‖² − 2⟨g_i, ḡ⟩ + ‖ḡ‖²,   ḡ = (1/m) Σ g_i
 
     Symbols: g `delta` (the sign does not matter), λ `importance` scaled to sum 1, which estimates the
-    objective's weights whoever was sampled. Diversities are inf where the mean is 0 and some update is not.
+    objective's weights for every sampler. Diversities are inf where the mean is 0 and some update is not.
     """
     if not len(delta):
         return UpdateStatistics
@@ -110,7 +110,7 @@ def _figures(
         return update_statistics(delta.double(), importance)()
     apart = [square - 2 * product + mean_square for square, product in zip(squares, products, strict=True)]
     if min(apart) < _CANCELLED * largest:
-        # Where clients nearly agree the difference above is rounding, and the distances themselves are not.
+        # If clients nearly agree, the difference above is rounding, and the distances themselves are exact.
         drift_norm = sum(float(torch.dist(row, mean)) for row in delta) / size
     else:
         drift_norm = sum(map(math.sqrt, apart)) / size

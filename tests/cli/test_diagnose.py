@@ -100,7 +100,7 @@ def compared(command: str) -> list[str]:
 )
 def test_the_advised_command_runs_as_printed(changes: tuple[str, ...], methods: list[str]) -> None:
     command = data("spec.toml", *changes)["advice"]["command"]
-    assert f"- To try it out: {command}\n" in call("spec.toml", *changes).stdout
+    assert f"- To try it: {command}\n" in call("spec.toml", *changes).stdout
     assert compared(command) == methods
 
 
@@ -126,7 +126,7 @@ def test_a_folder_of_several_runs_names_them() -> None:
     for seed in (0, 1):
         fl.run_experiment(fl.load_experiment("spec.toml", seed=seed), f"study/fedavg/seed-{seed}")
     assert refused("study") == (
-        "study is not the folder of a run: it lacks spec.toml or rounds.jsonl; runs below it are "
+        "study is not the folder of a run: it has no spec.toml or no rounds.jsonl; it contains the runs "
         "study/fedavg/seed-0 and study/fedavg/seed-1."
     )
 
@@ -147,7 +147,7 @@ def test_overrides_seed_and_rounds_change_the_probe() -> None:
 
 def test_a_comparison_is_a_table() -> None:
     text = call("spec.toml", "--quick", "--against", "fedavg, scaffold,fedaware").stdout
-    assert re.search(r"^preset +misplaced weight +chi-square +steps a round$", text, flags=re.MULTILINE)
+    assert re.search(r"^preset +misplaced weight +chi-square +steps per round$", text, flags=re.MULTILINE)
     assert re.search(r"^scaffold +0% +0$", text, flags=re.MULTILINE)
     assert "fedaware: FedAWARE minimises no weighted sum" in text
 
@@ -192,7 +192,7 @@ def test_a_run_whose_data_are_gone_is_judged_by_its_records() -> None:
     assert gaining | losing == {"client 'Ulm'", "client 'Bern'"}
     assert (at_hand["links"]["confidence"], findings["links"]["confidence"]) == ("high", "none")
     assert findings["consensus"]["statement"].startswith(
-        "Consensus: not tested, since the clients' data cannot be read here ("
+        "Consensus: not tested, because the clients' data cannot be read here ("
     )
     assert "patients.csv" in findings["consensus"]["statement"]
     assert gone["advice"]["command"] is None
@@ -204,17 +204,20 @@ def test_a_run_whose_data_are_gone_is_judged_by_its_records() -> None:
         ("absent.toml", "The spec absent.toml cannot be read: No such file or directory."),
         ("absent.jsonl", "The records absent.jsonl cannot be read: No such file or directory."),
         ("empty.jsonl", "empty.jsonl holds no records."),
-        ("cut.jsonl", "Line 2 of cut.jsonl is damaged or cut short."),
+        ("cut.jsonl", "Line 2 of cut.jsonl is damaged or incomplete."),
         ("stranger.jsonl", "Line 1 of stranger.jsonl: client 4 arrived but was not asked."),
-        ("folder", "folder is not the folder of a run: it lacks spec.toml or rounds.jsonl."),
+        ("folder", "folder is not the folder of a run: it has no spec.toml or no rounds.jsonl."),
         ("spec.toml --rounds 0", "diagnose needs rounds of at least 1, got 0."),
         ("spec.toml --format gif", "--format must be one of svg, png, pdf, got 'gif'."),
         ("spec.toml --against fednowa", "'fednowa' is not a preset. Did you mean 'fednova'?"),
         ("spec.toml --set sed=3", "sed is not a field of Experiment. Did you mean 'seed'?"),
-        ("cut.jsonl --seed 3", "--set and --seed change a spec: what has run already is as it is."),
+        (
+            "cut.jsonl --seed 3",
+            "--set and --seed only apply to a spec file; a finished run cannot be changed.",
+        ),
         (
             "one.jsonl --rounds 3",
-            "rounds are those of a probe: what has run already is judged by all of its own.",
+            "`rounds` sets the length of a probe: a finished run is diagnosed from all of its rounds.",
         ),
     ],
 )

@@ -210,7 +210,7 @@ class TestSentences:
         list(run.train(3))
         report = run.consistency()
         for text in (before, str(report)):
-            assert "client 'bonn' counted 1.50 times its weight, client 'ulm' 0.50 times" in text
+            assert "client 'bonn' counted 1.50× its weight, client 'ulm' 0.50×" in text
         assert report.to_dict()["names"] == ["ulm", "bonn"]
         assert ConsistencyReport(PROBLEM.weights, None, 0).to_dict()["names"] is None
 
@@ -218,11 +218,11 @@ class TestSentences:
         run = named_run((1, 9))
         list(run.train(10))
         assert run.notice is not None
-        assert "client 'bonn' counted 1.80 times its weight, client 'ulm' 0.20 times" in run.notice
+        assert "client 'bonn' counted 1.80× its weight, client 'ulm' 0.20×" in run.notice
         monitor = ConsistencyMonitor(run.algorithm, PROBLEM.weights)
         monitor.watch(run.records)
         assert monitor.notice is not None
-        assert "client 1 counted 1.80 times its weight, client 0 0.20 times" in monitor.notice
+        assert "client 1 counted 1.80× its weight, client 0 0.20×" in monitor.notice
 
     def test_updates_that_are_not_finite(self) -> None:
         """Steps of length 10³⁰ overflow within 99 steps, a single one does not."""

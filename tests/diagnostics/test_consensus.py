@@ -244,7 +244,7 @@ class TestVerdicts:
         world = quadratic_world(scalar_clients([1.0, 1.01] * 10, [1.0, -1.0] * 10))
         report = consensus_test(world, torch.tensor([100.0], dtype=torch.float64), 0.5)
         assert report.verdict == "not enough data to say"
-        assert "no optimum" in report.reason
+        assert "not an optimum" in report.reason
 
     def test_an_interval_around_the_threshold_says_nothing(self) -> None:
         """The ratio of the drifting federation is about 0.7: a threshold there cannot be decided."""

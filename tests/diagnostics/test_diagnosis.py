@@ -49,7 +49,7 @@ def test_fedavg_is_called_enough_only_where_nothing_else_is_unequal(case: str) -
     found = fl.diagnose(experiment(*CASES[case]))
     assert found.evidence.consensus is not None
     assert found.evidence.consensus.verdict == "FedAvg is enough here"
-    said = "FedAvg is enough here" if case == "neither" else "drift of local steps does no harm here"
+    said = "FedAvg is enough here" if case == "neither" else "drift of local steps is harmless here"
     assert finding(found, "consensus").statement.startswith(f"Consensus over {NUM_CLIENTS} clients: {said}: ")
 
 
@@ -144,7 +144,7 @@ def test_the_factor_that_makes_up_for_shorter_rounds_is_a_number() -> None:
         advice = fl.diagnose(experiment(*CASES["both"], algorithm=algorithm)).advice
         assert advice.expected["rounds_factor"] == pytest.approx(factor)
         assert advice.remarks[0].endswith(
-            f"takes ×{factor:.2g} rounds, or server.lr={factor * server_lr:.2g} as below."
+            f"takes {factor:.2g}× the rounds, or server.lr={factor * server_lr:.2g} as below."
         )
         assert advice.server_lr == pytest.approx(factor * server_lr, rel=0.05)
         assert advice.python is not None
@@ -155,13 +155,13 @@ def test_who_counts_too_much_is_said_with_its_source(tmp_path: Path) -> None:
     subject = experiment(*CASES["both"])
     path = logged(tmp_path / "records.jsonl", subject, 40, ["effective_steps", "coefficients"])
     for found, source, said in (
-        (fl.diagnose(subject), "foreseen", "By theory"),
-        (fl.diagnose(path), "measured", "As measured"),
+        (fl.diagnose(subject), "foreseen", "Predicted"),
+        (fl.diagnose(path), "measured", "Measured"),
     ):
         divergence = number(found, source, "chi_square")
         assert number(found, "clients", "chi_square") == divergence
         assert finding(found, "clients").statement.startswith(
-            f"{said} (chi-square {divergence:.2g}), who counts"
+            f"{said} (chi-square {divergence:.2g}): over-weighted"
         )
 
 
@@ -231,8 +231,8 @@ def test_full_gradients_are_told_where_the_run_was_asked_for_them() -> None:
     assert found is not None
     assert figures is not None
     assert found.statement.startswith(
-        f"Full gradients after 6 rounds: the objective's has length {figures.norm:.3g}, and the clients' diversity is "
-        f"{figures.diversity:.3g} (1 where all agree); under the weights of that round's step"
+        f"Full gradients after 6 rounds: the objective's gradient has length {figures.norm:.3g}, and the clients' "
+        f"diversity is {figures.diversity:.3g} (1 if all agree); under the weights of that round's step"
     )
     assert found.evidence["surrogate_gradient_diversity"] == figures.surrogate_diversity
 
@@ -261,7 +261,7 @@ def test_a_sampler_that_prefers_clients_is_found_though_all_are_equal() -> None:
     found = fl.diagnose(experiment(algorithm=algorithm), rounds=30)
     assert number(found, "foreseen", "misplaced_weight") == pytest.approx(134 / 200 - 1 / 2)
     assert (found.advice.preset, found.advice.decision) == ("fedavg", "change")
-    assert "by the way clients are sampled" in found.advice.reason
+    assert "The sampling or averaging of clients" in found.advice.reason
 
 
 def test_partial_participation_is_remarked_upon() -> None:

@@ -55,7 +55,7 @@ def test_one_round_is_too_little(case: str, tmp_path: Path) -> None:
         assert (found.advice.preset, found.advice.decision) == (None, "undecided")
         assert "fewer than 5 rounds" in found.advice.reason
         assert finding(found, "measured").confidence == "none"
-        assert finding(found, "measured").statement.startswith("Measured: 1 round cannot tell")
+        assert finding(found, "measured").statement.startswith("Measured: 1 round cannot show")
 
 
 def test_two_clients_do_not_tell_whether_drift_matters(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_client_that_never_arrives_is_beyond_any_method(tmp_path: Path) -> Non
     subject = experiment(link=fl.BernoulliLink(drop))
     for found in (fl.diagnose(subject), fl.diagnose(logged(tmp_path / "dead.jsonl", subject, 40))):
         assert found.advice.preset is None
-        assert "never heard" in found.advice.reason
+        assert "no update ever arrives" in found.advice.reason
         assert number(found, "unheard", "clients") == 1
         assert number(found, "unheard", "weight") == pytest.approx(3 / 30)
 
@@ -107,7 +107,7 @@ def test_clients_without_a_measure_of_work_get_no_advice_on_it() -> None:
     unequal = fl.diagnose(experiment(*CASES["work"], algorithm=adam))
     work = unequal.finding("work")
     assert work is not None
-    assert "1 to 9 local steps a round" in work.statement
+    assert "1 to 9 local steps per round" in work.statement
     assert "misplace" not in work.statement
     assert work.evidence["misplaced_alone"] is None
     assert unequal.advice.preset is None
@@ -121,7 +121,7 @@ def test_records_of_single_steps_do_not_hide_that_there_were_no_data(tmp_path: P
     list(federation.train(6))
     without = fl.diagnose(write_lines(tmp_path / "records.jsonl", minimal_lines(federation.records)))
     said = "Consensus: every update is a single local step, and a single step cannot drift."
-    beside = " The data were not looked at, since records do not hold the clients' data and model."
+    beside = " The data were not examined, because records do not hold the clients' data and model."
     assert finding(fl.diagnose(federation), "consensus").statement == said
     assert finding(without, "consensus").statement == said + beside
 
@@ -146,7 +146,7 @@ def test_a_search_that_would_take_long_is_left_out(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(probe, "_SEARCHABLE", 10)
     found = fl.diagnose(experiment())
     assert found.evidence.consensus is None
-    assert "it would take long with 12 examples" in finding(found, "consensus").statement
+    assert "it would take too long with 12 examples" in finding(found, "consensus").statement
 
 
 def test_links_that_tell_no_rates_are_counted() -> None:

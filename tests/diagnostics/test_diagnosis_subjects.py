@@ -67,7 +67,7 @@ def test_every_preset_can_be_compared(preset: str) -> None:
 def test_quick_leaves_the_consensus_test_out() -> None:
     found = fl.diagnose(experiment(*CASES["neither"]), quick=True)
     assert (found.rounds, found.evidence.consensus) == (10, None)
-    assert "the quick probe leaves it out" in finding(found, "consensus").statement
+    assert "the quick probe skips it" in finding(found, "consensus").statement
     assert found.advice.preset is None
 
 

@@ -120,7 +120,7 @@ def test_lines_that_contradict_themselves(tmp_path: Path, change: dict[str, Any]
     [
         ("", "{path} holds no records."),
         ("\n\n", "{path} holds no records."),
-        ('{"round": 0, "asked": [0', "Line 1 of {path} is damaged or cut short."),
+        ('{"round": 0, "asked": [0', "Line 1 of {path} is damaged or incomplete."),
         ("[1, 2]\n", "Line 1 of {path} is not the record of a round."),
         (
             '{"round": 0, "asked": [0]}\n',
@@ -140,7 +140,7 @@ def test_lines_that_contradict_themselves(tmp_path: Path, change: dict[str, Any]
         ),
         (
             '{"round": 0, "asked": [0, 5], "arrived": [], "num_steps": [], "weights": {"0": 1}}\n',
-            "Client 5 in {path} has no weight, although others have: add it to weights.",
+            "Client 5 in {path} has no weight, although other clients have one: add it to weights.",
         ),
         (
             '{"round": 0, "asked": [0], "arrived": [], "num_steps": [], "weights": {"0": 0}}\n',

@@ -119,7 +119,7 @@ def test_gradients_tell_which_objective_is_at_rest() -> None:
     assert found.true_gradient == pytest.approx(float((PROBLEM.weights @ gradients).norm()))
     assert found.surrogate_gradient == pytest.approx(float((weights @ gradients).norm()))
     assert found.surrogate_gradient < 0.2 * found.true_gradient
-    assert "rests for the surrogate" in str(found)
+    assert "stationary for the surrogate" in str(found)
     gap = float(((PROBLEM.weights - weights) @ gradients).norm())
     assert gap <= found.gap_bound < 10 * gap
 
@@ -130,10 +130,10 @@ def test_weight_decay_belongs_to_every_objective() -> None:
     expected = float((PROBLEM.weights @ PROBLEM.gradients(x) + 0.3 * x).norm())
     assert found.true_gradient == pytest.approx(expected)
     assert found.surrogate_gradient == pytest.approx(expected)
-    assert (found.gap_bound, "neither is much nearer" in str(found)) == (0.0, True)
+    assert (found.gap_bound, "neither is much closer" in str(found)) == (0.0, True)
 
 
 def test_the_optimum_is_at_rest_for_the_objective_asked_for() -> None:
     skewed = torch.tensor([0.7, 0.1, 0.1, 0.1], dtype=torch.float64)
     found = stationarity(world(), PROBLEM.optimum, PROBLEM.optimum[:0], skewed)
-    assert "rests for the objective asked for" in str(found)
+    assert "stationary for the objective" in str(found)

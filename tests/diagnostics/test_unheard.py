@@ -33,7 +33,7 @@ def test_corrections_restore_the_weights_of_those_alone_who_were_heard(preset: s
     assert found.surrogate.tolist() == pytest.approx([1 / 6, 2 / 6, 3 / 6, 0.0])
     assert (found.restored, found.unheard, found.chi_square) == (False, (3,), math.inf)
     assert found.total_variation == pytest.approx(0.4)
-    assert "Nothing was ever heard of client 3, who should have 40.0% of the weight." in str(found)
+    assert "No update ever arrived from client 3, which holds 40.0% of the objective's weight." in str(found)
 
 
 @pytest.mark.parametrize("preset", RESTORING)
@@ -74,7 +74,7 @@ def test_a_resumed_federation_without_records_speaks_of_theory_alone(preset: str
     assert (found.rounds, found.unheard, found.surrogate, found.total_variation) == (0, (), None, None)
     assert found.predicted_weights is not None
     assert str(found).startswith(
-        "The corrections of this method" if preset == "scaffold" else "Theory expects"
+        "The corrections of this method" if preset == "scaffold" else "Theory predicts"
     )
 
 

@@ -24,37 +24,37 @@ def diagnose(
         Path,
         typer.Argument(
             metavar="SUBJECT",
-            help="The TOML file of an experiment, the folder of a run, or the records (.jsonl) of a real "
-            "federation.",
+            help="A spec (TOML), the folder of a run, or the records (.jsonl) of a real federation.",
         ),
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the spec."),
+        typer.Option("--set", metavar="PATH=VALUE", help="Override a value of the spec."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="The seed instead of the spec's.", min=0, max=2**63 - 1)
+        int | None, typer.Option(help="Seed; overrides the spec's.", min=0, max=2**63 - 1)
     ] = None,
     rounds: Annotated[
         int | None,
-        typer.Option(help="Rounds that the probe of a spec trains: 20, or 10 with --quick.", max=10**6),
+        typer.Option(help="Rounds of the probe of a spec. [default: 20, or 10 with --quick]", max=10**6),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Train less, and leave the consensus test out.")
+        bool, typer.Option("--quick", help="Run a shorter probe and skip the consensus test.")
     ] = False,
     against: Annotated[
         str | None,
         typer.Option(
-            metavar="PRESETS", help="Presets to compare by theory, such as fedavg,fednova,scaffold."
+            metavar="PRESETS",
+            help="Presets whose predicted effect to compare, such as fedavg,fednova,scaffold.",
         ),
     ] = None,
-    figures: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Draw figures into a folder.")
-    ] = None,
-    figure_format: Annotated[str, typer.Option("--format", help="svg, png or pdf.")] = "svg",
+    figures: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write figures to a folder.")] = None,
+    figure_format: Annotated[
+        str, typer.Option("--format", help="Format of the figures: svg, png or pdf.")
+    ] = "svg",
     as_json: JsonOption = False,
 ) -> None:
-    """Say what is unequal, which objective is really optimised, and which method to use."""
+    """Find what is unequal, which objective is optimized, and which method to use."""
     from fairlead.diagnostics.plots import SUFFIXES, draw_diagnosis
     from fairlead.experiments.diagnose import diagnose as probe
     from fairlead.experiments.diagnose import spec_file
@@ -91,15 +91,15 @@ def diagnose(
     if drawn:
         say()
     for path in drawn:
-        say(f"Drawn in {path}")
+        say(f"Figure: {path}")
 
 
 def _subject(path: Path, overrides: list[str], seed: int | None) -> Experiment | Path:
-    """What to diagnose: a spec with its changes, or whatever else lies at the path."""
+    """The subject: a spec with its overrides, or the path itself."""
     if path.suffix == ".toml" and not path.is_dir():
         return read_spec(path, overrides, seed)
     if overrides or seed is not None:
-        raise FieldError("--set and --seed change a spec: what has run already is as it is.")
+        raise FieldError("--set and --seed only apply to a spec file; a finished run cannot be changed.")
     find_modules()
     return path
 
@@ -111,10 +111,10 @@ def _probe_rounds(*, quick: bool) -> int:
 
 
 def _print_comparison(found: Diagnosis) -> None:
-    """A table of the presets asked about, and for those without weights what theory says instead."""
+    """A table of the presets in `--against`, and theory's explanation for those without weights."""
     from fairlead.text import divergence, percent
 
-    columns = ["preset", "misplaced weight", "chi-square", "steps a round"]
+    columns = ["preset", "misplaced weight", "chi-square", "steps per round"]
     rows = [
         [
             method.preset,

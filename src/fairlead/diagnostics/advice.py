@@ -147,7 +147,7 @@ def _reason_to_change(
     if present is not None and present.weights is None:
         before = f"{present.explanation} "
     elif not situation.causes:
-        before = "The weights are misplaced by the way clients are sampled or averaged. "
+        before = "The sampling or averaging of clients misplaces the weights. "
     return f"{before}Use {preset}. {because}. {_effect(evidence, expected)}"
 
 
@@ -155,11 +155,11 @@ def _effect(evidence: Evidence, expected: dict[str, Number]) -> str:
     rise, now, then = (expected[name] for name in ("drift_price_now", "misplaced_now", "misplaced_then"))
     if rise is not None:
         return (
-            f"Expected: {expected['drift_rounds']} rounds of plain averaging raise the objective by {rise:.2g} over "
+            f"Expected: {expected['drift_rounds']} rounds of plain averaging raise the objective by {rise:.2g} above "
             f"its optimum, which is a fixed point of this method."
         )
     if then is None:
-        return "Theory does not tell its effect here."
+        return "Theory does not predict its effect here."
     if now is None:
         return f"Expected: it misplaces {percent(then)} of the weight."
     return f"Expected: misplaced weight {percent(now)}{_as_measured(evidence)} → {percent(then)}."
@@ -177,12 +177,11 @@ def _as_measured(evidence: Evidence) -> str:
 
 _NOTES = {
     "keeps": "With {preset} every client keeps a vector of the model's size between rounds.",
-    "ages": "{asked} of {clients} clients are asked in a round, so that what a client keeps is about {age:.0f} rounds "
-    "old when it is used.",
-    "behind": 'Where no client may be left behind, fedaware with rows="unit" aims at a point that no direction '
-    "improves for all of them, instead of at the weights asked for.",
-    "noise": "{preset} draws clients with replacement, which adds the noise of sampling: a larger cohort_size makes "
-    "it smaller.",
+    "ages": "{asked} of {clients} clients are asked in a round, so a client's vector is about {age:.0f} rounds old "
+    "when it is used.",
+    "behind": 'If no client may be left behind, fedaware with rows="unit" aims at a point that no direction improves '
+    "for all clients, instead of at the objective's weights.",
+    "noise": "{preset} draws clients with replacement, which adds sampling noise: a larger cohort_size reduces it.",
     "secure": "Under secure aggregation: {secure}.",
 }
 _NOTES_ON = {
@@ -198,8 +197,8 @@ def _remarks(
     if factor is not None and _matters(factor):
         instead = "" if server_lr is None else f", or server.lr={server_lr:.2g} as below"
         remarks.append(
-            f"A round of {preset} is worth {expected['step_length_then']:.3g} local steps at the same learning rates, "
-            f"against {expected['step_length_now']:.3g} now: to come as far takes ×{factor:.2g} rounds{instead}."
+            f"A round of {preset} equals {expected['step_length_then']:.3g} local steps at the same learning rates, "
+            f"against {expected['step_length_now']:.3g} now: the same progress takes {factor:.2g}× the rounds{instead}."
         )
     clients = evidence.num_clients
     asked = evidence.cohort_size or clients

@@ -227,7 +227,7 @@ def _pseudo_gradients(
                 found[horizons.index(step + 1), place] = total / (step + 1)
     if not bool(torch.isfinite(found).all()):
         raise FieldError(
-            f"consensus_test with lr={lr:g} does not stay finite over {horizons[-1]} local steps: lower lr."
+            f"consensus_test with lr={lr:g} diverges within {horizons[-1]} local steps: lower lr."
         )
     return found
 
@@ -271,7 +271,7 @@ def _judge(
     if not relevant:
         return "not enough data to say", "a single local step has no drift to test."
     if len(weights) > 1 and max(spread, *(drift.bound for drift in relevant)) <= _ROUNDING * size:
-        return "FedAvg is enough here", "the clients do not differ, and nothing drifts."
+        return "FedAvg is enough here", "the clients do not differ, so there is no drift."
     if effective < MIN_CLIENTS * (1 - 1e-9):
         return (
             "not enough data to say",
@@ -280,7 +280,7 @@ def _judge(
     if norm > spread:
         return (
             "not enough data to say",
-            f"the point is no optimum: its gradient of {norm:.2g} exceeds the clients' dissimilarity of "
+            f"the point is not an optimum: its gradient of {norm:.2g} exceeds the clients' dissimilarity of "
             f"{spread:.2g}.",
         )
     worst, widest = (max(relevant, key=attrgetter(end)) for end in ("low", "high"))

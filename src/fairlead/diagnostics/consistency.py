@@ -140,13 +140,13 @@ class ConsistencyReport:
         if self.restored:
             return (
                 "The corrections of this method make every client follow the objective's own weights at the "
-                "fixed point, whatever work and links are: by design no weight is misplaced."
+                "fixed point, for any work and links: by design no weight is misplaced."
             )
         sentences = [*self._measured(), *self._predicted()]
         misplaced = max(self.total_variation or 0.0, self.predicted_total_variation or 0.0)
         if self.condition is not None and misplaced > _NOTABLE:
             sentences.append(self.condition.told(self.names))
-        return " ".join(sentences) or "Nothing is known of the weights yet."
+        return " ".join(sentences) or "The weights are not known yet."
 
     def _measured(self) -> list[str]:
         if not self.rounds:
@@ -156,11 +156,14 @@ class ConsistencyReport:
         if self.unheard:
             share = float(self.intended[list(self.unheard)].sum())
             whom = of_clients([called(client, self.names) for client in self.unheard])
-            unheard = [f"Nothing was ever heard{since} of {whom}, who should have {share:.1%} of the weight."]
+            hold = "holds" if len(self.unheard) == 1 else "hold"
+            unheard = [
+                f"No update ever arrived{since} from {whom}, which {hold} {share:.1%} of the objective's weight."
+            ]
         if self.surrogate is None:
             return ["This run has no measurable surrogate weights.", *unheard]
         over = f"Over {counted(self.rounds, 'round')}{since},"
-        return [self._misplaced(over, "went", self.surrogate), *unheard]
+        return [self._misplaced(over, "was misplaced", self.surrogate), *unheard]
 
     def _predicted(self) -> list[str]:
         weights = self.predicted_weights
@@ -171,15 +174,15 @@ class ConsistencyReport:
         if self.surrogate is not None:
             share, divergence = total_variation(self.intended, weights), chi_square(self.intended, weights)
             return [
-                f"Theory expects {share:.1%} (chi-square {written(divergence, 3)}) under these conditions."
+                f"Theory predicts {share:.1%} (chi-square {written(divergence, 3)}) under these conditions."
             ]
-        return [self._misplaced("Theory expects", "to go", weights)]
+        return [self._misplaced("Theory predicts that", "will be misplaced", weights)]
 
     def _misplaced(self, begin: str, verb: str, surrogate: Tensor) -> str:
-        """How much weight goes to other clients, and to whom unless it is too little to show."""
+        """How much weight is misplaced, and which clients gain and lose most unless it is too little to show."""
         share = f"{total_variation(self.intended, surrogate):.1%}"
         divergence = written(chi_square(self.intended, surrogate), 3)
-        told = f"{begin} {share} of the objective's weight {verb} to other clients than asked (chi-square {divergence})"
+        told = f"{begin} {share} of the objective's weight {verb} (chi-square {divergence})"
         return f"{told}." if share == "0.0%" else f"{told}: {extremes(self.intended, surrogate, self.names)}."
 
 
@@ -320,10 +323,7 @@ def extremes(intended: Tensor, surrogate: Tensor, names: ClientNames | None) -> 
     ratio, heard = surrogate / intended, intended > 0
     gained = int(torch.where(heard, ratio, -1.0).argmax())
     lost = int(torch.where(heard, ratio, float("inf")).argmin())
-    return (
-        f"{label(gained, names)} counted {ratio[gained]:.2f} times its weight, "
-        f"{label(lost, names)} {ratio[lost]:.2f} times"
-    )
+    return f"{label(gained, names)} counted {ratio[gained]:.2f}× its weight, {label(lost, names)} {ratio[lost]:.2f}×"
 
 
 _STRETCHES = 10

@@ -171,7 +171,7 @@ Decision = Literal["change", "keep", "undecided"]
 
 SECTIONS: Mapping[str, tuple[Kind, ...]] = {
     "What is unequal": get_args(_Unequal),
-    "Which objective is optimised": get_args(_Objective),
+    "Which objective is optimized": get_args(_Objective),
     "Whether clients agree": get_args(_Agreement),
 }
 
@@ -312,9 +312,9 @@ class Diagnosis:
         lines += ["", "Advice", f"- {advice.reason}{sure}"]
         lines += [f"- {remark}" for remark in advice.remarks]
         if advice.alternatives:
-            lines.append(f"- Other presets that correct the same: {listed(advice.alternatives)}.")
+            lines.append(f"- Other presets that correct the same causes: {listed(advice.alternatives)}.")
         if self.command is not None:
-            lines.append(f"- To try it out: {self.command}")
+            lines.append(f"- To try it: {self.command}")
         if advice.python is not None:
             lines.append(f"- In Python: {advice.python}")
         if advice.toml is not None:

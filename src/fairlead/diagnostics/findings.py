@@ -54,9 +54,8 @@ def aware_weights(evidence: Evidence) -> Iterator[Finding]:
     whom = ", ".join(f"{name} ({percent(share or 0.0)})" for name, share in leading.items())
     yield Finding(
         "aware",
-        f"AWARE's weights: over {counted(len(told), 'round')} a step rests on {support:.3g} of "
-        f"{counted(evidence.num_clients, 'client')} on average, most of it on {whom}; the duality gap is at most "
-        f"{gap:.2g}.",
+        f"AWARE's weights: over {counted(len(told), 'round')} a step uses {support:.3g} of "
+        f"{counted(evidence.num_clients, 'client')} on average, mostly {whom}; the duality gap is at most {gap:.2g}.",
         {
             "share": leading,
             "support": support,
@@ -103,15 +102,19 @@ def _consensus(evidence: Evidence) -> Finding:
     if evidence.most_steps == 1:
         said = "Consensus: every update is a single local step, and a single step cannot drift."
         if evidence.data is None:
-            said += f" The data were not looked at, since {evidence.no_consensus}."
+            said += f" The data were not examined, because {evidence.no_consensus}."
         return Finding("consensus", said, {"steps": 1, "rounds": evidence.rounds}, "high")
     report = evidence.consensus
     if report is None:
-        said = f"Consensus: not tested, since {evidence.no_consensus}."
+        said = f"Consensus: not tested, because {evidence.no_consensus}."
         return Finding("consensus", said, {"clients": 0}, "none")
     tested = [drift for drift in report.drifts if drift.steps > 1] or list(report.drifts)
     worst = max(tested, key=lambda drift: drift.low)
-    vacuous = " The model fits all data there, which says little of the way." if evidence.fits_all else ""
+    vacuous = (
+        " The model fits all data at that point, so the test says little about training."
+        if evidence.fits_all
+        else ""
+    )
     return Finding(
         "consensus",
         f"Consensus over {report.num_clients} clients: {_verdict(evidence, report)}: {report.reason}{vacuous}",
@@ -135,7 +138,7 @@ def _verdict(evidence: Evidence, report: ConsensusReport) -> str:
     """The verdict; where work or links may be unequal as well, it speaks of drift alone."""
     alone = evidence.work.verdict == evidence.links.verdict == "equal"
     if report.verdict == "FedAvg is enough here" and not alone:
-        return "drift of local steps does no harm here"
+        return "drift of local steps is harmless here"
     return report.verdict
 
 
@@ -145,10 +148,10 @@ def _diversity(evidence: Evidence) -> Iterator[Finding]:
         return
     mean = sum(eluds) / len(eluds)
     cosine = _mean_cosine(evidence)
-    beside = "" if cosine is None else f", and two clients' updates have a cosine of {cosine:.2f} on average"
+    beside = "" if cosine is None else f"; the mean cosine between two clients' updates is {cosine:.2f}"
     yield Finding(
         "diversity",
-        f"Diversity: e-LUD is {mean:.3g} on average over {counted(len(eluds), 'round')} (1 where all updates "
+        f"Diversity: e-LUD is {mean:.3g} on average over {counted(len(eluds), 'round')} (1 if all updates "
         f"agree){beside}.",
         {"elud": mean, "mean_cosine": cosine, "rounds": len(eluds), "clients": evidence.num_clients},
         "low",
@@ -169,8 +172,8 @@ def _dynamics(evidence: Evidence) -> Iterator[Finding]:
     rho, apart = sum(found.rho) / len(told), sum(distances) / len(distances)
     yield Finding(
         "dynamics",
-        f"Consensus dynamics: updates lie {apart:.2f} of their length from the mean of their round; ρ, the squared "
-        f"length of the weighted mean, is {rho:.3g} on average over {counted(len(told), 'round')} "
+        f"Consensus dynamics: an update's distance from the mean of its round is {apart:.2f} of its length; ρ, the "
+        f"squared length of the weighted mean, is {rho:.3g} on average over {counted(len(told), 'round')} "
         f"(Ψ = {found.psi:.3g}).",
         {
             "distance_from_mean": apart,
@@ -195,8 +198,8 @@ def _gradients(evidence: Evidence) -> Iterator[Finding]:
     beside = f"; under the weights of that round's step {length:.3g} and {ratio:.3g}" if known else ""
     yield Finding(
         "gradients",
-        f"Full gradients after {counted(done, 'round')}: the objective's has length {found.norm:.3g}, and the clients' "
-        f"diversity is {found.diversity:.3g} (1 where all agree){beside}.",
+        f"Full gradients after {counted(done, 'round')}: the objective's gradient has length {found.norm:.3g}, and the "
+        f"clients' diversity is {found.diversity:.3g} (1 if all agree){beside}.",
         {
             "gradient_norm": found.norm,
             "gradient_diversity": found.diversity,
@@ -225,10 +228,10 @@ def unequal_things(evidence: Evidence) -> Iterator[Finding]:
     if evidence.data is not None:
         yield from _data(evidence, evidence.data)
     linear = evidence.algorithm is None or evidence.algorithm.solver.is_linear
-    unit = f"{'effective ' if linear else ''}local steps a round"
+    unit = f"{'effective ' if linear else ''}local steps per round"
     # Steps of a solver without ‖a‖₁ do not say how far a client pulls the mean.
     yield _inequality("work", unit, evidence.work, evidence.weights if linear else None)
-    how = "of updates arrive, as the world tells" if evidence.rates_told else "of updates arrived"
+    how = "of updates expected to arrive" if evidence.rates_told else "of updates arrived"
     yield _inequality("links", how, evidence.links, evidence.weights, share=True)
 
 
@@ -243,7 +246,7 @@ def _data(evidence: Evidence, data: ClientOverview) -> Iterator[Finding]:
         "examples": int(sizes.sum()),
         "clients": len(sizes),
     }
-    held = counted(least, "example") if least == most else f"between {least} and {most} examples"
+    held = counted(least, "example") if least == most else f"{least} to {most} examples"
     yield Finding(
         "sizes",
         f"Data sizes: {counted(len(sizes), 'client')} with {held} each (coefficient of variation {cv:.2f}).",
@@ -254,8 +257,8 @@ def _data(evidence: Evidence, data: ClientOverview) -> Iterator[Finding]:
         skew, chance = label_skew(data.label_counts, evidence.weights)
         yield Finding(
             "labels",
-            f"Labels: a client's mix differs from that of all by {percent(skew)} on average, where chance would "
-            f"make it {percent(chance)}.",
+            f"Labels: a client's label mix differs from the overall mix by {percent(skew)} on average; random "
+            f"assignment would give {percent(chance)}.",
             {"label_skew": skew, "by_chance": chance, "clients": len(sizes)},
             "high",
         )
@@ -322,17 +325,15 @@ def _inequality(
 def _statement(unit: str, found: Inequality, observed: int, alone: float | None, *, share: bool) -> str:
     over = f"over {counted(found.rounds, 'round')}"
     if observed < 2:
-        return f"not known; fewer than two clients were observed {over}"
+        return f"unknown; fewer than two clients were observed {over}"
     if math.isnan(found.cv) or found.covered < COVERED:
         share_seen = percent(found.covered)
-        return (
-            f"not known {over}, in which clients with {share_seen} of the weight were observed often enough"
-        )
+        return f"unknown; {over} only clients with {share_seen} of the weight were observed often enough"
     variation = f"coefficient of variation {found.cv:.2f}"
     if found.verdict == "unknown":
         return (
-            f"not known; {over} the coefficient of variation is {found.cv:.2f}, and one of {found.at_most:.2f} could "
-            "hide behind chance"
+            f"unknown; {over} the coefficient of variation is {found.cv:.2f}, and chance could hide one of up to "
+            f"{found.at_most:.2f}"
         )
     ends = [percent(end) if share else f"{end:.3g}" for end in found.extremes]
     figures = f"{found.verdict}, {' to '.join(dict.fromkeys(ends))} {unit} {over}"
@@ -340,6 +341,6 @@ def _statement(unit: str, found: Inequality, observed: int, alone: float | None,
         told = f"{figures} ({variation})"
         if alone is None:
             return told
-        return f"{told}; plain averaging would misplace {percent(alone)} of the weight for this alone"
-    allowed = "" if found.chance == 0 else f", and no more than {found.at_most:.2f} can hide behind chance"
+        return f"{told}; plain averaging would misplace {percent(alone)} of the weight because of this alone"
+    allowed = "" if found.chance == 0 else f"; chance could hide at most {found.at_most:.2f}"
     return f"{figures} ({variation}{allowed})"

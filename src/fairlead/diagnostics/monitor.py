@@ -142,7 +142,7 @@ def _notice(
     if cause is not None:
         why = f"the main cause is {_WORDS[cause[0]]} (chi-square {cause[1]:.2g} alone)"
     return (
-        f"After {report.rounds} rounds another objective is being optimised than the one asked for: "
-        f"{report.total_variation:.0%} of the weight goes to other clients (chi-square {divergence:.2g}, "
-        f"above {threshold:g}): {whom}; {why}."
+        f"After {report.rounds} rounds, the run optimizes another objective than the one asked for: "
+        f"{report.total_variation:.0%} of the weight is misplaced (chi-square {divergence:.2g}, above {threshold:g}): "
+        f"{whom}; {why}."
     )

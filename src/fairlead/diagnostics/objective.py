@@ -1,4 +1,4 @@
-"""Which objective is optimised: findings on ω against Ω, by theory and as measured."""
+"""Which objective is optimised: findings on ω against Ω, predicted and measured."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def _predicted(evidence: Evidence) -> Finding:
     if share is None or divergence is None:
         certain = evidence.algorithm is not None and has_no_weights(evidence.algorithm, evidence.weights)
         confidence: Confidence = "high" if certain else "none"
-        return Finding("foreseen", f"By theory: {theory.explanation}", {"misplaced_weight": None}, confidence)
+        return Finding("foreseen", f"Predicted: {theory.explanation}", {"misplaced_weight": None}, confidence)
     chance = chance_of_conditions(evidence)
     within = _MISPLACED < share < 2 * chance
-    hedge = ", no more than the chance of the rounds looked at" if within else ""
+    hedge = ", within the chance variation of the rounds considered" if within else ""
     grades = evidence.work.confidence, evidence.links.confidence, theory_confidence(evidence)
     return Finding(
         "foreseen",
-        f"By theory: the present method gives {percent(share)} of the weight to other clients than asked "
-        f"(chi-square {written(divergence)}){_GRADE[theory.exactness]}{hedge}.",
+        f"Predicted: the present method misplaces {percent(share)} of the weight (chi-square {written(divergence)})"
+        f"{_GRADE[theory.exactness]}{hedge}.",
         {
             "misplaced_weight": share,
             "chi_square": divergence,
@@ -96,28 +96,28 @@ def measured_weights(evidence: Evidence) -> Finding:
         "rounds": rounds,
         "clients": evidence.num_clients,
     }
-    went = f"over {rounds} rounds {percent(share or 0.0)} of the weight went to other clients than asked"
+    went = f"over {rounds} rounds {percent(share or 0.0)} of the weight was misplaced"
     cases: tuple[tuple[bool, str, Confidence], ...] = (
         (
             rounds < MIN_ROUNDS,
-            f"{counted(rounds, 'round')} cannot tell the weights; {MIN_ROUNDS} are needed.",
+            f"{counted(rounds, 'round')} cannot show the weights; at least {MIN_ROUNDS} are needed.",
             "none",
         ),
         (
             covered < COVERED,
-            f"clients with {percent(covered)} of the weight were asked in {rounds} rounds, which are too few to tell "
-            "the weights.",
+            f"clients with only {percent(covered)} of the weight were asked in {rounds} rounds, which are too few to "
+            "show the weights.",
             "none",
         ),
         (
             report.restored,
-            "every client was heard, and corrections restore the weights of those by design.",
+            "updates of every client arrived, and the method's corrections restore their weights by design.",
             "high",
         ),
         (share is None, "these rounds have no weights to measure.", "none"),
         (
             (share or 0.0) < 2 * chance,
-            f"{went}, which is no more than chance would do ({percent(chance)} on average).",
+            f"{went}, within the range of chance ({percent(chance)} on average).",
             "low",
         ),
         (
@@ -135,9 +135,9 @@ def measured_weights(evidence: Evidence) -> Finding:
 def _who(evidence: Evidence) -> Iterator[Finding]:
     """The clients at either end of Ω/ω, by theory where there is one, else as measured."""
     report, weights = evidence.consistency, evidence.weights
-    surrogate, source, by_chance = report.predicted_weights, "By theory", chance_of_conditions(evidence)
+    surrogate, source, by_chance = report.predicted_weights, "Predicted", chance_of_conditions(evidence)
     if surrogate is None and evidence.rounds >= MIN_ROUNDS:
-        surrogate, source, by_chance = report.surrogate, "As measured", evidence.chance
+        surrogate, source, by_chance = report.surrogate, "Measured", evidence.chance
     if surrogate is None or total_variation(weights, surrogate) < max(_MISPLACED, 2 * by_chance):
         return
     clients = weights.nonzero().flatten()
@@ -152,8 +152,8 @@ def _who(evidence: Evidence) -> Iterator[Finding]:
     divergence = chi_square(weights, surrogate)
     yield Finding(
         "clients",
-        f"{source} (chi-square {written(divergence)}), who counts too much: {_times(gaining)}; who too little: "
-        f"{_times(losing)}; in times their weight.",
+        f"{source} (chi-square {written(divergence)}): over-weighted: {_times(gaining)}; under-weighted: "
+        f"{_times(losing)}.",
         {
             "gain": gaining,
             "lose": losing,
@@ -162,12 +162,12 @@ def _who(evidence: Evidence) -> Iterator[Finding]:
             "clients": len(clients),
             "chi_square": divergence,
         },
-        (_predicted if source == "By theory" else measured_weights)(evidence).confidence,
+        (_predicted if source == "Predicted" else measured_weights)(evidence).confidence,
     )
 
 
 def _times(ratios: dict[str, Number]) -> str:
-    return ", ".join(f"{name} ({ratio:.2f})" for name, ratio in ratios.items())
+    return ", ".join(f"{name} ({ratio:.2g}×)" for name, ratio in ratios.items())
 
 
 def _unheard(evidence: Evidence, unheard: tuple[int, ...]) -> Finding:
@@ -176,8 +176,8 @@ def _unheard(evidence: Evidence, unheard: tuple[int, ...]) -> Finding:
     silent = f"; {never} of {len(unheard)} were never asked" if never else ""
     return Finding(
         "unheard",
-        f"Unheard: nothing arrived in {counted(evidence.rounds, 'round')} from "
-        f"{listed([*map(evidence.label, unheard)])}, who should have {percent(share)} of the weight{silent}.",
+        f"Absent: no update arrived in {counted(evidence.rounds, 'round')} from "
+        f"{listed([*map(evidence.label, unheard)])}, with {percent(share)} of the objective's weight{silent}.",
         {"clients": len(unheard), "never_asked": never, "weight": share, "rounds": evidence.rounds},
         "high",
     )

@@ -84,12 +84,12 @@ RULES: tuple[Rule, ...] = (
     Rule(
         Case(length="too few rounds"),
         None,
-        f"fewer than {MIN_ROUNDS} rounds were measured, which is too little to advise anything",
+        f"fewer than {MIN_ROUNDS} rounds were measured, too few for any advice",
     ),
     Rule(
         Case(reach="not everybody"),
         None,
-        "some clients of positive weight are never heard, and no method can weigh what it never hears: repair "
+        "no update ever arrives from some clients of positive weight, and no method can make up for that: repair "
         "their links, or give them weight 0",
     ),
     Rule(
@@ -106,19 +106,19 @@ RULES: tuple[Rule, ...] = (
     Rule(
         Case(work="unequal", solver="not linear"),
         None,
-        "work is unequal, but updates that are not linear in the gradients have no measure of it to divide "
-        "by: use SGD without clipping on the clients, or give all of them the same number of steps",
+        "work is unequal, but updates that are not linear in the gradients have no measure of it to divide by: "
+        "use SGD without clipping on the clients, or give all clients the same number of steps",
     ),
     Rule(
         Case(work="unequal", links="unequal", rates="told"),
         "fedacs",
-        "both work and links are unequal, and the server is told arrival rates: it asks clients the more often "
-        "the less of their work gets through",
+        "both work and links are unequal, and the server knows arrival rates: it asks a client more often if less "
+        "of its work arrives",
     ),
     Rule(
         Case(work="unequal", links="unequal"),
         "fedacs_estimated",
-        "both work and links are unequal, and the server has to learn arrival rates and work from its own rounds",
+        "both work and links are unequal, and the server has to estimate arrival rates and work during the run",
     ),
     Rule(
         Case(work="unequal", links="equal"),
@@ -128,38 +128,38 @@ RULES: tuple[Rule, ...] = (
     Rule(
         Case(work="equal", links="unequal", rates="told", solver="linear"),
         "fedacs",
-        "only links are unequal, and the server is told arrival rates: it asks clients the more often the more "
-        "of their updates are lost",
+        "only links are unequal, and the server knows arrival rates: it asks a client more often if more of its "
+        "updates are lost",
     ),
     Rule(
         Case(work="equal", links="unequal"),
         "fedau",
-        "only links are unequal: the server learns from absences how much an update has to stand for",
+        "only links are unequal: the server learns from absences how much weight an update needs",
     ),
     Rule(
         Case(work="equal", links="equal", drift="no"),
         "fedavg",
-        "work and links are equal and local steps cancel at the optimum, so that plain averaging is enough",
+        "work and links are equal and local steps cancel at the optimum, so plain averaging is enough",
     ),
     Rule(
         Case(work="equal", links="equal"),
         None,
-        "work and links are equal, so that plain averaging keeps the weights; whether drift matters is not "
-        "known, and nothing found calls for another method",
+        "work and links are equal, so plain averaging keeps the weights; whether drift matters is not known, and "
+        "no finding calls for another method",
     ),
-    Rule(Case(), None, "there is not enough data on {missing} to advise anything"),
+    Rule(Case(), None, "there is not enough data on {missing} for any advice"),
 )
 
 SECURE_AGGREGATION: dict[str, str] = {
-    "fedavg": "the server needs nothing but the sum",
+    "fedavg": "the server needs only the sum",
     "fednova": "clients divide by their own work before they send",
-    "fedacs": "the server needs nothing but the sum",
-    "fedacs_estimated": "the server needs the sum, who arrived, and the work that each of them reports",
-    "fedau": "the server needs the sum and who arrived, since an update's weight is known before the round",
+    "fedacs": "the server needs only the sum",
+    "fedacs_estimated": "the server needs the sum, the list of arrivals, and the work that each of them reports",
+    "fedau": "the server needs the sum and the list of arrivals, since an update's weight is known before the round",
     "scaffold": "the server needs the sums of two vectors",
-    "feddyn": "the server needs nothing but the sum",
+    "feddyn": "the server needs only the sum",
 }
-"""What each advised preset asks of a server that may see sums only; all of them get by with that."""
+"""What each advised preset needs on a server that may see sums only; sums are enough for all of them."""
 
 
 def rule_for(situation: Situation) -> Rule:

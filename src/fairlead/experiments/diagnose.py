@@ -1,4 +1,4 @@
-"""`diagnose`: a short probe of a federation, and what it says about the method to use."""
+"""`diagnose`: probe a federation for a few rounds, and advise a method."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _COMPARED = 50
 def evidence_of_federation(
     source: str, federation: Federation, records: Sequence[RoundRecord], *, quick: bool
 ) -> Evidence:
-    """What a federation and its records tell; `quick` leaves the consensus test out."""
+    """The evidence of a federation and its records; `quick` skips the consensus test."""
     algorithm, world = federation.algorithm, federation.world
     population, simulation = world.population, world.simulation
     recorded = Recorded(
@@ -98,7 +98,7 @@ def evidence_of_federation(
 
 
 def evidence_of_records(source: str, recorded: Recorded) -> Evidence:
-    """What rounds tell without the clients' data."""
+    """The evidence of rounds without the clients' data."""
     evidence, method = _counted(source, recorded), recorded.algorithm
     if recorded.averaged_by_weight:
         asked = max(len(record.asked) for record in recorded.records)
@@ -107,7 +107,7 @@ def evidence_of_records(source: str, recorded: Recorded) -> Evidence:
 
 
 def _counted(source: str, recorded: Recorded) -> Evidence:
-    """What the records tell by counting alone."""
+    """The evidence that the records alone give."""
     records, weights, tally = recorded.records, recorded.weights, Tally(recorded.weights)
     tally.add(records)
     work, links = observed_work(records, weights), observed_links(tally)
@@ -137,7 +137,7 @@ def _predicted(evidence: Evidence, method: Algorithm) -> Evidence:
 
 
 def _with_rates(conditions: ExpectedConditions, rates: Tensor) -> ExpectedConditions:
-    """Conditions of a world that does not tell arrival rates, with those that were counted."""
+    """Conditions of a world that does not know arrival rates, with the rates counted in the records."""
     filled = torch.where(rates.isnan(), rates.nanmean(), rates)
 
     def counted(solver: LocalSolver) -> list[Conditions]:
@@ -149,18 +149,18 @@ def _with_rates(conditions: ExpectedConditions, rates: Tensor) -> ExpectedCondit
 def _looked_closer(
     evidence: Evidence, federation: Federation, world: SimulatedWorld, *, quick: bool
 ) -> Evidence:
-    """What only a simulation can tell: the clients' data, their updates from one model, their consensus."""
+    """Adds evidence that needs a simulation: the clients' data, their updates from one model, their consensus."""
     data = overview(world, federation.algorithm.solver, federation.key, rounds=1)
     evidence = replace(evidence, data=data, cosines=_compared(federation, world))
     if evidence.most_steps == 0:
-        return replace(evidence, no_consensus="nothing arrived")
+        return replace(evidence, no_consensus="no update arrived")
     if quick:
-        return replace(evidence, no_consensus="the quick probe leaves it out")
+        return replace(evidence, no_consensus="the quick probe skips it")
     return _tested(evidence, federation, world) if evidence.most_steps > 1 else evidence
 
 
 def _tested(evidence: Evidence, federation: Federation, world: SimulatedWorld) -> Evidence:
-    """The same with a consensus test near the optimum, on as many clients as memory allows."""
+    """Adds a consensus test near the optimum, on as many clients as memory allows."""
     lr = federation.algorithm.solver.optimizer.lr_at(0)
     horizons = [steps for steps in _HORIZONS if steps <= max(evidence.most_steps, 2)]
     weighty = int((evidence.weights > 0).sum())
@@ -170,8 +170,8 @@ def _tested(evidence: Evidence, federation: Federation, world: SimulatedWorld) -
         return replace(evidence, no_consensus="there are fewer than two clients")
     if clients < 2 or examples * size > _SEARCHABLE:
         why = (
-            f"it would take long with {examples} examples and {size} parameters: call consensus_test on a part "
-            "of them"
+            f"it would take too long with {examples} examples and {size} parameters: call consensus_test on some "
+            "of the clients"
         )
         return replace(evidence, no_consensus=why)
     start, buffers = federation.params, federation.state.buffers
@@ -179,7 +179,7 @@ def _tested(evidence: Evidence, federation: Federation, world: SimulatedWorld) -
     try:
         report = consensus_test(world, optimum.params, lr, steps=horizons, clients=clients, buffers=buffers)
     except FieldError:
-        why = f"local steps with learning rate {lr:g} do not stay finite near the optimum"
+        why = f"local steps with learning rate {lr:g} diverge near the optimum"
         return replace(evidence, no_consensus=why)
     before = objective_value(world, world.initial_model(federation.key)[0], buffers)
     price = None
@@ -191,7 +191,7 @@ def _tested(evidence: Evidence, federation: Federation, world: SimulatedWorld) -
 
 
 def _compared(federation: Federation, world: SimulatedWorld) -> Cosines | None:
-    """Updates of up to 50 clients from the present model, whatever their links; none of them is applied."""
+    """Cosines of the updates of up to 50 clients from the present model, over perfect links; none is applied."""
     weighty = world.population.weights.nonzero().flatten()
     number = min(len(weighty), _COMPARED, _NUMBERS // world.population.num_parameters)
     clients = weighty[torch.linspace(0, len(weighty) - 1, number).long()]
@@ -215,7 +215,7 @@ def _compared(federation: Federation, world: SimulatedWorld) -> Cosines | None:
 
 
 PROBE_ROUNDS, QUICK_ROUNDS = 20, 10
-"""Rounds that a probe trains unless told otherwise, in full and in haste."""
+"""Rounds of a full probe and of a quick one, by default."""
 
 
 def diagnose(
@@ -226,15 +226,14 @@ def diagnose(
     against: Sequence[str] = (),
     on_round: Callable[[RoundRecord], None] | None = None,
 ) -> Diagnosis:
-    """What is unequal in a federation, which objective its method really optimises, and what to use instead.
+    """Find what is unequal in a federation, which objective its method optimizes, and which method to use instead.
 
     An experiment, or the path of its spec, is trained for a probe of `rounds` rounds (20; 10 if `quick`). A
-    federation that has records, the folder of a run and a file of records logged elsewhere
-    (`fairlead.experiments.external_log`) are judged by the rounds they have. Beside them the conditions
-    of ten times as many rounds are looked at, 200 at most. Of a run with real clients, or whose data are no
-    longer there, its records and what its folder notes of the clients are all that is used. The consensus test
-    searches for the optimum of the clients' own data and is left out if `quick`. `against` names presets whose
-    expected effect to compare. Nothing that is given is changed.
+    federation with records, the folder of a run and a file of records logged elsewhere
+    (`fairlead.experiments.external_log`) are diagnosed from the rounds they have. The conditions of ten times as many
+    rounds are computed as well, 200 at most. A run with real clients, or whose data are gone, is diagnosed from its
+    records and from the facts about clients in its folder. The consensus test searches for the optimum of the clients'
+    own data; `quick` skips it. `against` names presets whose predicted effect to compare. The subject is not changed.
 
     >>> import fairlead as fl
     >>> world = fl.Quadratics(num_clients=12)
@@ -246,7 +245,7 @@ def diagnose(
     if rounds is not None and rounds < 1:
         raise FieldError(f"diagnose needs rounds of at least 1, got {rounds}.")
     for preset in against:
-        # A name that is none should be refused before the work, not after it.
+        # Unknown names are refused before the work, not after it.
         method_named(preset)
     if isinstance(subject, Federation):
         found: _Probed | Recorded = _Probed("the federation", subject, list(subject.records))
@@ -255,7 +254,9 @@ def diagnose(
     else:
         found = _opened(Path(subject))
     if rounds is not None and found.records:
-        raise FieldError("rounds are those of a probe: what has run already is judged by all of its own.")
+        raise FieldError(
+            "`rounds` sets the length of a probe: a finished run is diagnosed from all of its rounds."
+        )
     if isinstance(found, Recorded):
         return diagnosis_of(evidence_of_records(str(subject), found), against)
     if not found.records:
@@ -266,7 +267,7 @@ def diagnose(
 
 
 def spec_file(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
-    """A spec as `fairlead compare` takes it: changes of the method alone belong to the present method."""
+    """A spec as `fairlead compare` takes it; overrides of the method belong to the present method alone."""
     algorithm = tomllib.loads(path.read_text(encoding="utf-8")).get("algorithm")
     method = None if algorithm is None else algorithm.get("preset", str(path))
     shared, own = [], []
@@ -290,7 +291,7 @@ class _Probed(NamedTuple):
 
 
 def _opened(path: Path) -> _Probed | Recorded:
-    """What lies at a path: a spec, the folder of a run, or the records of a real federation."""
+    """The subject at a path: a spec, the folder of a run, or the records of a real federation."""
     if path.name == "rounds.jsonl" and (path.parent / "spec.toml").exists():
         path = path.parent
     if path.is_dir():
@@ -301,11 +302,11 @@ def _opened(path: Path) -> _Probed | Recorded:
 
 
 def _opened_run(store: RunFolder) -> _Probed | Recorded:
-    """A run with its clients' data where they can be had, else with what its folder tells."""
+    """A run with its clients' data if they can be loaded, else with the facts in its folder."""
     if not store.spec_file.exists() or not store.rounds_file.exists():
         below = _runs_below(store.path)
         raise FieldError(
-            f"{store.path} is not the folder of a run: it lacks spec.toml or rounds.jsonl{below}."
+            f"{store.path} is not the folder of a run: it has no spec.toml or no rounds.jsonl{below}."
         )
     records, clients, experiment = store.records(), store.clients(), store.experiment()
     if not records:
@@ -324,13 +325,13 @@ def _opened_run(store: RunFolder) -> _Probed | Recorded:
 
 
 def _runs_below(path: Path) -> str:
-    """Which runs a folder of several holds, as the end of a sentence."""
+    """The runs inside a folder, as the end of a sentence."""
     below = sorted(file.parent for file in path.rglob("rounds.jsonl") if file.with_name("spec.toml").exists())
-    return f"; runs below it are {listed(below)}" if below else ""
+    return f"; it contains the runs {listed(below)}" if below else ""
 
 
 def _trained(probed: _Probed, rounds: int, on_round: Callable[[RoundRecord], None] | None) -> _Probed:
-    """The same after some rounds, in a federation of its own."""
+    """The same after some rounds, trained in a new federation."""
     given = probed.federation
     fresh = Federation(given.algorithm, given.world, given.seed)
     for record in fresh.train(rounds):

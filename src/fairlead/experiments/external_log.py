@@ -1,11 +1,10 @@
-"""Rounds without the clients' data: the folder of a run that was made elsewhere, or lines that a server logged.
+"""Rounds without the clients' data: the folder of a run from elsewhere, or lines that a server logged.
 
-A logged file has lines like those of a run, of which few fields are needed: every line is the JSON of one round,
-and needs `round`, `asked` and `arrived` (ids of clients, any whole numbers) and `num_steps` (local steps of each
-that arrived). It may have `weights`, the objective weight or number of examples of clients by id, and `names` by
-id, each as soon as the server knows them; and every field of a `RoundRecord`, of which `effective_steps` (‖a‖₁),
-`coefficients` (what the server multiplied each update by) and the figures of updates (`elud`, `coherence`,
-`consensus` and others) are of use to a diagnosis.
+Each line of a log is the JSON of one round. It needs `round`, `asked` and `arrived` (ids of clients, any whole
+numbers) and `num_steps` (local steps of each arrival). It may have `weights` (objective weight or number of examples)
+and `names` of clients by id, in any line from which the server knows them. It may also have every field of a
+`RoundRecord`; a diagnosis uses `effective_steps` (‖a‖₁), `coefficients` (the server's factor for each update) and the
+figures of updates (`elud`, `coherence`, `consensus` and others).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from fairlead.records import RoundRecord
 from fairlead.text import ClientNames, names_from
 
 _NEEDED = ("round", "asked", "arrived", "num_steps")
-_UNTOLD = "nor can data sizes, label mixes and the angles between all clients' updates be told without them"
+_UNTOLD = "without them, data sizes, label mixes and the angles between all clients' updates are unknown too"
 REAL_CLIENTS = f"the clients' data stay with them; {_UNTOLD}"
 """Why there are no data of a run with real clients, as the end of a sentence."""
 
@@ -44,11 +43,11 @@ class Recorded:
     """ω, (N,), sum 1."""
     names: ClientNames | None
     assumptions: tuple[str, ...] = ()
-    """What the lines leave open and was taken for granted, a sentence each."""
+    """Assumptions about facts that the lines leave out, a sentence each."""
     averaged_by_weight: bool = False
-    """Whether the server was taken to average what arrives, since no line has coefficients."""
+    """Whether the server is assumed to average arrivals, since no line has coefficients."""
     algorithm: Algorithm | None = None
-    """The method; None where nobody wrote it down."""
+    """The method; None if it was not recorded."""
     no_data: str = "records do not hold the clients' data and model"
     """Why there are no data, as the end of a sentence."""
 
@@ -59,7 +58,7 @@ def recorded_run(
     clients: ClientFacts,
     error: DataError | None = None,
 ) -> Recorded:
-    """The rounds of a run with real clients, or whose data cannot be read as the error says."""
+    """The rounds of a run with real clients, or of one whose data cannot be read for the given error."""
     no_data = REAL_CLIENTS
     if error is not None:
         no_data = f"the clients' data cannot be read here ({str(error).rstrip('.')}); {_UNTOLD}"
@@ -96,7 +95,7 @@ def read_recorded(path: Path) -> Recorded:
     found = _joined(records, weights, names, path)
     if measured:
         return found
-    plain = "The lines have no effective_steps: clients are taken to use plain SGD without clipping."
+    plain = "The lines have no effective_steps: plain SGD without clipping is assumed on the clients."
     return replace(found, assumptions=(*found.assumptions, plain))
 
 
@@ -104,7 +103,7 @@ def _table(line: str, where: str) -> dict[str, Any]:
     try:
         table = json.loads(line)
     except ValueError as error:
-        raise FieldError(f"{where} is damaged or cut short.") from error
+        raise FieldError(f"{where} is damaged or incomplete.") from error
     if not isinstance(table, dict):
         raise FieldError(f"{where} is not the record of a round.")
     missing = [field for field in _NEEDED if field not in table]
@@ -114,11 +113,11 @@ def _table(line: str, where: str) -> dict[str, Any]:
 
 
 def _record(table: dict[str, Any], where: str) -> RoundRecord:
-    """The record of a line, with what it leaves out as a run that measured nothing else would have it."""
+    """The record of a line; missing fields get the values of a run that measured nothing else."""
     try:
         filled = {
             "multiplicity": [1] * len(table["asked"]),
-            # Those of plain SGD.
+            # As for plain SGD.
             "effective_steps": table["num_steps"],
             "coefficients": None,
             "remembered": {},
@@ -194,12 +193,12 @@ def _joined(
         unknown = [client for client in met if client not in weights]
         if unknown:
             raise FieldError(
-                f"Client {unknown[0]} in {path} has no weight, although others have: add it to weights."
+                f"Client {unknown[0]} in {path} has no weight, although other clients have one: add it to weights."
             )
         if not sum(weights.values()) > 0:
             raise FieldError(f"The weights in {path} must not all be 0.")
     else:
-        assumptions.append("The lines have no weights: all clients are taken to count the same.")
+        assumptions.append("The lines have no weights: equal weights are assumed for all clients.")
     place = {client: position for position, client in enumerate(met)}
     values = torch.tensor([weights.get(client, 1.0) for client in met], dtype=torch.float64)
     omega = values / values.sum()
@@ -207,7 +206,7 @@ def _joined(
     averaged = all(record.coefficients is None and not record.remembered for record in records)
     if averaged:
         assumptions.append(
-            "The lines have no coefficients: the server is taken to average what arrives by weight."
+            "The lines have no coefficients: the server is assumed to average arrivals by weight."
         )
         numbered = [replace(record, coefficients=_by_weight(record, omega)) for record in numbered]
     called = names_from(np.array([names.get(client, str(client)) for client in met], dtype=object))
