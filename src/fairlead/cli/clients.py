@@ -80,50 +80,33 @@ def _columns(found: ClientOverview) -> dict[str, Tensor]:
 
 def _print(found: ClientOverview) -> None:
     columns = _columns(found)
-    count = len(found.sizes)
-    if count <= _ALL_SHOWN:
-        rows = [
-            [str(client), *(_number(values[client].item()) for values in columns.values())]
-            for client in range(count)
-        ]
-        heads = ["client", *columns]
+    counts = found.label_counts
+    if len(found.sizes) <= _ALL_SHOWN:
+        texts = {"client": list(map(str, range(len(found.sizes))))}
         if found.shown_names is not None:
-            heads.insert(1, "name")
-            for row, name in zip(rows, found.shown_names, strict=True):
-                row.insert(1, name)
-        if found.label_counts is not None:
-            heads.append("labels")
-            for row, counts in zip(rows, found.label_counts, strict=True):
-                row.append(_shaded(counts))
+            texts["name"] = found.shown_names
+        texts |= {name: list(map(_number, values.tolist())) for name, values in columns.items()}
+        if counts is not None:
+            texts["labels"] = list(map(_shaded, counts))
     else:
-        columns = {**columns, **_label_figures(found)}
-        heads = ["of all clients", *columns]
-        rows = [
-            [name, *(_number(values.double().quantile(share).item()) for values in columns.values())]
-            for name, share in _QUANTILES.items()
-        ]
-    print_table(heads, rows, numbers=list(columns))
+        if counts is not None:
+            filled = counts[found.sizes > 0]
+            columns |= {"labels": (filled > 0).sum(1), "top label": filled.max(1).values / filled.sum(1)}
+        texts = {"of all clients": list(_QUANTILES)}
+        for name, values in columns.items():
+            quantiles = [values.double().quantile(share).item() for share in _QUANTILES.values()]
+            texts[name] = list(map(_number, quantiles))
+    print_table(list(texts), list(zip(*texts.values(), strict=True)), numbers=list(columns))
     say()
-    _say_meanings(found, heads)
+    _say_meanings(found, list(texts))
     _say_more(found)
-
-
-def _label_figures(found: ClientOverview) -> dict[str, Tensor]:
-    """The skew of labels, where there are too many clients for a row each."""
-    if found.label_counts is None:
-        return {}
-    counts = found.label_counts[found.sizes > 0]
-    return {"labels": (counts > 0).sum(1), "top label": counts.max(1).values / counts.sum(1)}
 
 
 def _say_meanings(found: ClientOverview, heads: list[str]) -> None:
     """One line that explains the columns."""
     meanings = dict(_MEANINGS)
     if "top label" in heads:
-        meanings |= {
-            "labels": "number of distinct labels of a client",
-            "top label": "share of its most frequent one",
-        }
+        meanings |= {"labels": "distinct labels of a client", "top label": "share of its most frequent one"}
     elif found.label_counts is not None:
         classes = found.class_names or [str(label) for label in range(found.label_counts.shape[1])]
         meanings["labels"] = f"a bar for each of {_some(classes)}, by number of examples"
@@ -152,9 +135,7 @@ def _say_more(found: ClientOverview) -> None:
     if found.features:
         say(f"Features ({len(found.features)}): {_some(found.features)}.")
     if found.effective_steps is None:
-        say(
-            "Work is not shown, because it is defined only for local optimizers that are linear in the gradient."
-        )
+        say("Work is not shown, because only local optimizers that are linear in the gradient define it.")
     if found.arrival is None:
         say("Arrival rates are not shown, because the link defines none; a method can only estimate them.")
     empty = int((found.sizes == 0).sum())
@@ -163,11 +144,9 @@ def _say_more(found: ClientOverview) -> None:
     if found.num_dropped:
         say(f'{found.num_dropped} rows of the data lack a value and were dropped (missing = "drop").')
     if found.pull is not None:
-        heard = found.weights > 0
-        low, high = found.pull[heard].min().item(), found.pull[heard].max().item()
-        say(
-            f"Under plain averaging, clients would count between {low:.2f}× and {high:.2f}× their weight (pull)."
-        )
+        weighted = found.weights > 0
+        low, high = found.pull[weighted].min().item(), found.pull[weighted].max().item()
+        say(f"Under plain averaging, clients count between {low:.2f}× and {high:.2f}× their weight (pull).")
 
 
 def _number(value: float) -> str:

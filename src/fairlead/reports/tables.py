@@ -29,7 +29,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class TableColumn:
+class ReportColumn:
     """A column of figures, one for each method."""
 
     title: str
@@ -46,7 +46,7 @@ class Table:
     """Its key, followed by the setting where the report has several; unique in the report."""
     title: str
     note: str
-    columns: tuple[TableColumn, ...]
+    columns: tuple[ReportColumn, ...]
 
     @property
     def rows(self) -> list[tuple[Cell, ...]]:
@@ -66,7 +66,7 @@ def report_tables(summary: Summary) -> list[Table]:
 
 
 def _table(
-    summary: Summary, key: str, title: str, note: str, columns: Iterable[TableColumn | None]
+    summary: Summary, key: str, title: str, note: str, columns: Iterable[ReportColumn | None]
 ) -> Table | None:
     """A table of the known columns; None without any.
 
@@ -87,7 +87,7 @@ def _means(
     higher: bool | None = None,
     *,
     interval: bool = True,
-) -> TableColumn | None:
+) -> ReportColumn | None:
     """Means over the runs of each method with intervals over seeds; None if no method has them.
 
     `higher`: whether more is better; None: neither.
@@ -108,7 +108,7 @@ def _means(
             continue
         text, detail = show_estimate(each.mean, each.half_width if interval else None, kind)
         cells.append(Cell(text, detail, each.mean, each, place in leading))
-    return TableColumn(title, note, tuple(cells))
+    return ReportColumn(title, note, tuple(cells))
 
 
 def _leading(entrants: Mapping[int, Mapping[int, float]], higher: bool | None) -> set[int]:
@@ -130,7 +130,7 @@ def _results_table(summary: Summary) -> Table | None:
     measure, baseline = summary.measure, summary.baseline
     kind, higher = measure.kind, measure.higher
 
-    def means(title: str, read: Callable[[RunFigures], float | None], note: str) -> TableColumn | None:
+    def means(title: str, read: Callable[[RunFigures], float | None], note: str) -> ReportColumn | None:
         return _means(summary, title, kind, read, note, higher)
 
     others = {
@@ -150,10 +150,10 @@ def _results_table(summary: Summary) -> Table | None:
         note = f"to {baseline.label}, paired by seed"
         unit = "percentage points " if kind == "share" else ""
         found = tuple(_difference(method.difference, kind) for method in summary.methods)
-        difference = TableColumn("Difference", f"{unit}{note}", found)
+        difference = ReportColumn("Difference", f"{unit}{note}", found)
         if objective is not None:
             found = tuple(_difference(method.objective_difference, "number") for method in summary.methods)
-            objective_difference = TableColumn("Objective difference", note, found)
+            objective_difference = ReportColumn("Objective difference", note, found)
     return _table(
         summary,
         "results",
@@ -161,7 +161,7 @@ def _results_table(summary: Summary) -> Table | None:
         f"{measure.quantity.title}: mean over seeds ± half the 95 % interval, averaged over the "
         "evaluations in the named rounds.",
         [
-            TableColumn("Seeds", "finished of all", tuple(map(_seeds, summary.methods))),
+            ReportColumn("Seeds", "finished of all", tuple(map(_seeds, summary.methods))),
             compared,
             difference,
             objective,
@@ -212,7 +212,7 @@ def _targets_table(summary: Summary) -> Table | None:
             cells = _target_cells(summary, place, kind, read)
             if title == "Rounds" or any(cell.estimate is not None for cell in cells):
                 explained.add(explanation)
-                columns.append(TableColumn(f"{title} to {goal}", "", tuple(cells)))
+                columns.append(ReportColumn(f"{title} to {goal}", "", tuple(cells)))
     ratio = f"In brackets: the ratio to {summary.baseline.label}, where every run of both reached it."
     curves = [summary.measure.quantity.read(run.run) for method in summary.methods for run in method.runs]
     notes = [
@@ -302,7 +302,7 @@ def _consistency_table(summary: Summary) -> Table | None:
         _means(summary, "Largest Ω/ω", "factor", extreme(max), "of a client"),
     ]
     designed = [method.by_design() for method in summary.methods]
-    columns: list[TableColumn] = []
+    columns: list[ReportColumn] = []
     for column in filter(None, found):
         cells = [
             (Cell("–") if columns else Cell("by design", value=0.0, estimate=cell.estimate))
