@@ -100,4 +100,4 @@ class PoissonSampling(MemorylessSampler):
         return Cohort(clients, torch.ones_like(clients), conditions.weights[clients] / self.rate)
 
     def participation(self, conditions: Conditions) -> Participation:
-        return Participation(conditions.weights, (conditions.weights > 0) * self.rate)
+        return Participation(conditions.weights, (conditions.weights > 0).to(torch.float64) * self.rate)
