@@ -14,7 +14,7 @@ from fairlead.component import Component, summary
 from fairlead.errors import FieldError
 from fairlead.experiments.signatures import argument_parameters
 from fairlead.presets import METHODS, Method
-from fairlead.privacy.client_privacy import looks_at_single_updates
+from fairlead.privacy.client_privacy import part_needing_single_updates
 from fairlead.references import reference
 
 NUM_CLIENTS, DIM = 7, 11
@@ -107,7 +107,7 @@ def _server(cost: Cost) -> str:
 
 def _needs_single_updates(algorithm: fl.Algorithm) -> bool:
     parts: tuple[Component, ...] = (algorithm.sampler, algorithm.aggregator, *algorithm.transforms)
-    return any(looks_at_single_updates(part) for part in parts)
+    return any(part_needing_single_updates(part) for part in parts)
 
 
 def _section(method: Method) -> str:

@@ -102,7 +102,7 @@ def test_the_checkpoint_before_a_damaged_one_is_used_and_told(name: str, tmp_pat
     for path in (tmp_path / "newest").iterdir():
         path.rename(tmp_path / "checkpoint" / path.name)
     other = federation()
-    with pytest.warns(CheckpointWarning, match=f"newest checkpoint cannot .* round 2 is taken.*{sentence}"):
+    with pytest.warns(CheckpointWarning, match=f"newest checkpoint cannot .* round 2 is used.*{sentence}"):
         other.resume(tmp_path / "checkpoint")
     list(other.train(1))
     assert torch.equal(other.params, run.params)

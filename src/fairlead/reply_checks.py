@@ -1,8 +1,8 @@
-"""The door of a round: what one client sent is checked here before any of it is loaded.
+"""Validation of clients' replies: each reply is checked before any of it is loaded.
 
-Worlds that receive messages ask `validate_reply` for each reply, and leave out what it refuses: a refused reply is an
-absent row, and its `Refusal` goes into the record of the round. Worlds that compute the updates themselves
-hand over whole blocks, of which the round asks `finite_rows`.
+Worlds that receive messages call `validate_reply` for each reply. A refused reply becomes an absent row, and its
+`Refusal` goes into the record of the round. Worlds that compute the updates themselves return whole blocks, which the
+round checks with `finite_rows`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fairlead.errors import is_integer, is_number, require_integer, require_numb
 from fairlead.records import ClientUpdates, Refusal
 
 _NPY_VERSIONS = {b"\x93NUMPY\x01\x00": 2, b"\x93NUMPY\x02\x00": 4}
-"""How .npy files of numbers begin, and how many bytes then say how long the header is."""
+"""First bytes of .npy files, and how many bytes then hold the length of the header."""
 
 
 class Reason(StrEnum):
     """Why a reply is refused."""
 
     MALFORMED = "malformed"
-    """A part of it has a type that no reply has there."""
+    """One of its parts has a wrong type."""
     WRONG_ROUND = "wrong round"
     UNKNOWN_CLIENT = "unknown client"
     WRONG_CLIENT = "wrong client"
@@ -41,24 +41,24 @@ class Reason(StrEnum):
     WRONG_DTYPE = "wrong dtype"
     WRONG_SHAPE = "wrong shape"
     LYING_HEADER = "lying header"
-    """What it says about an array is not what follows."""
+    """The header of an array contradicts its content."""
     NOT_FINITE = "not finite"
     TOO_LARGE = "too large"
     SUBNORMAL = "subnormal"
-    """So many numbers below the normal range that arithmetic with them would stall."""
+    """So many numbers below the normal range that arithmetic with them would be slow."""
     OUT_OF_RANGE = "out of range"
-    """A number of steps or examples, or a loss, that no client can have."""
+    """An impossible number of steps or examples, or an impossible loss."""
 
 
 @dataclass(frozen=True)
 class ReplyLimits:
-    """How far an honest reply may go."""
+    """Bounds of an honest reply."""
 
     max_steps: int = 1_000_000
     max_examples: int = 1_000_000_000
     max_entry: float = 1e12
-    """Largest absolute value in an array or of a loss: squares of a hundred million million such entries still
-    add up in single precision."""
+    """Largest absolute value in an array or of a loss: a sum of 10¹⁴ squares of such entries is still finite in single
+    precision."""
     max_subnormal: float = 0.1
     """Share of the entries of an array that may be subnormal."""
 
@@ -70,7 +70,7 @@ class ReplyLimits:
 
 
 class PackedArray(NamedTuple):
-    """An array as it came: what its header claims, and bytes in little-endian C order or an .npy file."""
+    """An array as received: its claimed type and shape, and bytes in little-endian C order or of an .npy file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -80,7 +80,7 @@ class PackedArray(NamedTuple):
 
 @dataclass(frozen=True)
 class ClientReply:
-    """One client's answer as it came: nothing of it is believed, so that any part may have any type."""
+    """One client's reply as received. It is untrusted: any part may have any type."""
 
     client: object
     round: object
@@ -91,19 +91,19 @@ class ClientReply:
 
 @dataclass(frozen=True)
 class ReplyForm:
-    """What replies of a round must look like."""
+    """The form that replies of a round must have."""
 
     round: int
     num_clients: int
     asked: Container[int]
     arrays: Mapping[str, tuple[int, ...]]
-    """Names and shapes of everything that is uploaded: the update, buffers, messages of corrections."""
+    """Names and shapes of all uploads: the update, buffers, messages of corrections."""
     dtype: torch.dtype = torch.float32
     limits: ReplyLimits = ReplyLimits()
 
 
 class ReceivedUpdate(NamedTuple):
-    """A reply that passed: safe to aggregate, though not necessarily honest."""
+    """A valid reply: safe to aggregate, though perhaps dishonest."""
 
     client: int
     round: int
@@ -115,7 +115,7 @@ class ReceivedUpdate(NamedTuple):
 
 
 class ReplyError(Exception):
-    """Leaves the checks at the first fault, which its text tells in words that follow a name."""
+    """The first fault of a reply; its text continues a sentence about the client."""
 
     def __init__(self, reason: Reason, fault: str) -> None:
         super().__init__(fault)
@@ -127,9 +127,9 @@ def validate_reply(
 ) -> ReceivedUpdate | Refusal:
     """The update in a reply, or why it is refused.
 
-    `sender` is the client that the transport vouches for, where it does; `received` are the clients whose
-    replies of this round were already accepted. Headers are compared before bytes are looked at, and nothing
-    is allocated that the form does not ask for. It never raises because of what a client sent.
+    `sender` is the client that the transport authenticated, if it did; `received` are the clients whose replies of
+    this round were already accepted. Headers are checked before content, and memory is allocated only for arrays of
+    the expected size. No reply makes it raise.
 
     >>> form = ReplyForm(round=3, num_clients=9, asked={4}, arrays={"delta": (2,)})
     >>> data = PackedArray("float32", (2,), bytes(8))
@@ -155,21 +155,21 @@ def validate_reply(
 
 
 def finite_rows(updates: ClientUpdates) -> Tensor:
-    """Which rows of a block hold neither NaN nor infinity, (m,) where the updates are: one pass over each upload."""
+    """Which rows of a block hold neither NaN nor infinity, (m,), by one pass over each upload."""
     uploads = [updates.delta, *updates.messages.values(), *updates.memory.values()]
-    # Most models have none, and every look takes a device as long as a small step.
+    # Most models have none, and each check takes a device as long as a small step.
     if updates.buffers.numel():
         uploads.append(updates.buffers)
     return reduce(torch.logical_and, map(are_finite, uploads))
 
 
 def are_finite(rows: Tensor) -> Tensor:
-    """Which of the rows hold neither NaN nor infinity, without a table of answers."""
+    """Which of the rows hold neither NaN nor infinity, without a mask of all entries."""
     if rows.numel() == 0:
         return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
     flat = rows.flatten(1)
-    # NaN comes through all of them and is neither below nor above. What is one kernel on a GPU takes a CPU ten times as
-    # long as both extremes, and so does torch.aminmax.
+    # NaN propagates through all of them and fails both comparisons. The norm is one kernel on a GPU, but takes a CPU
+    # ten times as long as both extremes, and so does torch.aminmax.
     if rows.is_cuda:
         largest: Tensor = torch.linalg.vector_norm(flat, math.inf, dim=1)
         return largest < math.inf
@@ -177,7 +177,7 @@ def are_finite(rows: Tensor) -> Tensor:
 
 
 def leave_out(updates: ClientUpdates, bad: Tensor, reason: Reason, fault: str) -> ClientUpdates:
-    """The updates without some of their rows, each of which is told as refused; `bad` (m,) marks them."""
+    """The updates without the rows marked in `bad` (m,), whose clients are recorded as refused."""
     keep = (~bad).nonzero().flatten()
     rows: dict[str, Tensor | dict[str, Tensor]] = {}
     for field in fields(updates):
@@ -194,7 +194,7 @@ def leave_out(updates: ClientUpdates, bad: Tensor, reason: Reason, fault: str) -
 
 
 def _identified(reply: ClientReply, form: ReplyForm, sender: int | None, received: Container[int]) -> int:
-    """Who answers, if it may answer this round."""
+    """The client that replies, if it may reply in this round."""
     client = reply.client
     if not isinstance(client, int) or isinstance(client, bool):
         raise ReplyError(Reason.MALFORMED, f"its id is {_shown(client)} and no whole number")
@@ -227,7 +227,7 @@ def _require_names(found: Mapping[str, object], expected: Collection[str], what:
 
 
 def _opened(arrays: Mapping[str, PackedArray], form: ReplyForm) -> dict[str, Tensor]:
-    """All arrays as tensors; every header is looked at before any content is."""
+    """All arrays as tensors; every header is checked before any content."""
     contents = {
         name: content_of(name, arrays[name], shape, form.dtype) for name, shape in form.arrays.items()
     }
@@ -241,12 +241,12 @@ def _opened(arrays: Mapping[str, PackedArray], form: ReplyForm) -> dict[str, Ten
 
 def numbers_in(content: memoryview, dtype: torch.dtype) -> Tensor:
     """The bytes of an array as a flat tensor."""
-    # A copy, since torch wants memory that it may write to; and it takes no empty one.
+    # A copy, since torch needs writable memory; it accepts no empty buffer.
     return torch.frombuffer(bytearray(content), dtype=dtype) if content else torch.empty(0, dtype=dtype)
 
 
 def content_of(name: str, array: PackedArray, shape: tuple[int, ...], dtype: torch.dtype) -> memoryview:
-    """The bytes of an array whose header is as expected and true; `ReplyError` says why it is not."""
+    """The bytes of an array with the expected and true header; raises `ReplyError` for any other."""
     if not isinstance(array, PackedArray) or not isinstance(array.data, bytes):
         raise ReplyError(Reason.MALFORMED, f"{name} is no array")
     expected = str(dtype).removeprefix("torch.")
@@ -267,9 +267,9 @@ def content_of(name: str, array: PackedArray, shape: tuple[int, ...], dtype: tor
 
 
 def _length_of_npy_header(name: str, array: PackedArray) -> int:
-    """Where the numbers of an .npy file start; its own header must say what the message says.
+    """Where the numbers of an .npy file start; its header must agree with the message.
 
-    The two are compared as text, since numpy's parser meets what a client may write with errors of any kind.
+    The two are compared as text, because numpy's parser raises errors of any kind on malformed headers.
     """
     length_bytes = _NPY_VERSIONS.get(array.data[:8])
     if length_bytes is None:
@@ -288,7 +288,7 @@ def _require_sound(name: str, values: Tensor, limits: ReplyLimits) -> None:
         return
     low, high = torch.aminmax(values)
     largest = max(abs(float(low)), abs(float(high)))
-    # NaN first: no comparison with it tells anything.
+    # NaN first: comparisons with it are always false.
     if not (math.isfinite(float(low)) and math.isfinite(float(high))):
         raise ReplyError(Reason.NOT_FINITE, f"{name} holds NaN or infinity")
     if largest > limits.max_entry:
@@ -320,7 +320,7 @@ def _loss(numbers: Mapping[str, object], limits: ReplyLimits) -> float:
 
 
 def _shown(value: object) -> str:
-    """What a client sent, short and without characters that a terminal would obey."""
+    """A value from a client, short and without control characters."""
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value[:4]))}{', …' if len(value) > 4 else ''})"
     if isinstance(value, int) and value.bit_length() > 64:

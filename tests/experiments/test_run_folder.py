@@ -212,15 +212,13 @@ def test_a_run_goes_on_from_the_last_checkpoint_that_is_whole(tmp_path: Path) ->
     told: list[str] = []
     resumed = fl.run_experiment(experiment(), tmp_path / "cut", resume=True, on_recovery=told.append)
     damage, again = told
-    assert damage.startswith(
-        "The newest checkpoint cannot be used, and the one of round 6 is taken instead: "
-    )
+    assert damage.startswith("The newest checkpoint cannot be used, and the one of round 6 is used instead: ")
     assert damage.endswith("is damaged: its checksum does not match.")
     assert again == "Going on after round 6, the last checkpoint: 1 later round is computed again."
     assert torch.equal(resumed.federation.params, whole.federation.params)
     assert fl.load_records(tmp_path / "cut") == whole.federation.records
     cut_newest(tmp_path / "cut")
-    with pytest.warns(CheckpointWarning, match="the one of round 6 is taken instead"):
+    with pytest.warns(CheckpointWarning, match="the one of round 6 is used instead"):
         fl.run_experiment(experiment(), tmp_path / "cut", resume=True)
 
 

@@ -101,9 +101,7 @@ def test_a_failed_save_leaves_the_checkpoint_before(
         assert torch.equal(other.params, older if other.state.round == 2 else run.params)
         run.save(folder)
         assert not list(folder.glob("*.part"))
-    reason = (
-        f"No checkpoint could be written to F: {os.strerror(number)}. Those that were there are as before."
-    )
+    reason = f"No checkpoint could be written to F: {os.strerror(number)}. Earlier checkpoints are unchanged."
     assert sentences == {reason}
     assert call > 10
     figure(
@@ -179,7 +177,7 @@ def test_files_that_may_not_grow(tmp_path: Path, figure: Callable[[str], None]) 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     refused = (
-        f"No checkpoint could be written to {tmp_path}: File too large. Those that were there are as before."
+        f"No checkpoint could be written to {tmp_path}: File too large. Earlier checkpoints are unchanged."
     )
     assert lines[:-2] == [refused, "2"] * len(limits)
     assert lines[-2:] == ["saved", "3"]

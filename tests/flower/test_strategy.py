@@ -157,5 +157,5 @@ def test_privacy_is_refused_where_weights_are_learnt_from_replies() -> None:
         aggregator=fl.WeightedMean(over="asked"),
         privacy=fl.ClientPrivacy(clip=1.0, noise_multiplier=1.0, delta=1e-3),
     )
-    with pytest.raises(fl.errors.ClashError, match="so that ClientPrivacy could promise nothing"):
+    with pytest.raises(fl.errors.ClashError, match="so ClientPrivacy could guarantee nothing"):
         FlowerStrategy(private, 3)

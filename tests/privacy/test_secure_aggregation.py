@@ -15,7 +15,7 @@ from fairlead.client_table import PartState
 from fairlead.component import parts_of
 from fairlead.errors import ClashError, FieldError
 from fairlead.presets import METHODS
-from fairlead.privacy.client_privacy import looks_at_single_updates
+from fairlead.privacy.client_privacy import part_needing_single_updates
 from fairlead.testing import example_of_preset, examples
 from fairlead.testing.rounds import contents, draws, make_conditions, make_population, make_updates
 
@@ -91,7 +91,7 @@ def test_aggregators_see_what_they_say_they_see(cls: type[fl.Aggregator]) -> Non
             state: PartState = part.init(make_population(WEIGHTS))
             result = part.aggregate(updates_of(rows), state, CONDITIONS)
             found.append({"direction": result.direction, **contents(result.state)})
-        assert alike(*found) == (looks_at_single_updates(part) is None), part
+        assert alike(*found) == (part_needing_single_updates(part) is None), part
 
 
 @pytest.mark.parametrize("cls", library_parts(fl.Sampler), ids=lambda cls: cls.__name__)
@@ -102,7 +102,7 @@ def test_samplers_see_what_they_say_they_see(cls: type[fl.Sampler]) -> None:
             state = part.init(make_population(WEIGHTS))
             updates = updates_of(rows)
             found.append(contents(part.observe(state, CONDITIONS, updates.cohort, updates)))
-        assert alike(*found) == (looks_at_single_updates(part) is None), part
+        assert alike(*found) == (part_needing_single_updates(part) is None), part
 
 
 @pytest.mark.parametrize("cls", library_parts(fl.Correction), ids=lambda cls: cls.__name__)
@@ -122,16 +122,16 @@ def test_every_preset_is_accepted_or_refused(name: str) -> None:
     if name in SUMS:
         assert replace(algorithm, secure_aggregation=True).secure_aggregation
     else:
-        with pytest.raises(ClashError, match="looks at what single clients sent, and secure aggregation"):
+        with pytest.raises(ClashError, match="needs single updates, and secure aggregation"):
             replace(algorithm, secure_aggregation=True)
 
 
 def test_parts_within_parts_are_looked_at() -> None:
     inside = fl.FullFirstRound(fl.OptimalSampling(2))
-    assert looks_at_single_updates(inside) == "OptimalSampling"
-    with pytest.raises(ClashError, match="OptimalSampling looks at"):
+    assert part_needing_single_updates(inside) == "OptimalSampling"
+    with pytest.raises(ClashError, match="OptimalSampling needs"):
         fl.Algorithm(fl.LocalSolver(fl.SGD(0.1)), inside, secure_aggregation=True)
-    with pytest.raises(ClashError, match="AwareProjection looks at"):
+    with pytest.raises(ClashError, match="AwareProjection needs"):
         fl.Algorithm(fl.LocalSolver(fl.SGD(0.1)), transforms=(fl.AwareProjection(),), secure_aggregation=True)
 
 
@@ -150,5 +150,5 @@ def test_the_page_has_the_table_of_every_method() -> None:
     for name, method in METHODS.items():
         algorithm = example_of_preset(method.build)
         parts = (algorithm.sampler, algorithm.aggregator)
-        seen = next((part for part in map(looks_at_single_updates, parts) if part is not None), None)
+        seen = next((part for part in map(part_needing_single_updates, parts) if part is not None), None)
         assert told[name] == ("sums" if seen is None else f"single updates (`{seen}`)"), name

@@ -1,1 +1,1 @@
-"""Checkpoints: server states as safetensors beside small manifests, the last few of them, each whole or refused."""
+"""Checkpoints: the newest few server states, as safetensors with checksummed manifests."""

@@ -1,4 +1,4 @@
-"""Files that are replaced in one step and are on the disk afterwards, or stay as they were."""
+"""Atomic, durable writes: a file is replaced in one step and flushed to disk, or stays unchanged."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 DRAFT = ".part"
-"""What the name of a file ends in while it is being written."""
+"""Suffix of a file that is being written."""
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Replace a file in one step, on the disk before this returns; what fails leaves it as it was."""
+    """Replace a file in one step and flush it to disk; an error leaves the file unchanged."""
     draft = new_draft(path)
     try:
-        # A file of its own: whatever lies or points elsewhere under this name is not written to.
+        # Always a new file: a link under this name is never followed.
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             file.write(content)
     except OSError:
@@ -24,14 +24,14 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def new_draft(path: Path) -> Path:
-    """Where to write what will replace a file; nothing is there."""
+    """The path of a draft that will replace a file; an old draft is removed."""
     draft = path.with_name(path.name + DRAFT)
     draft.unlink(missing_ok=True)
     return draft
 
 
 def publish(draft: Path, path: Path) -> None:
-    """Put a written draft in the place of a file, both durably; a draft that cannot be is dropped."""
+    """Replace a file by a written draft, durably; on an error the draft is removed."""
     try:
         _sync(draft)
         os.replace(draft, path)
@@ -42,14 +42,14 @@ def publish(draft: Path, path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and its entry in the one above durable."""
+    """Make a folder durably."""
     if not path.is_dir():
         path.mkdir(parents=True, exist_ok=True)
         _sync(path.parent)
 
 
 def drop(draft: Path) -> None:
-    """Remove a draft so that it takes no space, if the disk still lets us."""
+    """Remove a draft, if the disk allows it."""
     with suppress(OSError):
         draft.unlink(missing_ok=True)
 

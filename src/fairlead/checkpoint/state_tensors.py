@@ -15,12 +15,12 @@ from fairlead.records import ServerState
 
 
 def tensors_of(state: ServerState) -> dict[str, Tensor]:
-    """Every tensor of a state under a path that names its part: on the CPU, and no two in the same memory."""
+    """Every tensor of a state by the path of its part, on the CPU; no two share memory."""
     found: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, tensor in _named(state):
         kept = tensor.detach().cpu().contiguous()
-        # Parts may share a tensor. Others are not copied: a client table may be larger than the memory.
+        # Parts may share a tensor. Only those are copied, since a client table may be larger than the memory.
         storage = kept.untyped_storage().data_ptr()
         found[name] = kept.clone() if storage in seen else kept
         seen.add(storage)
@@ -28,7 +28,7 @@ def tensors_of(state: ServerState) -> dict[str, Tensor]:
 
 
 def state_from(tensors: Mapping[str, Tensor], like: ServerState, round: int) -> ServerState:
-    """The state that tensors hold, in the form of `like`, whose tables take the rows."""
+    """The state in tensors, in the form of `like`; rows are written into its tables."""
     device = like.params.device
 
     def restored(prefix: str, part: PartState) -> PartState:
@@ -36,7 +36,7 @@ def state_from(tensors: Mapping[str, Tensor], like: ServerState, round: int) -> 
         for name, old in part.items():
             path = f"{prefix}/{name}"
             if isinstance(old, ClientTable):
-                # Into the fresh table, which knows where rows are to be kept.
+                # Into the fresh table, which knows where to keep rows.
                 values[name] = old.write(tensors[f"{path}/clients"], tensors[f"{path}/rows"])
             else:
                 values[name] = tensors[path].to(old.device, copy=True)
@@ -59,7 +59,7 @@ def state_from(tensors: Mapping[str, Tensor], like: ServerState, round: int) -> 
 
 
 def refuse_misfit(like: ServerState, tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Raise if tensors are not those of a state like this one."""
+    """Raise if tensors do not have the names, shapes and types of a state like this one."""
     expected = dict(_named(like))
     differing = expected.keys() ^ tensors.keys()
     for name in expected.keys() & tensors.keys():
@@ -76,7 +76,7 @@ def refuse_misfit(like: ServerState, tensors: Mapping[str, Tensor], folder: Path
 
 
 def _fits(table: ClientTable, name: str, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether rows belong to as many different clients of the table."""
+    """Whether each row belongs to a different client of the table."""
     clients = tensors[f"{name}/clients"]
     known = bool(((clients >= 0) & (clients < table.num_clients)).all())
     return known and len(clients) == len(tensors[f"{name}/rows"]) == len(torch.unique(clients))
@@ -95,7 +95,7 @@ def _named(state: ServerState) -> Iterator[tuple[str, Tensor]]:
 
 
 def tables_of(state: ServerState) -> Iterator[tuple[str, ClientTable]]:
-    """Every client table of a state under the path of its part."""
+    """Every client table of a state by the path of its part."""
     return ((path, value) for path, value in _of_parts(state) if isinstance(value, ClientTable))
 
 

@@ -1,4 +1,4 @@
-"""A folder of checkpoints: saved so that a crash at any moment leaves whole ones, loaded only if whole."""
+"""A folder of checkpoints: a crash during a save leaves the old ones intact, and damaged ones are not loaded."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _TENSORS = re.compile(r"state-[0-9a-f]{16}\.safetensors")
 
 
 class DamagedCheckpointError(CheckpointError):
-    """One checkpoint cannot be used; an earlier one may."""
+    """One checkpoint is damaged; an earlier one may be usable."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint holds."""
+    """The contents of a checkpoint."""
 
     round: int
     fingerprint: str
-    """Names the experiment."""
+    """Identifies the experiment."""
     tensors: str
     """The file beside the manifest."""
     sha256: str
@@ -45,18 +45,18 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """The file of the manifest itself."""
+        """The file name of the manifest itself."""
         return f"manifest-{self.round:08d}.json"
 
     def encoded(self) -> bytes:
-        """The content of its file: the same bytes for the same checkpoint."""
+        """The content of the manifest's file: the same bytes for the same checkpoint."""
         facts = {"format": FORMAT, **asdict(self)}
         checksum = sha256(json.dumps(facts).encode()).hexdigest()
         return json.dumps({**facts, "checksum": checksum}, indent=2).encode() + b"\n"
 
 
 def tensors_name(digest: str) -> str:
-    """The file for tensors with this digest: other states never overwrite it."""
+    """The file name of tensors with this digest; no other state has it."""
     return f"state-{digest[:16]}.safetensors"
 
 
@@ -67,13 +67,13 @@ def manifests(folder: Path) -> list[Path]:
 
 
 def is_of_checkpoint(name: str) -> bool:
-    """Whether a file of this name belongs to some checkpoint, drafts included."""
+    """Whether a file of this name belongs to a checkpoint or to a draft of one."""
     whole = name.removesuffix(".part")
     return bool(_NAME.fullmatch(whole) or _TENSORS.fullmatch(whole) or name == "state.safetensors.part")
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest in a file of any known format; `DamagedCheckpointError` if it is none or not whole."""
+    """The manifest in a file of any known format; raises `DamagedCheckpointError` for anything else."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -103,7 +103,7 @@ def _read_1(table: dict[str, Any], content: bytes, path: Path) -> Manifest:
 
 def _read_2(table: dict[str, Any], content: bytes, path: Path) -> Manifest:
     manifest = _manifest({key: value for key, value in table.items() if key != "checksum"}, path)
-    # To the byte: whatever differs from what was written is damage, and the name is a part of it.
+    # To the byte, file name included: any difference is damage.
     if manifest.encoded() != content or manifest.name != path.name:
         raise DamagedCheckpointError(f"{path} is damaged: its checksum does not match.")
     return manifest
@@ -124,19 +124,19 @@ def _foreign(path: Path) -> DamagedCheckpointError:
 
 
 KEPT = 3
-"""Checkpoints that a folder holds: the newest, and those to fall back on."""
+"""Checkpoints kept in a folder: the newest, and two to fall back on."""
 
 
 def warn(sentence: str) -> None:
-    """Tell those who have not said how they want to be told."""
+    """The default of `on_damage`."""
     warnings.warn(sentence, CheckpointWarning, stacklevel=4)
 
 
 def save_state(state: ServerState, folder: Path, fingerprint: str, keep: int = KEPT) -> None:
     """Add a checkpoint to a folder, and remove all but the `keep` newest up to its round.
 
-    A crash or an error at any moment leaves those that were there, or also the new one, whole. `fingerprint`
-    names the experiment; only a run of the same experiment may load the checkpoint.
+    After a crash or an error at any moment, the old checkpoints are intact and the new one is complete or absent.
+    `fingerprint` identifies the experiment; only a run of the same experiment may load the checkpoint.
     """
     if keep < 1:
         raise CheckpointError(f"At least 1 checkpoint must be kept, got {keep}.")
@@ -148,7 +148,7 @@ def save_state(state: ServerState, folder: Path, fingerprint: str, keep: int = K
         except (OSError, SafetensorError):
             drop(draft)
             raise
-        # Identical bytes for identical states: the digest is then also the name of the file.
+        # Identical states have identical bytes, so the digest names the file.
         digest = _digest(draft)
         publish(draft, folder / tensors_name(digest))
         manifest = Manifest(state.round, fingerprint, tensors_name(digest), digest)
@@ -159,9 +159,9 @@ def save_state(state: ServerState, folder: Path, fingerprint: str, keep: int = K
 def load_state(
     like: ServerState, folder: Path, fingerprint: str, on_damage: Callable[[str], None] = warn
 ) -> ServerState:
-    """The newest whole state in a folder, in the form of `like`, a fresh state of the same experiment.
+    """The newest undamaged state in a folder, in the form of `like`, a fresh state of the same experiment.
 
-    `on_damage` is told in one sentence if newer checkpoints could not be used.
+    `on_damage` receives one sentence if newer checkpoints are damaged.
     """
     refused: list[str] = []
     for path in manifests(folder):
@@ -192,7 +192,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def checkpointed_rounds(folder: Path) -> list[int]:
-    """Rounds after which the checkpoints in a folder were made, newest first; damaged manifests are left out."""
+    """The rounds of the checkpoints in a folder, newest first; damaged manifests are skipped."""
     found = (_readable(path) for path in manifests(folder))
     return [manifest.round for manifest in found if manifest is not None]
 
@@ -202,12 +202,12 @@ def _prune(folder: Path, latest: int, keep: int) -> None:
     names: set[str] = set()
     for path in manifests(folder):
         manifest = _readable(path) if len(kept) < keep else None
-        # Later rounds are those of a run that went back: what it does now replaces them.
+        # Later rounds belong to a run that resumed from an earlier one: the new rounds replace them.
         if manifest is not None and manifest.round <= latest:
             kept.append(manifest)
             names |= {path.name, manifest.tensors}
     for path in folder.iterdir():
-        # Drafts that a crash left behind included.
+        # Including drafts left by a crash.
         if is_of_checkpoint(path.name) and path.name not in names:
             path.unlink(missing_ok=True)
 
@@ -220,7 +220,7 @@ def _readable(path: Path) -> Manifest | None:
 
 
 def _read_tensors(path: Path, digest: str) -> dict[str, Tensor]:
-    """Tensors mapped from a file whose content was verified."""
+    """Tensors mapped from a file with a verified checksum."""
     try:
         if _digest(path) != digest:
             raise DamagedCheckpointError(f"{path} is damaged: its checksum does not match.")
@@ -239,7 +239,7 @@ def _digest(path: Path) -> str:
 
 def _fallen_back(refused: list[str], round: int) -> str:
     newer = "The newest checkpoint" if len(refused) == 1 else f"The {len(refused)} newest checkpoints"
-    return f"{newer} cannot be used, and the one of round {round} is taken instead: {refused[0]}"
+    return f"{newer} cannot be used, and the one of round {round} is used instead: {refused[0]}"
 
 
 @contextmanager
@@ -249,10 +249,10 @@ def _one_sentence(folder: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         reason = error.strerror if isinstance(error, OSError) else _system_error(str(error))
         raise CheckpointError(
-            f"No checkpoint could be written to {folder}: {reason}. Those that were there are as before."
+            f"No checkpoint could be written to {folder}: {reason}. Earlier checkpoints are unchanged."
         ) from error
 
 
 def _system_error(message: str) -> str:
-    """`... I/O error: No space left on device (os error 28)` in the system's own words alone."""
+    """The system's own message in `... I/O error: No space left on device (os error 28)`."""
     return message.rpartition("I/O error: ")[2].partition(" (os error")[0]

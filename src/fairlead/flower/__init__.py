@@ -1,6 +1,6 @@
-"""Real federations on Flower: the algorithm of a simulation, unchanged, on clients that exist.
+"""Real federations on Flower: the algorithm of a simulation, unchanged, on real clients.
 
-Needs the extra `flower`; nothing else in fairlead imports it.
+Needs the extra `flower`; no other room of fairlead imports it.
 """
 
 from fairlead.flower.client import ClientLimits as ClientLimits

@@ -1,8 +1,8 @@
-"""What a client of a real federation remembers between rounds, on its own disk.
+"""The memory of a client of a real federation between rounds, on its own disk.
 
-The server says with every question which version of its memory a client starts from: the last one whose update
-it has aggregated and checkpointed. The client keeps that version and the one its new work leaves behind, so that
-whatever dies in between, server, link or client, asking again gives the same numbers again.
+With every question the server names the version of the memory to start from: that of the client's last update that
+it aggregated and checkpointed. The client keeps this version and the one after its new work. If server, link or
+client dies in between, the repeated question therefore gives the same numbers.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class ClientMemory:
 
     @staticmethod
     def of(folder: Path, run: str, client: int) -> ClientMemory:
-        """`run` comes from the server, and must not lead out of the folder."""
+        """The memory of a client under `folder`; `run` comes from the server and must not lead out of the folder."""
         if not _RUN.fullmatch(run):
             raise RequestError("malformed", "run must be 8 to 64 hexadecimal digits.")
         return ClientMemory(folder / run / f"client-{client}")
 
     @contextmanager
     def claimed(self, attempt: int, round: int) -> Iterator[None]:
-        """Hold the memory for one piece of work; a question older than the latest one seen is refused.
+        """Lock the memory during local work, and refuse a question older than the latest.
 
-        A node may still hold a question of a server that has died. Worked on late, it would throw away
-        memory that the server's successor counts on.
+        A node may still hold a question of a server that died. Work on it would delete memory that the next server
+        needs.
         """
-        # Closed to other users: what is remembered tells of the client's data.
+        # Closed to other users: the memory reveals something about the client's data.
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.folder / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -56,21 +56,21 @@ class ClientMemory:
             if [attempt, round] < latest:
                 raise RequestError(
                     "out of date",
-                    f"Round {round} was asked before round {latest[1]}, which is already known.",
+                    f"Round {round} was asked before round {latest[1]}, which this client already knows.",
                 )
             write_durably(self.folder / "latest.json", json.dumps([attempt, round]).encode())
             yield
 
     def forget_old_runs(self, keep: int, *, remembers: bool) -> None:
-        """Remove this client's memory of all but the `keep` runs that it last worked for and that have some.
+        """Remove this client's memory of all but the `keep` latest runs that have one.
 
-        This run is one of them if it `remembers` anything. Of runs without memory as many marks stay beside
-        this one's, and never take the place of a memory. If a run goes on whose memory is gone, `read` says so.
+        This run counts if it `remembers` anything. The marks of as many runs without memory stay too; they never
+        replace a memory. If a run resumes after its memory was removed, `read` says so.
         """
         last_work: dict[Path, int] = {}
         for mark in self.folder.parents[1].glob(f"*/{self.folder.name}/latest.json"):
             if mark.parent != self.folder and _RUN.fullmatch(mark.parent.parent.name):
-                # Another process of this client may be at the same.
+                # Another process of this client may do the same.
                 with suppress(FileNotFoundError):
                     last_work[mark.parent] = mark.stat().st_mtime_ns
         newest_first = sorted(last_work, key=lambda memory: last_work[memory], reverse=True)
@@ -78,12 +78,12 @@ class ClientMemory:
         without = [memory for memory in newest_first if memory not in with_memory]
         for memory in (*with_memory[keep - remembers :], *without[keep:]):
             shutil.rmtree(memory, ignore_errors=True)
-            # Not empty where another client keeps its memory in the same place.
+            # Fails if another client keeps its memory in the same folder.
             with suppress(OSError):
                 memory.parent.rmdir()
 
     def read(self, version: int, lengths: Mapping[str, int], like: Tensor) -> Vectors:
-        """A version with rows of the given lengths; version 0 is all zeros, and one that is not here an error."""
+        """A version with vectors of the given lengths; version 0 is all zeros, and a missing version is an error."""
         if version == 0:
             return {name: like.new_zeros(length) for name, length in lengths.items()}
         content = self._content(version)
@@ -93,7 +93,7 @@ class ClientMemory:
         return {name: vector.to(like) for name, vector in vectors.items()}
 
     def write(self, version: int, vectors: Vectors, *, base: int) -> None:
-        """Keep a new version beside the one that it started from, and no other."""
+        """Keep a new version and its base, and remove all others."""
         content = save({name: vector.detach().cpu().contiguous() for name, vector in vectors.items()})
         digest = sha256(content).hexdigest()[:32]
         file = self.folder / f"{version}-{digest}.safetensors"

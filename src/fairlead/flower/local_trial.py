@@ -102,12 +102,12 @@ def _write_private(file: Path, key: ec.EllipticCurvePrivateKey, form: PrivateFor
 
 
 class LocalFederation:
-    """Processes of a small federation; everything they write is under `folder`, and they end with the block.
+    """The processes of a small federation, which end with the `with` block; all their files are under `folder`.
 
-    What clients remember is under `memory` if that is given: a run that goes on later needs it again.
+    Client memory is under `memory` if given: a run that resumes later needs it again.
 
-    Nobody outside this machine can reach it. With `credentials` the link speaks TLS and takes nodes only whose
-    keys are registered; without, plain HTTP.
+    The federation cannot be reached from outside this machine. With `credentials` the link uses TLS and accepts only
+    nodes with registered keys; without, plain HTTP.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class LocalFederation:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of every process: a home of its own, and nothing that reaches for the network."""
+        """Environment of every process: a separate home, and no network access by Flower itself."""
         return {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
@@ -157,7 +157,7 @@ class LocalFederation:
         }
 
     def start_link(self) -> None:
-        """Start the SuperLink, or start it again with the state that it had; returns when it listens."""
+        """Start the SuperLink, or restart it with its old state; returns when it listens."""
         trust = ["--insecure"] if self.credentials is None else self.credentials.link_options()
         address = ["--host", _HOST, "--port", str(self.port)]
         database = ["--database", str(self.folder / "state.db")]
@@ -165,11 +165,11 @@ class LocalFederation:
         closing = monotonic() + _START_SECONDS
         while not _listens(self.port):
             if self.link.poll() is not None or monotonic() > closing:
-                raise FairleadError(f"The SuperLink does not start: see {self.folder / 'link.log'}.")
+                raise FairleadError(f"The SuperLink did not start: see {self.folder / 'link.log'}.")
             sleep(0.2)
 
     def start_node(self, client: int, options: Sequence[str] | None = None) -> None:
-        """Start the node of a client; `options` replace those by which it would prove who it is."""
+        """Start the node of a client; `options` replace its credentials."""
         if options is None:
             credentials = self.credentials
             options = ["--insecure"] if credentials is None else credentials.node_options(client)
@@ -184,7 +184,7 @@ class LocalFederation:
         answer = self.flwr("run", str(self.app), "local", "--run-config", " ".join(words), "--format", "json")
         told = json.loads(answer)
         if "run-id" not in told:
-            raise FairleadError(f"The SuperLink takes no run: {told.get('error-message', answer)}")
+            raise FairleadError(f"The SuperLink rejects the run: {told.get('error-message', answer)}")
         return str(told["run-id"])
 
     def outcome(self, run_id: str) -> str | None:
@@ -194,7 +194,7 @@ class LocalFederation:
         return status if status.startswith("finished") else None
 
     def flwr(self, *arguments: str) -> str:
-        """What the command `flwr` prints."""
+        """The output of a `flwr` command."""
         try:
             done = subprocess.run(
                 ["flwr", *arguments],
@@ -205,13 +205,13 @@ class LocalFederation:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise FairleadError(f"flwr {arguments[0]} has not ended within {_START_SECONDS:g} s.") from error
+            raise FairleadError(f"flwr {arguments[0]} did not end within {_START_SECONDS:g} s.") from error
         if done.returncode != 0:
             raise FairleadError(f"flwr {arguments[0]} failed: {(done.stderr or done.stdout).strip()[-500:]}")
         return done.stdout
 
     def end(self) -> None:
-        """End all processes, and wait for them."""
+        """Stop all processes, and wait for them."""
         end_groups([*self.nodes.values(), *([self.link] if self.link else [])])
         self.nodes, self.link = {}, None
 
@@ -220,7 +220,7 @@ class LocalFederation:
         if found is None:
             raise FairleadError(f"{command[0]} is not installed: pip install 'flwr>=1.41,<2'.")
         with (self.folder / f"{name}.log").open("ab") as log:
-            # A group of its own, since the process starts others that must end with it.
+            # In a new process group, since the process starts others that must end with it.
             return subprocess.Popen(
                 [found, *command[1:]],
                 env=self.environment,
@@ -243,14 +243,14 @@ class LocalFederation:
 
 
 def end_groups(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End processes and those that they started: asked first, made to after a while."""
+    """Stop processes and their children: SIGTERM first, SIGKILL after a while."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in processes:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
         closing = monotonic() + _STOP_SECONDS
         while monotonic() < closing:
-            # Reaped as soon as they have ended, or their groups would seem to live on.
+            # Reap them at once, or their groups would seem alive.
             ended = [process.poll() is not None and not _group_lives(process.pid) for process in processes]
             if all(ended):
                 return
@@ -266,7 +266,7 @@ def _group_lives(group: int) -> bool:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody uses now."""
+    """A free port of the loopback."""
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
         return int(probe.getsockname()[1])

@@ -89,9 +89,9 @@ class FlowerStrategy(Strategy):
             )
         if algorithm.privacy is not None:
             raise ClashError(
-                "FlowerStrategy learns ω from what clients report when they first come, which shows in how much the "
-                "others count, so that ClientPrivacy could promise nothing: build the clients with make_client_app "
-                "and the server with make_server_app."
+                "FlowerStrategy learns ω from the clients' reports, which change the weights of the other clients, so "
+                "ClientPrivacy could guarantee nothing: build the clients with make_client_app and the server with "
+                "make_server_app."
             )
         self._key, self._poll, self._weights = Key.from_seed(seed), poll, weights
         self._evaluation = FedAvg(fraction_evaluate=fraction_evaluate, min_available_nodes=num_clients)

@@ -1,1 +1,1 @@
-"""What a run tells about its clients: differential privacy and secure aggregation."""
+"""Differential privacy of clients, and secure aggregation."""

@@ -1,4 +1,4 @@
-"""How much privacy a number of rounds costs: Rényi accounts of sampled Gaussian noise, kept by dp-accounting."""
+"""The privacy cost of a number of rounds: Rényi accounting of sampled Gaussian noise, by dp-accounting."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from fairlead.samplers.base import Adjacency, Sampler
 
 
 class Sampling(NamedTuple):
-    """What a sampler means for privacy."""
+    """A sampler as privacy accounting sees it."""
 
     adjacency: Adjacency
     asked: float
-    """Chance of a client to be asked in a round."""
+    """Probability that a client is sampled in a round."""
     eligible: int
-    """Clients that may be asked."""
+    """Clients that can be sampled."""
     largest_importance: float
-    """Of any client, whether it is asked or not."""
-    told: str
+    """Over all clients, sampled or not."""
+    description: str
 
 
 def sampling_of(sampler: Sampler, weights: Tensor) -> Sampling:
@@ -40,25 +40,25 @@ def sampling_of(sampler: Sampler, weights: Tensor) -> Sampling:
     assert participation.asked is not None
     asked = float(participation.asked.max())
     if sampler.adjacency == "replace-one":
-        told = f"cohorts of {round(asked * eligible)} out of {eligible} without replacement"
+        description = f"cohorts of {round(asked * eligible)} out of {eligible} without replacement"
     else:
-        told = "no sampling" if asked == 1 else f"Poisson sampling at {asked:g}"
-    return Sampling(sampler.adjacency, asked, eligible, float(weights.max()) / asked, told)
+        description = "no sampling" if asked == 1 else f"Poisson sampling at {asked:g}"
+    return Sampling(sampler.adjacency, asked, eligible, float(weights.max()) / asked, description)
 
 
 @dataclass(frozen=True)
 class PrivacyStatement:
-    """What may be claimed of the models of a run, under Rényi accounting."""
+    """The privacy guarantee of the models of a run, under Rényi accounting."""
 
     epsilon: float
     delta: float
     rounds: int
     adjacency: str
-    """Which federations look alike: a value of `Adjacency`."""
+    """Which federations are neighbors: a value of `Adjacency`."""
     sampling: str
-    """What amplifies it."""
+    """The sampling that amplifies it, in words."""
     repeated: int = 0
-    """How often a round was done again, which is counted."""
+    """Number of repeated rounds, which count too."""
 
     def __str__(self) -> str:
         again = f" and {self.repeated} repetition{'s' * (self.repeated > 1)}" if self.repeated else ""
@@ -71,15 +71,15 @@ class PrivacyStatement:
 def epsilon(
     sampling: Sampling, noise_multiplier: float, delta: float, rounds: int, repeated: Sequence[int] = ()
 ) -> float:
-    """ε of so many rounds at the given δ; a round was done again for each time that it stands in `repeated`.
+    """ε of a number of rounds at the given δ; `repeated` lists a round once per repetition.
 
-    `noise_multiplier` is the noise in units of the largest contribution C·w of a client. Zero-out neighbours
-    differ by that much; replace-one neighbours by twice as much, which halves the multiplier. Whoever repeats a
-    round asks the same cohort: k sums, each with noise of its own, tell as much of it as one sum with a
-    multiplier smaller by √k, and are amplified once.
+    `noise_multiplier` is the noise in units of the largest contribution C·w of a client. Zero-out neighbors differ by
+    that much; replace-one neighbors by twice as much, which halves the multiplier. A repeated round asks the same
+    cohort: k sums with independent noise reveal as much as one sum with a multiplier smaller by √k, and the sampling
+    amplifies them once.
     """
     again = Counter(repeated)
-    # The server may have died in the round that comes next.
+    # The server may have died in the next round.
     rounds = max([rounds, *(round + 1 for round in again)])
     if rounds == 0:
         return 0.0
@@ -97,7 +97,7 @@ def epsilon(
 def _costs_of_a_round(
     adjacency: Adjacency, asked: float, eligible: int, noise_multiplier: float
 ) -> NDArray[np.float64]:
-    """The Rényi divergence that a round costs at each of the orders: those of rounds add up."""
+    """The Rényi divergence of a round at each of the orders; divergences of rounds add up."""
     library, accountants = import_module("dp_accounting"), _accountants()
     if adjacency == "zero-out":
         relation = library.NeighboringRelation.REPLACE_SPECIAL
@@ -112,12 +112,12 @@ def _costs_of_a_round(
 
 
 _ORDERS = (*range(2, 65), 80, 96, 128, 256, 512, 1024)
-"""Orders α at which accounts are kept; the best one for δ tells ε. Orders below 2 would tighten only an ε far above
-ten, and the series behind them do not always converge."""
+"""Orders α of the accounting; ε is the smallest over them. Orders below 2 would tighten only an ε far above ten, and
+their series do not always converge."""
 
 
 def require_accountant() -> None:
-    """Refuse a private run where nobody could say how private it is."""
+    """Refuse a private run where its privacy cannot be computed."""
     try:
         _accountants()
     except ImportError as error:

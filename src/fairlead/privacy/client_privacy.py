@@ -1,4 +1,4 @@
-"""`ClientPrivacy`: what one client did cannot be told from the models of a run."""
+"""`ClientPrivacy`: client-level differential privacy; and the methods that secure aggregation allows."""
 
 from __future__ import annotations
 
@@ -22,27 +22,25 @@ from fairlead.transforms.base import DirectionTransform
 
 @dataclass(frozen=True)
 class ClientPrivacy(Component):
-    """Shortens every update and adds Gaussian noise to their sum (McMahan et al. 2018).
+    """Clips every update and adds Gaussian noise to their sum (McMahan et al. 2018).
 
         direction = Σ_R w_i Δ_i·min(1, C/‖Δ_i‖) + N(0, (z C w_max)² I)
 
-    Symbols: R the clients that arrived, w_i the importance that the sampler gives to client i, w_max the
-    largest that it gives to any client, C `clip`, z `noise_multiplier`, δ `delta`. No client adds more than
-    C w_max to the sum, which is all that the models of a run are made of. So every round is a Gaussian
-    mechanism of multiplier z, amplified by the sampling, and `dp-accounting` adds the rounds up to (ε, δ).
-    Objective weights ω count as public. A round in which nobody arrives moves the model by noise alone,
-    since standing still would tell that nobody came.
+    Symbols: R the clients that arrived, w_i the importance of client i, w_max the largest importance of any client,
+    C `clip`, z `noise_multiplier`, δ `delta`. No client adds more than C w_max to the sum, and the models of a run
+    depend on the clients through these sums alone. Every round is therefore a Gaussian mechanism of multiplier z,
+    amplified by the sampling, and `dp-accounting` adds the rounds up to (ε, δ). Objective weights ω count as public. A
+    round without arrivals still adds the noise, since an unchanged model would reveal that no client arrived.
 
-    Which federations look alike: for `FullParticipation` and `PoissonSampling`, those in which one client
-    sends zeros instead ("zero-out"); for `UniformWithoutReplacement`, those in which one client has other
-    data ("replace-one"), between which sums differ by 2 C w_max. Unequal ω cost accuracy, since
-    noise follows the largest.
+    Neighboring federations: for `FullParticipation` and `PoissonSampling`, one client sends zeros instead
+    ("zero-out"); for `UniformWithoutReplacement`, one client has other data ("replace-one"), which changes sums by up
+    to 2 C w_max. Unequal ω cost accuracy, because the noise scales with the largest.
 
-    A round that is done again, after a server died that may have shown its model, has other noise each time, and
-    `Conditions.repeated` makes the account count all of them.
+    A server may die after clients have seen the model of a round. The repeated round has new noise, and
+    `Conditions.repeated` makes the accounting count every repetition.
 
-    Noise is drawn from the run's key and repeats with it: whoever knows the seed can subtract it, so that the
-    seed of a run on real people's data is a secret.
+    Noise is drawn from the run's key: with the seed it can be subtracted. The seed of a run on real data must be kept
+    secret.
 
     Differs from the paper: the weights of the sampler instead of weights with a cap.
     """
@@ -65,38 +63,37 @@ class ClientPrivacy(Component):
         transforms: tuple[DirectionTransform, ...],
         corrections: tuple[Correction, ...],
     ) -> None:
-        """Raise unless the noised sum is all that the server lets out."""
+        """Raise unless the server publishes nothing but the noised sum."""
         if sampler.adjacency is None:
             raise ClashError(
-                f"ClientPrivacy has no account of {type(sampler).__name__}, under which the chance of a client to "
-                "be asked is not the same for all and known: use PoissonSampling, UniformWithoutReplacement or "
-                "FullParticipation."
+                f"ClientPrivacy has no accounting for {type(sampler).__name__}, because clients must be sampled with "
+                "equal, known probability: use PoissonSampling, UniformWithoutReplacement or FullParticipation."
             )
         if aggregator != WeightedMean(over="asked"):
             raise ClashError(
-                f"ClientPrivacy needs a sum in which no client changes what another counts, got {aggregator!r}: "
+                f"ClientPrivacy needs a sum in which no client changes the weight of another, got {aggregator!r}: "
                 "write aggregator=WeightedMean(over='asked')."
             )
         for transform in transforms:
             if transform.needs_single_updates:
                 raise ClashError(
-                    f"{type(transform).__name__} looks at single updates, which have no noise, and ClientPrivacy "
-                    "could promise nothing: leave it out."
+                    f"{type(transform).__name__} needs single updates, which have no noise, so ClientPrivacy could "
+                    "guarantee nothing: remove it."
                 )
         for correction in corrections:
             if correction.shared_names:
                 raise ClashError(
-                    f"{type(correction).__name__} broadcasts a sum of what clients upload, which has no noise, "
-                    "and ClientPrivacy could promise nothing: leave it out."
+                    f"{type(correction).__name__} broadcasts a sum of uploads, which has no noise, so ClientPrivacy "
+                    "could guarantee nothing: remove it."
                 )
 
     def refuse_world(self, population: Population, buffers: Tensor) -> None:
-        """Raise unless the promise means something for a population and covers all of its model."""
+        """Raise unless the guarantee is meaningful for a population and covers its whole model."""
         require_accountant()
         if self.delta * population.num_clients >= 1:
             raise ClashError(
                 f"ClientPrivacy.delta must be below 1/{population.num_clients} for {population.num_clients} clients, "
-                f"got {self.delta:g}: with that chance, one of them may be told outright."
+                f"got {self.delta:g}: a larger δ allows the data of one client to be published outright."
             )
         if len(buffers):
             raise ClashError(
@@ -105,25 +102,25 @@ class ClientPrivacy(Component):
             )
 
     def statement(self, sampler: Sampler, conditions: Conditions) -> PrivacyStatement:
-        """What may be claimed of the rounds before the one that the conditions are of."""
+        """The guarantee of the rounds before that of the conditions."""
         rounds, repeated = conditions.round, conditions.repeated
         sampling = sampling_of(sampler, conditions.weights)
         spent = epsilon(sampling, self.noise_multiplier, self.delta, rounds, repeated)
         return PrivacyStatement(
-            spent, self.delta, rounds, sampling.adjacency, sampling.told, repeated=len(repeated)
+            spent, self.delta, rounds, sampling.adjacency, sampling.description, repeated=len(repeated)
         )
 
     def aggregate(
         self, sampler: Sampler, updates: ClientUpdates, conditions: Conditions, key: Key
     ) -> Aggregate:
-        """The sum of shortened updates with the round's noise; the coefficients are those of whole updates."""
+        """The noised sum of clipped updates; coefficients are those of the unclipped updates."""
         lengths = torch.linalg.vector_norm(updates.delta, dim=1, dtype=torch.float64).cpu()
         factors = self.clip / lengths.clamp(min=self.clip)
         coefficients = updates.importance * factors
         sampling = sampling_of(sampler, conditions.weights)
         scale = self.noise_multiplier * self.clip * sampling.largest_importance
-        # Named by what came and how often the round was done before: a server that died after its model was seen
-        # does it again, perhaps with other updates, and the same noise would cancel in the difference of the models.
+        # Keyed by the arrivals and the number of repetitions. A server that died after its model was seen repeats the
+        # round, perhaps with other updates, and the same noise would cancel in the difference of the two models.
         came = torch.stack([updates.clients, updates.num_steps, updates.age]).flatten().tolist()
         before = conditions.repeated.count(conditions.round)
         named = key.fold(*came, "again", before) if before else key.fold(*came)
@@ -144,13 +141,13 @@ class ClientPrivacy(Component):
         """No weights are known: clipping changes them."""
         return Limit(
             None,
-            "Under ClientPrivacy long updates are shortened, so that no weighted sum of the clients' objectives "
-            "that is known beforehand is minimised: clients far from the others count less than their weight.",
+            "ClientPrivacy clips long updates, so the weights are not known beforehand: clients far from the others "
+            "count less than their weight.",
         )
 
 
-def looks_at_single_updates(part: Component) -> str | None:
-    """Name of the part, or of one within it, that needs what single clients sent; None: sums will do."""
+def part_needing_single_updates(part: Component) -> str | None:
+    """Name of the part, or of one within it, that needs single updates; None where sums suffice."""
     for inner in _parts_within(part):
         if isinstance(inner, Aggregator | Sampler | DirectionTransform) and inner.needs_single_updates:
             return type(inner).__name__
@@ -158,14 +155,13 @@ def looks_at_single_updates(part: Component) -> str | None:
 
 
 def refuse_single_updates(*parts: Component) -> None:
-    """Raise if a part needs more than sums, where the user asks for secure aggregation."""
+    """Raise if a part needs more than sums, under secure aggregation."""
     for part in parts:
-        name = looks_at_single_updates(part)
+        name = part_needing_single_updates(part)
         if name is not None:
             raise ClashError(
-                f"{name} looks at what single clients sent, and secure aggregation shows the server nothing but "
-                "sums: leave Algorithm.secure_aggregation out, or use a method of sums such as FedAvg, FedNova or "
-                "FedACS."
+                f"{name} needs single updates, and secure aggregation shows the server nothing but sums: remove "
+                "Algorithm.secure_aggregation, or use a method of sums such as FedAvg, FedNova or FedACS."
             )
 
 
