@@ -18,7 +18,6 @@ from fairlead.testing.rounds import (
     draws,
     is_bound,
     make_updates,
-    name_of,
     require,
     same_tensors,
 )
@@ -41,31 +40,31 @@ def check_optimizer(part: Optimizer) -> None:
         alone = _walk(part, start[lane], [g[lane] for g in gradients], lr[lane])
         require(
             torch.allclose(stacked[lane], alone, rtol=1e-13, atol=1e-15),
-            f"{name_of(part)} must move rows side by side as it moves each alone: keep to the last axis.",
+            f"{part!r} must move rows side by side as it moves each alone: keep to the last axis.",
         )
     require(
         torch.equal(_walk_in_place(part, start, gradients, lr), stacked),
-        f"{name_of(part)}.step_ must write the bits that step returns.",
+        f"{part!r}.step_ must write the bits that step returns.",
     )
     require(
         torch.equal(_walk(part, start, gradients, torch.zeros_like(lr)), start),
-        f"{name_of(part)} must not move with a learning rate of 0.",
+        f"{part!r} must not move with a learning rate of 0.",
     )
     plain = replace(part, weight_decay=0.0)
     if is_bound(part, "at rest"):
         require(
             torch.equal(_walk(plain, start, [torch.zeros_like(start)] * _STEPS, lr), start),
-            f"{name_of(part)} must not move without a gradient.",
+            f"{part!r} must not move without a gradient.",
         )
     downhill = ((_walk(plain, start, gradients[:1], lr) - start) * gradients[0]).sum(-1)
-    require(bool((downhill < 0).all()), f"{name_of(part)} must take its first step down the gradient.")
+    require(bool((downhill < 0).all()), f"{part!r} must take its first step down the gradient.")
     require(
         math.isfinite(part.lr_at(0)) and part.lr_at(0) >= 0,
-        f"{name_of(part)} must have a learning rate of at least 0 in round 0, got {part.lr_at(0)}.",
+        f"{part!r} must have a learning rate of at least 0 in round 0, got {part.lr_at(0)}.",
     )
     for dtype in (torch.float32, torch.float64):
         moved = _walk(part, start.to(dtype), [g.to(dtype) for g in gradients], lr.to(dtype))
-        require(moved.dtype == dtype, f"{name_of(part)} must keep parameters in {dtype}, got {moved.dtype}.")
+        require(moved.dtype == dtype, f"{part!r} must keep parameters in {dtype}, got {moved.dtype}.")
     if part.linear:
         _check_linear(plain, start, gradients, lr)
 
@@ -77,7 +76,7 @@ def _walk_in_place(part: Optimizer, start: Tensor, gradients: Sequence[Tensor], 
     for gradient in gradients:
         before = gradient.clone()
         part.step_(params, gradient, state, lr)
-        require(torch.equal(before, gradient), f"{name_of(part)}.step_ must not change the gradient.")
+        require(torch.equal(before, gradient), f"{part!r}.step_ must not change the gradient.")
     return params
 
 
@@ -90,12 +89,12 @@ def _walk(part: Optimizer, params: Tensor, gradients: Sequence[Tensor], lr: Tens
         params_after, state_after = part.step(params, gradient, state, lr)
         require(
             same_tensors(before, given),
-            f"{name_of(part)} must not change parameters, gradient, state or learning rate in place.",
+            f"{part!r} must not change parameters, gradient, state or learning rate in place.",
         )
         shapes = {name: (value.shape, value.dtype) for name, value in state.items()}
         require(
             shapes == {name: (value.shape, value.dtype) for name, value in state_after.items()},
-            f"{name_of(part)} must keep the names, shapes and dtypes of its state from step to step.",
+            f"{part!r} must keep the names, shapes and dtypes of its state from step to step.",
         )
         params, state = params_after, state_after
     return params
@@ -107,7 +106,7 @@ def _check_linear(part: Optimizer, start: Tensor, gradients: Sequence[Tensor], l
     one, other, both = (_walk(part, start, path, lr) - start for path in (gradients, others, mixed))
     require(
         torch.allclose(both, 2.0 * one - 3.0 * other, rtol=1e-10, atol=1e-12),
-        f"{name_of(part)} claims to be linear in the gradients and is not: set linear = False.",
+        f"{part!r} claims to be linear in the gradients and is not: set linear = False.",
     )
 
 
@@ -117,9 +116,9 @@ def check_schedule(part: Schedule) -> None:
         factor = part.factor(time)
         require(
             isinstance(factor, float) and math.isfinite(factor) and factor >= 0,
-            f"{name_of(part)} must give a finite factor of at least 0 at time {time}, got {factor!r}.",
+            f"{part!r} must give a finite factor of at least 0 at time {time}, got {factor!r}.",
         )
-        require(factor == part.factor(time), f"{name_of(part)} must give the same factor twice.")
+        require(factor == part.factor(time), f"{part!r} must give the same factor twice.")
 
 
 def check_correction(part: Correction) -> None:
@@ -153,14 +152,14 @@ def check_correction(part: Correction) -> None:
         )
         require(
             torch.allclose(mixed, 3.0 * one - 2.0 * two, rtol=1e-10, atol=1e-12),
-            f"{name_of(part)} must correct gradients by an affine map, or effective steps have no meaning.",
+            f"{part!r} must correct gradients by an affine map, or effective steps have no meaning.",
         )
     if is_bound(part, "neutral"):
         nothing = {name: torch.zeros_like(row) for name, row in own.items()}
         silence = {name: torch.zeros_like(vector) for name, vector in shared.items()}
         require(
             torch.equal(part.correct(gradient, anchor, anchor, nothing, silence), gradient),
-            f"{name_of(part)} must pass the raw gradient on while it has nothing to correct with.",
+            f"{part!r} must pass the raw gradient on while it has nothing to correct with.",
         )
     _check_share(part, shared, own)
 
@@ -205,16 +204,16 @@ def _check_side_by_side(part: Correction, anchor: Tensor, memory: Vectors, share
         given |= {**memory, **shared, "delta": outcome.delta, "num_steps": outcome.num_steps}
         before = {name: value.clone() for name, value in given.items()}
         together = all_of(None)
-        require(same_tensors(before, given), f"{name_of(part)} must not change its arguments in place.")
+        require(same_tensors(before, given), f"{part!r} must not change its arguments in place.")
         for what, rows in together.items():
             require(
                 bool(torch.isfinite(rows).all()),
-                f"{name_of(part)} must keep everything finite, but {what} is not at a learning rate of {lr}.",
+                f"{part!r} must keep everything finite, but {what} is not at a learning rate of {lr}.",
             )
             for lane in range(_LANES):
                 require(
                     torch.allclose(rows[lane], all_of(lane)[what], rtol=1e-12, atol=1e-14),
-                    f"{name_of(part)} must treat clients side by side as each alone, but {what} differs.",
+                    f"{part!r} must treat clients side by side as each alone, but {what} differs.",
                 )
 
 
@@ -248,10 +247,10 @@ def _check_share(part: Correction, shared: Vectors, own: Vectors) -> None:
         before = {name: vector.clone() for name, vector in shared.items()}
         renewed = part.update_shared(shared, updates, importance)
         _require_names(part, renewed, {name: vector.shape for name, vector in shared.items()}, "broadcast")
-        require(same_tensors(before, shared), f"{name_of(part)} must not change the broadcast in place.")
+        require(same_tensors(before, shared), f"{part!r} must not change the broadcast in place.")
         require(
             all(bool(torch.isfinite(vector).all()) for vector in renewed.values()),
-            f"{name_of(part)} must keep the broadcast finite, also at a learning rate of {lr}.",
+            f"{part!r} must keep the broadcast finite, also at a learning rate of {lr}.",
         )
 
 
@@ -259,5 +258,5 @@ def _require_names(part: Correction, found: Vectors, expected: Mapping[str, torc
     shapes = {name: tuple(value.shape) for name, value in found.items()}
     require(
         shapes == {name: tuple(shape) for name, shape in expected.items()},
-        f"{name_of(part)} declares a {kind} of {dict(expected)}, got {shapes}.",
+        f"{part!r} declares a {kind} of {dict(expected)}, got {shapes}.",
     )

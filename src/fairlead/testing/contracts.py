@@ -26,7 +26,7 @@ from fairlead.optimizers.schedules import Schedule
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.samplers.base import Sampler
 from fairlead.testing.client_checks import check_correction, check_optimizer, check_schedule
-from fairlead.testing.rounds import name_of, require
+from fairlead.testing.rounds import require
 from fairlead.testing.run_checks import check_algorithm
 from fairlead.testing.server_checks import check_aggregator, check_sampler, check_transform
 from fairlead.testing.world_checks import check_devices, check_link, check_partitioner, check_work
@@ -83,7 +83,5 @@ def check_part(part: Component) -> None:
             f"{list(CONTRACTS.get(role, ()))}, got {contract!r}: {reason!r}.",
         )
     plain = to_plain(part, role)
-    require(
-        from_plain(role, plain) == part, f"{name_of(part)} must survive being written in a spec, got {plain}."
-    )
+    require(from_plain(role, plain) == part, f"{part!r} must survive being written in a spec, got {plain}.")
     CHECKS[role](part)

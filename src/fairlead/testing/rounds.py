@@ -31,11 +31,6 @@ def is_bound(part: Component, contract: str) -> bool:
     return contract not in part.exemptions
 
 
-def name_of(part: Component) -> str:
-    """How error sentences call a part: as it would be written."""
-    return repr(part)
-
-
 def draws(name: str, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """Standard normal numbers that depend on their name alone."""
     generator = Key.from_seed(0).fold("testing", name).generator()

@@ -22,7 +22,7 @@ from fairlead.plain_data import from_plain, to_plain
 from fairlead.randomness import Key
 from fairlead.records import RoundRecord
 from fairlead.task import Task
-from fairlead.testing.rounds import name_of, require
+from fairlead.testing.rounds import require
 from fairlead.theory.quadratics import predicted_limit
 from fairlead.worlds.engines.choice import EngineName
 from fairlead.worlds.simulated import SimulatedWorld
@@ -79,7 +79,7 @@ def check_algorithm(algorithm: Algorithm, rounds: int = 6) -> None:
     plain = to_plain(algorithm, Algorithm)
     require(
         from_plain(Algorithm, plain) == algorithm,
-        f"{name_of(algorithm)} must survive being written in a spec, got {plain}.",
+        f"{algorithm!r} must survive being written in a spec, got {plain}.",
     )
     for world in (lossy_quadratics, ragged_classes):
         first, again = (_run(algorithm, world("batched"), rounds) for _ in range(2))
@@ -99,12 +99,12 @@ def _require_equal(algorithm: Algorithm, one: Federation, other: Federation, how
     shared = [{**f.state.shared, "params": f.params, "buffers": f.state.buffers} for f in (one, other)]
     require(
         all(torch.equal(shared[0][name], shared[1][name]) for name in shared[0]),
-        f"{name_of(algorithm)} must give the same bits when {how}.",
+        f"{algorithm!r} must give the same bits when {how}.",
     )
     last = len(other.records)
     require(
         _comparable(one.records[-last:]) == _comparable(other.records),
-        f"{name_of(algorithm)} must give the same records when {how}.",
+        f"{algorithm!r} must give the same records when {how}.",
     )
 
 
@@ -117,12 +117,12 @@ def _require_agreement(algorithm: Algorithm, loop: Federation, batched: Federati
     for one, other in zip(loop.records, batched.records, strict=True):
         require(
             (one.asked, one.arrived, one.num_steps) == (other.asked, other.arrived, other.num_steps),
-            f"{name_of(algorithm)} must meet the same cohorts, arrivals and work on both engines.",
+            f"{algorithm!r} must meet the same cohorts, arrivals and work on both engines.",
         )
     gap = float((loop.params - batched.params).abs().max())
     require(
         gap <= 1e-12 * max(1.0, float(loop.params.abs().max())),
-        f"{name_of(algorithm)} must give the same numbers on both engines, which differ by {gap:.2g}.",
+        f"{algorithm!r} must give the same numbers on both engines, which differ by {gap:.2g}.",
     )
 
 
@@ -157,7 +157,7 @@ def check_limit(
         gap = float((federation.params - expected).abs().max())
         require(
             gap <= tolerance,
-            f"{name_of(algorithm)} must converge to {expected.tolist()} when clients take {STEPS} steps, but "
+            f"{algorithm!r} must converge to {expected.tolist()} when clients take {STEPS} steps, but "
             f"is {gap:.2g} away after {federation.state.round} rounds.",
         )
 

@@ -24,7 +24,6 @@ from fairlead.testing.rounds import (
     make_conditions,
     make_population,
     make_updates,
-    name_of,
     no_updates,
     require,
     same_tensors,
@@ -107,36 +106,36 @@ def _check_directions(part: Aggregator, rounds: Sequence[_ShownRound], dtype: to
         direction, coefficients = result.direction, result.coefficients
         require(
             direction.shape == (NUM_PARAMETERS,) and direction.dtype == dtype,
-            f"{name_of(part)} must give a direction of shape ({NUM_PARAMETERS},) in {dtype}, got "
+            f"{part!r} must give a direction of shape ({NUM_PARAMETERS},) in {dtype}, got "
             f"{tuple(direction.shape)} in {direction.dtype}.",
         )
         require(
             direction.device == updates.delta.device,
-            f"{name_of(part)} must leave the direction on {updates.delta.device}.",
+            f"{part!r} must leave the direction on {updates.delta.device}.",
         )
         require(
             bool(torch.isfinite(direction).all()),
-            f"{name_of(part)} must give a finite direction for {m} finite rows.",
+            f"{part!r} must give a finite direction for {m} finite rows.",
         )
         require(
             coefficients is None or (coefficients.shape == (m,) and coefficients.dtype == torch.float64),
-            f"{name_of(part)} must tell one float64 coefficient per row that arrived, or None.",
+            f"{part!r} must tell one float64 coefficient per row that arrived, or None.",
         )
         require(
             same_tensors(rows, frozen_copy(updates))
             and all(torch.equal(value, before[name]) for name, value in kept.items()),
-            f"{name_of(part)} must not change the updates or the old state in place.",
+            f"{part!r} must not change the updates or the old state in place.",
         )
         if isinstance(part, LinearAggregator) and coefficients is not None:
             require(
                 torch.equal(direction, weighted_sum(coefficients, updates.delta)),
-                f"{name_of(part)} must add up the rows with the coefficients that it tells.",
+                f"{part!r} must add up the rows with the coefficients that it tells.",
             )
         state = result.state
     once, again = (list(_directions(part, rounds, dtype)) for _ in range(2))
     require(
         all(torch.equal(one, other) for one, other in zip(once, again, strict=True)),
-        f"{name_of(part)} must give the same direction for the same updates.",
+        f"{part!r} must give the same direction for the same updates.",
     )
 
 
@@ -147,7 +146,7 @@ def _check_renaming(part: Aggregator) -> None:
     for round, (one, other) in enumerate(zip(plain, permuted, strict=True)):
         require(
             torch.allclose(one, other, rtol=1e-9, atol=1e-9),
-            f"{name_of(part)} must not depend on how clients are numbered, but its direction moves by "
+            f"{part!r} must not depend on how clients are numbered, but its direction moves by "
             f"{float((one - other).abs().max()):.2g} in round {round}.",
         )
 
@@ -160,14 +159,14 @@ def _check_special_rows(part: Aggregator) -> None:
         direction = _first_direction(part, make_updates(everyone, everyone, weights, zeros))
         require(
             bool((direction == 0).all()),
-            f"{name_of(part)} must give a zero direction for updates of zero, got {direction.tolist()}.",
+            f"{part!r} must give a zero direction for updates of zero, got {direction.tolist()}.",
         )
     if is_bound(part, "identical rows"):
         rows = row.repeat(NUM_CLIENTS, 1)
         direction = _first_direction(part, make_updates(everyone, everyone, weights, rows))
         require(
             torch.allclose(direction, row, rtol=1e-9, atol=1e-12),
-            f"{name_of(part)} must return a row that all clients sent after equal work, got "
+            f"{part!r} must return a row that all clients sent after equal work, got "
             f"{direction.tolist()} for {row.tolist()}; if it is no average by intention, say why in its "
             "class attribute exemptions = {'identical rows': ...}.",
         )
@@ -197,12 +196,12 @@ def _check_empty_round(part: Aggregator) -> None:
         ]
         require(
             before.keys() == after.keys() and not changed,
-            f"{name_of(part)} must leave its state alone in an empty round {warm}, counters excepted, but "
+            f"{part!r} must leave its state alone in an empty round {warm}, counters excepted, but "
             f"changes {', '.join(changed) or 'what it holds'}.",
         )
         require(
             result.direction.shape == (NUM_PARAMETERS,),
-            f"{name_of(part)} must answer an empty round {warm} too.",
+            f"{part!r} must answer an empty round {warm} too.",
         )
 
 
@@ -221,7 +220,7 @@ def _check_aggregator_checkpoint(part: Aggregator) -> None:
     resumed = part.aggregate(*_with_state(third, restored)).direction
     require(
         torch.equal(straight, resumed),
-        f"{name_of(part)} must go on from a checkpoint exactly: all that it remembers belongs in its state.",
+        f"{part!r} must go on from a checkpoint exactly: all that it remembers belongs in its state.",
     )
 
 
@@ -252,13 +251,13 @@ def check_sampler(part: Sampler) -> None:
         # Not in every round: some samplers start with everybody.
         require(
             any(not _same_cohort(cohorts[-1], cohort) for cohort in cohorts[-_DRAWS:]),
-            f"{name_of(part)} draws the same cohort for {_DRAWS} keys: it must use the key.",
+            f"{part!r} draws the same cohort for {_DRAWS} keys: it must use the key.",
         )
     restored = through_checkpoint(state, part.init(make_population(weights)), round=2)
     key = Key.from_seed(7)
     require(
         _same_cohort(part.draw(state, later, key), part.draw(restored, later, key)),
-        f"{name_of(part)} must draw the same cohort after a checkpoint: all it learnt belongs in its state.",
+        f"{part!r} must draw the same cohort after a checkpoint: all it learnt belongs in its state.",
     )
 
 
@@ -272,7 +271,7 @@ def _observed(part: Sampler, state: PartState, conditions: Conditions, *, empty:
         delta = draws("observed", NUM_CLIENTS, NUM_PARAMETERS)[cohort.clients]
         updates = make_updates(asked, asked, cohort.importance, delta, cohort.clients + 1)
     after = part.observe(state, conditions, cohort, updates)
-    require(same_tensors(before, contents(state)), f"{name_of(part)} must not change its old state in place.")
+    require(same_tensors(before, contents(state)), f"{part!r} must not change its old state in place.")
     return after
 
 
@@ -282,7 +281,7 @@ def _checked_cohorts(part: Sampler, state: PartState, conditions: Conditions) ->
         _check_cohort(part, cohort)
     require(
         _same_cohort(cohorts[5], part.draw(state, conditions, Key.from_seed(5))),
-        f"{name_of(part)} must draw the same cohort for the same key.",
+        f"{part!r} must draw the same cohort for the same key.",
     )
     table = torch.zeros((len(cohorts), NUM_CLIENTS), dtype=torch.float64)
     for row, cohort in zip(table, cohorts, strict=True):
@@ -300,24 +299,23 @@ def _check_cohort(part: Sampler, cohort: Cohort) -> None:
     clients, c = cohort.clients, len(cohort.clients)
     require(
         clients.dtype == torch.int64 and clients.shape == (c,) and bool((clients.diff() > 0).all()),
-        f"{name_of(part)} must ask distinct clients in ascending order, got {clients.tolist()}.",
+        f"{part!r} must ask distinct clients in ascending order, got {clients.tolist()}.",
     )
     require(
         c == 0 or (int(clients[0]) >= 0 and int(clients[-1]) < NUM_CLIENTS),
-        f"{name_of(part)} must ask clients from 0 to {NUM_CLIENTS - 1}, got {clients.tolist()}.",
+        f"{part!r} must ask clients from 0 to {NUM_CLIENTS - 1}, got {clients.tolist()}.",
     )
     multiplicity = cohort.multiplicity
     require(
         multiplicity.shape == (c,) and multiplicity.dtype == torch.int64 and bool((multiplicity >= 1).all()),
-        f"{name_of(part)} must say how often each client was drawn, got {multiplicity.tolist()}.",
+        f"{part!r} must say how often each client was drawn, got {multiplicity.tolist()}.",
     )
     importance = cohort.importance
     require(
         importance.shape == (c,)
         and importance.dtype == torch.float64
         and bool((torch.isfinite(importance) & (importance >= 0)).all()),
-        f"{name_of(part)} must give each client a float64 importance of at least 0, got "
-        f"{importance.tolist()}.",
+        f"{part!r} must give each client a float64 importance of at least 0, got {importance.tolist()}.",
     )
 
 
@@ -336,7 +334,7 @@ def _check_means(part: Sampler, importance: Tensor, expected: Tensor, name: str,
     worst = int((gap / allowed).argmax())
     require(
         bool((gap <= allowed).all()),
-        f"{name_of(part)} gives client {worst} a mean importance of {float(mean[worst]):.4f} instead of "
+        f"{part!r} gives client {worst} a mean importance of {float(mean[worst]):.4f} instead of "
         f"{name} {float(expected[worst]):.4f}{hint}.",
     )
 
@@ -352,7 +350,7 @@ def check_transform(part: DirectionTransform) -> None:
         once, again = (_transformed(part, dtype) for _ in range(2))
         require(
             all(torch.equal(one, other) for one, other in zip(once, again, strict=True)),
-            f"{name_of(part)} must transform the same direction in the same way.",
+            f"{part!r} must transform the same direction in the same way.",
         )
     population, rounds = make_population(uneven_weights()), _rounds(range(NUM_CLIENTS))
     if is_bound(part, "zero direction"):
@@ -360,7 +358,7 @@ def check_transform(part: DirectionTransform) -> None:
         result = part.transform(zero, rounds[0].updates, part.init(population), rounds[0].conditions)
         require(
             bool((result.direction == 0).all()),
-            f"{name_of(part)} must leave a zero direction zero, got {result.direction.tolist()}.",
+            f"{part!r} must leave a zero direction zero, got {result.direction.tolist()}.",
         )
     state = part.init(population)
     for updates, conditions in rounds[:2]:
@@ -372,7 +370,7 @@ def check_transform(part: DirectionTransform) -> None:
     )
     require(
         torch.equal(straight.direction, resumed.direction),
-        f"{name_of(part)} must go on from a checkpoint exactly: all that it remembers belongs in its state.",
+        f"{part!r} must go on from a checkpoint exactly: all that it remembers belongs in its state.",
     )
 
 
@@ -386,17 +384,17 @@ def _transformed(part: DirectionTransform, dtype: torch.dtype) -> list[Tensor]:
         bent = result.direction
         require(
             bent.shape == direction.shape and bent.dtype == dtype and bent.device == direction.device,
-            f"{name_of(part)} must keep shape, dtype and device of the direction, got {tuple(bent.shape)} in "
+            f"{part!r} must keep shape, dtype and device of the direction, got {tuple(bent.shape)} in "
             f"{bent.dtype}.",
         )
-        require(bool(torch.isfinite(bent).all()), f"{name_of(part)} must keep a finite direction finite.")
+        require(bool(torch.isfinite(bent).all()), f"{part!r} must keep a finite direction finite.")
         require(
             torch.equal(given, direction) and same_tensors(rows, frozen_copy(updates)),
-            f"{name_of(part)} must not change the direction or the updates in place.",
+            f"{part!r} must not change the direction or the updates in place.",
         )
         require(
             all(isinstance(value, float) for value in result.facts.values()),
-            f"{name_of(part)} must report its facts as floats.",
+            f"{part!r} must report its facts as floats.",
         )
         state = result.state
         found.append(bent)

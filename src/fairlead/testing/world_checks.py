@@ -19,7 +19,7 @@ from fairlead.optimizers.sgd import SGD
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, WorkOrder
 from fairlead.testing.examples import NUM_CLIENTS, NUM_EXAMPLES
-from fairlead.testing.rounds import is_bound, name_of, require
+from fairlead.testing.rounds import is_bound, require
 from fairlead.testing.server_checks import Z_LIMIT
 from fairlead.worlds.base import World
 
@@ -46,26 +46,26 @@ def check_work(part: WorkModel) -> None:
         steps, batches = work.num_steps, work.batch_sizes
         require(
             steps.shape == batches.shape == everyone.shape and steps.dtype == batches.dtype == torch.int64,
-            f"{name_of(part)} must give one whole number of steps and one batch size per client.",
+            f"{part!r} must give one whole number of steps and one batch size per client.",
         )
         require(
             bool(((steps >= 1) == (sizes > 0)).all()) and bool((steps >= 0).all()),
-            f"{name_of(part)} must give at least one step to a client with examples and none to one without, "
+            f"{part!r} must give at least one step to a client with examples and none to one without, "
             f"got {steps.tolist()} for sizes {sizes.tolist()}.",
         )
         require(
             bool(((batches <= sizes) & ((batches >= 1) | (sizes == 0))).all()),
-            f"{name_of(part)} must keep batches between 1 and the examples a client has, got "
+            f"{part!r} must keep batches between 1 and the examples a client has, got "
             f"{batches.tolist()} for sizes {sizes.tolist()}.",
         )
         some, again = workload(_SOME, round, 0), workload(everyone, round, 0)
         require(
             torch.equal(some.num_steps, steps[_SOME]) and torch.equal(some.batch_sizes, batches[_SOME]),
-            f"{name_of(part)} must not let a client's work depend on who else is asked.",
+            f"{part!r} must not let a client's work depend on who else is asked.",
         )
         require(
             torch.equal(again.num_steps, steps) and torch.equal(again.batch_sizes, batches),
-            f"{name_of(part)} must give the same work for the same key and round.",
+            f"{part!r} must give the same work for the same key and round.",
         )
 
 
@@ -83,21 +83,21 @@ def check_link(part: LinkModel) -> None:
         rates = expected_arrival(part, everyone, round, key, _DURATIONS)
         require(
             arrives.shape == everyone.shape and arrives.dtype == torch.bool,
-            f"{name_of(part)} must say for every client whether its update arrives.",
+            f"{part!r} must say for every client whether its update arrives.",
         )
         if is_bound(part, "independent"):
             require(
                 torch.equal(arrivals(part, _SOME, round, key, _DURATIONS[_SOME]), arrives[_SOME]),
-                f"{name_of(part)} must not let an arrival depend on who else is asked.",
+                f"{part!r} must not let an arrival depend on who else is asked.",
             )
         closes = closing_time(part, _DURATIONS, arrives)
         require(
             math.isfinite(closes) and closes >= 0,
-            f"{name_of(part)} must end the round after a finite time, got {closes}.",
+            f"{part!r} must end the round after a finite time, got {closes}.",
         )
         require(
             torch.equal(arrivals(part, everyone, round, key, _DURATIONS), arrives),
-            f"{name_of(part)} must give the same arrivals for the same key and round.",
+            f"{part!r} must give the same arrivals for the same key and round.",
         )
         if rates is None:
             continue
@@ -106,11 +106,11 @@ def check_link(part: LinkModel) -> None:
             rates.shape == everyone.shape
             and rates.dtype == torch.float64
             and bool(((rates >= 0) & (rates <= 1)).all()),
-            f"{name_of(part)} must tell arrival rates from 0 to 1 in float64, got {rates.tolist()}.",
+            f"{part!r} must tell arrival rates from 0 to 1 in float64, got {rates.tolist()}.",
         )
         require(
             some is not None and torch.equal(some, rates[_SOME]),
-            f"{name_of(part)} must not let an arrival rate depend on who else is asked.",
+            f"{part!r} must not let an arrival rate depend on who else is asked.",
         )
     if is_bound(part, "rates"):
         for round in (0, 3):
@@ -131,7 +131,7 @@ def _check_rates(part: LinkModel, round: int) -> None:
     z = float(surplus[worst]) / math.sqrt(max(float(variance[worst]), 1e-12))
     require(
         abs(float(surplus[worst])) <= Z_LIMIT * math.sqrt(float(variance[worst])) + 1e-9,
-        f"{name_of(part)} lets updates of client {worst} arrive at another rate than it tells (z = {z:.1f}).",
+        f"{part!r} lets updates of client {worst} arrive at another rate than it tells (z = {z:.1f}).",
     )
 
 
@@ -151,12 +151,12 @@ def check_devices(part: DeviceModel) -> None:
                 figures.shape == everyone.shape
                 and figures.dtype == torch.float64
                 and bool((figures > 0 if is_rate else (figures >= 0) & figures.isfinite()).all()),
-                f"{name_of(part)} must give every client a {name} in float64, got {figures.tolist()}.",
+                f"{part!r} must give every client a {name} in float64, got {figures.tolist()}.",
             )
             require(
                 torch.equal(getattr(again, name), figures)
                 and torch.equal(getattr(some, name), figures[_SOME]),
-                f"{name_of(part)} must not let {name} depend on who else is asked, or on chance.",
+                f"{part!r} must not let {name} depend on who else is asked, or on chance.",
             )
 
 
@@ -173,24 +173,21 @@ def check_partitioner(part: Partitioner) -> None:
     for owner in deals:
         require(
             owner.shape == labels.shape and owner.dtype == np.int64,
-            f"{name_of(part)} must name one owner per example, got shape {owner.shape}.",
+            f"{part!r} must name one owner per example, got shape {owner.shape}.",
         )
         require(
             bool(((owner >= 0) & (owner < NUM_CLIENTS)).all()),
-            f"{name_of(part)} must deal to clients from 0 to {NUM_CLIENTS - 1}, got {owner.min()} to "
-            f"{owner.max()}.",
+            f"{part!r} must deal to clients from 0 to {NUM_CLIENTS - 1}, got {owner.min()} to {owner.max()}.",
         )
     require(
         bool((labels == before[0]).all() and (natural == before[1]).all()),
-        f"{name_of(part)} must not change labels or natural owners in place.",
+        f"{part!r} must not change labels or natural owners in place.",
     )
-    require(
-        bool((deals[0] == deals[1]).all()), f"{name_of(part)} must deal the same examples for the same key."
-    )
+    require(bool((deals[0] == deals[1]).all()), f"{part!r} must deal the same examples for the same key.")
     if is_bound(part, "different keys"):
         require(
             bool((deals[0] != deals[2]).any()),
-            f"{name_of(part)} deals the same examples for two keys: it must use the key.",
+            f"{part!r} deals the same examples for two keys: it must use the key.",
         )
 
 
