@@ -33,7 +33,7 @@ from fairlead.transforms.aware_projection import AwareProjection
 
 
 class ClientSide(TypedDict, total=False):
-    """What clients do, and how many are asked."""
+    """Arguments that all presets share: local work, and the number of clients in a cohort."""
 
     lr: Required[float]
     momentum: float
@@ -57,7 +57,7 @@ _Arguments = ParamSpec("_Arguments")
 
 @dataclass(frozen=True)
 class Method:
-    """A preset with what is known of it."""
+    """A preset with its papers and claims."""
 
     name: str
     build: Callable[..., Algorithm]
@@ -90,7 +90,7 @@ def method_named(name: str) -> Method:
 
 @method("mcmahan2017fedavg")
 def fedavg(**clients: Unpack[ClientSide]) -> Algorithm:
-    """Federated averaging: local SGD, then the mean of what arrives (McMahan et al. 2017)."""
+    """Federated averaging: local SGD, then the mean of the arrivals (McMahan et al. 2017)."""
     return Algorithm(_solver(clients), _sampler(clients), WeightedMean())
 
 
@@ -168,7 +168,7 @@ def fedcm(*, alpha: float = 0.1, server_lr: float = 1.0, **clients: Unpack[Clien
 
 @method("xiang2024fedawe", corrects=("links",))
 def fedawe(*, echo: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
-    """Clients go on from their own last model and echo the rounds they missed (Xiang et al. 2024)."""
+    """Clients resume from their own last model and echo the rounds they missed (Xiang et al. 2024)."""
     return Algorithm(_solver(clients, StaleStart(echo)), _sampler(clients), WeightedMean())
 
 
@@ -278,7 +278,7 @@ def fedacs(**clients: Unpack[ClientSide]) -> Algorithm:
 def fedacs_estimated(
     *, forget: float = 0.0, work_rate: float = 1.0, **clients: Unpack[ClientSide]
 ) -> Algorithm:
-    """FedACS with arrival rates and work learnt online."""
+    """FedACS with arrival rates and work estimated online."""
     sampler = FedACSEstimated(_draws(clients), forget=forget, work_rate=work_rate)
     return Algorithm(_solver(clients), sampler, WeightedMean(over="asked"))
 
@@ -305,7 +305,7 @@ def anonymous_fednova(**clients: Unpack[ClientSide]) -> Algorithm:
 
 @method("wang2024fedau", corrects=("links",))
 def fedau(*, cutoff: int | None = 50, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
-    """Weights learnt from how long clients stay away (Wang & Ji 2024)."""
+    """Weights learned from the mean absence of clients (Wang & Ji 2024)."""
     return Algorithm(_solver(clients), _sampler(clients), FedAU(cutoff), server=SGD(server_lr))
 
 
@@ -343,7 +343,7 @@ def fedaware(
 
     `alpha` as in Zeng 2025, or `retention`, which Zeng 2023 calls α; ½ if neither is given. With raw rows, as the
     papers print it, a step is no longer than the shortest remembered row: clients with few examples hold everyone
-    back. `rows="unit"`, `start="all_seen"` and `first_visit="scaled"` are what the released code does.
+    back. `rows="unit"`, `start="all_seen"` and `first_visit="scaled"` are the choices of the released code.
     """
     sampler, opening = _opened(_sampler(clients), start)
     aggregator = FedAWARE(alpha, retention, opening, first_visit, rows, memory or UpdateMemory())

@@ -149,7 +149,7 @@ def test_a_comparison_is_a_table() -> None:
     text = call("spec.toml", "--quick", "--against", "fedavg, scaffold,fedaware").stdout
     assert re.search(r"^preset +misplaced weight +chi-square +steps per round$", text, flags=re.MULTILINE)
     assert re.search(r"^scaffold +0% +0$", text, flags=re.MULTILINE)
-    assert "fedaware: FedAWARE minimises no weighted sum" in text
+    assert "fedaware: FedAWARE minimizes no weighted sum" in text
 
 
 def test_figures_are_drawn() -> None:

@@ -64,7 +64,7 @@ class _Broken(fl.LinearAggregator):
         ("sum", "must return a row that all clients sent after equal work"),
         ("mutates", "must not change the updates"),
         ("random", "must give the same direction for the same updates"),
-        ("dtype", "must tell one float64 coefficient per row"),
+        ("dtype", "must return one float64 coefficient per row"),
         ("nan", "must give a finite direction for 1 finite rows"),
     ],
 )
@@ -319,8 +319,8 @@ class _BrokenLink(fl.LinkModel):
 @pytest.mark.parametrize(
     ("mistake", "sentence"),
     [
-        ("above one", "must tell arrival rates from 0 to 1"),
-        ("by place", "must not let an arrival depend on who else is asked"),
+        ("above one", "must give arrival rates from 0 to 1"),
+        ("by place", "must not let an arrival depend on the rest of the cohort"),
         ("lies", "arrive at another rate than it tells"),
     ],
 )
@@ -352,7 +352,7 @@ class _BrokenWork(fl.WorkModel):
     [
         ("works without data", "none to one without"),
         ("too large", "must keep batches between 1 and the examples"),
-        ("by place", "must not let a client's work depend on who else is asked"),
+        ("by place", "must not let a client's work depend on the rest of the cohort"),
     ],
 )
 def test_broken_work(mistake: str, sentence: str) -> None:

@@ -99,7 +99,7 @@ def test_methods_without_weights_say_what_they_tend_to(name: str) -> None:
     algorithm = METHODS[name].build(lr=0.1)
     found = implied_surrogate(algorithm, [SETTINGS["both"].conditions(algorithm)])
     assert found.weights is None
-    assert "minimises no weighted sum" in found.explanation
+    assert "minimizes no weighted sum" in found.explanation
 
 
 BOTH = SETTINGS["both"]
@@ -333,10 +333,10 @@ def test_vrlsgd_has_no_weights_when_work_changes() -> None:
         (built("fedavg"), {"link": fl.ScriptedLink(((0,),))}, "does not know the arrival rates"),
         (Algorithm(fl.LocalSolver(fl.Adam(0.1), steps=1)), {}, "not linear in their gradients"),
         (fl.presets.with_aware(built("fedavg")), {}, "orthogonal"),
-        (Algorithm(built("vrlsgd").solver, fl.WeightedWithReplacement(2)), {}, "averaged by weight"),
-        (Algorithm(built("fedcm").solver, aggregator=FedNova()), {}, "only for the mean of what arrives"),
+        (Algorithm(built("vrlsgd").solver, fl.WeightedWithReplacement(2)), {}, "averaged in proportion to ω"),
+        (Algorithm(built("fedcm").solver, aggregator=FedNova()), {}, "only for the mean of the arrivals"),
         (fl.presets.fedmgda_plus(lr=0.1, epsilon=1.0), {}, "Pareto-stationary"),
-        (built("fedavg"), {"link": fl.BernoulliLink(1.0)}, "Nothing gets through"),
+        (built("fedavg"), {"link": fl.BernoulliLink(1.0)}, "No update ever arrives"),
     ],
 )
 def test_what_is_not_known_is_said(algorithm: Algorithm, conditions: dict[str, Any], reason: str) -> None:

@@ -94,7 +94,7 @@ def test_the_consistency_report_says_what_they_tend_to(name: str) -> None:
     report = predicted_consistency(algorithm, world())
     assert report.predicted is not None
     assert report.predicted.weights is None
-    assert "minimises no weighted sum of the clients' objectives" in str(report)
+    assert "minimizes no weighted sum of the clients' objectives" in str(report)
     federation = fl.Federation(algorithm, world())
     assert len(list(federation.train(2))) == 2
     assert federation.consistency().surrogate is None

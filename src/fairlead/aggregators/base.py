@@ -1,4 +1,4 @@
-"""The role `Aggregator`: from the updates that arrived to one direction."""
+"""The role `Aggregator`: one direction from the updates that arrived."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from fairlead.records import (
 
 
 class Aggregator(Component, ABC):
-    """Turns the rows that arrived into the direction that the server adds.
+    """Computes the direction that the server adds from the updates that arrived.
 
-    It is also called when nothing arrived: participation counters may then advance, nothing else
+    It is also called in rounds without arrivals: participation counters may then advance, nothing else
     may change, and the direction is not used.
     """
 
@@ -34,13 +34,13 @@ class Aggregator(Component, ABC):
     """Class name of the correction that it makes sense with, for halves of a method."""
 
     proposes_descent: ClassVar[bool] = True
-    """Whether its direction descends from the current model, x − η_g d̃ in the words of Zeng 2025."""
+    """Whether its direction descends from the current model: x − η_g d̃ in Zeng 2025."""
 
     needs_single_updates: ClassVar[bool] = True
-    """Whether it looks at what single clients sent: secure aggregation, which shows sums alone, then rules it out."""
+    """Whether it needs the updates of single clients, which secure aggregation hides."""
 
     robust: ClassVar[bool] = False
-    """Whether a few rows cannot carry it away: rows that are not finite are then left out, and do not stop a run."""
+    """Whether it tolerates a few hostile rows: rows that are not finite are then dropped and do not stop a run."""
 
     @property
     def needs_effective_steps(self) -> bool:
@@ -75,19 +75,19 @@ class Aggregator(Component, ABC):
 
 
 def refuse_claimed_weights(aggregator: Aggregator) -> None:
-    """Raise if one client could outweigh all others under an aggregator that is to withstand a minority."""
+    """Raise for a robust aggregator if clients report their own weights: one could then dominate."""
     if aggregator.robust:
         raise ClashError(
-            f"{type(aggregator).__name__} withstands clients with a minority of the weight, and here each client says "
-            "itself how many examples it has, so that one could claim most of it: write weights = 'uniform'."
+            f"{type(aggregator).__name__} tolerates hostile clients with a minority of the weight, but here each "
+            "client reports its own number of examples, so one could claim most of the weight: write weights = 'uniform'."
         )
 
 
 class LinearAggregator(Aggregator, ABC):
-    """Family of weighted sums Σ_R coefficient_i Δ_i: asks only for the coefficients.
+    """Family of weighted sums Σ_R coefficient_i Δ_i: `coefficients` is all that they need.
 
-    They may depend on who arrived and on the work done, and must not depend on the updates themselves. Mean
-    coefficients follow by themselves, except where coefficients depend on losses.
+    Coefficients may depend on the arrivals and on the work done, and must not depend on the updates. Mean
+    coefficients follow from them, unless they depend on losses.
     """
 
     needs_single_updates: ClassVar[bool] = False
@@ -107,13 +107,13 @@ class LinearAggregator(Aggregator, ABC):
         if mean is not None:
             return mean
         return NotKnown(
-            f"{type(self).__name__} weighs clients by what they return, such as their losses, so that its weights "
-            "are not known before a run."
+            f"{type(self).__name__} weighs clients by their losses or updates, so its weights are not known "
+            "before a run."
         )
 
 
 def weighted_sum(coefficients: Tensor, rows: Tensor) -> Tensor:
-    """Σ coefficient_i row_i in float64, always in client order so that arrival order cannot change a bit."""
+    """Σ coefficient_i row_i in float64, in client order, so that the result does not depend on arrival order."""
     return wide_sum(coefficients, rows)
 
 

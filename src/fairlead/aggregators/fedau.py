@@ -1,4 +1,4 @@
-"""Weights learnt from participation intervals: FedAU."""
+"""Weights learned from participation intervals: FedAU."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from fairlead.records import (
 
 @dataclass(frozen=True)
 class FedAU(Aggregator):
-    """Weighs updates by how long their clients stay away, learnt online (Wang & Ji 2024).
+    """Weighs updates by the mean absence of their clients, learned online (Wang & Ji 2024).
 
         Σ_R ω_i u_i Δ_i
         S_i ← S_i + 1;  if i ∈ R or S_i = K:  u_i ← (M_i u_i + S_i)/(M_i + 1),  M_i ← M_i + 1,  S_i ← 0
 
     Symbols: R the clients that arrived, u_i the mean interval between participations as known *before*
     the round (1 at first, and no count before the first interval ends), M_i the intervals seen, S_i the
-    rounds since the last, K `cutoff` (None: never cut). To participate is to reach the server: asked,
-    and not lost. Counters advance in empty rounds too. u_i tends to 1/π_i, or with a cut-off to
-    (1 − (1 − π_i)^K)/π_i, for a chance π_i of participating in a round; draws beyond the first
-    and the sampler's importance have no part in it.
+    rounds since the last, K `cutoff` (None: never cut). A client participates if it is sampled and its update
+    arrives. Counters advance in empty rounds too. u_i tends to 1/π_i, or with a cut-off to
+    (1 − (1 − π_i)^K)/π_i, for a chance π_i of participating in a round; repeated draws and the sampler's
+    importance do not count.
 
     Reduces to `WeightedMean` when everyone arrives in every round.
 

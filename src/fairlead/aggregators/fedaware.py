@@ -44,17 +44,17 @@ class FedAWARE(Aggregator):
     that number is `retention`, to be given instead of `alpha`. The record holds the coefficient of every m_j
     in d, the size of the support, ‖d‖² and the duality gap of the solution.
 
-    - `start`, before every client of positive weight was heard: the hull of those who were ("seen");
-      FedAvg's step, while memory builds up ("all_seen", as released code does); or clients not yet heard
-      count as zero vectors ("zero", the literal reading of m⁰ = 0), so that d = 0 and nothing moves. A full
-      first round, the remark of Zeng 2023, is the sampler's business: `FullFirstRound`.
+    - `start`, before an update of every client of positive weight has arrived: the hull of those that have ("seen");
+      FedAvg's step, while memory builds up ("all_seen", as released code does); or clients without an update
+      count as zero vectors ("zero", the literal reading of m⁰ = 0), so that d = 0 and nothing moves. For a full
+      first round, the remark of Zeng 2023, use the sampler `FullFirstRound`.
     - `first_visit`: m_i ← Δ_i ("update") or αΔ_i ("scaled"), see `MovingAverages`.
     - `rows`: "raw" as in the papers, or "unit": released code scales every m_j to length 1 and adds up the
       scaled ones. Then ‖d‖ ≤ 1 whatever the updates, and the server's learning rate sets the step. With raw
-      rows d is no longer than the shortest of them: clients with few examples, whose updates are short, hold
-      everyone back, and one that has fitted its data, so that its updates vanish, brings everyone to rest.
-    - `memory`: what is remembered and where. Parameters outside `memory.layers` follow FedAvg's mean of
-      the arrivals; Zeng 2025 names the option for λ only and does not say what they follow.
+      rows d is no longer than the shortest of them: clients with few examples, whose updates are short, limit
+      all steps, and a client that has fitted its data, so that its updates vanish, stops the run.
+    - `memory`: the parameters to remember and where to keep them. Parameters outside `memory.layers` follow
+      FedAvg's mean of the arrivals; Zeng 2025 names the option for λ only and leaves them open.
 
     Reduces to the client's own memory for one client; to `FedMGDA(epsilon=1)` for α = 1 and unit rows when
     everyone arrives.
@@ -76,7 +76,7 @@ class FedAWARE(Aggregator):
 
     references = ("zeng2025fedaware", "zeng2023gradient", "wolfe1976", "judice1994")
     exemptions: ClassVar[Mapping[str, str]] = {
-        "identical rows": 'rows="unit" and first_visit="scaled" change the length of what is remembered'
+        "identical rows": 'rows="unit" and first_visit="scaled" change the length of the remembered updates'
     }
 
     def __post_init__(self) -> None:
@@ -106,8 +106,8 @@ class FedAWARE(Aggregator):
     def limit(self, weights: Tensor) -> Limit:
         return Limit(
             None,
-            "FedAWARE minimises no weighted sum of the clients' objectives: it stops at a Pareto-stationary "
-            "point, where no direction helps every client, and which one depends on the start.",
+            "FedAWARE minimizes no weighted sum of the clients' objectives: it stops at a Pareto-stationary "
+            "point, where no direction helps every client; which point depends on the start.",
         )
 
 
@@ -117,7 +117,7 @@ class RememberedMean(Aggregator):
 
         m_i ← (1 − α) m_i + α Δ_i  for i ∈ R,    then Σ_j ω_j m_j over all N clients
 
-    Symbols and fields as in `FedAWARE`; clients not yet heard have m_j = 0, so that early steps are short.
+    Symbols and fields as in `FedAWARE`; clients without an update have m_j = 0, so that early steps are short.
     Parameters outside `memory.layers` follow FedAvg's mean of the arrivals.
 
     Reduces to `MIFA` for α = 1. Limit weights ∝ ω‖a‖₁: links cannot move it, unequal work can.
@@ -130,7 +130,7 @@ class RememberedMean(Aggregator):
 
     references = ("zeng2025fedaware",)
     exemptions: ClassVar[Mapping[str, str]] = {
-        "identical rows": 'first_visit="scaled" shortens what is remembered'
+        "identical rows": 'first_visit="scaled" shortens the remembered updates'
     }
 
     def __post_init__(self) -> None:

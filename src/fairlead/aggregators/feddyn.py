@@ -20,7 +20,7 @@ class FedDyn(Aggregator):
         C ← C + Σ_R ω_i Δ_i
         direction = Σ_R p̂_i Δ_i + C
 
-    Symbols: Δ_i = y_i − x the updates that arrived, p̂_i their importance normalised, C
+    Symbols: Δ_i = y_i − x the updates that arrived, p̂_i their importance normalized, C
     `state["displacement"]`, zero at first.
 
     The paper keeps h ← h − αΣ_R ω_iΔ_i (its weights are 1/N) and sets x⁺ = Σ_R p̂_i y_i − h/α. Both start at
@@ -28,7 +28,7 @@ class FedDyn(Aggregator):
     only the clients need it. Since L_i ← L_i − αΔ_i, also h = Σ ω_i L_i over all clients, which is zero
     where the model rests.
 
-    It works only with the correction `DynamicRegularizer`, the client's half: without that C grows for ever.
+    It works only with the correction `DynamicRegularizer`, the client's half: otherwise C grows without bound.
 
     Differs from the paper: any objective weights ω. With a server learning rate other than 1 or another
     server optimizer the resting points are the same.

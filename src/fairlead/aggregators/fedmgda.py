@@ -19,26 +19,26 @@ from fairlead.records import Aggregate, ClientUpdates, Conditions, Limit
 
 @dataclass(frozen=True)
 class FedMGDA(Aggregator):
-    """Follows the shortest combination of normalised updates with weights near the usual ones (FedMGDA+).
+    """Follows the shortest combination of normalized updates with weights near the usual ones (FedMGDA+).
 
         d = Σ_R λ_i Δ_i/‖Δ_i‖,    λ = argmin ‖d‖² over the simplex with |λ_i − p̂_i| ≤ ε
 
-    Symbols: R the clients that arrived, p̂_i their importance normalised, ε `epsilon`. An update of zero stays
+    Symbols: R the clients that arrived, p̂_i their importance normalized, ε `epsilon`. An update of zero stays
     zero, so that with ε = 1 its client alone makes d = 0. The record holds λ_i/‖Δ_i‖, the coefficients
     of the updates as they came.
 
-    Reduces to the mean of normalised updates for ε = 0; for ε = 1 to multiple-gradient descent, whose
+    Reduces to the mean of normalized updates for ε = 0; for ε = 1 to multiple-gradient descent, whose
     step never hurts a client to first order.
 
     Differs from released code of others: FedLab's has no box and refuses short updates. ‖d‖ ≤ 1 whatever the
     updates: the server's learning rate, which the paper lets decay, sets the step. Limit: a Pareto
-    point for ε = 1; no weights of the objective say which.
+    point for ε = 1, which no objective weights determine.
     """
 
     epsilon: float = 0.1
 
     references = ("hu2022fedmgda",)
-    exemptions: ClassVar[Mapping[str, str]] = {"identical rows": "updates are normalised to length 1"}
+    exemptions: ClassVar[Mapping[str, str]] = {"identical rows": "updates are normalized to length 1"}
 
     def __post_init__(self) -> None:
         require_number(self, "epsilon", at_least=0, at_most=1)
@@ -58,10 +58,10 @@ class FedMGDA(Aggregator):
 
     def limit(self, weights: Tensor) -> Limit:
         where = (
-            "it stops at a Pareto-stationary point, where no direction helps every client, and which one depends "
+            "it stops at a Pareto-stationary point, where no direction helps every client; which point depends "
             "on the start"
             if self.epsilon == 1
-            else "it stops where weights near the usual ones balance the clients' normalised updates, which says "
-            "nothing of the lengths of their gradients"
+            else "it stops where weights near the usual ones balance the clients' normalized updates, whatever "
+            "the lengths of their gradients"
         )
-        return Limit(None, f"FedMGDA+ minimises no weighted sum of the clients' objectives: {where}.")
+        return Limit(None, f"FedMGDA+ minimizes no weighted sum of the clients' objectives: {where}.")

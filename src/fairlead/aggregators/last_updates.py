@@ -40,8 +40,8 @@ def nothing_remembered(population: Population) -> PartState:
 def renewed(state: PartState, updates: ClientUpdates, old: Tensor, weights: Tensor) -> PartState:
     """The memory with y_i ← Δ_i for the clients that arrived; `old` are their rows so far, `weights` all ω.
 
-    The mean is moved by what changed, m rows instead of N. It is kept in float64 and takes out exactly
-    the numbers that were put in, so that rounding does not add up over rounds.
+    The mean changes by m rows instead of N. It is kept in float64 and subtracts exactly the numbers that
+    were added, so that rounding does not accumulate.
     """
     mean = tensor_in(state, "mean").clone()
     own = weights[updates.clients].tolist()
@@ -92,11 +92,11 @@ class MIFA(Aggregator):
 
 @dataclass(frozen=True)
 class FedVARP(Aggregator):
-    """Averages what is new in the updates, and adds the mean of all remembered ones.
+    """Averages the changes of the updates, and adds the mean of all remembered ones.
 
         Σ_R p̂_i(Δ_i − y_i) + Σ_j ω_j y_j,   then y_i ← Δ_i for i ∈ R
 
-    Symbols: R the clients that arrived, p̂_i their importance normalised to sum 1, y_j the last update
+    Symbols: R the clients that arrived, p̂_i their importance normalized to sum 1, y_j the last update
     received from client j, zero at first. The second sum is kept up to date, so that a round costs the
     rows that arrived and not all N.
 
@@ -130,7 +130,7 @@ class FedVARP(Aggregator):
 
 @dataclass(frozen=True)
 class StaleFedVARP(Aggregator):
-    """Puts the last update received from a client in the place of one that was lost (Weng 2025 (114)).
+    """Replaces a lost update by the last one received from the same client (Weng 2025 (114)).
 
         Σ_R importance_i Δ_i + Σ_{asked, lost} importance_i y_i,   then y_i ← Δ_i for i ∈ R
 

@@ -22,7 +22,7 @@ class WeightedMean(LinearAggregator):
 
     Symbols: R the clients that arrived. "received" is FedAvg as McMahan et al. corrected it and as all
     released code has it; "asked" is Weng 2025's anonymous aggregation, in which a lost update counts as zero
-    and the server never needs to know who sent what.
+    and the server need not know the sender of an update.
 
     Reduces to the plain mean for equal importance.
     """
@@ -49,7 +49,7 @@ class FedNova(LinearAggregator):
         τ_eff Σ_R p̂_i Δ_i/‖a_i‖₁                  (over = "received": Wang 2021 (20))
         τ_eff Σ_R importance_i Δ_i/‖a_i‖₁           (over = "asked": Weng 2025 (116))
 
-    Symbols: p̂_i the importance normalised over arrivals, ‖a_i‖₁ `effective_steps`, τ_eff the effective
+    Symbols: p̂_i the importance normalized over arrivals, ‖a_i‖₁ `effective_steps`, τ_eff the effective
     steps of the round (`tau_eff`):
 
     - "work", the default: Σ_R p̂_i‖a_i‖₁;
@@ -57,12 +57,12 @@ class FedNova(LinearAggregator):
     - "expected", Weng 2025's choice: Σ ω_i(1−q_i)‖a_i‖₁/Σ ω_i(1−q_i) over all clients, from `Conditions`;
     - a number.
 
-    The last two do not depend on who arrived. The first two do, and the product with the sum is then
-    biased by O(1/cohort) where work and gradients go together.
+    The last two do not depend on the arrivals. The first two do, and the product with the sum is then
+    biased by O(1/cohort) where work and gradients are correlated.
 
     Reduces to `WeightedMean` when all clients do the same work.
 
-    Differs from released code in which τ_eff cancels because the weights p̂_i/‖a_i‖₁ are normalised once
+    Differs from released code in which τ_eff cancels because the weights p̂_i/‖a_i‖₁ are normalized once
     more: that gives the harmonic instead of the arithmetic mean of the work. Consistent as η → 0.
     """
 
@@ -103,7 +103,7 @@ def _expected_work(conditions: Conditions) -> Tensor:
     arrival, work = conditions.arrival, conditions.effective_steps
     if arrival is None or work is None:
         raise ClashError(
-            'FedNova(tau_eff="expected") needs the arrival rate and the work of every client, and this world '
+            'FedNova(tau_eff="expected") needs the arrival rate and the work of every client, but this world '
             'does not know them: use tau_eff="work", or a number.'
         )
     arriving = conditions.weights * arrival
@@ -112,9 +112,9 @@ def _expected_work(conditions: Conditions) -> Tensor:
 
 @dataclass(frozen=True)
 class CommunicationAware(LinearAggregator):
-    """Divides every importance by the chance of arriving, then lets another rule aggregate.
+    """Divides every importance by the chance of arriving, then applies another rule.
 
-        importance_i ← importance_i/(1 − q_i),  then `inner` as if no update were ever lost
+        importance_i ← importance_i/(1 − q_i),  then `inner` as if no update were lost
 
     Symbols: 1 − q_i `Conditions.arrival`, `inner` any rule of the linear family. With the default, the
     anonymous weighted mean, it is c-a-FedAvg (Weng 2025 (113)): Σ_R importance_i Δ_i/(1 − q_i), whose mean is
@@ -124,7 +124,7 @@ class CommunicationAware(LinearAggregator):
     Reduces to `inner` on perfect links.
 
     Differs from the paper: (113d) is read with η_eff = η and T_eff = Σ ω_i‖a_i‖₁ (its braces are shifted).
-    An `inner` that normalises over arrivals is allowed: that is a ratio of two unbiased sums, of smaller
+    An `inner` that normalizes over arrivals is allowed: that is a ratio of two unbiased sums, of smaller
     variance, consistent for large cohorts.
     """
 
@@ -135,7 +135,7 @@ class CommunicationAware(LinearAggregator):
     def __post_init__(self) -> None:
         if isinstance(self.inner, CommunicationAware):
             raise ClashError(
-                "CommunicationAware.inner would divide by the arrival rates a second time: leave one out."
+                "CommunicationAware.inner would divide by the arrival rates a second time: remove one of the two."
             )
 
     @property
@@ -150,13 +150,13 @@ class CommunicationAware(LinearAggregator):
         arrival = conditions.arrival
         if arrival is None:
             raise ClashError(
-                "CommunicationAware divides by the arrival rates, and this world does not know them: use "
-                "FedAU, which learns them from what arrives."
+                "CommunicationAware divides by the arrival rates, but this world does not know them: use "
+                "FedAU, which estimates them from the updates that arrive."
             )
         chance = arrival[updates.clients]
         if bool((chance <= 0).any()):
             raise ClashError(
-                f"CommunicationAware divides by arrival rates, and the world gives 0 for clients "
+                f"CommunicationAware divides by arrival rates, but the world gives 0 for clients "
                 f"{updates.clients[chance <= 0].tolist()[:10]}, whose updates arrived: correct the rates."
             )
         corrected = replace(updates, importance=updates.importance / chance)

@@ -1,4 +1,4 @@
-"""Aggregators that a few hostile clients cannot move at will: medians, trimmed means, bounded updates."""
+"""Aggregators that tolerate a few hostile clients: medians, trimmed means, bounded updates."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class CoordinateMedian(Aggregator):
 
         direction_k = median of (Δ_i)_k over i ∈ R with weights p̂_i
 
-    Symbols: R the clients that arrived, p̂_i their importance normalised. Whatever clients with less than
+    Symbols: R the clients that arrived, p̂_i their importance normalized. Whatever clients with less than
     half of p̂ send, every coordinate stays within the range of the others'.
 
     Reduces to the plain median for equal importance, and to the update itself for one arrival.
 
-    Differs from the paper: weights p̂_i. Where clients report their own sizes and count by them, as real ones
-    may, a minority of clients can claim most of the weight: give such a federation uniform weights.
+    Differs from the paper: weights p̂_i. Real clients may report their own sizes as weights, and a minority can
+    then claim most of the weight: use uniform weights in such a federation.
     Limit: where as much weight pulls every coordinate up as down, which for clients that differ is the
     minimiser of no weighted sum of their objectives.
     """
@@ -43,19 +43,19 @@ class CoordinateMedian(Aggregator):
     def limit(self, weights: Tensor) -> Limit:
         return Limit(
             None,
-            "CoordinateMedian minimises no weighted sum of the clients' objectives: it stops where as much weight "
+            "CoordinateMedian minimizes no weighted sum of the clients' objectives: it stops where as much weight "
             "pulls every coordinate up as down, however strongly.",
         )
 
 
 @dataclass(frozen=True)
 class TrimmedMean(Aggregator):
-    """Averages in every coordinate what is left when the extremes are cut off (Yin et al. 2018).
+    """Averages every coordinate without its extremes (Yin et al. 2018).
 
         direction_k = mean of (Δ_i)_k over the weight between the quantiles β and 1 − β
 
-    Symbols: β `trim`, quantiles with the weights p̂_i, the importance of the arrivals normalised. A client at
-    the edge counts with what is left of its weight. Whatever clients with at most a share β of p̂ send, every
+    Symbols: β `trim`, quantiles with the weights p̂_i, the importance of the arrivals normalized. A client at
+    the edge counts with the rest of its weight. Whatever clients with at most a share β of p̂ send, every
     coordinate stays within the range of the others'.
 
     Tends to `WeightedMean` for β → 0 and to `CoordinateMedian` for β → ½.
@@ -82,7 +82,7 @@ class TrimmedMean(Aggregator):
     def limit(self, weights: Tensor) -> Limit:
         return Limit(
             None,
-            "TrimmedMean minimises no weighted sum of the clients' objectives: it stops where the clients' pulls "
+            "TrimmedMean minimizes no weighted sum of the clients' objectives: it stops where the clients' pulls "
             f"cancel in every coordinate without the {self.trim:.0%} of weight that pull hardest up and down.",
         )
 
@@ -93,7 +93,7 @@ class NormBoundedMean(Aggregator):
 
         Σ_R p̂_i Δ_i·min(1, b/‖Δ_i‖)
 
-    Symbols: R the clients that arrived, p̂_i their importance normalised, b `bound`: a number, or the weighted
+    Symbols: R the clients that arrived, p̂_i their importance normalized, b `bound`: a number, or the weighted
     median of the arrivals' lengths ("median"), which needs no tuning and follows the training. Clients with
     a share s of p̂ move the direction by s·b at most. The record holds p̂_i·min(1, b/‖Δ_i‖).
 
@@ -127,7 +127,7 @@ class NormBoundedMean(Aggregator):
     def limit(self, weights: Tensor) -> Limit:
         return Limit(
             None,
-            "NormBoundedMean minimises no weighted sum of the clients' objectives that is known beforehand: it "
-            "stops where updates of bounded length cancel, so that clients far from the others count less than "
+            "NormBoundedMean minimizes no weighted sum of the clients' objectives that is known beforehand: it "
+            "stops where updates of bounded length cancel, so clients far from the others count less than "
             "their weight.",
         )

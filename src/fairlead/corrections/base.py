@@ -1,4 +1,4 @@
-"""The role `Correction`: a term added to the local gradient, with what it needs to be known."""
+"""The role `Correction`: a term added to the local gradient, with its memory, broadcast and upload."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlead.component import Component
 from fairlead.records import Averaging, ClientUpdates, Contributions, Limit, Vectors
 
 Extent = Literal["vector", "scalar"]
-"""Whether a remembered quantity has one number per parameter or one number in all."""
+"""Whether a remembered quantity is a vector of parameters or a single number."""
 
 
 class LocalOutcome(NamedTuple):
@@ -58,7 +58,7 @@ class Correction(Component, ABC):
     restores_weights: ClassVar[bool] = False
     """Whether clients follow Σ ω_i ∇F_i at the fixed point, so that unequal work or links cannot move it."""
     hides_weights: ClassVar[bool] = False
-    """Whether gradients of earlier rounds act in this one, so that coefficients do not tell the weights."""
+    """Whether gradients of earlier rounds act in this one, so that coefficients do not determine the weights."""
     needs_aggregator: ClassVar[str | None] = None
     """Class name of the only aggregator that it makes sense with, for halves of a method."""
     starts_elsewhere: ClassVar[bool] = False

@@ -21,7 +21,7 @@ class ClientMomentum(Correction):
         g ← α g + (1 − α) Δ
         Δ⁺ = Σ_R p̂_i (x − y_i)/(ητ_i)
 
-    Symbols: α `alpha`, Δ `shared["momentum"]`, p̂_i the importance normalised over arrivals, τ_i the steps of
+    Symbols: α `alpha`, Δ `shared["momentum"]`, p̂_i the importance normalized over arrivals, τ_i the steps of
     client i: for any linear solver ‖a_i‖₁ of the solver without this correction.
 
     Reduces to no correction for α = 1.
@@ -29,7 +29,7 @@ class ClientMomentum(Correction):
     Differs from the paper, which writes one common K for all τ_i and prints x − η_gΔ⁺, so that its server
     step carries the factor ηK; here the server adds Σ p̂_i(y_i − x). With unequal work and the own τ_i the
     limit is that of weights α·(‖a‖-weighted) + (1 − α)·ω: the bias of FedAvg shrinks by α and stays. A
-    common K in Δ⁺ would leave it as it is.
+    common K in Δ⁺ would not change it.
     """
 
     alpha: float = 0.1
@@ -57,7 +57,7 @@ class ClientMomentum(Correction):
         assert updates.effective_steps is not None
         total = updates.importance.sum()
         if updates.lr == 0 or total == 0:
-            # Nobody has moved, or nobody who counts: there is no gradient to learn.
+            # No client of positive importance has moved: there is no gradient to learn.
             return shared
         # The probe sees raw gradients through the factor α: without it the work is 1/α times as much.
         work = updates.lr * updates.effective_steps / self.alpha
@@ -65,9 +65,9 @@ class ClientMomentum(Correction):
         return {"momentum": -coefficients.to(updates.delta) @ updates.delta}
 
     def weights_under(self, contributions: Contributions, averaging: Averaging) -> Limit:
-        # At rest the momentum is Σ p̂_i∇F_i with p̂ the arrivals' normalised importance, whatever their work.
+        # At rest the momentum is Σ p̂_i∇F_i with p̂ the arrivals' normalized importance, whatever their work.
         if averaging == "other":
-            return Limit(None, "The weights of FedCM are known only for the mean of what arrives.")
+            return Limit(None, "The weights of FedCM are known only for the mean of the arrivals.")
         by_work, alike = (part / part.sum() for part in (contributions.mass, contributions.coefficient))
         return Limit(
             self.alpha * by_work + (1 - self.alpha) * alike,

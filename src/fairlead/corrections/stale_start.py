@@ -15,7 +15,7 @@ from fairlead.records import Averaging, Contributions, Limit, Vectors
 
 @dataclass(frozen=True)
 class StaleStart(Correction):
-    """Clients go on from their own last model and make up for missed rounds (FedAWE, Xiang et al. 2024).
+    """Clients resume from their own last model and make up for missed rounds (FedAWE, Xiang et al. 2024).
 
         y_i from x_i by local work
         x_i† = x_i + γ (t − t_i)(y_i − x_i),   upload x_i† − x
@@ -74,11 +74,11 @@ class StaleStart(Correction):
         }
 
     def weights_under(self, contributions: Contributions, averaging: Averaging) -> Limit:
-        # Averaging those that arrive by ω leaves Σ ω_i x_i of all own models as it is: only ω_i times the
-        # echoed work moves it.
+        # Averaging the arrivals by ω does not change Σ ω_i x_i of all own models: only ω_i times the
+        # echoed work does.
         if averaging != "weights":
             return Limit(
-                None, "The weights of FedAWE are known only for clients that are averaged by weight."
+                None, "The weights of FedAWE are known only where arrivals are averaged in proportion to ω."
             )
         mass = contributions.weights * contributions.echoed
         return Limit(

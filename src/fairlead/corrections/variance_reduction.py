@@ -65,7 +65,7 @@ class ControlVariates(Correction):
             assert outcome.anchor_gradient is not None
             new = outcome.anchor_gradient
         elif outcome.lr == 0:
-            # A schedule may end at 0: such a client has gone nowhere and learnt nothing.
+            # A schedule may end at 0: such a client has not moved and learned nothing.
             new = old
         else:
             assert outcome.effective_steps is not None
@@ -112,7 +112,7 @@ class VRLSGD(Correction):
 
     def after_steps(self, outcome: LocalOutcome, memory: Vectors, shared: Vectors) -> LocalResult:
         assert outcome.effective_steps is not None
-        # A client with a learning rate of 0 has gone nowhere: nothing is learnt of its drift.
+        # A client with a learning rate of 0 has not moved and learned nothing about its drift.
         pace = (1 / outcome.lr if outcome.lr else 0.0) / outcome.effective_steps
         # x̂ is not known yet: its share of the new Δ_i is added by `after_round`. Both are displacements from x: x̂
         # and y_i share most of their digits, and in single precision Σ ω_i‖a_i‖₁Δ_i would not stay zero.
@@ -125,8 +125,8 @@ class VRLSGD(Correction):
         if averaging != "weights" or not contributions.steady:
             return Limit(
                 None,
-                "VRL-SGD has a limit of its own only for constant work and clients that are averaged by weight; "
-                "here it comes to rest at a point that depends on the start.",
+                "VRL-SGD has a unique limit only for constant work and arrivals averaged in proportion to ω; "
+                "here it stops at a point that depends on the start.",
             )
         mass = contributions.weights * contributions.work
         return Limit(

@@ -1,1 +1,1 @@
-"""How parameters move along a gradient, on clients and on the server."""
+"""Optimizers of clients and server, and schedules of their learning rates."""

@@ -5,7 +5,7 @@ All keep a first moment m and a second moment v of the gradient g and step by
     m ← β₁ m + (1 − β₁) g        y ← y − η m / (√v + ε)
 
 and differ in v. The federated papers (Reddi et al., 2021) use no bias correction and call ε "τ". None
-of them is linear in the gradient, so FedNova and FedACS cannot normalise a client that uses one.
+of them is linear in the gradient, so FedNova and FedACS cannot normalize a client that uses one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The role `Optimizer`: one kind of thing for both ends, clients and server."""
+"""The role `Optimizer`, for clients and for the server."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class SGD(Optimizer):
     Differs from torch.optim.SGD: the first gradient is damped like all others, since the buffer
     starts at zero; without dampening the two agree.
 
-    As the server's optimizer with lr = 1 it applies the direction as it is; with momentum it is
+    As the server's optimizer with lr = 1 it applies the direction unchanged; with momentum it is
     FedAvgM's server (Hsu et al., 2019).
     """
 

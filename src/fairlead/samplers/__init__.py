@@ -1,1 +1,1 @@
-"""Who is asked to work."""
+"""Which clients are sampled."""

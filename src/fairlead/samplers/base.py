@@ -1,4 +1,4 @@
-"""The role `Sampler`: who is asked to work in a round, and how much each answer counts."""
+"""The role `Sampler`: the cohort of a round, and the importance of each of its updates."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ those in which one client has other data."""
 
 
 class Sampler(Component, ABC):
-    """Draws a cohort, and may learn from what comes back."""
+    """Draws a cohort, and may learn from the updates that arrive."""
 
     needs_single_updates: ClassVar[bool] = False
-    """Whether it learns from what single clients sent: secure aggregation, which shows sums, then rules it out."""
+    """Whether it learns from the updates of single clients, which secure aggregation hides."""
     importance_by_weight: ClassVar[bool] = False
     """Whether importance is proportional to ω within every cohort."""
     adjacency: ClassVar[Adjacency | None] = None
@@ -39,7 +39,7 @@ class Sampler(Component, ABC):
 
     @abstractmethod
     def init(self, population: Population) -> PartState:
-        """State before the first round; refuses a population that it cannot sample from."""
+        """State before the first round; raises for a population that it cannot sample from."""
 
     @abstractmethod
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
@@ -69,14 +69,14 @@ class Sampler(Component, ABC):
 
 
 class MemorylessSampler(Sampler, ABC):
-    """Family of samplers that keep nothing between rounds: asks only for `draw`."""
+    """Family of samplers without state: `draw` is all that they need."""
 
     def init(self, population: Population) -> PartState:
         self.check(population)
         return {}
 
     def check(self, population: Population) -> None:
-        """Refuse a population that this sampler cannot sample from."""
+        """Raise for a population that this sampler cannot sample from."""
 
     def observe(
         self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates

@@ -24,20 +24,20 @@ from fairlead.samplers.with_replacement import (
 
 @dataclass(frozen=True)
 class FedACS(MemorylessSampler):
-    """Asks clients the more often the less of their work gets through (Weng 2025 (15)).
+    """Samples clients more often if less of their work arrives (Weng 2025 (15)).
 
         p_i ∝ ω_i/[(1 − q_i)‖a_i‖₁],   importance_i = c_i/K
 
     Symbols: K `cohort_size` independent draws, c_i how often client i was drawn, 1 − q_i
     `Conditions.arrival`, ‖a_i‖₁ `Conditions.effective_steps`, both of the round that is about to start and
     therefore free to vary. Averaged anonymously, by `WeightedMean(over="asked")`, the mean coefficient of
-    Δ_i is ∝ ω_i/‖a_i‖₁, so that the run minimises Σ ω_i F_i up to O(η), whatever links and work are. Under
-    `FedNova` or `CommunicationAware` the same would be divided out twice.
+    Δ_i is ∝ ω_i/‖a_i‖₁, so that the run minimizes Σ ω_i F_i up to O(η) for any links and work. `FedNova` and
+    `CommunicationAware` would divide a second time.
 
     Reduces to `WeightedWithReplacement` when (1 − q_i)‖a_i‖₁ is the same for all (Weng 2025 (13)).
 
     Differs from the paper: (14a) is read without the ω inside its sum, as (15) requires. A client of
-    positive weight that can never arrive is refused. `WeightedMean(over="received")` divides by a random
+    positive weight that can never arrive is an error. `WeightedMean(over="received")` divides by a random
     number instead of K and is consistent only for large cohorts.
     """
 
@@ -45,7 +45,7 @@ class FedACS(MemorylessSampler):
 
     references = ("weng2025fedacs",)
     exemptions: ClassVar[Mapping[str, str]] = {
-        "unbiased": "it asks for ω/((1 − q)‖a‖₁), so that what arrives is unbiased"
+        "unbiased": "it samples by ω/((1 − q)‖a‖₁), which makes the arriving work unbiased"
     }
     needs_effective_steps: ClassVar[bool] = True
     needs_arrival: ClassVar[bool] = True
@@ -57,13 +57,13 @@ class FedACS(MemorylessSampler):
         weights, arrival, work = conditions.weights, conditions.arrival, conditions.effective_steps
         if arrival is None or work is None:
             raise ClashError(
-                "FedACS plans with the arrival rate and the work of every client, and this world does not "
-                "know them: use FedACSEstimated, which learns them from what arrives."
+                "FedACS samples by the arrival rate and the work of every client, and this world does not "
+                "know them: use FedACSEstimated, which estimates them from the updates that arrive."
             )
         hopeless = ((weights > 0) & (arrival * work <= 0)).nonzero().flatten().tolist()
         if hopeless:
             raise FieldError(
-                f"FedACS needs an arrival rate above 0 and some work of every client of positive weight, got "
+                f"FedACS needs an arrival rate above 0 and some work for every client of positive weight, got "
                 f"0 for clients {hopeless[:10]} in round {conditions.round}: give them weight 0."
             )
         return draw_with_replacement(_probabilities(weights, arrival * work), self.cohort_size, key)
@@ -79,31 +79,31 @@ class FedACS(MemorylessSampler):
 
 @dataclass(frozen=True)
 class FedACSEstimated(Sampler):
-    """FedACS for a server that is not told arrival rates and work, but learns them from its own rounds.
+    """FedACS with arrival rates and work estimated from the rounds so far.
 
         p_i ∝ ω_i/[max(r̂_i, floor)·ŵ_i],   r̂_i = A_i/(A_i + L_i),   importance_i = c_i/K
         asked:    A_i ← (1 − ρ)A_i + [arrived],   L_i ← (1 − ρ)L_i + [lost]
-        arrived:  ŵ_i ← (1 − ν)ŵ_i + ν‖a_i‖₁      (the first report as it is)
+        arrived:  ŵ_i ← (1 − ν)ŵ_i + ν‖a_i‖₁      (the first report is taken unchanged)
 
     Symbols: K `cohort_size`; A_i and L_i start at `prior_arrived` and `prior_lost`; ρ `forget`; ν
-    `work_rate`; floor `min_arrival`. A client drawn twice in a round tells once. ρ = 0 is the posterior
-    mean of a Beta prior, right for links that stay as they are; ρ > 0 forgets with a memory of 1/ρ
-    questions, an exponential moving average, and follows links that drift. ν = 1 takes the last
+    `work_rate`; floor `min_arrival`. A client drawn twice in a round counts once. ρ = 0 is the posterior
+    mean of a Beta prior, right for constant links; ρ > 0 is an exponential moving average with a memory of 1/ρ
+    draws, and follows links that drift. ν = 1 takes the last
     report; ν < 1 averages work that is random. With `planned_work` the world's plan of ‖a_i‖₁ replaces the
-    reports where the world has one.
+    reports, if the world has one.
 
-    Optimism for the unseen: a client that never arrived counts with the least work that anyone ever
-    reported (1 if nobody did), and one never asked with the prior's arrival rate, 1/2 by default. Both raise
-    its p_i against clients that are known to do more or to get through better, until it has told. Since
-    r̂_i ≤ 1 and work is bounded, every p_i stays above 0 and nobody is forgotten.
+    Optimism for the unseen: a client that never arrived counts with the least work that any client has
+    reported (1 without reports), and one never sampled with the prior's arrival rate, 1/2 by default. Both raise
+    its p_i against clients that are known to do more work or to arrive more often, until its first update. Since
+    r̂_i ≤ 1 and work is bounded, every p_i stays above 0.
 
     Reduces to `FedACS` as the estimates converge.
 
-    Differs from the paper, which assumes both known. Sampling corrects a client only once it is known, so
+    Differs from the paper, which assumes both known. A client is corrected only once it has been sampled, so
     rounds × K must be large against N. 1/r̂_i and 1/ŵ_i are too large on average by the relative variance
     of the estimate: about (ρ/2)·q_i/(1 − q_i) for ρ > 0, and Var‖a_i‖₁/E²‖a_i‖₁ for random work with ν = 1.
-    The floor keeps a dead client from drawing the whole cohort; one whose true arrival rate is below it
-    is asked too rarely. The server must see who arrived, though not who sent which update.
+    The floor keeps a dead client from filling the whole cohort; one whose true arrival rate is below it
+    is sampled too rarely. The server must know the clients that arrived, but not which update is whose.
     """
 
     cohort_size: int
@@ -116,7 +116,7 @@ class FedACSEstimated(Sampler):
 
     references = ("weng2025fedacs",)
     exemptions: ClassVar[Mapping[str, str]] = {
-        "unbiased": "it asks for ω/((1 − q)‖a‖₁), so that what arrives is unbiased"
+        "unbiased": "it samples by ω/((1 − q)‖a‖₁), which makes the arriving work unbiased"
     }
     needs_effective_steps: ClassVar[bool] = True
 
@@ -188,7 +188,7 @@ def _chances(conditions: Conditions, floor: float) -> Tensor | NotKnown:
 
 
 def _probabilities(weights: Tensor, useful: Tensor) -> Tensor:
-    """ω_i/useful_i, not normalised; clients of weight 0 may have nothing useful to divide by."""
+    """ω_i/useful_i, not normalized; clients of weight 0 may have nothing useful to divide by."""
     return torch.where(weights > 0, weights / useful, 0.0)
 
 

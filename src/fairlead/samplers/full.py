@@ -1,4 +1,4 @@
-"""Everybody: in every round, or once before another sampler takes over."""
+"""All clients: in every round, or in the first round alone."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fairlead.samplers.base import Adjacency, MemorylessSampler, Sampler
 
 @dataclass(frozen=True)
 class FullParticipation(MemorylessSampler):
-    """Asks every client of positive weight; importance is ω (Weng 2025, rule "full")."""
+    """Samples every client of positive weight; importance is ω (Weng 2025, rule "full")."""
 
-    exemptions: ClassVar[Mapping[str, str]] = {"different keys": "it asks everybody"}
+    exemptions: ClassVar[Mapping[str, str]] = {"different keys": "it samples all clients"}
     importance_by_weight: ClassVar[bool] = True
     adjacency: ClassVar[Adjacency | None] = "zero-out"
 
@@ -35,17 +35,17 @@ class FullParticipation(MemorylessSampler):
 
 @dataclass(frozen=True)
 class FullFirstRound(Sampler):
-    """Asks every client of positive weight in the first round, and as `sampler` says from then on.
+    """Samples every client of positive weight in the first round, and follows `sampler` from then on.
 
-    So that methods with a memory of every client start with all of them (the remark after Lemma 4.1's proof
-    in Zeng 2023; `startup=1` in FedAWARE's released code). A client whose first update is lost is not asked again
-    before `sampler` draws it. `sampler` observes the first round too.
+    Methods with a memory of every client then start with all of them (the remark after Lemma 4.1's proof
+    in Zeng 2023; `startup=1` in FedAWARE's released code). A client whose first update is lost is sampled again
+    only when `sampler` draws it. `sampler` observes the first round too.
     """
 
     sampler: Sampler
 
     references = ("zeng2023gradient",)
-    exemptions: ClassVar[Mapping[str, str]] = {"different keys": "the first round asks everyone"}
+    exemptions: ClassVar[Mapping[str, str]] = {"different keys": "the first round samples all clients"}
 
     @property
     def needs_effective_steps(self) -> bool:

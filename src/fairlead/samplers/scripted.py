@@ -1,4 +1,4 @@
-"""Replays cohorts from a list: for tests, comparisons and logs of real federations."""
+"""Cohorts from a list, for tests, comparisons and logs of real federations."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fairlead.samplers.base import MemorylessSampler
 
 @dataclass(frozen=True)
 class ScriptedSampler(MemorylessSampler):
-    """Asks the clients listed for each round, starting over at the end of the list.
+    """Samples the clients listed for each round, and repeats the list at its end.
 
-    An id that stands twice in a cohort was drawn twice. Importance is c_i/K as under sampling with
+    An id that is listed twice in a cohort is drawn twice. Importance is c_i/K as under sampling with
     replacement (`importance` = "draws"), or ω_i as under full participation ("weights").
     """
 

@@ -1,4 +1,4 @@
-"""Clients drawn with equal chances: a fixed number without replacement, or each by its own toss of a coin."""
+"""Equal chances for all clients: a fixed number without replacement, or independent of each other."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fairlead.samplers.base import Adjacency, MemorylessSampler
 
 @dataclass(frozen=True)
 class UniformWithoutReplacement(MemorylessSampler):
-    """Asks `cohort_size` of the clients that have positive weight, all sets equally likely.
+    """Samples `cohort_size` of the clients of positive weight; all sets are equally likely.
 
         importance_i = (N/K) ω_i     (Weng 2025 (19), rule "US")
 
-    Symbols: K `cohort_size`, N the clients of positive weight. An aggregator that normalises over the
+    Symbols: K `cohort_size`, N the clients of positive weight. An aggregator that normalizes over the
     arrivals turns this into FedAvg's weights ω_i/Σ_R ω_j.
 
     Reduces to `FullParticipation` for K = N.
@@ -75,12 +75,12 @@ class UniformWithoutReplacement(MemorylessSampler):
 
 @dataclass(frozen=True)
 class PoissonSampling(MemorylessSampler):
-    """Asks every client of positive weight with the same chance, independently of the others.
+    """Samples every client of positive weight with the same chance, independently of the others.
 
         importance_i = ω_i/q
 
-    Symbols: q `rate`. The cohort has a random size, N q on average, and may be empty. This is the sampling that
-    the accounting of differential privacy amplifies most (`ClientPrivacy`).
+    Symbols: q `rate`. The cohort has a random size, N q on average, and may be empty. This sampling
+    amplifies differential privacy most (`ClientPrivacy`).
 
     Reduces to `FullParticipation` for q = 1.
     """

@@ -18,7 +18,7 @@ from fairlead.records import ClientUpdates, Cohort, Conditions, Participation, P
 from fairlead.samplers.base import MemorylessSampler, Sampler
 
 MOST_DRAWS = 10**7
-"""Draws of a round at most, since each is made."""
+"""Most draws in a round."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class WeightedWithReplacement(MemorylessSampler):
 
 
 def draw_with_replacement(probabilities: Tensor, cohort_size: int, key: Key) -> Cohort:
-    """K independent draws; importance c_i/K, as anonymous averaging weighs them."""
+    """K independent draws; importance c_i/K, the weights of anonymous averaging."""
     cumulative = np.cumsum(probabilities.numpy())
     positions = key.generator().random(cohort_size) * cumulative[-1]
     # A position may round up to the total: the last client of positive weight then gets it.
@@ -79,20 +79,20 @@ def possible_draws(chances: Tensor, cohort_size: int, at_most: int) -> list[tupl
 
 @dataclass(frozen=True)
 class OptimalSampling(Sampler):
-    """Asks clients by the weighted length of their updates, which lowers the variance of the sum.
+    """Draws clients by the weighted length of their updates, which lowers the variance of the sum.
 
         p_i = (1 − floor)·ω_i n_i/Σ ω_j n_j + floor·ω_i,   importance_i = c_i ω_i/(K p_i)     (Weng 2025 (20))
 
     Symbols: K `cohort_size` independent draws, c_i how often client i was drawn, n_i = ‖Δ_i‖ of the last
-    update received from client i. A client never received counts with the largest n known (1 if none is
+    update received from client i. A client without any update so far counts with the largest n known (1 if none is
     positive); if all n are zero, p = ω.
 
     Reduces to `WeightedWithReplacement` for `floor` = 1 or equal n.
 
     Differs from the paper, which assumes this round's norms known before the draw (they cost a round of
     messages) and leaves out ω; any p > 0 gives the same mean, so only the variance is affected. With
-    `floor` = 0, the paper's form, a client whose last update was zero would never be asked again,
-    although the model has moved since: the floor asks everyone now and then and bounds the
+    `floor` = 0, the paper's form, a client whose last update was zero would never be drawn again,
+    although the model has moved since. The floor gives every client a chance and bounds the
     importance by c_i/(K·floor). Lost updates bias it like every rule that does not correct links.
     """
 

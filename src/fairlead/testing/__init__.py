@@ -1,4 +1,4 @@
-"""Checks for parts of your own, closed forms to compare with, and transcriptions of every method."""
+"""Contract checks for your own parts, closed forms to compare with, and transcriptions of every method."""
 
 from fairlead.testing.client_checks import check_correction as check_correction
 from fairlead.testing.client_checks import check_optimizer as check_optimizer

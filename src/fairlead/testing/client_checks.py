@@ -126,8 +126,8 @@ def check_correction(part: Correction) -> None:
 
     Clients side by side are corrected as each would be alone; memory and broadcast have the names and
     extents that are declared; nothing that was passed in is changed; the corrected gradient is an affine
-    function of the raw one, as the unit-gradient probe needs it ("affine"); a client that remembers nothing,
-    is sent zeros and stands at the anchor follows its raw gradient ("neutral"); a learning rate of zero
+    function of the raw one, as the unit-gradient probe needs it ("affine"); a client at the anchor with zero memory and
+    a zero broadcast follows its raw gradient ("neutral"); a learning rate of zero
     leaves everything finite.
     """
     anchor = draws("anchor", NUM_PARAMETERS)
@@ -159,7 +159,7 @@ def check_correction(part: Correction) -> None:
         silence = {name: torch.zeros_like(vector) for name, vector in shared.items()}
         require(
             torch.equal(part.correct(gradient, anchor, anchor, nothing, silence), gradient),
-            f"{part!r} must pass the raw gradient on while it has nothing to correct with.",
+            f"{part!r} must return the raw gradient while memory and broadcast are zero.",
         )
     _check_share(part, shared, own)
 
@@ -180,7 +180,7 @@ def _check_side_by_side(part: Correction, anchor: Tensor, memory: Vectors, share
 
         def all_of(
             lane: int | None, outcome: LocalOutcome = outcome
-        ) -> dict[str, Tensor]:  # what a client does, for one lane or for all
+        ) -> dict[str, Tensor]:  # results for one lane or for all
             pick: Callable[[Tensor], Tensor] = (lambda t: t) if lane is None else (lambda t: t[lane])
             own = {name: pick(rows) for name, rows in memory.items()}
             start = anchor.expand(_LANES, -1) if lane is None else anchor

@@ -1,7 +1,7 @@
-"""Contract checks: what a part must do to work with all others, as functions to call on one of your own.
+"""Contract checks: functions that test whether a part works with all others.
 
-Every check takes an instance and raises an `AssertionError` with a sentence. A contract that does not bind
-a part by intention is named in its class attribute `exemptions`, with the reason.
+Every check takes an instance and raises an `AssertionError` with a sentence. A part lists the contracts that it
+breaks by intention in its class attribute `exemptions`, with the reason.
 
 >>> from fairlead import WeightedMean
 >>> check_part(WeightedMean())

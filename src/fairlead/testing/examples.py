@@ -48,10 +48,10 @@ _GIVEN: dict[type, tuple[Component, ...]] = {
     ),
     SizePartitioner: (SizePartitioner((60, 20, 0, 20, 10, 9, 1)),),
 }
-"""Parts whose fields only make sense together, or with the population that the checks have."""
+"""Parts whose fields depend on each other, or on the population of the checks."""
 
 _PREFERRED: tuple[Component, ...] = (WeightedWithReplacement(3), BernoulliLink(0.3), SGD(0.1))
-"""What parts made of other parts are made of."""
+"""Examples for fields that hold other parts."""
 
 _FLOATS: dict[str, float] = {"lr": 0.1, "low": 0.1, "high": 0.6}
 _INTEGERS: dict[str, int] = {"cohort_size": 3, "low": 1, "high": 3}
@@ -62,7 +62,7 @@ def examples(cls: type[PartT]) -> tuple[PartT, ...]:
 
     Numbers are 0.5 and 2 unless their name says more; a part-valued field takes an example of its own role;
     then every other value of a `Literal` or `bool` field is tried, one field at a time. A part that cannot
-    be made so raises an `AssertionError` that says how to go on.
+    be made so raises an `AssertionError` with a remedy.
     """
     if cls in _GIVEN:
         return typing.cast("tuple[PartT, ...]", _GIVEN[cls])

@@ -1,4 +1,4 @@
-"""Rounds made by hand: populations, conditions and updates to show to a single part."""
+"""Populations, conditions and updates for checks of a single part."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def uneven_weights() -> Tensor:
 def make_conditions(
     weights: Tensor, round: int = 0, *, arrival: Tensor | None = None, work: Tensor | None = None
 ) -> Conditions:
-    """What the server knows before a round; perfect links and one step each unless given."""
+    """Conditions of a round; perfect links and one step each unless given."""
     everyone = torch.ones_like(weights)
     return Conditions(
         round,
@@ -90,7 +90,7 @@ def make_updates(
 
 
 def no_updates(asked: Sequence[int], importance: Tensor, dtype: torch.dtype) -> ClientUpdates:
-    """A round in which everything was lost."""
+    """A round without arrivals."""
     return make_updates(asked, [], importance, torch.zeros((0, NUM_PARAMETERS), dtype=dtype))
 
 
@@ -107,7 +107,7 @@ def same_tensors(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> boo
 
 
 def contents(state: PartState) -> dict[str, Tensor]:
-    """Copies of all that a part's state holds, client tables as their clients and rows."""
+    """Copies of all tensors in a part's state, client tables as their clients and rows."""
     found: dict[str, Tensor] = {}
     for name, value in state.items():
         if isinstance(value, ClientTable):

@@ -1,4 +1,4 @@
-"""Contracts of whole methods: algorithms and presets, run on small problems with known answers."""
+"""Contracts of algorithms and presets, on small problems with known solutions."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _require_agreement(algorithm: Algorithm, loop: Federation, batched: Federati
 
 
 def _resumed(algorithm: Algorithm, world: Callable[[EngineName], SimulatedWorld], rounds: int) -> Federation:
-    """A run that another one has begun."""
+    """A run that is interrupted and resumed."""
     begun = _run(algorithm, world("batched"), rounds // 2)
     with TemporaryDirectory() as folder:
         begun.save(Path(folder))
@@ -186,7 +186,7 @@ def example_of_preset(preset: Callable[..., Algorithm]) -> Algorithm:
     parameters = inspect.signature(preset).parameters
     named = {name: value for name, value in _ARGUMENTS.items() if name in parameters}
     if "eps" in parameters and "server_lr" in parameters:
-        # A second moment that only grows, as Adagrad's, brakes for ever: it may start faster.
+        # A second moment that only grows, as Adagrad's, shortens all later steps: start with longer ones.
         named["server_lr"] = 0.2 if "beta2" in parameters else 1.0
     common = {"lr": 0.1, "steps": 3, "batch_size": 4, **named}
     try:

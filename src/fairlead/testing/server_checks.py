@@ -39,7 +39,7 @@ _DTYPES = (torch.float32, torch.float64)
 
 
 class _ShownRound(NamedTuple):
-    """One round to show to a part."""
+    """Updates and conditions of one round of a check."""
 
     updates: ClientUpdates
     conditions: Conditions
@@ -119,7 +119,7 @@ def _check_directions(part: Aggregator, rounds: Sequence[_ShownRound], dtype: to
         )
         require(
             coefficients is None or (coefficients.shape == (m,) and coefficients.dtype == torch.float64),
-            f"{part!r} must tell one float64 coefficient per row that arrived, or None.",
+            f"{part!r} must return one float64 coefficient per row that arrived, or None.",
         )
         require(
             same_tensors(rows, frozen_copy(updates))
@@ -129,7 +129,7 @@ def _check_directions(part: Aggregator, rounds: Sequence[_ShownRound], dtype: to
         if isinstance(part, LinearAggregator) and coefficients is not None:
             require(
                 torch.equal(direction, weighted_sum(coefficients, updates.delta)),
-                f"{part!r} must add up the rows with the coefficients that it tells.",
+                f"{part!r} must return the sum of the rows weighted by its coefficients.",
             )
         state = result.state
     once, again = (list(_directions(part, rounds, dtype)) for _ in range(2))
@@ -146,7 +146,7 @@ def _check_renaming(part: Aggregator) -> None:
     for round, (one, other) in enumerate(zip(plain, permuted, strict=True)):
         require(
             torch.allclose(one, other, rtol=1e-9, atol=1e-9),
-            f"{part!r} must not depend on how clients are numbered, but its direction moves by "
+            f"{part!r} must not depend on the numbering of clients, but its direction moves by "
             f"{float((one - other).abs().max()):.2g} in round {round}.",
         )
 
@@ -197,11 +197,11 @@ def _check_empty_round(part: Aggregator) -> None:
         require(
             before.keys() == after.keys() and not changed,
             f"{part!r} must leave its state alone in an empty round {warm}, counters excepted, but "
-            f"changes {', '.join(changed) or 'what it holds'}.",
+            f"changes {', '.join(changed) or 'its names'}.",
         )
         require(
             result.direction.shape == (NUM_PARAMETERS,),
-            f"{part!r} must answer an empty round {warm} too.",
+            f"{part!r} must return a direction in an empty round {warm} too.",
         )
 
 
@@ -220,7 +220,7 @@ def _check_aggregator_checkpoint(part: Aggregator) -> None:
     resumed = part.aggregate(*_with_state(third, restored)).direction
     require(
         torch.equal(straight, resumed),
-        f"{part!r} must go on from a checkpoint exactly: all that it remembers belongs in its state.",
+        f"{part!r} must resume from a checkpoint exactly: all of its memory belongs in its state.",
     )
 
 
@@ -257,7 +257,7 @@ def check_sampler(part: Sampler) -> None:
     key = Key.from_seed(7)
     require(
         _same_cohort(part.draw(state, later, key), part.draw(restored, later, key)),
-        f"{part!r} must draw the same cohort after a checkpoint: all it learnt belongs in its state.",
+        f"{part!r} must draw the same cohort after a checkpoint: all of its memory belongs in its state.",
     )
 
 
@@ -299,16 +299,16 @@ def _check_cohort(part: Sampler, cohort: Cohort) -> None:
     clients, c = cohort.clients, len(cohort.clients)
     require(
         clients.dtype == torch.int64 and clients.shape == (c,) and bool((clients.diff() > 0).all()),
-        f"{part!r} must ask distinct clients in ascending order, got {clients.tolist()}.",
+        f"{part!r} must sample distinct clients in ascending order, got {clients.tolist()}.",
     )
     require(
         c == 0 or (int(clients[0]) >= 0 and int(clients[-1]) < NUM_CLIENTS),
-        f"{part!r} must ask clients from 0 to {NUM_CLIENTS - 1}, got {clients.tolist()}.",
+        f"{part!r} must sample clients from 0 to {NUM_CLIENTS - 1}, got {clients.tolist()}.",
     )
     multiplicity = cohort.multiplicity
     require(
         multiplicity.shape == (c,) and multiplicity.dtype == torch.int64 and bool((multiplicity >= 1).all()),
-        f"{part!r} must say how often each client was drawn, got {multiplicity.tolist()}.",
+        f"{part!r} must give the number of draws of each client, got {multiplicity.tolist()}.",
     )
     importance = cohort.importance
     require(
@@ -370,7 +370,7 @@ def check_transform(part: DirectionTransform) -> None:
     )
     require(
         torch.equal(straight.direction, resumed.direction),
-        f"{part!r} must go on from a checkpoint exactly: all that it remembers belongs in its state.",
+        f"{part!r} must resume from a checkpoint exactly: all of its memory belongs in its state.",
     )
 
 

@@ -31,8 +31,8 @@ _DURATIONS = torch.tensor([1.0, 0.4, 2.0, 0.3, 0.6, 5.0, 1.1], dtype=torch.float
 def check_work(part: WorkModel) -> None:
     """Raise an `AssertionError` unless a work model keeps its contract.
 
-    Clients with examples take at least one step with batches no larger than what they have, clients without
-    take none; what a client does depends on the key, the round and the client alone.
+    Clients with examples take at least one step with batches of at most all their examples, and clients without
+    examples take none; the work of a client depends on the key, the round and the client alone.
     """
     everyone, sizes = torch.arange(NUM_CLIENTS), torch.tensor([9, 0, 1, 3, 4, 100, 20])
     solver = LocalSolver(SGD(lr=0.1), epochs=2, batch_size=4)
@@ -61,7 +61,7 @@ def check_work(part: WorkModel) -> None:
         some, again = workload(_SOME, round, 0), workload(everyone, round, 0)
         require(
             torch.equal(some.num_steps, steps[_SOME]) and torch.equal(some.batch_sizes, batches[_SOME]),
-            f"{part!r} must not let a client's work depend on who else is asked.",
+            f"{part!r} must not let a client's work depend on the rest of the cohort.",
         )
         require(
             torch.equal(again.num_steps, steps) and torch.equal(again.batch_sizes, batches),
@@ -73,7 +73,7 @@ def check_link(part: LinkModel) -> None:
     """Raise an `AssertionError` unless a link model keeps its contract.
 
     Whether an update arrives depends on the key, the round, the client and how long it takes, never on who
-    else is asked ("independent"); the rates that it tells are probabilities, and 1,000 keys in each of two
+    else is asked ("independent"); its arrival rates are probabilities, and 1,000 keys in each of two
     rounds agree with them by a z-test ("rates").
     """
     everyone = torch.arange(NUM_CLIENTS)
@@ -83,12 +83,12 @@ def check_link(part: LinkModel) -> None:
         rates = expected_arrival(part, everyone, round, key, _DURATIONS)
         require(
             arrives.shape == everyone.shape and arrives.dtype == torch.bool,
-            f"{part!r} must say for every client whether its update arrives.",
+            f"{part!r} must return for every client whether its update arrives.",
         )
         if is_bound(part, "independent"):
             require(
                 torch.equal(arrivals(part, _SOME, round, key, _DURATIONS[_SOME]), arrives[_SOME]),
-                f"{part!r} must not let an arrival depend on who else is asked.",
+                f"{part!r} must not let an arrival depend on the rest of the cohort.",
             )
         closes = closing_time(part, _DURATIONS, arrives)
         require(
@@ -106,11 +106,11 @@ def check_link(part: LinkModel) -> None:
             rates.shape == everyone.shape
             and rates.dtype == torch.float64
             and bool(((rates >= 0) & (rates <= 1)).all()),
-            f"{part!r} must tell arrival rates from 0 to 1 in float64, got {rates.tolist()}.",
+            f"{part!r} must give arrival rates from 0 to 1 in float64, got {rates.tolist()}.",
         )
         require(
             some is not None and torch.equal(some, rates[_SOME]),
-            f"{part!r} must not let an arrival rate depend on who else is asked.",
+            f"{part!r} must not let an arrival rate depend on the rest of the cohort.",
         )
     if is_bound(part, "rates"):
         for round in (0, 3):
@@ -131,7 +131,7 @@ def _check_rates(part: LinkModel, round: int) -> None:
     z = float(surplus[worst]) / math.sqrt(max(float(variance[worst]), 1e-12))
     require(
         abs(float(surplus[worst])) <= Z_LIMIT * math.sqrt(float(variance[worst])) + 1e-9,
-        f"{part!r} lets updates of client {worst} arrive at another rate than it tells (z = {z:.1f}).",
+        f"{part!r} lets updates of client {worst} arrive at another rate than it claims (z = {z:.1f}).",
     )
 
 
@@ -156,7 +156,7 @@ def check_devices(part: DeviceModel) -> None:
             require(
                 torch.equal(getattr(again, name), figures)
                 and torch.equal(getattr(some, name), figures[_SOME]),
-                f"{part!r} must not let {name} depend on who else is asked, or on chance.",
+                f"{part!r} must not let {name} depend on the rest of the cohort, or on chance.",
             )
 
 
@@ -198,9 +198,9 @@ _SOLVER = LocalSolver(SGD(lr=0.01), steps=3, batch_size=2, corrections=(ControlV
 def check_world(world: World) -> None:
     """Raise an `AssertionError` unless a world keeps its contract.
 
-    Weights add up to 1; the same key gives the same model; what is foreseen is possible; of a cohort some clients
-    arrive, in order, with as many rows of everything and the importance that they were asked with; the same order
-    brings back the same bits, and nobody asked brings back no rows; evaluation changes nothing.
+    Weights add up to 1; the same key gives the same model; planned work and arrival rates are valid; clients of a
+    cohort arrive in order, each with one row of everything and its importance; the same order
+    returns the same bits, and an empty cohort no rows; evaluation changes nothing.
     """
     name, weights = type(world).__name__, world.population.weights
     require(
@@ -233,7 +233,7 @@ def _check_conditions(world: World) -> None:
     require(
         (steps is None or (steps.shape == shape and bool((steps >= 0).all())))
         and (arrival is None or (arrival.shape == shape and bool(((arrival >= 0) & (arrival <= 1)).all()))),
-        f"{type(world).__name__}.conditions must foresee work of at least 0 and rates from 0 to 1 for every client.",
+        f"{type(world).__name__}.conditions must give every client work of at least 0 and a rate from 0 to 1.",
     )
 
 

@@ -1,1 +1,1 @@
-"""What a method converges to, from its parts alone: participation, contributions, predicted weights, calibration."""
+"""The limit of a method, from its parts alone: mean coefficients, contributions, predicted weights, calibration."""

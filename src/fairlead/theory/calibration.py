@@ -57,8 +57,8 @@ def calibrated_lr(
 
         η · step_length(algorithm) = lr · Σ ω(1−q)‖a‖₁
 
-    The methods then differ in where they go, not in how far (Weng 2025 I.2). Where conditions change from
-    round to round, call it with those of each round. For a proximal solver ‖a‖₁ depends on the learning
+    The methods then differ in the direction of their steps, not in the length (Weng 2025 I.2). Where conditions
+    change from round to round, call it with those of each round. For a proximal solver ‖a‖₁ depends on the learning
     rate: give `effective_steps` as a function of it, and the equation is solved by iteration.
 
     >>> from fairlead import SGD, LocalSolver, Proximal, presets
@@ -86,7 +86,7 @@ def calibrated_lr(
             return previous
     raise FieldError(
         f"No learning rate gives this algorithm the step length of importance sampling with lr={lr:g}: the local "
-        "solver saturates, so start from a smaller one."
+        "solver saturates. Use a smaller lr."
     )
 
 

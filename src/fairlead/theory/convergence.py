@@ -1,4 +1,4 @@
-"""How fast a method moves and what slows it: effective steps and the factors of FedNova's Theorem 1."""
+"""The speed of a method: effective steps and the factors of FedNova's Theorem 1."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def convergence_factors(
 ) -> ConvergenceFactors | None:
     """The factors for clients that take τ local steps and count with mean coefficients C; all (N,).
 
-    Clients that take no step or have no weight are left out; None if nobody remains, or if the solver is
+    Clients without steps or without weight are left out. None if no client remains, or if the solver is
     not linear in the gradient. `longest` is the largest τ where τ are means.
 
     >>> from fairlead import SGD
@@ -106,22 +106,22 @@ def _largest_entry(solver: LocalSolver, longest: int, round: int) -> float:
 class ConsistencyCondition:
     """Condition (13) of Weng 2025: (1 − q_i)‖a_i‖₁ is the same for all clients.
 
-    Where it holds, every regular way to sample and average minimises the objective asked for.
+    Where it holds, every regular way to sample and average minimizes the intended objective.
     """
 
     holds: bool
     ratio: float
-    """Largest over smallest (1 − q_i)‖a_i‖₁; inf if a client never gets through."""
+    """Largest over smallest (1 − q_i)‖a_i‖₁; inf if updates of a client never arrive."""
     most: tuple[int, ...]
-    """Clients that get through furthest above the mean."""
+    """Clients furthest above the mean."""
     least: tuple[int, ...]
-    """Clients that get through furthest below the mean."""
+    """Clients furthest below the mean."""
 
     def __str__(self) -> str:
         return self.told()
 
     def told(self, names: ClientNames | None = None) -> str:
-        """Whether it holds and who is furthest off, by name where clients have one."""
+        """Whether it holds, and the clients that violate it most, by name where they have one."""
         if self.holds:
             return "Work times arrival rate is the same for all clients: plain averaging would be consistent here."
         most, least = (
@@ -136,7 +136,7 @@ class ConsistencyCondition:
 def consistency_condition(
     arrival: Tensor, work: Tensor, weights: Tensor, named: int = 3
 ) -> ConsistencyCondition:
-    """Whether (1 − q_i)‖a_i‖₁ is constant over the clients of positive weight, and who violates it most."""
+    """Whether (1 − q_i)‖a_i‖₁ is constant over the clients of positive weight, and which clients violate it most."""
     clients = weights.nonzero().flatten()
     through = (arrival * work)[clients]
     mean = float(weights[clients] @ through)

@@ -29,7 +29,7 @@ LARGE_COHORT = 500
 _ARRIVALS = 100
 """Arrivals that a client needs on average in as many outcomes; with fewer, their noise exceeds O(1/cohort)."""
 _UNLIKELY = math.sqrt(2)
-"""By how much half of the clients count more in a trial: no ratio of sums that equal clients would have."""
+"""Factor on the importance of half of the clients in a trial; no ratio of sums of equal clients has this value."""
 _TRIED = 10
 """Clients on which it is tried whether coefficients depend on losses or updates."""
 
@@ -81,7 +81,7 @@ class _RandomRound(ExpectedRound):
         expected = nobody.index_copy(0, clients, whole)
         half = self._evaluate(coefficients, clients[::2], _UNLIKELY * useful[clients[::2]])
         if torch.allclose(half, _UNLIKELY * whole[::2], rtol=1e-9, atol=0.0):
-            # A coefficient is proportional to the client's own importance, whoever else arrives.
+            # Each coefficient is proportional to the client's own importance and independent of the other arrivals.
             exactness: Exactness = "exact" if self.participation.settled else "long run"
             return MeanCoefficients(expected, exactness)
 
@@ -128,7 +128,7 @@ class _RandomRound(ExpectedRound):
         return expected + shared[kind] / self.at_most
 
     def _depend_on_returns(self, coefficients: Coefficients) -> bool:
-        """Whether clients count by what they return, such as their losses: tried, so that no part must declare it."""
+        """Whether coefficients depend on losses or updates. It is tried, so that no part must declare it."""
         weights = self.conditions.weights
         clients = ((weights > 0) & (self.arrival > 0)).nonzero().flatten()[:_TRIED]
         if not len(clients):
@@ -168,7 +168,7 @@ class _RandomRound(ExpectedRound):
 
 
 def outcomes(sampler: Sampler, conditions: Conditions, at_most: int) -> list[Outcome] | None:
-    """All pairs of a cohort and the part of it that arrives, links being independent of each other.
+    """All pairs of a cohort and the part of it that arrives, with independent links.
 
     None where there are more than `at_most`, or where cohorts or arrival rates are not known.
     """
@@ -192,7 +192,7 @@ def outcomes(sampler: Sampler, conditions: Conditions, at_most: int) -> list[Out
 def random_outcomes(
     sampler: Sampler, conditions: Conditions, number: int
 ) -> list[tuple[Cohort, Tensor]] | None:
-    """So many cohorts drawn at random, and which of each arrive (c,), links being independent of each other.
+    """`number` random cohorts, and which clients of each arrive (c,), with independent links.
 
     The same draws for the same round. None where a draw depends on earlier rounds, or rates are not known.
     """

@@ -1,9 +1,9 @@
 """The weights Ω that an algorithm implies, from its sampler, the links, the solver and the aggregator.
 
 To first order in the learning rate a round moves the model by −η Σ C_i‖a_i‖₁∇F_i on average, where C_i is
-the mean coefficient that the server gives to an update of client i: the run minimises Σ Ω_i F_i with
-Ω_i ∝ C_i‖a_i‖₁. The same reading serves theory, where C is computed from the parts, and measurement, where C
-is what a run really used (`diagnostics.tally`).
+the mean coefficient that the server gives to an update of client i: the run minimizes Σ Ω_i F_i with
+Ω_i ∝ C_i‖a_i‖₁. Predictions compute C from the parts; measurements take the C that a run has used
+(`diagnostics.tally`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairlead.theory.expected_round import OUTCOMES, expected_round
 
 @dataclass(frozen=True, eq=False)
 class Surrogate:
-    """Ω as theory has it, with what it rests on."""
+    """Predicted Ω, with the contributions that it follows from."""
 
     weights: Tensor | None
     """Ω, (N,); None where theory has none."""
@@ -41,8 +41,8 @@ def implied_surrogate(
 
     Exact mean coefficients where clients count independently of each other, and for few clients by
     enumerating cohorts and arrivals; otherwise the mean over random cohorts and arrivals (`outcomes` of them in
-    all), or the ratio of means where cohorts are large, and `exactness` says so. Links are taken to be
-    independent of each other. A first round that asks everybody does not count.
+    all), or the ratio of means where cohorts are large. `exactness` names the case. Links are assumed to be
+    independent of each other. A first round with all clients does not count.
     """
     limit = known_limit(algorithm, rounds[0].weights)
     if limit is not None:
@@ -75,8 +75,8 @@ def known_limit(algorithm: Algorithm, weights: Tensor) -> Limit | None:
         return known
     return Limit(
         None,
-        "The clients' updates are not linear in their gradients, so the work behind an update has no "
-        "measure and the weights are not known.",
+        "The clients' updates are not linear in their gradients, so the work behind an update cannot be "
+        "measured and the weights are not known.",
     )
 
 
@@ -91,7 +91,7 @@ def weights_under(algorithm: Algorithm, contributions: Contributions) -> Limit:
     """Ω of an algorithm whose clients contribute as given."""
     mass = contributions.mass
     if not bool(mass.sum() > 0):
-        return Limit(None, "Nothing gets through, so there is nothing to minimise.")
+        return Limit(None, "No update ever arrives, so there is nothing to minimize.")
     for correction in algorithm.solver.corrections:
         limit = correction.weights_under(contributions, averaging(algorithm))
         if limit is not None:
@@ -139,7 +139,7 @@ def expected_contributions(
 
 
 def _among_reachable(weights: Tensor | None, rounds: Sequence[Conditions]) -> Tensor | None:
-    """Weights shared out among the clients whose updates may arrive at all; as they are if all may."""
+    """Weights renormalized over the clients whose updates can arrive."""
     reachable = torch.zeros_like(rounds[0].weights, dtype=torch.bool)
     for conditions in rounds:
         if conditions.arrival is None:

@@ -1,9 +1,9 @@
-"""Closed forms for quadratic clients F_i(x) = ½x'H_i x − e_i'x: where a run must come to rest.
+"""Closed forms for quadratic clients F_i(x) = ½x'H_i x − e_i'x: the fixed point of a run.
 
 One local step is an affine map of the local model and its momentum, and so is a whole round of local
 work: y_i − x = K_i(e_i − H_i x). A server that adds Σ c_i (y_i − x) therefore rests where
 Σ c_i K_i(e_i − H_i x) = 0. The matrices K_i are built here from the step itself and share no code with
-`LocalSolver`; this is the oracle of the tests, and it tells in advance how far a method will miss.
+`LocalSolver`: tests use them as an oracle, and they predict the error of a method.
 
 >>> from fairlead import Quadratics
 >>> from fairlead.randomness import Key
@@ -35,7 +35,7 @@ from fairlead.theory.prediction import averaging, expected_contributions, known_
 
 @dataclass(frozen=True)
 class LocalWork:
-    """What one client does in a round: `num_steps` steps of SGD from zero momentum.
+    """Local work of one client in a round: `num_steps` steps of SGD from zero momentum.
 
         g = ∇F_i(y) + μ(y − x)
         v ← ρ v + (1 − δ) g
@@ -77,7 +77,7 @@ def responses(problem: QuadraticProblem, works: Sequence[LocalWork]) -> Tensor:
 def accumulation(work: LocalWork) -> Tensor:
     """a, (τ,): the update is −η Σ_j a_j g_j for raw gradients g_j (Wang 2021 §IV).
 
-    The state (z, v) moves by s ← A_k s + b_k g_k; a_j is what an impulse at step j has become at the end.
+    The state (z, v) moves by s ← A_k s + b_k g_k; a_j is the effect of an impulse at step j on the final z.
     """
     columns: list[Tensor] = []
     for step in range(work.num_steps):
@@ -110,7 +110,7 @@ def resting_point(problem: QuadraticProblem, responses: Tensor, coefficients: Te
 def expected_shares(weights: Tensor, arrival: Tensor) -> Tensor:
     """E[ω_i/Σ_R ω_j; i ∈ R] over Bernoulli links with the given arrival rates, (N,).
 
-    The mean coefficient of each client when everyone is asked and the received are averaged; an empty
+    The mean coefficient of each client under full participation and the mean over arrivals; an empty
     round contributes nothing. All 2^N sets R are enumerated.
     """
     shares = torch.zeros_like(weights)
@@ -123,7 +123,7 @@ def expected_shares(weights: Tensor, arrival: Tensor) -> Tensor:
 
 
 def surrogate_weights(weights: Tensor, works: Sequence[LocalWork], arrival: Tensor | None = None) -> Tensor:
-    """Ω_i ∝ ω_i(1 − q_i)‖a_i‖₁: what plain averaging minimises as η → 0 (Weng 2025 §3)."""
+    """Ω_i ∝ ω_i(1 − q_i)‖a_i‖₁: the weights of plain averaging as η → 0 (Weng 2025 §3)."""
     mass = weights * effective_steps(works) * (1.0 if arrival is None else arrival)
     return mass / mass.sum()
 
@@ -144,7 +144,7 @@ def fednova_limit(
 ) -> Tensor:
     """Limit of FedNova for any constant τ_eff: the coefficients of FedAvg divided by ‖a_i‖₁.
 
-    A τ_eff that depends on who arrived is not constant on lossy links, and then this is not the limit.
+    A τ_eff that depends on the arrivals is not constant on lossy links, and then this is not the limit.
     """
     shares = problem.weights if shares is None else shares
     return resting_point(problem, responses(problem, works), shares / effective_steps(works))
@@ -153,10 +153,10 @@ def fednova_limit(
 def predicted_limit(
     algorithm: Algorithm, problem: QuadraticProblem, num_steps: Sequence[int]
 ) -> Tensor | None:
-    """Where an algorithm rests when everyone takes the given steps and arrives in every round.
+    """The fixed point of an algorithm when every client takes the given steps and arrives in every round.
 
     None where no closed form is known here: samplers that leave clients out, client optimizers other than
-    SGD, clipping, transforms, and parts that do not say what they converge to.
+    SGD, clipping, transforms, and parts without theory.
     """
     works = _works(algorithm.solver, num_steps)
     if works is None or algorithm.transforms or not isinstance(algorithm.sampler, FullParticipation):

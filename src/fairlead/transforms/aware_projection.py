@@ -24,7 +24,7 @@ class AwareProjection(DirectionTransform):
     Symbols: step, the displacement that the base method's server makes (η_g d̃ in the paper, with the other
     sign), d FedAWARE's direction from a memory of its own. Sign and length of d do not matter. The base
     method's state (momentum, second moments) is that of the unprojected method. Where ⟨step, d⟩ < 0 the
-    step goes along −d; the record holds the cosine, and λ in the place of the base method's coefficients.
+    step goes along −d; the record holds the cosine, and λ instead of the base method's coefficients.
 
     Fields as in `FedAWARE`. While the memory has not started (`start` = "all_seen", as in released code) the
     step passes unchanged. Parameters outside `memory.layers` keep the base method's step, and the projection
@@ -34,7 +34,7 @@ class AwareProjection(DirectionTransform):
     FedAvg.
 
     Differs from the paper: d = 0, which Zeng 2025 excludes, has the zero vector as its projection: the model then
-    stays where it is, and the record says `aware_zero` = 1.
+    does not move, and the record has `aware_zero` = 1.
     """
 
     alpha: float | None = None
@@ -81,6 +81,6 @@ class AwareProjection(DirectionTransform):
     def limit(self, weights: Tensor) -> Limit:
         return Limit(
             None,
-            "A step projected on FedAWARE's direction minimises no weighted sum of the clients' objectives: the "
+            "A step projected on FedAWARE's direction minimizes no weighted sum of the clients' objectives: the "
             "method stops at a Pareto-stationary point, or where its own step is orthogonal to that direction.",
         )

@@ -15,17 +15,17 @@ from fairlead.records import ClientUpdates, Conditions, Limit, Population, Trans
 class DirectionTransform(Component, ABC):
     """Maps a direction to another one, with optional memory.
 
-    `stage` says which direction: what the aggregator proposes ("aggregate"), or the step that the server
-    optimizer makes of it ("step"), whose own state then stays that of the untransformed method.
+    `stage` names the direction: that of the aggregator ("aggregate"), or the step of the server optimizer
+    ("step"), whose own state then stays that of the untransformed method.
     """
 
     stage: ClassVar[Literal["aggregate", "step"]]
     needs_descent: ClassVar[bool] = False
     """Whether it makes sense only for methods that descend from the current model at every round."""
     needs_single_updates: ClassVar[bool] = False
-    """Whether it looks at what single clients sent: secure aggregation, which shows sums alone, then rules it out."""
+    """Whether it needs the updates of single clients, which secure aggregation hides."""
     hides_weights: ClassVar[bool] = False
-    """Whether it turns the step away from the aggregate, so that coefficients do not tell the weights."""
+    """Whether it turns the step away from the aggregate, so that coefficients do not determine the weights."""
 
     def init(self, population: Population) -> PartState:
         """State before the first round."""
@@ -41,4 +41,6 @@ class DirectionTransform(Component, ABC):
         """Where methods with this transform stop, if that does not depend on the clients' contributions."""
         if not self.hides_weights:
             return None
-        return Limit(None, f"{type(self).__name__} turns steps away from the clients' mean.")
+        return Limit(
+            None, f"{type(self).__name__} changes the direction of steps, so their weights are not known."
+        )

@@ -18,7 +18,7 @@ from fairlead.transforms.base import DirectionTransform
 class Clip(DirectionTransform):
     """Shortens the direction to a given norm: d ← d·min(1, bound/‖d‖).
 
-    Reduces to no change while ‖d‖ ≤ `bound`. The record says by which factor it was shortened.
+    Reduces to no change while ‖d‖ ≤ `bound`. The record has the factor.
     """
 
     bound: float

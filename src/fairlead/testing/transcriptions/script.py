@@ -1,4 +1,4 @@
-"""What every transcription shares: a scripted federation of quadratics, and local work on it."""
+"""A scripted federation of quadratics, and local work on it, for all transcriptions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Round(NamedTuple):
 
     @property
     def share(self) -> dict[int, float]:
-        """p̂_i: importance normalised over R."""
+        """p̂_i: importance normalized over R."""
         total = sum(self.asked[i] for i in self.received)
         return {i: self.asked[i] / total for i in self.received}
 
