@@ -60,7 +60,7 @@ class _Broken(fl.LinearAggregator):
 @pytest.mark.parametrize(
     ("mistake", "sentence"),
     [
-        ("order", "must not depend on how clients are numbered"),
+        ("order", "must not depend on the numbering of clients"),
         ("sum", "must return a row that all clients sent after equal work"),
         ("mutates", "must not change the updates"),
         ("random", "must give the same direction for the same updates"),
@@ -160,7 +160,7 @@ class _Counter:
         ("unsorted", "distinct clients in ascending order"),
         ("biased", "instead of its weight"),
         ("constant", "it must use the key"),
-        ("outside", "must ask clients from 0 to 6"),
+        ("outside", "must sample clients from 0 to 6"),
         ("global", "must draw the same cohort for the same key"),
         ("negative", "importance of at least 0"),
     ],
@@ -250,7 +250,7 @@ class _BrokenCorrection(Correction):
     ("mistake", "sentence"),
     [
         ("squares", "must correct gradients by an affine map"),
-        ("scales", "must pass the raw gradient on"),
+        ("scales", "must return the raw gradient"),
         ("mixes", "must treat clients side by side as each alone, but correct differs"),
         ("in place", "must not change its arguments in place"),
         ("divides", "must keep everything finite, but delta is not at a learning rate of 0.0"),
@@ -321,7 +321,7 @@ class _BrokenLink(fl.LinkModel):
     [
         ("above one", "must give arrival rates from 0 to 1"),
         ("by place", "must not let an arrival depend on the rest of the cohort"),
-        ("lies", "arrive at another rate than it tells"),
+        ("lies", "arrive at another rate than it claims"),
     ],
 )
 def test_broken_links(mistake: str, sentence: str) -> None:

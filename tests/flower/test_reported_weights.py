@@ -47,7 +47,9 @@ def test_a_robust_method_is_refused_by_reported_sizes(
     preset: Callable[..., fl.Algorithm], weights: Literal["examples"] | None, tmp_path: Path
 ) -> None:
     spec = replace(experiment(preset(lr=0.1), 1), weights=weights)
-    with pytest.raises(ClashError, match=r"client reports its own number .+ write weights = 'uniform'\.$"):
+    with pytest.raises(
+        ClashError, match=r"here each client reports its own size.+ write weights = 'uniform'\.$"
+    ):
         run_on_grid(DirectGrid(client_apps(), tmp_path / "m"), spec, build_model, tmp_path / "run", QUICK)
     assert not (tmp_path / "run").exists()
 
@@ -84,14 +86,18 @@ def test_numbers_of_ones_own_are_believed(tmp_path: Path) -> None:
 
 def test_no_app_is_written_for_a_spec_that_would_be_refused(tmp_path: Path) -> None:
     spec = Experiment(fl.Digits(num_clients=3), MEDIAN, rounds=1)
-    with pytest.raises(ClashError, match="CoordinateMedian withstands clients with a minority of the weight"):
+    with pytest.raises(
+        ClashError, match="CoordinateMedian tolerates hostile clients with a minority of the weight"
+    ):
         write_project(spec, tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
 
 
 def test_a_plain_app_counts_clients_alike_if_told_so(tmp_path: Path) -> None:
     algorithm = plan(fl.presets.coordinate_median)
-    with pytest.raises(ClashError, match="CoordinateMedian withstands clients with a minority of the weight"):
+    with pytest.raises(
+        ClashError, match="CoordinateMedian tolerates hostile clients with a minority of the weight"
+    ):
         FlowerStrategy(algorithm, 3)
     strategy = FlowerStrategy(algorithm, 3, weights="uniform")
 

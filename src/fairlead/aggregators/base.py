@@ -79,7 +79,7 @@ def refuse_claimed_weights(aggregator: Aggregator) -> None:
     if aggregator.robust:
         raise ClashError(
             f"{type(aggregator).__name__} tolerates hostile clients with a minority of the weight, but here each "
-            "client reports its own number of examples, so one could claim most of the weight: write weights = 'uniform'."
+            "client reports its own size, so that one could claim most of the weight: write weights = 'uniform'."
         )
 
 
