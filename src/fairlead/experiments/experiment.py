@@ -1,4 +1,4 @@
-"""`Experiment`: everything that determines a run, in one value."""
+"""`Experiment`: everything that determines a run, as one value."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
 
 @dataclass(frozen=True)
 class Experiment(Component):
-    """An algorithm, the clients and conditions that it meets, and for how long.
+    """An algorithm, its clients and conditions, and the number of rounds.
 
     Fields: where the `clients` get their data; the `algorithm`; `rounds` to run; the `task`, the usual
     one of the data unless given; `work` and `link`, how unequal clients are; `devices`, how fast they are,
@@ -98,18 +98,18 @@ class Experiment(Component):
             raise field_error(self, "device", "'cpu', 'cuda' or 'cuda:<number>'", self.device)
 
     def load(self) -> FederatedData:
-        """The clients' data, which `clients` and `seed` alone determine."""
+        """The clients' data, a function of `clients` and `seed`."""
         return self.clients.load(Key.from_seed(self.seed).fold("data"))
 
     def require_device(self) -> None:
-        """Refuse a device that is not there, or that cannot compute as asked."""
+        """Refuse a device that is missing or lacks the requested precision."""
         device = usable_device(self, self.device)
         Arithmetic(self.precision, self.reproducible).require_device(device, _DTYPES[self.dtype])
 
     def build(self, data: FederatedData | None = None) -> Federation:
-        """A fresh federation, whose `train()` does what the experiment says.
+        """A new federation, whose `train()` runs the experiment.
 
-        `data` are those of `load`, where they are at hand.
+        `data` are those of `load`, if they are loaded already.
         """
         # Before data are loaded, which may take long.
         self.require_device()

@@ -43,29 +43,28 @@ _PREFETCHED_CLIENTS = 100_000
 class SimulatedWorld(RunWorld, Prefetching):
     """Clients simulated on one machine.
 
-    Who they are: the `task`; the `clients`' data; `work` and `link`, how unequal they are; `devices`, how fast,
-    for a virtual clock; `weights` ω of the objective, "examples" (n_i/n), "uniform" or one number per client;
-    a common `test` set.
+    Clients: the `task`; the `clients`' data; unequal `work` and `link`s; the speed of `devices`, for a virtual clock;
+    objective `weights` ω, "examples" (n_i/n), "uniform" or one number per client; a common `test` set.
 
-    How they are computed, which changes numbers by rounding at most:
+    Computation, which changes numbers by rounding at most:
 
-    - `engine`: how clients train, "loop" one after the other, "batched" side by side in shared products,
-      "branches" side by side with a pass of their own each, "auto" whichever should be fastest here; `lanes`,
-      how many are side by side at most; `block`, how many are handed to the engine together (None: all of a
-      round), which other processes must agree on to give the same bits (`RayWorld`).
+    - `engine`: "loop" trains one client after another, "batched" several in shared products, "branches" several with
+      a pass each, and "auto" selects the fastest for this model and device; `lanes`: the most clients side by side;
+      `block`: the number of clients that the engine receives together (None: all of a round), which must be equal in
+      all processes that should give the same bits (`RayWorld`).
     - `device` and `dtype` of parameters and examples.
     - `precision` of products: "full" in the type of the parameters, "tf32" or "bfloat16" with factors rounded
-      to 10 or 7 bits, faster where a device has them.
-    - `reproducible`: the same bits on every repetition on a CUDA device too, at some cost in speed.
-    - `compile` what a CUDA device captures of a step, which takes up to a minute and pays off after a few rounds
-      of a large convolutional model, after a thousand or more of a small one.
-    - `data_on` the "device", or on the "host", from where the examples of a round's clients are sent each
-      round; "auto" leaves them on the host where they would take more than half of the device's free memory.
-    - `tables_in` a folder: what clients and server remember with a row per client lies in files there, mapped
-      into memory and deleted with the run, where it would not fit in memory.
+      to 10 or 7 bits, faster on devices that have them.
+    - `reproducible`: the same bits on every repetition, on CUDA devices too, at some cost in speed.
+    - `compile` captured steps on a CUDA device. This takes up to a minute and pays off after a few rounds of a large
+      convolutional model, after a thousand or more of a small one.
+    - `data_on`: examples stay on the "device", or on the "host", which sends those of a round's clients each round;
+      "auto" leaves them on the host if they would take more than half of the device's free memory.
+    - `tables_in`: a folder for tables with a row per client that do not fit in memory. They lie in memory-mapped files
+      there, which are deleted with the run.
 
-    A client whose update will be lost is not trained, since nothing of its work could be seen; a client
-    without examples never responds.
+    A client whose update will be lost is not trained, since its work has no effect; a client without examples never
+    responds.
 
     >>> from fairlead import Quadratics
     >>> problem = Quadratics(num_clients=3).problem(Key.from_seed(0))

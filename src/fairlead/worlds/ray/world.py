@@ -16,12 +16,12 @@ from fairlead.worlds.simulated import SimulatedWorld
 
 
 class RayWorld(RunWorld):
-    """A `simulation` whose clients train on the actors of a `cluster`; bit for bit, it gives what that gives.
+    """A `simulation` whose clients train on the actors of a `cluster`, with the same bits as the simulation alone.
 
-    The simulation plans work, draws arrivals, evaluates, and holds the clients' memory, which travels with their
-    work and comes back: an actor holds examples alone, nothing is lost with it, and checkpoints of either world
-    go on in the other. Engines whose bits depend on who trains together need the simulation's `block`, by which a
-    round is divided in both; bits are those of a process with as many threads as the cluster's actors have.
+    The simulation plans work, draws arrivals, evaluates, and holds client memory, which travels with the work and
+    comes back. Actors hold examples only, so that no state is lost with an actor, and either world resumes checkpoints
+    of the other. Engines whose bits depend on the clients that train together need the simulation's `block`, which
+    divides a round in both worlds. Bits are those of a process with as many threads as each actor.
 
     >>> from fairlead import Quadratics
     >>> problem = Quadratics(num_clients=3).problem(Key.from_seed(0))
