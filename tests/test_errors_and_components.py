@@ -134,11 +134,11 @@ CLASHES: list[tuple[Any, str]] = [
     ),
     (
         lambda: fl.LocalSolver(fl.SGD(0.1), corrections=(fl.ClientMomentum(), fl.ClientMomentum(0.5))),
-        "both keep 'momentum' between rounds: leave one of them out",
+        "both keep 'momentum' between rounds: remove one of them",
     ),
     (
         lambda: fl.LocalSolver(fl.SGD(0.1), corrections=(fl.ControlVariates(), fl.VRLSGD())),
-        "ControlVariates reads the clients' gradients from their updates, and would take what VRLSGD in",
+        "ControlVariates reads the clients' gradients from their updates, and would mistake the terms of VRLSGD in",
     ),
     (
         lambda: fl.LocalSolver(fl.SGD(0.1), corrections=(fl.ControlVariates("anchor"), fl.ClientMomentum())),

@@ -24,8 +24,8 @@ class Algorithm(Component):
     What clients do and what the server does live together, so that one value describes a method
     completely. Pairs that contradict each other are refused here, before any work is done.
 
-    `privacy` protects clients from whoever sees the models; `secure_aggregation` declares that the server will see
-    sums alone, and refuses parts that need more.
+    `privacy` protects clients from everybody who sees the models; `secure_aggregation` declares that the server will
+    see only sums, and refuses parts that need more.
 
     >>> from fairlead import FedNova
     >>> Algorithm(LocalSolver(SGD(lr=0.1), epochs=2), aggregator=FedNova()).server
@@ -63,44 +63,43 @@ class Algorithm(Component):
                     f"{type(part).__name__} needs the effective number of local steps, which does not "
                     f"exist with {self.solver.nonlinear_part} because the update is then not linear in the "
                     "gradients: use SGD without clipping on the clients, or an aggregator and sampler that "
-                    "do not normalise."
+                    "do not normalize."
                 )
 
 
 def _refuse_open_broadcasts(algorithm: Algorithm) -> None:
-    """Raise if hostile clients could go around a robust aggregator."""
+    """Raise if hostile clients could bypass a robust aggregator."""
     server = type(algorithm.aggregator).__name__
     for correction in algorithm.solver.corrections:
         if algorithm.aggregator.robust and correction.shared_names:
             raise ClashError(
-                f"{type(correction).__name__} broadcasts a plain sum of what clients upload, which a single hostile "
-                f"client moves at will, so that {server} would protect nothing: leave the correction out."
+                f"{type(correction).__name__} broadcasts a plain sum of uploads, which one hostile client can move at "
+                f"will, so {server} would protect nothing: remove the correction."
             )
 
 
 def _refuse_without_descent(aggregator: Aggregator, transforms: tuple[DirectionTransform, ...]) -> None:
-    """Raise if a transform would take a step for a descent that is none."""
+    """Raise if a transform needs a descent step and the aggregator proposes none."""
     for transform in transforms:
         if transform.needs_descent and not aggregator.proposes_descent:
             part, server = type(transform).__name__, type(aggregator).__name__
             raise ClashError(
                 f"{part} changes the step of a method that descends from the current model, and {server} "
-                f"does not: its step also makes up for what the clients moved before. Leave {part} out, or "
-                "use another aggregator."
+                f"does not: its step also compensates earlier moves of the clients. Remove {part}, or use another "
+                "aggregator."
             )
 
 
 def _refuse_moved_mean(algorithm: Algorithm) -> None:
-    """Raise if clients work on models of their own and the new model would not be the mean of theirs."""
+    """Raise if clients start from different models and the new model would not be the mean of theirs."""
     plain = (WeightedMean(), (), SGD(lr=1.0))
     if (algorithm.aggregator, algorithm.transforms, algorithm.server) == plain:
         return
     for correction in algorithm.solver.corrections:
         if correction.starts_elsewhere:
             raise ClashError(
-                f"{type(correction).__name__} lets clients start from models of their own, so that only the "
-                "mean of what arrives is a model again: write aggregator=WeightedMean(), server=SGD(1.0) "
-                "and no transforms."
+                f"{type(correction).__name__} lets clients start from different models, so only the mean of arrivals "
+                "is a model again: write aggregator=WeightedMean(), server=SGD(1.0) and no transforms."
             )
 
 
@@ -112,7 +111,7 @@ def _refuse_single_halves(solver: LocalSolver, aggregator: Aggregator) -> None:
             raise ClashError(
                 f"{type(correction).__name__} is the clients' half of a method whose server must aggregate "
                 f"with {correction.needs_aggregator}, got {server}: write "
-                f"aggregator={correction.needs_aggregator}(), or leave the correction out."
+                f"aggregator={correction.needs_aggregator}(), or remove the correction."
             )
     present = [type(correction).__name__ for correction in solver.corrections]
     if aggregator.needs_correction is not None and aggregator.needs_correction not in present:

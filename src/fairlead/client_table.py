@@ -79,7 +79,7 @@ class _Store:
 
 
 def _scratch_file(folder: Path) -> Path:
-    """A new empty file of its own, so that runs that share a folder do not share rows."""
+    """A new empty file with a unique name, so that runs in the same folder do not share rows."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix="client-table-", suffix=".rows", dir=folder)

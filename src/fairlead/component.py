@@ -32,7 +32,7 @@ class Component:
 
 
 def freeze_lists(part: Component) -> None:
-    """Turn list, array and tensor fields into tuples, so that a part is a value whoever made it."""
+    """Turn list, array and tensor fields into tuples, so that a part is an immutable value."""
     assert dataclasses.is_dataclass(part)
     for field in dataclasses.fields(part):
         object.__setattr__(part, field.name, _frozen(getattr(part, field.name)))

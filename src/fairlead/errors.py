@@ -13,8 +13,8 @@ _SHOWN_AT_MOST = 100
 class FairleadError(Exception):
     """Base of every error that fairlead raises on purpose.
 
-    What is quoted from files and names may hold line ends and codes that terminals obey: they are shown as
-    Python writes them.
+    Text quoted from files and names may hold line ends and terminal control codes: they are escaped as in Python
+    strings.
     """
 
     def __str__(self) -> str:
@@ -28,7 +28,7 @@ class FieldError(FairleadError, ValueError):
     """A hyper-parameter or spec field has a value that is not allowed."""
 
     field: str | None = None
-    """Which one, where a single one is to blame."""
+    """Its name, if a single field is to blame."""
     value: object = None
 
 

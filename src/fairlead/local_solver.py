@@ -1,8 +1,8 @@
-"""`LocalSolver`: what one client does with its gradients, written once for every world.
+"""`LocalSolver`: how a client turns gradients into an update, written once for every world.
 
 The solver never sees a model, a batch or a random number. An engine gives it gradients, one client
-at a time or many in rows, and it moves parameters; the unit-gradient probe gives it impulses, and
-it tells how much work the same steps are worth.
+at a time or many in rows, and it moves parameters; the unit-gradient probe gives it impulses to measure
+the effective work of the same steps.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class LocalSolver(Component):
 
     @property
     def nonlinear_part(self) -> str | None:
-        """Which part keeps the update from being linear in the raw gradients; None: ‖a‖₁ exists."""
+        """The part that makes the update nonlinear in the raw gradients; None: ‖a‖₁ exists."""
         if not self.optimizer.linear:
             return type(self.optimizer).__name__
         return None if self.clip is None else "LocalSolver.clip"
@@ -216,33 +216,33 @@ class LocalSolver(Component):
         work = table.l1[num_steps]
         if bool(((num_steps > 0) & (work <= 0)).any()):
             raise FieldError(
-                f"LocalSolver with lr={lr:g} does not follow a constant gradient: its corrections throw it "
-                "back to its start or beyond. Lower the learning rate, or the strength of the corrections."
+                f"LocalSolver with lr={lr:g} does not follow a constant gradient: its corrections pull it back to its "
+                "start or beyond. Lower the learning rate, or the strength of the corrections."
             )
         return Accumulation(work, table.l2[num_steps])
 
 
 def _refuse_clashes(corrections: tuple[Correction, ...]) -> None:
-    """Raise if what one correction keeps between rounds would mislead another."""
+    """Raise if the memory of one correction would mislead another."""
     keepers = [c for c in corrections if c.memory_extent or c.shared_names]
     for one, other in combinations(keepers, 2):
         twice = {*one.memory_extent, *one.shared_names} & {*other.memory_extent, *other.shared_names}
         if twice:
             raise ClashError(
                 f"{type(one).__name__} and {type(other).__name__} in LocalSolver.corrections both keep "
-                f"{min(twice)!r} between rounds: leave one of them out."
+                f"{min(twice)!r} between rounds: remove one of them."
             )
     for one, other in permutations(keepers, 2):
         name, disturber = type(one).__name__, type(other).__name__
         if one.starts_elsewhere:
             raise ClashError(
                 f"{name} starts local work away from the anchor, and {disturber} in LocalSolver.corrections "
-                "would take the distance for a gradient: leave one of them out."
+                "would mistake the distance for a gradient: remove one of them."
             )
         if one.needs_effective_steps and not other.starts_elsewhere:
             raise ClashError(
-                f"{name} reads the clients' gradients from their updates, and would take what {disturber} in "
-                "LocalSolver.corrections adds for gradients: leave one of them out."
+                f"{name} reads the clients' gradients from their updates, and would mistake the terms of {disturber} "
+                "in LocalSolver.corrections for gradients: remove one of them."
             )
 
 

@@ -40,9 +40,7 @@ class FlatModule:
         self.pipeline = pipeline or InputPipeline()
         named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         if not named:
-            raise EngineError(
-                f"{type(module).__name__} has no trainable parameter, so there is nothing to learn."
-            )
+            raise EngineError(f"{type(module).__name__} has no trainable parameters.")
         for name, part in self.module.named_modules():
             if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.momentum is None:
                 raise EngineError(
@@ -119,7 +117,7 @@ class FlatModule:
         inputs = self.pipeline.apply(inputs, noise, named[self.names[0]].dtype)
         if channels_last:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        # Counters are copied: what a module counts in one call must not reach another client's.
+        # Counters are copied: a module's counts in one call must not reach another client.
         if self._has_counters:
             own = self.module.named_buffers()
             named.update({n: b.clone() for n, b in own if not b.is_floating_point()})
@@ -138,9 +136,9 @@ class FlatModule:
     def draws_noise(self, inputs: Tensor) -> bool:
         """Whether training draws augmentations or dropout masks; refuses models that draw anything else.
 
-        Asked of a real forward pass rather than of the list of modules, since many models call
-        `torch.nn.functional.dropout` themselves; and of torch's generator, since some functions draw
-        where no override reaches (`nn.MultiheadAttention`, `nn.LSTM`, `torch.dropout`).
+        It runs a forward pass instead of reading the list of modules, since many models call
+        `torch.nn.functional.dropout` themselves; and it watches torch's generator, since some functions draw
+        where no override applies (`nn.MultiheadAttention`, `nn.LSTM`, `torch.dropout`).
         """
         watch = _RandomnessWatch()
         self.module.train()
@@ -157,7 +155,7 @@ class FlatModule:
 
 
 def _other_names(module: nn.Module, named: Mapping[str, Tensor]) -> dict[str, str]:
-    """Names under which other layers hold the same parameters or buffers, and the name that stands for each."""
+    """Further names of shared parameters and buffers, each with the name that represents it."""
     names = {id(values): name for name, values in named.items()}
     return {
         f"{prefix}.{name}".lstrip("."): names[id(values)]
@@ -251,7 +249,7 @@ def _unkeyed(culprit: str) -> EngineError:
 
 @contextmanager
 def _generator_watch(module: nn.Module, device: torch.device) -> Iterator[list[str]]:
-    """Collects the modules during whose call torch's generator moved, innermost first."""
+    """Collects the modules whose call advanced torch's generator, innermost first."""
 
     def state() -> bytes:
         on_device = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []

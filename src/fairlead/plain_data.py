@@ -23,7 +23,7 @@ Plain = Any
 """None, bool, int, float, str, or lists and string-keyed tables of them."""
 
 NONE = "none"
-"""How plain data without a null say None."""
+"""The word for None in plain data, which have no null."""
 
 LARGEST_INTEGER = 2**63 - 1
 """Of either sign: TOML promises 64 bits."""
@@ -62,7 +62,7 @@ def to_plain(value: Any, declared: Any = None, where: str = "") -> Plain:
     if value is None:
         return NONE
     if isinstance(value, str) and value == NONE and type(None) in alternatives(declared):
-        raise FieldError(f"{where} must not be the word {NONE!r}, which stands for no value in a spec.")
+        raise FieldError(f"{where} must not be the word {NONE!r}, which means no value in a spec.")
     if isinstance(value, bool | int | float | str):
         return value
     raise FieldError(
@@ -83,12 +83,12 @@ def join(where: str, key: str) -> str:
 
 
 def alternatives(declared: Any) -> tuple[Any, ...]:
-    """What a declared type allows: the members of a union, or the type itself."""
+    """The types that a declared type allows: the members of a union, or the type itself."""
     return get_args(declared) if get_origin(declared) in (Union, types.UnionType) else (declared,)
 
 
 def part_class(declared: type[Component], table: Mapping[str, Plain], where: str) -> type[Component]:
-    """Which part a table describes: the one that `type` names, or the only one there is."""
+    """The part that a table describes: the one that `type` names, or the only one there is."""
     if "type" in table:
         name = table["type"]
         if not isinstance(name, str):
@@ -113,7 +113,7 @@ def field_types(cls: type) -> dict[str, Any]:
 
 
 def refuse_unknown(keys: Sequence[str], known: Sequence[str], what: str, where: str) -> None:
-    """Refuse keys that are not `known` with the nearest that is; `what` says what they should be."""
+    """Refuse keys that are not `known` and suggest the nearest; `what` names what they should be."""
     for key in keys:
         if key not in known:
             raise FieldError(f"{join(where, key)} is not {what}." + did_you_mean(key, known))
@@ -195,7 +195,7 @@ def _fits(option: Any, data: Plain) -> bool:
 
 
 def _describe(options: Sequence[Any], data: Plain) -> str:
-    """What a field with these alternatives takes instead of the data, in words."""
+    """The values that a field with these alternatives takes, in words."""
     words: list[str] = []
     for option in options:
         if get_origin(option) is Literal:

@@ -1,4 +1,4 @@
-"""Counter-based randomness: every draw is named by what it is for, never by when it happens.
+"""Counter-based randomness: every draw is named by its purpose, never by its time.
 
 A `Key` is folded with a purpose, a round and a client, and the resulting stream depends on that path
 alone. Execution order, lanes, engines, number of machines and resuming therefore cannot change a
@@ -84,7 +84,7 @@ class Key:
 
 
 class _PhiloxKey(ISeedSequence):
-    """The key of a Philox stream in the place of a seed: `Philox(key=...)` would ask the system for one first."""
+    """The key of a Philox stream as a seed: `Philox(key=...)` would first ask the system for entropy."""
 
     def __init__(self, name: bytes) -> None:
         self._key = np.frombuffer(name, dtype="<u8")
@@ -96,7 +96,7 @@ class _PhiloxKey(ISeedSequence):
 def keyed_uniform(key: Tensor, shape: torch.Size, device: torch.device) -> Tensor:
     """Uniform numbers in [0, 1) of the given shape from an int64 key held in a tensor.
 
-    The i-th number is MurmurHash3's finaliser of (i, key): plain integer arithmetic that batches
+    The i-th number is MurmurHash3's finalizer of (i, key): plain integer arithmetic that batches
     under `vmap`, is captured in graphs and gives the same numbers on every device.
     """
     # A compiler fuses the plain operations into one kernel itself, and must not look for another.

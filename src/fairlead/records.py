@@ -28,7 +28,7 @@ Vectors = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Population:
-    """What parts may know when they set up their state: how many clients, how large the model."""
+    """Facts that parts may use to set up their state: the clients and the size of the model."""
 
     weights: Tensor
     """ω, the objective weights: (N,) float64, sum 1."""
@@ -37,11 +37,11 @@ class Population:
     device: torch.device
     dtype: torch.dtype
     names: ClientNames | None = None
-    """(N,) what clients are called, where their data say so."""
+    """(N,) names of clients, if their data have them."""
     tables_in: Path | None = None
     """The folder for files with a row per client; None for tables in memory."""
     self_reported: bool = False
-    """Whether ω follows what clients say of their own sizes, which nobody can check."""
+    """Whether ω follows the sizes that clients report, which cannot be verified."""
 
     @property
     def num_clients(self) -> int:
@@ -53,7 +53,7 @@ class Population:
 
 
 class Forecast(Protocol):
-    """Computes a per-client figure on demand: methods that do not need it should not pay for it."""
+    """Computes a per-client figure on demand, so that only methods that need it pay for it."""
 
     def __call__(self) -> Tensor | None: ...
 
@@ -65,7 +65,7 @@ def unknown() -> None:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What the server may know about the clients before a round starts."""
+    """Facts about the clients that the server may know before a round starts."""
 
     round: int
     weights: Tensor
@@ -73,22 +73,22 @@ class Conditions:
     forecast_work: Forecast = unknown
     forecast_arrival: Forecast = unknown
     repeated: tuple[int, ...] = ()
-    """Rounds done again, each as often as it was: by a server that died, and may have shown their models before."""
+    """Rounds that a crashed server repeated, once per repetition: their models may have been published before."""
 
     @cached_property
     def effective_steps(self) -> Tensor | None:
-        """Planned ‖a‖₁ of every client (N,), or None where the world cannot tell."""
+        """Planned ‖a‖₁ of every client (N,), or None if unknown."""
         return self.forecast_work()
 
     @cached_property
     def arrival(self) -> Tensor | None:
-        """1 − q, the probability that an update gets through (N,), or None where unknown."""
+        """1 − q, the probability that an update arrives (N,), or None if unknown."""
         return self.forecast_arrival()
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """Who is asked to work in a round."""
+    """The clients asked to work in a round."""
 
     clients: Tensor
     """(c,) distinct ids, ascending."""
@@ -97,7 +97,7 @@ class Cohort:
     importance: Tensor
     """(c,) the coefficient of each update in the sampler's estimate Σ importance·delta of Σ ω·delta.
 
-    It includes the multiplicity. Aggregators may use it as it is, or normalise it over arrivals.
+    It includes the multiplicity. Aggregators may use it unchanged, or normalize it over arrivals.
     """
 
 
@@ -121,16 +121,16 @@ class WorkOrder(Broadcast):
 
     cohort: Cohort
     memory: PartState
-    """What the world keeps for its clients between rounds."""
+    """The clients' memory, which the world keeps between rounds."""
     key: Key
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why what a client sent became an absent row."""
+    """Why a client's reply was refused and became an absent row."""
 
     client: int | None
-    """None where nobody can be told to have sent it."""
+    """None if the sender is unknown."""
     reason: str
     """A value of `reply_checks.Reason`; for real clients also a word of the world (late, busy, failed) or their own."""
     sentence: str
@@ -138,10 +138,10 @@ class Refusal:
 
 @dataclass(frozen=True)
 class ClientUpdates:
-    """What came back: only the rows that arrived, ascending by client; m may be 0."""
+    """The updates of a round: only the rows that arrived, ascending by client; m may be 0."""
 
     cohort: Cohort
-    """Who was asked."""
+    """The clients asked."""
     clients: Tensor
     """(m,) ids."""
     importance: Tensor
@@ -159,7 +159,7 @@ class ClientUpdates:
     messages: Vectors
     """Extra uploads of the corrections, (m, ·) each."""
     memory: Vectors
-    """What each client will remember if the server takes its update, (m, ·) each."""
+    """The new memory of each client if the server accepts its update, (m, ·) each."""
     buffers: Tensor
     """(m, b) running statistics after local work."""
     age: Tensor
@@ -167,11 +167,11 @@ class ClientUpdates:
     lr: float
     """The clients' learning rate of this round, before any schedule by step."""
     virtual_seconds: float | None = None
-    """How long the round took on the clients' devices; None where the world has no clock."""
+    """Duration of the round on the clients' devices; None if the world has no clock."""
     device_seconds: float | None = None
-    """How long the devices of all clients asked computed, added up."""
+    """Total computation time of the devices of all clients asked."""
     refused: tuple[Refusal, ...] = ()
-    """What came and was not let in."""
+    """Replies that arrived and were refused."""
 
     @staticmethod
     def of(
@@ -229,27 +229,27 @@ class ClientWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class Aggregate:
-    """What an aggregator makes of a round's updates."""
+    """The result of an aggregator for a round's updates."""
 
     direction: Tensor
-    """(d,) what the server adds, before transforms and server optimizer."""
+    """(d,) the server's direction before transforms and server optimizer."""
     state: PartState
     coefficients: Tensor | None
-    """(m,) weight given to each row that arrived; None where no single number says it."""
+    """(m,) weight of each row that arrived; None if no single number describes it."""
     remembered: ClientWeights | None = None
-    """Weights given to rows that the aggregator remembers from earlier rounds, if it does."""
+    """Weights of rows that the aggregator remembers from earlier rounds, if any."""
     facts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Transformed:
-    """What a direction transform makes of a direction."""
+    """The result of a direction transform."""
 
     direction: Tensor
     state: PartState
     facts: Mapping[str, float] = field(default_factory=dict)
     remembered: ClientWeights | None = None
-    """Weights of the remembered updates that the direction now follows instead of the aggregator's, if it does."""
+    """Weights of remembered updates, if the direction now follows them instead of the aggregate."""
 
 
 class NotKnown(NamedTuple):
@@ -361,7 +361,7 @@ class ServerState:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good the global model is, over all clients' data or a test set."""
+    """Loss and metrics of the global model over all clients' data or a test set."""
 
     loss: float
     metrics: Mapping[str, float]
@@ -371,14 +371,14 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class GradientFigures:
-    """What the full gradients ∇F_i of all clients say of a model (`diagnostics.gradient_figures`)."""
+    """Figures of the full gradients ∇F_i of all clients at a model (`diagnostics.gradient_figures`)."""
 
     norm: float
     """‖Σ ω_i∇F_i‖: 0 where the objective asked for is stationary."""
     diversity: float
     """D, the gradient diversity (Zeng 2023 (3)); inf where only the mean is 0."""
     surrogate_norm: float | None = None
-    """‖Σ λ̃_i∇F_i‖ with the weights of the round's own step; None where nothing tells them."""
+    """‖Σ λ̃_i∇F_i‖ with the weights of the round's own step; None if they are unknown."""
     surrogate_diversity: float | None = None
     """D̃, the surrogate gradient diversity under them (Zeng 2023 (6))."""
 
@@ -394,7 +394,7 @@ class RoundRecord:
     num_steps: tuple[int, ...]
     effective_steps: tuple[float, ...] | None
     coefficients: tuple[float, ...] | None
-    """Weight given to each update that arrived; None where no single number says it."""
+    """Weight of each update that arrived; None if no single number describes it."""
     remembered: Mapping[int, float]
     """Weights given to clients' remembered updates, by client: λ of AWARE, as aggregator or as projection."""
     train_loss: float | None
@@ -408,9 +408,9 @@ class RoundRecord:
     facts: Mapping[str, float] = field(default_factory=dict)
     evaluation: Evaluation | None = None
     virtual_seconds: float | None = None
-    """How long the round took on the clients' devices; None where the world has no clock."""
+    """Duration of the round on the clients' devices; None if the world has no clock."""
     device_seconds: float | None = None
-    """How long the devices of all clients asked computed, added up: the computation time of Weng 2025."""
+    """Total computation time of the devices of all clients asked: the computation time of Weng 2025."""
     client_lr: float | None = None
     """The clients' learning rate of the round, before any schedule by step; None in an empty round."""
     lud: float | None = None
@@ -424,13 +424,13 @@ class RoundRecord:
     drift_norm: float | None = None
     """Mean ‖g_i − mean g‖ of the received updates; None in an empty round."""
     gradients: GradientFigures | None = None
-    """Of the model after the round; None in rounds for which they were not asked."""
+    """Of the model after the round; None unless requested for this round."""
     refused: tuple[Refusal, ...] = ()
-    """Whose updates were not let in, and why; their clients are asked and have not arrived."""
+    """Refused updates with reasons; their clients count as asked and not arrived."""
     late: Mapping[int, int] = field(default_factory=dict)
-    """Rounds since an update was asked for, by client, where it counts in a later one."""
+    """Age in rounds, by client, of updates that were asked for in an earlier round."""
     seconds: float = field(default=0.0, compare=False)
-    """Of the whole round; what was made ready in it for the next one is included."""
+    """Of the whole round, preparation of the next one included."""
 
 
 class StoredRecords(Sequence[RoundRecord]):

@@ -1,4 +1,4 @@
-"""`Task`: the model, its loss and what to measure."""
+"""`Task`: the model, its loss and its metrics."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 def refuse_unknown_classes(
     loss: PerExample, outputs: Any, targets: Tensor, whose: Callable[[int], str] | None = None
 ) -> None:
-    """Refuse classes that a model has no output for, before a run stumbles over one of them.
+    """Refuse classes that a model has no output for, before the run starts.
 
-    `whose` says which client owns a row, for the error.
+    `whose` names the owner of a row, for the error.
     """
     if loss is not cross_entropy or targets.is_floating_point():
         return
@@ -81,15 +81,15 @@ LOSSES: dict[str, PerExample] = {f.__name__: f for f in (cross_entropy, squared_
 METRICS: dict[str, PerExample] = {f.__name__: f for f in (accuracy, mean_squared_error)}
 
 _COPIES = 3
-"""How often the parameters are in memory at least: as a module, as a vector, and as a step."""
+"""Copies of the parameters in memory, at least: as a module, as a vector, and as a step."""
 
 
 @dataclass(frozen=True)
 class Task(Component):
-    """What is learnt: a model, a loss per example and metrics.
+    """The learning task: a model, a loss per example and metrics.
 
-    `model` is a recipe (`MLP(...)`), initialised anew from the seed of each run, or a module, whose
-    own parameters are the start. `loss` and each of `metrics` is a known name, "package.module:function"
+    `model` is a recipe (`MLP(...)`), initialized from the seed of each run, or a module, whose own parameters are the
+    start. `loss` and each of `metrics` is a known name, "package.module:function"
     or a function `(outputs, targets) -> (batch,)`. `augment` changes inputs on their way into the model, in
     this order.
     """
@@ -128,12 +128,12 @@ class Task(Component):
 
     @property
     def description(self) -> str:
-        """The task in words that are the same in every process, which the names of functions alone are."""
+        """The task in words that are the same in every process; functions appear by name."""
         loss = self.loss if isinstance(self.loss, str) else getattr(self.loss, "__qualname__", "a callable")
         return f"{self.model!r} {loss} {self.augment!r}"
 
     def build(self, shape: ExampleShape, key: Key) -> FlatModule:
-        """The model as a function of a flat vector, initialised from the key."""
+        """The model as a function of a flat vector, initialized from the key."""
         pipeline = InputPipeline(self.augment)
         pipeline.require_shape(shape.inputs)
         if isinstance(self.model, nn.Module):
@@ -144,7 +144,7 @@ class Task(Component):
 
 
 def _built_within_memory(model: Model, shape: ExampleShape) -> nn.Module:
-    """A recipe's module, refused before parameters are filled for which there is no memory."""
+    """A recipe's module, refused before its parameters are filled if memory is too small."""
     left, sizes = available_bytes(), list[int]()
 
     def weigh(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
@@ -156,9 +156,9 @@ def _built_within_memory(model: Model, shape: ExampleShape) -> nn.Module:
         with register_module_parameter_registration_hook(weigh):
             return model.build(shape)
     except RuntimeError as error:
-        # torch has no class of its own for memory that it cannot have, or numbers of bytes that overflow.
+        # torch raises no special class for failed allocations or overflowing sizes.
         if re.search("allocate|overflow", str(error)):
-            raise _too_large(model, "needs more memory than can be asked for", left) from error
+            raise _too_large(model, "needs more memory than can be allocated", left) from error
         raise
 
 

@@ -15,7 +15,7 @@ ClientNames = NDArray[np.str_]
 
 _BYTES_AT_MOST = 2**30
 _SHOWN_AT_MOST = 28
-"""Characters of a name in a text for people."""
+"""Characters of a name shown to people."""
 _HEAD = 17
 """Characters kept of a long name's beginning; the rest of those shown are its end, where ids differ."""
 
@@ -44,7 +44,7 @@ def names_from(values: NDArray[Any]) -> ClientNames:
 
 
 def given_names(names: Sequence[str] | None, num_clients: int) -> ClientNames | None:
-    """Names that a user gives, refused unless every client has one of its own."""
+    """Names given by the user, one distinct name per client."""
     if names is None:
         return None
     array = names_from(np.asarray(names, dtype=object))
@@ -85,7 +85,7 @@ def label(client: int, names: ClientNames | None) -> str:
 
 
 LEAST_DIVERGENCE = 1e-9
-"""A χ² below is what rounding leaves of 0."""
+"""A smaller χ² is a rounding error of 0."""
 _NAMED = 5
 """Clients that a sentence names one by one, at most."""
 
@@ -112,10 +112,10 @@ def counted(number: int, noun: str) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of a whole, with a digit after the point only where it says something."""
+    """A share as a percentage, with a decimal only between 0.05 % and 10 %."""
     return f"{share:.0%}" if share < 0.0005 or share >= 0.1 else f"{share:.1%}"
 
 
 def divergence(chi_square: float, digits: int = 2) -> str:
-    """A χ², in which what rounding leaves of 0 is 0."""
+    """A χ², with rounding errors of 0 shown as 0."""
     return "0" if abs(chi_square) < LEAST_DIVERGENCE else f"{chi_square:.{digits}g}"

@@ -1,4 +1,4 @@
-"""What a run really did, for people."""
+"""Diagnostics of runs and federations."""
 
 from fairlead.diagnostics.consensus import ConsensusReport as ConsensusReport
 from fairlead.diagnostics.consensus import Drift as Drift

@@ -32,7 +32,7 @@ _HARDLY = 0.02
 _NOTHING = 0.0005
 """Share of the weight that is written as 0%."""
 _OTHER_LENGTH = 0.8
-"""Ratio of step lengths below which, or above whose inverse, the server's learning rate makes up for it."""
+"""Ratio of step lengths below which, or above whose inverse, the server's learning rate compensates it."""
 
 
 def diagnosis_of(evidence: Evidence, against: Sequence[str] = ()) -> Diagnosis:
@@ -94,7 +94,7 @@ def _advice(evidence: Evidence, situation: Situation, rule: Rule, advised: Predi
 
 
 def _expected(evidence: Evidence, advised: PredictedMethod) -> dict[str, Number]:
-    """The present method as theory has it, or as measured where theory has nothing, against the advised one."""
+    """The present method by theory, or as measured if theory has no weights, against the advised one."""
     report, price = evidence.consistency, evidence.price
     known = report.predicted_weights is not None
     length_now = None if report.predicted is None else step_length(report.predicted)
@@ -114,7 +114,7 @@ def _expected(evidence: Evidence, advised: PredictedMethod) -> dict[str, Number]
 
 
 def _decision(evidence: Evidence, situation: Situation, expected: dict[str, Number]) -> Decision:
-    """Keep the present method if it misplaces no more weight and bears the drift that there is."""
+    """Keep the present method if it misplaces no more weight and tolerates the drift."""
     now, then = expected["misplaced_now"], expected["misplaced_then"]
     if now is None or then is None or now > then + _slack(evidence):
         return "change"
@@ -124,7 +124,7 @@ def _decision(evidence: Evidence, situation: Situation, expected: dict[str, Numb
 
 
 def _slack(evidence: Evidence) -> float:
-    """Misplaced weight that is not worth a change: little, or what chance may account for."""
+    """Misplaced weight that is not worth a change: a small share, or the effect of chance."""
     measured_only = evidence.consistency.predicted_weights is None
     return max(_HARDLY, 2 * (evidence.chance if measured_only else chance_of_conditions(evidence)))
 
@@ -166,7 +166,7 @@ def _effect(evidence: Evidence, expected: dict[str, Number]) -> str:
 
 
 def _as_measured(evidence: Evidence) -> str:
-    """What the rounds run say of the present method, beside theory where there is one."""
+    """The measured share of the present method, next to theory's."""
     if evidence.consistency.predicted_weights is None:
         return " (measured)"
     share = evidence.consistency.total_variation
@@ -209,12 +209,12 @@ def _remarks(
 
 
 def _matters(factor: float) -> bool:
-    """Whether rounds differ so much in length that something must make up for it."""
+    """Whether the step length differs so much that it must be compensated."""
     return not _OTHER_LENGTH <= factor <= 1 / _OTHER_LENGTH
 
 
 def _server_lr(evidence: Evidence, expected: dict[str, Number]) -> float | None:
-    """The server's learning rate that makes up for rounds of another length, where the server is plain."""
+    """The server's learning rate that compensates another step length, if the server is plain SGD."""
     factor = expected["rounds_factor"]
     server = SGD(1.0) if evidence.algorithm is None else evidence.algorithm.server
     if factor is None or not _matters(factor) or not isinstance(server, SGD) or server.momentum:

@@ -1,4 +1,4 @@
-"""The consistency report: the weights Ω a run really optimises against the weights ω it was asked to."""
+"""The consistency report: the weights Ω that a run optimizes against the weights ω that it should."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NOTABLE = 0.01
 
 
 def chi_square(intended: Tensor, surrogate: Tensor) -> float:
-    """χ²(ω‖Ω) = Σ (ω_i − Ω_i)²/Ω_i (Wang 2021, Weng 2025); inf if a client of positive weight is unheard."""
+    """χ²(ω‖Ω) = Σ (ω_i − Ω_i)²/Ω_i (Wang 2021, Weng 2025); inf if no update of a client of positive weight arrived."""
     gap, used = (intended - surrogate).square(), surrogate > 0
     if bool((gap[~used] > 0).any()):
         return float("inf")
@@ -57,14 +57,14 @@ class ConsistencyReport:
         Ω_i ∝ Σ_rounds (coefficient_i ‖a_i‖₁ + the same for its remembered update, where there is one)
 
     is the share of all gradient steps that client i contributed (Wang 2021 (7), Weng 2025 §3): to first order in
-    the learning rate the run minimises Σ Ω_i F_i instead of Σ ω_i F_i. Methods whose corrections bring in
+    the learning rate the run minimizes Σ Ω_i F_i instead of Σ ω_i F_i. Methods whose corrections bring in
     gradients of other rounds are read as their theory has it (`Correction.weights_under`).
     """
 
     intended: Tensor
     """ω, (N,)."""
     surrogate: Tensor | None
-    """Ω as measured, (N,); None where there is no such thing, or nothing arrived."""
+    """Ω as measured, (N,); None if the method has none, or no update arrived."""
     rounds: int
     """Rounds measured; 0 for a report made before training."""
     restored: bool = False
@@ -72,19 +72,19 @@ class ConsistencyReport:
     unheard: tuple[int, ...] = ()
     """Clients of positive weight none of whose updates arrived in the rounds measured."""
     first_round: int = 0
-    """Where the measured rounds begin."""
+    """The first measured round."""
     names: ClientNames | None = None
-    """What clients are called, (N,); None where they have numbers alone."""
+    """Names of clients, (N,); None if they have only numbers."""
     predicted: Surrogate | None = None
-    """Ω as theory has it for the world's conditions."""
+    """Ω predicted for the world's conditions."""
     condition: ConsistencyCondition | None = None
-    """Condition (13) of Weng 2025; None where work or arrival rates are not known."""
+    """Condition (13) of Weng 2025; None if work or arrival rates are unknown."""
     factors: ConvergenceFactors | None = None
-    """Effective steps and FedNova's A, B, C; None where coefficients or steps are not known."""
+    """Effective steps and FedNova's A, B, C; None if coefficients or steps are unknown."""
 
     @property
     def chi_square(self) -> float | None:
-        """χ²(ω‖Ω) of the measured weights; inf if a client of positive weight is unheard."""
+        """χ²(ω‖Ω) of the measured weights; inf if no update of a client of positive weight arrived."""
         return None if self.surrogate is None else chi_square(self.intended, self.surrogate)
 
     @property
@@ -110,7 +110,7 @@ class ConsistencyReport:
         return None if weights is None else total_variation(self.intended, weights)
 
     def predicted_limit(self, problem: QuadraticProblem) -> Tensor | None:
-        """Where the run tends to on a quadratic problem, up to O(η): the minimiser of Σ Ω_i F_i, (d,)."""
+        """The limit of the run on a quadratic problem, up to O(η): the minimizer of Σ Ω_i F_i, (d,)."""
         weights = self.predicted_weights
         return None if weights is None else problem.minimiser(weights)
 
@@ -231,16 +231,16 @@ def report_of(tally: Tally, algorithm: Algorithm | None = None) -> ConsistencyRe
 
 
 def _restored(unknown: ConsistencyReport) -> ConsistencyReport:
-    """Ω of corrections that restore the weights, which they can only of clients that have been heard.
+    """Ω of corrections that restore the weights of all clients whose updates arrived.
 
-    The control state of an unheard client stays 0, so that the fixed point is that of the others alone.
+    The control state of any other client stays 0, so the fixed point is that of the arrivals alone.
     """
     if not unknown.rounds:
         return replace(unknown, restored=True)
     if not unknown.unheard:
         return replace(unknown, surrogate=unknown.intended, restored=True)
     if unknown.first_round:
-        # They may have been heard before the records begin.
+        # Their updates may have arrived before the records begin.
         return unknown
     heard = unknown.intended.index_fill(0, torch.tensor(unknown.unheard), 0.0)
     return replace(unknown, surrogate=heard / heard.sum()) if bool(heard.any()) else unknown
@@ -251,8 +251,8 @@ def predicted_consistency(
 ) -> ConsistencyReport:
     """What theory says of an algorithm in a world, before any training.
 
-    It looks at the conditions of `rounds` rounds (200 at most) from round `first` on, as the run with the given
-    key would meet them: `Federation.key` for that of a federation, else that of seed 0.
+    It uses the conditions of `rounds` rounds (200 at most) from round `first` on, as a run with the given key would
+    meet them: `Federation.key` for that of a federation, else that of seed 0.
 
     >>> from fairlead import FixedSteps, Quadratics, SimulatedWorld
     >>> from fairlead.presets import fedavg
@@ -319,7 +319,7 @@ def _planned_steps(world: SimulatedWorld, algorithm: Algorithm, conditions: Cond
 
 
 def extremes(intended: Tensor, surrogate: Tensor, names: ClientNames | None) -> str:
-    """Who gains and who loses most, in relation to its weight."""
+    """The clients that gain and lose most in relation to their weight."""
     ratio, heard = surrogate / intended, intended > 0
     gained = int(torch.where(heard, ratio, -1.0).argmax())
     lost = int(torch.where(heard, ratio, float("inf")).argmin())
@@ -330,7 +330,7 @@ _STRETCHES = 10
 
 
 def chance_level(records: Sequence[RoundRecord], weights: Tensor) -> float:
-    """Share of the weight that lost updates and draws would misplace by chance if Ω were ω on average.
+    """Share of the weight that lost updates and draws misplace by chance if Ω is ω on average.
 
         ½ Σ_i E|N(0, s_i²)| = Σ_i s_i/√(2π)
 

@@ -1,4 +1,4 @@
-"""`Diagnosis`: what was found, what to do about it, and the numbers that both rest on."""
+"""`Diagnosis`: findings, advice, and the numbers behind both."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Argument = float | int | bool | None
 Arguments = Mapping[str, Argument]
 
 _USUAL: Mapping[str, Arguments] = {"fedprox": {"mu": 0.01}, "feddyn": {"alpha": 0.01}}
-"""Arguments that a preset cannot do without, at values its papers use."""
+"""Required arguments of presets, at the values of their papers."""
 _UNKNOWN_LR = 0.1
-"""For theory's sake only: to first order the weights do not depend on it."""
+"""Only for theory: to first order the weights do not depend on it."""
 _DEFAULT_BATCH = 32
 """Of every preset (`ClientSide.batch_size`)."""
 
@@ -46,24 +46,24 @@ class PredictedMethod:
 
     @property
     def chi_square(self) -> float | None:
-        """χ²(ω‖Ω); None where theory has no Ω."""
+        """χ²(ω‖Ω); None if theory has no Ω."""
         found = self.surrogate.weights
         return None if found is None else chi_square(self.weights, found)
 
     @property
     def misplaced(self) -> float | None:
-        """½ Σ |ω_i − Ω_i|; None where theory has no Ω."""
+        """½ Σ |ω_i − Ω_i|; None if theory has no Ω."""
         found = self.surrogate.weights
         return None if found is None else total_variation(self.weights, found)
 
     @property
     def step_length(self) -> float | None:
-        """Local gradient steps that a round is worth on average; None where theory does not need them."""
+        """Mean number of local gradient steps that a round equals; None if theory does not need it."""
         return step_length(self.surrogate)
 
 
 def step_length(surrogate: Surrogate) -> float | None:
-    """Σ C_i‖a_i‖₁, or None where Ω follows without it."""
+    """Σ C_i‖a_i‖₁, or None if Ω follows without it."""
     facts = surrogate.contributions
     return None if facts is None else float(facts.mass.sum())
 
@@ -106,7 +106,7 @@ def arguments_for(preset: str, evidence: Evidence) -> Arguments:
 
 
 def _client_side(solver: LocalSolver) -> dict[str, Argument]:
-    """What the arguments of presets can say of a solver; defaults are left out."""
+    """A solver as arguments of presets; defaults are left out."""
     optimizer = solver.optimizer
     found: dict[str, Argument] = {"lr": optimizer.lr_at(0)}
     if isinstance(optimizer, SGD):
@@ -119,7 +119,7 @@ def _client_side(solver: LocalSolver) -> dict[str, Argument]:
 
 
 def _cohort(preset: str, evidence: Evidence) -> dict[str, int]:
-    """cohort_size where the present method asks only some, or where the preset draws with replacement."""
+    """cohort_size if the present method asks only some clients, or the preset draws with replacement."""
     asked, present = evidence.cohort_size, evidence.algorithm
     if present is not None and isinstance(present.sampler, FullParticipation):
         asked = None
@@ -145,7 +145,7 @@ def _planted(preset: str, arguments: Arguments, present: Algorithm | None) -> Al
 
 
 def _server_side(arguments: Arguments) -> dict[str, Argument]:
-    """The arguments that say nothing of what clients do."""
+    """The arguments that do not concern the clients' work."""
     clients = set(ClientSide.__annotations__) - {"cohort_size"}
     return {name: value for name, value in arguments.items() if name not in clients}
 
@@ -156,9 +156,9 @@ class SpecFile:
 
     path: str
     method: str | None
-    """The present method, as a list of methods names it; None where the spec leaves it to a setting."""
+    """The present method as in `--methods`; None if the spec leaves it to a setting."""
     overrides: tuple[str, ...] = ()
-    """Changes of the spec that concern every method."""
+    """Overrides of the spec that concern every method."""
 
 
 _Unequal = Literal["assumption", "sizes", "labels", "work", "links"]
@@ -178,7 +178,7 @@ SECTIONS: Mapping[str, tuple[Kind, ...]] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One statement, and the named numbers from which it was made."""
+    """One statement with its named numbers."""
 
     kind: Kind
     statement: str
@@ -188,20 +188,20 @@ class Finding:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to use, why, and what to expect of it."""
+    """The preset to use, the reason, and the expected effect."""
 
     decision: Decision
     preset: str | None
-    """The preset that is right here, whether it is used already or not; None without enough data."""
+    """The best preset here, even if it is already used; None without enough data."""
     arguments: Arguments
-    """Of the preset, so that clients do what they do now."""
+    """Of the preset, so that clients work as now."""
     server_lr: float | None
     """Learning rate of the server with which a round moves as far as now; None for the preset's own."""
     reason: str
     expected: Mapping[str, Number]
     """Misplaced weight, chi-square and step length of the present method and of the preset, by theory."""
     confidence: Confidence
-    """In the weights that decided; how fast a method gets there is another matter."""
+    """In the weights that decided, not in the speed of the method."""
     alternatives: tuple[str, ...] = ()
     """Other presets that correct the same causes."""
     remarks: tuple[str, ...] = ()
@@ -270,7 +270,7 @@ class Diagnosis:
 
     @property
     def command(self) -> str | None:
-        """What tries the advice out on the command line; None without a spec or a change."""
+        """The command that tries the advice; None without a spec or a change."""
         return None if self.spec is None else self.advice.command(self.spec)
 
     def finding(self, kind: Kind) -> Finding | None:

@@ -1,9 +1,8 @@
-"""How differently clients pull: diversity of gradients and updates, cosines, consensus over a run.
+"""Diversity of gradients and updates, cosines, and consensus over a run.
 
-The cheap figures of a round stand on its `RoundRecord` (`elud`, `lud`, `consensus`, `coherence`,
-`update_norm`, `drift_norm`), those of full gradients too where `Federation.train` was asked for them
-(`gradients`). Those here are for rows at hand (`client_gradients`, or updates of one's own) and for records
-of a whole run.
+The cheap figures of a round are on its `RoundRecord` (`elud`, `lud`, `consensus`, `coherence`, `update_norm`,
+`drift_norm`), and those of full gradients too if `Federation.train` was asked for them (`gradients`). The functions
+here take rows (`client_gradients`, or any updates) and records of a whole run.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def local_update_diversity(updates: Tensor, weights: Tensor | None = None) -> fl
 
 
 def running_elud(records: Sequence[RoundRecord]) -> list[float]:
-    """e-LUDD after each round: the mean of e-LUD over rounds 0 to t (Zeng 2025), less those without arrivals.
+    """e-LUDD after each round: the mean of e-LUD over rounds 0 to t (Zeng 2025), without rounds without arrivals.
 
     The last entry is the e-LUDD of the run. NaN before the first arrival; inf from a round on whose updates
     cancelled exactly.

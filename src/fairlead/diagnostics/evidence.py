@@ -1,4 +1,4 @@
-"""`Evidence`: everything that a diagnosis rests on, whether a probe, a run or a real federation measured it."""
+"""`Evidence`: the facts behind a diagnosis, measured by a probe, a run or a real federation."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from fairlead.text import ClientNames, label
 
 Verdict = Literal["equal", "unequal", "unknown"]
 Confidence = Literal["high", "moderate", "low", "none"]
-"""How much a statement can bear: computed, or all but certain; at a risk of a few percent; a description
-without a test; not enough data."""
+"""Confidence in a statement: computed or almost certain; at a risk of a few percent; a description without a test;
+not enough data."""
 
 _GRADES: tuple[Confidence, ...] = ("none", "low", "moderate", "high")
 
 NOTABLE = 0.05
-"""Coefficient of variation from which on clients are called unequal."""
+"""Coefficient of variation above which clients are called unequal."""
 HIDDEN = 0.1
-"""Coefficient of variation that chance may hide where clients are called equal."""
+"""Coefficient of variation that chance may hide if clients are called equal."""
 _RISK = 0.01
-"""Chance at which equal clients would be called unequal."""
+"""Probability that equal clients are called unequal."""
 COVERED = 0.9
 """Share of the objective's weight that must have been observed."""
 
@@ -52,19 +52,19 @@ class Inequality:
     """
 
     values: Tensor
-    """x, (N,); NaN where nothing was observed."""
+    """x, (N,); NaN for clients without observations."""
     cv: float
     """Coefficient of variation as observed."""
     chance: float
-    """What it would be on average for equal clients observed as often."""
+    """Its mean for equal clients observed as often."""
     at_most: float
-    """What the lasting part may be in view of chance: two standard deviations more than was seen."""
+    """Upper limit of the lasting part: two standard deviations above the observed one."""
     p_value: float
-    """Chance that equal clients would differ as much (Cochran's Q)."""
+    """Probability that equal clients differ as much (Cochran's Q)."""
     covered: float
     """Share of the objective's weight whose figure was observed."""
     rounds: int
-    """Rounds looked at."""
+    """Rounds considered."""
 
     @property
     def lasting(self) -> float:
@@ -94,9 +94,9 @@ class Inequality:
 
 
 def inequality_of(values: Tensor, errors: Tensor, weights: Tensor, rounds: int) -> Inequality:
-    """The spread of values (N,) with the standard errors (N,) that they would have if clients were equal.
+    """The inequality of values (N,) with the standard errors (N,) that they would have if clients were equal.
 
-    NaN marks what was never observed; an error of 0 a value that is known.
+    NaN marks values never observed, an error of 0 known values.
 
     >>> weights = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
     >>> inequality_of(torch.tensor([4.0, 2.0, 2.0]), torch.zeros(3), weights, 20).cv
@@ -129,8 +129,8 @@ def _p_value(values: Tensor, errors: Tensor) -> float:
     if not bool((errors > 0).all()):
         return 0.0
     precision = errors.square().reciprocal()
-    centre = precision @ values / precision.sum()
-    q = precision @ (values - centre).square()
+    center = precision @ values / precision.sum()
+    q = precision @ (values - center).square()
     half = torch.tensor((len(values) - 1) / 2, dtype=torch.float64)
     return float(torch.special.gammaincc(half, q / 2))
 
@@ -153,24 +153,24 @@ class Readings:
 
     @property
     def means(self) -> Tensor:
-        """(N,), NaN where nothing was read."""
+        """(N,), NaN for clients without readings."""
         return self._sums / self.counts
 
     def inequality(self, weights: Tensor) -> Inequality:
         """How unequal the means are; readings of one client vary with the same variance for all."""
         means, repeats = self.means, float((self.counts - 1).clamp(min=0).sum())
         within = (self._squares - self._sums * means)[self.counts > 0].clamp(min=0)
-        # What is left of equal squares is rounding.
+        # Differences of equal squares are rounding errors.
         within = torch.where(within <= 1e-12 * self._squares[self.counts > 0], 0.0, within)
         variance = float(within.sum()) / repeats if repeats else math.nan
         return inequality_of(means, (variance / self.counts).sqrt(), weights, self.rounds)
 
 
 def arrival_inequality(asked: Tensor, arrived: Tensor, weights: Tensor, rounds: int) -> Inequality:
-    """How unequal arrival rates are that were counted: arrived_i of asked_i, (N,) each.
+    """How unequal counted arrival rates are: arrived_i of asked_i, (N,) each.
 
-    The common rate behind the errors is (Σ arrived + 1)/(Σ asked + 2), so that a few questions that were all
-    answered do not pass for certainty.
+    The common rate behind the errors is (Σ arrived + 1)/(Σ asked + 2), so that a few requests that were all
+    answered do not count as certainty.
     """
     rate = (float(arrived.sum()) + 1) / (float(asked.sum()) + 2)
     return inequality_of(arrived / asked, (rate * (1 - rate) / asked).sqrt(), weights, rounds)
@@ -180,7 +180,7 @@ ExpectedConditions = Callable[[LocalSolver], Sequence[Conditions]]
 """The conditions that clients with a given solver are expected to meet, round by round."""
 
 _ASKED_ENOUGH = 10
-"""Questions after which a client that never answered is taken for unreachable."""
+"""Requests after which a client without any reply is considered unreachable."""
 
 
 class Cosines(NamedTuple):
@@ -201,41 +201,41 @@ class DriftPrice(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Measured facts of a federation; what could not be measured is None or empty."""
+    """Measured facts of a federation; facts that could not be measured are None or empty."""
 
     source: str
-    """Where the facts come from, as a heading says it."""
+    """The source of the facts, for a heading."""
     weights: Tensor
     """ω, (N,)."""
     names: ClientNames | None
     records: Sequence[RoundRecord]
     algorithm: Algorithm | None
-    """The present method; None where records do not say it."""
+    """The present method; None if it was not recorded."""
     expected_conditions: ExpectedConditions
     tally: Tally
     """Who was asked and who arrived in the records."""
     consistency: ConsistencyReport
     """Of the present method: measured on the records, and predicted where the method is known."""
     chance: float
-    """Share of the weight that chance alone would misplace in as many rounds."""
+    """Share of the weight that chance alone misplaces in as many rounds."""
     work: Inequality
-    """Of ‖a‖₁, or of local steps where the solver has no such measure."""
+    """Of ‖a‖₁, or of local steps if the solver has no ‖a‖₁."""
     links: Inequality
     """Of arrival rates."""
     rates_told: bool
-    """Whether the server knows arrival rates before a round, and need not estimate them."""
+    """Whether the server knows arrival rates before a round."""
     unreachable: tuple[int, ...] = ()
-    """Clients of positive weight of whom nothing ever arrives."""
+    """Clients of positive weight whose updates never arrive."""
     assumptions: tuple[str, ...] = ()
-    """What had to be taken for granted, a sentence each."""
+    """Assumptions, a sentence each."""
     data: ClientOverview | None = None
     consensus: ConsensusReport | None = None
     no_consensus: str = "it needs the clients' data and model"
     """Why there is no consensus test."""
     fits_all: bool = False
-    """Whether the model fits all clients' data where consensus was tested, so that nobody has far to go."""
+    """Whether the model fits all clients' data at the point of the consensus test."""
     price: DriftPrice | None = None
-    """Where drift matters, what it costs."""
+    """The cost of drift, if drift matters."""
     cosines: Cosines | None = None
 
     @property
@@ -249,23 +249,23 @@ class Evidence:
 
     @property
     def most_steps(self) -> int:
-        """Most local steps that an update had behind it."""
+        """The largest number of local steps of an update."""
         return max((steps for record in self.records for steps in record.num_steps), default=0)
 
     @property
     def cohort_size(self) -> int | None:
-        """Draws of a round on average; None if everybody is asked."""
+        """Mean number of draws per round; None if all clients are asked."""
         asked = [sum(record.multiplicity) for record in self.records]
         mean = round(sum(asked) / len(asked)) if asked else self.num_clients
         return None if mean >= int((self.weights > 0).sum()) else max(mean, 1)
 
     def label(self, client: int) -> str:
-        """What a sentence calls a client."""
+        """A client as sentences name it."""
         return label(client, self.names)
 
 
 def observed_work(records: Sequence[RoundRecord], weights: Tensor) -> Inequality:
-    """The spread of ‖a‖₁ of the updates that arrived, or of their local steps where that is not recorded."""
+    """How unequal ‖a‖₁ of the updates that arrived is, or their local steps if ‖a‖₁ is not recorded."""
     readings = Readings(len(weights))
     measured = all(record.effective_steps is not None for record in records)
     for record in records:
@@ -285,16 +285,16 @@ def silent_clients(tally: Tally) -> tuple[int, ...]:
 
 
 class Outlook(NamedTuple):
-    """What a world tells beforehand of work and links, over some rounds."""
+    """Work and links that a world predicts for some rounds."""
 
     work: Inequality | None
-    """None where the world or the solver has no measure of it."""
+    """None if the world or the solver has no measure of it."""
     links: Inequality | None
     unreachable: tuple[int, ...]
 
 
 def outlook(rounds: Sequence[Conditions]) -> Outlook:
-    """What the conditions of some rounds say of the clients."""
+    """The inequality of clients under the conditions of some rounds."""
     weights = rounds[0].weights
     everyone = torch.arange(len(weights))
     work, links, through = Readings(len(weights)), Readings(len(weights)), torch.zeros_like(weights)
@@ -314,9 +314,9 @@ def outlook(rounds: Sequence[Conditions]) -> Outlook:
 
 
 def constant_conditions(weights: Tensor, work: Tensor, arrival: Tensor, rounds: int) -> ExpectedConditions:
-    """Conditions that stay as they were on average; clients never observed are taken to be like the others.
+    """Constant conditions at the observed means; clients never observed get the mean of the others.
 
-    The same work whatever the solver: it was measured, and other methods are looked at with the same clients.
+    The work is the same for every solver: it was measured, and other methods are predicted for the same clients.
     """
     steps, rates = (torch.where(values.isnan(), _typical(values), values) for values in (work, arrival))
     conditions = [Conditions(round, weights, lambda: steps, lambda: rates) for round in range(rounds)]

@@ -1,4 +1,4 @@
-"""Findings of a diagnosis: what is unequal (data, work, links), and whether clients agree."""
+"""Findings of a diagnosis on inequality (data, work, links) and on agreement between clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def mean_aware_weights(records: Sequence[RoundRecord], num_clients: int) -> Tens
 
 
 def aware_weights(evidence: Evidence) -> Iterator[Finding]:
-    """Who has most of AWARE's weight, on how many clients a round rests, and how exact its solution is."""
+    """The clients with most of AWARE's weight, the number of clients that a step uses, and the duality gap."""
     told = _rounds_of(evidence.records)
     shares = mean_aware_weights(told, evidence.num_clients)
     if shares is None:
@@ -48,7 +48,7 @@ def aware_weights(evidence: Evidence) -> Iterator[Finding]:
     leading: dict[str, Number] = {
         evidence.label(client): float(shares[client]) for client in order.tolist() if shares[client] > 0
     }
-    # Not the fact of that name, which counts clusters where the memory has some.
+    # Not the fact of that name, which counts clusters if the memory has them.
     support = sum(len(record.remembered) for record in told) / len(told)
     gap = max(record.facts["aware_gap"] for record in told)
     whom = ", ".join(f"{name} ({percent(share or 0.0)})" for name, share in leading.items())
@@ -73,7 +73,7 @@ def _rounds_of(records: Sequence[RoundRecord]) -> list[RoundRecord]:
 
 
 def agreement(evidence: Evidence) -> Iterator[Finding]:
-    """Findings on the consensus test, or why there is none, on the updates, and on full gradients if there are."""
+    """Findings on the consensus test, or the reason for its absence, on the updates, and on full gradients."""
     yield _consensus(evidence)
     yield from _diversity(evidence)
     yield from _dynamics(evidence)
@@ -81,7 +81,7 @@ def agreement(evidence: Evidence) -> Iterator[Finding]:
 
 
 def drift_of(evidence: Evidence) -> Drifting:
-    """Whether the clients' local steps fail to cancel, as far as it is known."""
+    """Whether the clients' local steps fail to cancel, as far as known."""
     if evidence.most_steps == 1:
         return "no"
     if evidence.consensus is None or evidence.consensus.verdict == "not enough data to say":
@@ -90,7 +90,7 @@ def drift_of(evidence: Evidence) -> Drifting:
 
 
 def drift_confidence(evidence: Evidence) -> Confidence:
-    """How far the answer of `drift_of` can be relied upon."""
+    """Confidence in the answer of `drift_of`."""
     if evidence.most_steps == 1:
         return "high"
     if drift_of(evidence) == "unknown":
@@ -135,7 +135,7 @@ def _consensus(evidence: Evidence) -> Finding:
 
 
 def _verdict(evidence: Evidence, report: ConsensusReport) -> str:
-    """The verdict; where work or links may be unequal as well, it speaks of drift alone."""
+    """The verdict; if work or links may be unequal too, it covers only drift."""
     alone = evidence.work.verdict == evidence.links.verdict == "equal"
     if report.verdict == "FedAvg is enough here" and not alone:
         return "drift of local steps is harmless here"
@@ -159,7 +159,7 @@ def _diversity(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _dynamics(evidence: Evidence) -> Iterator[Finding]:
-    """Client consensus dynamics, and how far updates lie from their mean, where the rounds tell it."""
+    """Client consensus dynamics, and the distance of updates from their mean, if recorded."""
     told = [r for r in evidence.records if r.consensus is not None and r.client_lr and r.num_steps]
     distances = [
         record.drift_norm / record.update_norm
@@ -188,7 +188,7 @@ def _dynamics(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _gradients(evidence: Evidence) -> Iterator[Finding]:
-    """The latest figures of full gradients, where the run was asked for them."""
+    """The latest figures of full gradients, if the run computed them."""
     latest = next((record for record in reversed(evidence.records) if record.gradients is not None), None)
     if latest is None or latest.gradients is None:
         return
@@ -213,7 +213,7 @@ def _gradients(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _mean_cosine(evidence: Evidence) -> float | None:
-    """Σ coherence over Σ pairs of all rounds that tell it."""
+    """Σ coherence over Σ pairs of all rounds that record it."""
     told = [
         (record.coherence, len(record.arrived) * (len(record.arrived) - 1) / 2)
         for record in evidence.records
@@ -224,12 +224,12 @@ def _mean_cosine(evidence: Evidence) -> float | None:
 
 
 def unequal_things(evidence: Evidence) -> Iterator[Finding]:
-    """Findings on data, where they are at hand, on work and on links."""
+    """Findings on data, if available, on work and on links."""
     if evidence.data is not None:
         yield from _data(evidence, evidence.data)
     linear = evidence.algorithm is None or evidence.algorithm.solver.is_linear
     unit = f"{'effective ' if linear else ''}local steps per round"
-    # Steps of a solver without ‖a‖₁ do not say how far a client pulls the mean.
+    # Without ‖a‖₁, steps do not measure how strongly a client pulls the mean.
     yield _inequality("work", unit, evidence.work, evidence.weights if linear else None)
     how = "of updates expected to arrive" if evidence.rates_told else "of updates arrived"
     yield _inequality("links", how, evidence.links, evidence.weights, share=True)
@@ -265,7 +265,7 @@ def _data(evidence: Evidence, data: ClientOverview) -> Iterator[Finding]:
 
 
 def label_skew(counts: Tensor, weights: Tensor) -> tuple[float, float]:
-    """Mean distance of the clients' label mixes from the common one, and what chance would make of it.
+    """Mean distance of the clients' label mixes from the overall mix, and its value by chance.
 
         skew = Σ ω_i ½ Σ_k |p_ik − p_k|,   p_k = Σ ω_i p_ik,   chance = Σ ω_i Σ_k √(p_k(1 − p_k)/(2πn_i))
 
@@ -283,7 +283,7 @@ def label_skew(counts: Tensor, weights: Tensor) -> tuple[float, float]:
 
 
 def misplaced_alone(spread: Inequality, weights: Tensor) -> float | None:
-    """½ Σ |ω_i − Ω_i| for Ω ∝ ωx: what plain averaging would misplace if nothing else were unequal."""
+    """½ Σ |ω_i − Ω_i| for Ω ∝ ωx: the weight that plain averaging misplaces if nothing else is unequal."""
     known = ~spread.values.isnan()
     mass = torch.where(known, weights * spread.values, 0.0)
     if not bool(mass.sum() > 0):

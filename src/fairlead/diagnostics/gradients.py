@@ -1,8 +1,8 @@
 """Full gradients of clients, and points where their weighted mean is small.
 
-Everything here treats F_i as a fixed function of the parameters: dropout and augmentation are off, and
-normalisation layers use the running statistics they are given. It is computed in full precision, whatever that of
-the world's training is.
+All functions here treat F_i as a fixed function of the parameters: dropout and augmentation are off, and
+normalization layers use the given running statistics. They compute in full precision, whatever the precision of
+training.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _CHUNK = 4096
 """Examples whose losses are computed at a time."""
 _HISTORY = 20
-"""Pairs that L-BFGS remembers."""
+"""Pairs in the memory of L-BFGS."""
 
 
 @contextmanager
@@ -70,8 +70,7 @@ def client_gradients(
 ) -> Tensor:
     """∇F_i(params) over all examples of each client, (c, d); all clients that have weight unless given.
 
-    It costs a pass over the clients' data and c·d numbers of memory: ask for it every k-th round, not
-    every round.
+    It costs a pass over the clients' data and c·d numbers of memory: compute it every k-th round, not every round.
     """
     chosen = choose_clients(world, clients)
     running = _buffers(world, buffers)
@@ -83,7 +82,7 @@ def client_gradients(
 
 
 def objective_value(world: SimulatedWorld, params: Tensor, buffers: Tensor | None = None) -> float:
-    """Σ ω_i F_i over the clients' own examples, whether or not the world has a test set."""
+    """Σ ω_i F_i over the clients' own examples, with or without a test set."""
     data, running = world.clients, _buffers(world, buffers)
     shares = torch.repeat_interleave(world.population.weights / data.sizes.clamp(min=1), data.sizes)
     rows = torch.arange(len(shares), device=params.device)
@@ -106,7 +105,7 @@ class NearOptimum:
     gradient_norm: float
     """‖Σ ω_i ∇F_i‖ there; 0 at a true optimum."""
     evaluations: int
-    """Passes over all data that it took."""
+    """Passes over all data."""
 
 
 def near_optimum(
@@ -119,12 +118,12 @@ def near_optimum(
     tolerance: float = 0.0,
     seed: int = 0,
 ) -> NearOptimum:
-    """Minimise Σ w_i F_i centrally by L-BFGS with a strong Wolfe line search.
+    """Minimize Σ w_i F_i centrally by L-BFGS with a strong Wolfe line search.
 
-    Symbols: w `weights`, ω of the objective unless given; weight on one client alone finds that client's own
+    Symbols: w `weights`, ω of the objective unless given; weight on a single client finds that client's own
     optimum. The start is `params`, else the world's initial model under `seed`. The search ends after
     `iterations` or as soon as no entry of the gradient exceeds `tolerance`. A model that can fit all data
-    exactly has its optimum at infinity or at interpolation: judge by the gradient norm that comes back.
+    exactly has its optimum at infinity or at interpolation: check the gradient norm of the result.
     """
     if iterations < 1:
         raise FieldError(f"near_optimum needs iterations of at least 1, got {iterations}.")
@@ -265,9 +264,9 @@ def round_weights(algorithm: Algorithm, record: RoundRecord, conditions: Conditi
 
         λ̃_i ∝ (coefficient_i + remembered_i)‖a_i‖₁
 
-    A remembered update is taken to have the work behind it that is planned for its client now. ω under
-    corrections that restore the weights. None where nothing tells it: nothing arrived, updates are not
-    linear in gradients, or other gradients than the clients' own act.
+    A remembered update is assumed to have the work that is planned for its client now. ω under
+    corrections that restore the weights. None if it is unknown: no update arrived, updates are not linear in
+    gradients, or gradients of other rounds act.
     """
     work, corrections = conditions.effective_steps, algorithm.solver.corrections
     if any(transform.hides_weights for transform in algorithm.transforms):

@@ -1,4 +1,4 @@
-"""A guard in training: says once that another objective is being optimised, and why."""
+"""A monitor of training: reports once that the run optimizes another objective, and why."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from fairlead.theory.prediction import implied_surrogate, known_limit
 
 Cause = Literal["work", "links", "sampling"]
 
-_FIRST_LOOK = 10
+_FIRST_CHECK = 10
 _GROWTH = 1.25
-"""Each look comes a quarter of the rounds later, so that there are few of them."""
+"""The number of rounds grows by a quarter between two checks, so that there are few of them."""
 _WORDS: dict[Cause, str] = {
     "work": "unequal work",
     "links": "unequal links",
     "sampling": "unequal sampling",
 }
 _NOT_YET = 0.5
-"""Arrivals that a client is credited with of which none was seen."""
+"""Arrivals credited to a client without any."""
 _SCRIPT = 50
-"""Rounds of a script that are looked at for its part in the matter."""
+"""Rounds of a scripted sampler that theory considers."""
 _OUTCOMES = 128
-"""Random cohorts for a cause: enough to tell causes apart, few enough not to be felt in a round."""
+"""Random cohorts per cause: enough to distinguish causes, and cheap compared to a round."""
 
 
 class ConsistencyMonitor:
-    """Watches the measured χ²(ω‖Ω) of a run and speaks once when it exceeds a threshold.
+    """Watches the measured χ²(ω‖Ω) of a run and gives one notice when it exceeds a threshold.
 
-    Counting costs what took part in a round; χ² is computed from the tenth round on, at rounds that grow
-    geometrically. What lost updates and random draws alone would make of χ², about Σ ω_i/(arrivals of i),
-    is granted twice over before anything is said, and so is half of the weight unheard.
+    Counting costs as much as the participants of a round; χ² is computed from the tenth round on, at geometrically
+    growing intervals. The notice waits until χ² exceeds the threshold by twice the effect of lost updates and random
+    draws, about Σ ω_i/(arrivals of i), and until half of the weight has been asked often enough.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ConsistencyMonitor:
         """The sentence, once there is one."""
         self.tally = Tally(weights)
         """What clients contributed in the rounds seen so far."""
-        self._next_look = math.inf if known_limit(algorithm, weights) is not None else _FIRST_LOOK
+        self._next_check = math.inf if known_limit(algorithm, weights) is not None else _FIRST_CHECK
 
     def watch(self, records: Sequence[RoundRecord]) -> str | None:
         """Count the records of a run that are new, and return the notice if there is one.
@@ -66,19 +66,19 @@ class ConsistencyMonitor:
         `records` start at the first round of the run; those counted before cost nothing.
         """
         if len(records) < self.tally.rounds:
-            self.tally, self._next_look = Tally(self.weights), min(self._next_look, _FIRST_LOOK)
+            self.tally, self._next_check = Tally(self.weights), min(self._next_check, _FIRST_CHECK)
         # One by one, so that a resumed run is judged after the same rounds as one that was never interrupted.
         for place in range(self.tally.rounds, len(records)):
             self.tally.add([records[place]])
-            if self.notice is None and self.tally.rounds >= self._next_look:
-                self._next_look = math.ceil(self.tally.rounds * _GROWTH)
+            if self.notice is None and self.tally.rounds >= self._next_check:
+                self._next_check = math.ceil(self.tally.rounds * _GROWTH)
                 self.notice = self._judged()
         return self.notice
 
     def _judged(self) -> str | None:
         tally = self.tally
-        # Clients asked too seldom to be judged are left out, on both sides.
-        judged = (tally.asked >= min(_FIRST_LOOK, tally.rounds)) & (self.weights > 0)
+        # Clients asked too rarely are left out, on both sides.
+        judged = (tally.asked >= min(_FIRST_CHECK, tally.rounds)) & (self.weights > 0)
         covered = self.weights[judged].sum()
         if covered < 0.5:
             return None
@@ -86,7 +86,7 @@ class ConsistencyMonitor:
         if report.surrogate is None or (through := report.surrogate[judged].sum()) <= 0:
             return None
         divergence = chi_square(self.weights[judged] / covered, report.surrogate[judged] / through)
-        # Without chance, everybody is heard in every round.
+        # Without chance, every client arrives in every round.
         noisy = self.weights * (tally.arrived < tally.rounds)
         chance = float((noisy / tally.arrived.clamp(min=1))[judged].sum() / covered)
         if divergence <= self.threshold + 2 * chance:
@@ -96,19 +96,19 @@ class ConsistencyMonitor:
 
 
 def main_cause(algorithm: Algorithm, tally: Tally) -> tuple[Cause, float] | None:
-    """What alone would make χ² largest with the arrival rates and the work met so far; None if nothing.
+    """The cause that alone makes χ² largest with the arrival rates and work so far; None if there is none.
 
-    With equal work and perfect links, theory's χ² is the sampler's own; unequal work alone and unequal links
-    alone count by what they add to it.
+    With equal work and perfect links, theory's χ² is the effect of sampling; unequal work alone and unequal links
+    alone count by the χ² that they add to it.
     """
     facts = tally.contributions
     if facts is None:
         return None
-    asked, heard = tally.asked > 0, tally.arrived > 0
-    # Who was not heard yet may be later: at a rate of 0 methods that divide by it would refuse.
+    asked, seen = tally.asked > 0, tally.arrived > 0
+    # A client without arrivals may still arrive: methods that divide by the rate refuse a rate of 0.
     arrival = torch.where(asked, tally.arrived.clamp(min=_NOT_YET) / tally.asked.clamp(min=1), 1.0)
     arrival = torch.where(asked, arrival, arrival[asked].mean())
-    work = torch.where(heard, facts.work, facts.work[heard].mean())
+    work = torch.where(seen, facts.work, facts.work[seen].mean())
     perfect, equal = torch.ones_like(arrival), torch.full_like(work, float(work.mean()))
     alone: dict[Cause, tuple[Tensor, Tensor]] = {
         "work": (perfect, work),

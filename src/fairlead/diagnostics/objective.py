@@ -1,4 +1,4 @@
-"""Which objective is optimised: findings on ω against Ω, predicted and measured."""
+"""Which objective is optimized: findings on ω against Ω, predicted and measured."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from fairlead.theory.expected_round import LARGE_COHORT
 from fairlead.theory.prediction import has_no_weights
 
 _NAMED = 3
-"""Clients named at either end."""
+"""Clients named at each end."""
 _MISPLACED = 0.01
-"""Share of the weight below which nobody is said to gain or lose."""
+"""Share of misplaced weight below which no client is named."""
 _GRADE: dict[Exactness, str] = {
     "exact": "",
     "sampled": "",
@@ -30,7 +30,7 @@ _GRADE: dict[Exactness, str] = {
 
 
 def optimised_objective(evidence: Evidence) -> Iterator[Finding]:
-    """Findings on the weights of the present method, and on who gains, loses or is never heard."""
+    """Findings on the weights of the present method, and on clients that gain, lose or never arrive."""
     if evidence.consistency.predicted is not None:
         yield _predicted(evidence)
     yield measured_weights(evidence)
@@ -68,7 +68,7 @@ def _predicted(evidence: Evidence) -> Finding:
 
 
 def theory_confidence(evidence: Evidence) -> Confidence:
-    """How far theory's weights can be relied upon if work and links are as they seem."""
+    """Confidence in theory's weights, given the work and links."""
     theory = evidence.consistency.predicted
     if theory is None or theory.exactness != "large cohorts":
         return "high"
@@ -76,7 +76,7 @@ def theory_confidence(evidence: Evidence) -> Confidence:
 
 
 def chance_of_conditions(evidence: Evidence) -> float:
-    """Share of the weight that theory misplaces because work and links vary in the rounds looked at.
+    """Share of the weight that theory misplaces because work and links vary in the rounds considered.
 
     ½ E|N(0, s²)| = s/√(2π),   s² the sum of both figures' squared coefficients of variation by chance
     """
@@ -85,7 +85,7 @@ def chance_of_conditions(evidence: Evidence) -> float:
 
 
 def measured_weights(evidence: Evidence) -> Finding:
-    """The weights that the rounds run really gave, next to what chance would do."""
+    """The weights measured in the rounds run, next to the effect of chance."""
     report, chance, rounds = evidence.consistency, evidence.chance, evidence.rounds
     share, divergence = report.total_variation, report.chi_square
     covered = float(evidence.weights[evidence.tally.asked > 0].sum())
@@ -133,7 +133,7 @@ def measured_weights(evidence: Evidence) -> Finding:
 
 
 def _who(evidence: Evidence) -> Iterator[Finding]:
-    """The clients at either end of Ω/ω, by theory where there is one, else as measured."""
+    """The clients at both ends of Ω/ω, by theory if it has weights, else as measured."""
     report, weights = evidence.consistency, evidence.weights
     surrogate, source, by_chance = report.predicted_weights, "Predicted", chance_of_conditions(evidence)
     if surrogate is None and evidence.rounds >= MIN_ROUNDS:

@@ -1,4 +1,4 @@
-"""A look at a federation before training: who has what, does how much, and gets through how often."""
+"""Overview of a federation before training: data, work and arrival rates of every client."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ClientOverview:
-    """Facts of every client, averaged over the rounds looked at; None where the world cannot know."""
+    """Facts of every client, averaged over the rounds considered; None if unknown to the world."""
 
     weights: Tensor
     """ω, (N,)."""
     sizes: Tensor
     """Examples held, (N,)."""
     label_counts: Tensor | None
-    """(N, classes); None where targets are not single classes."""
+    """(N, classes); None if targets are not single classes."""
     effective_steps: Tensor | None
     """Mean ‖a‖₁ of a round, (N,)."""
     arrival: Tensor | None
     """Mean probability that an update arrives, (N,)."""
     rounds: int
     names: ClientNames | None = None
-    """What clients are called, (N,); None where they have numbers alone."""
+    """Names of clients, (N,); None if they have only numbers."""
     num_dropped: int = 0
-    """Rows of the data that were left out because a value was missing."""
+    """Rows of the data dropped because of a missing value."""
     num_test: int = 0
     """Examples of the test set."""
     test_sizes: Tensor | None = None
-    """Those of each client, (N,), where the test set is divided among them."""
+    """Those of each client, (N,), if the test set is divided among them."""
     features: tuple[str, ...] = ()
-    """Columns that the inputs were made of, where they come from a table."""
+    """Columns of the inputs, if they come from a table."""
     class_names: tuple[str, ...] | None = None
-    """What the data call the classes; None where they have numbers alone."""
+    """Names of the classes; None if they have only numbers."""
 
     @property
     def shown_names(self) -> list[str] | None:
-        """Names as people read them, long ones shortened."""
+        """Names for display, long ones shortened."""
         return None if self.names is None else [shown(name) for name in self.names.tolist()]
 
     @property
     def pull(self) -> Tensor | None:
-        """Ω_i/ω_i of plain averaging, Ω ∝ ω(1 − q)‖a‖₁ (Weng 2025 §3): how much too strongly a client counts.
+        """Ω_i/ω_i of plain averaging, Ω ∝ ω(1 − q)‖a‖₁ (Weng 2025 §3): above 1 for over-weighted clients.
 
-        None where it is not known, or where nobody's update arrives.
+        None if it is unknown, or if no update arrives.
         """
         if self.effective_steps is None or self.arrival is None:
             return None
@@ -64,7 +64,7 @@ class ClientOverview:
 
 
 def overview(world: SimulatedWorld, solver: LocalSolver, key: Key, rounds: int = 20) -> ClientOverview:
-    """What the given rounds would ask of the clients, without training anybody."""
+    """The overview of the given number of rounds, without training."""
     if rounds < 1:
         raise FieldError(f"overview needs rounds of at least 1, got {rounds}.")
     work: list[Tensor | None] = []

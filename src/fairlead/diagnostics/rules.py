@@ -1,8 +1,8 @@
 """Which method for which federation: the table of rules behind the advice.
 
-The first row that fits decides. Rows follow the table of biases: plain averaging counts clients by
-ω(1 − q)‖a‖₁, FedNova takes out ‖a‖₁, methods that know or learn arrival rates take out 1 − q, FedACS takes out
-both, and control variates make the fixed point exact whatever both are.
+The first row that fits decides. Rows follow the table of biases: plain averaging weights clients by
+ω(1 − q)‖a‖₁, FedNova removes ‖a‖₁, methods that know or learn arrival rates remove 1 − q, FedACS removes
+both, and control variates make the fixed point exact in any case.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Length = Literal["enough rounds", "too few rounds"]
 
 @dataclass(frozen=True)
 class Situation:
-    """What the advice depends on."""
+    """The facts on which the advice depends."""
 
     work: Verdict
     links: Verdict
@@ -40,7 +40,7 @@ class Situation:
 
     @property
     def causes(self) -> frozenset[Cause]:
-        """What a method has to correct here."""
+        """The causes that a method has to correct here."""
         wrong: dict[Cause, bool] = {
             "work": self.work == "unequal",
             "links": self.links == "unequal",
@@ -168,7 +168,7 @@ def rule_for(situation: Situation) -> Rule:
 
 
 def same_cure(situation: Situation, preset: str) -> tuple[str, ...]:
-    """Other presets whose limit none of the causes at hand can move."""
+    """Other presets whose limit does not depend on the causes found."""
     causes = situation.causes
     cures = [name for name, method in METHODS.items() if causes <= set(method.corrects) and name != preset]
     return tuple(cures) if causes else ()

@@ -1,4 +1,4 @@
-"""What clients really contributed, counted round by round."""
+"""Contributions of clients, counted round by round."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from fairlead.records import Contributions, RoundRecord
 
 
 class Tally:
-    """Running sums of a run's records, at a cost of what took part in each round and not of all clients.
+    """Running sums of a run's records; a round costs as much as its participants, not as all clients.
 
-    It grows in place: a copy of N numbers a round would cost more than the round's own facts. It counts in NumPy,
-    whose operations on the few numbers of a round cost a third of torch's.
+    It is updated in place: copying N numbers per round would cost more than the round's own facts. It counts in
+    NumPy, whose operations on the few numbers of a round cost a third of torch's.
     """
 
     def __init__(self, weights: Tensor) -> None:
         self.weights = weights
         self.rounds = 0
         self.first_round = 0
-        """Where the records begin: later than 0 for those of a resumed run."""
+        """The first round of the records: above 0 after a resume."""
         self.readable = True
-        """Whether every round so far told its coefficients and the work behind its updates."""
+        """Whether every round so far recorded its coefficients and the work of its updates."""
         self.longest_steps = 0
-        """Most local steps that any update had behind it."""
+        """The largest number of local steps of any update."""
         number = len(weights)
         self._asked, self._arrived = np.zeros(number), np.zeros(number)
         self._work, self._steps, self._echoed = np.zeros(number), np.zeros(number), np.zeros(number)
         self._coefficient, self._mass = np.zeros(number), np.zeros(number)
-        self._last_work, self._last_heard = np.zeros(number), np.full(number, -1.0)
+        self._last_work, self._last_arrival = np.zeros(number), np.full(number, -1.0)
         self._steady = True
 
     def add(self, records: Iterable[RoundRecord]) -> None:
@@ -42,8 +42,8 @@ class Tally:
     def _add(self, record: RoundRecord) -> None:
         if not self.rounds:
             self.first_round = record.round
-            # Absences from before the records are not known, and echo in none of their rounds.
-            self._last_heard.fill(record.round - 1)
+            # Absences before the records are unknown, and do not count.
+            self._last_arrival.fill(record.round - 1)
         self.rounds += 1
         arrived = np.array(record.arrived, dtype=np.int64)
         self._asked[np.array(record.asked, dtype=np.int64)] += 1
@@ -53,7 +53,7 @@ class Tally:
         if record.effective_steps is None or (record.coefficients is None and not record.remembered):
             self.readable = False
             return
-        # Without coefficients all that counts is remembered, this round's updates included.
+        # Without coefficients only remembered weights count, which include this round's updates.
         weighed = record.coefficients or (0.0,) * len(record.arrived)
         work, steps, coefficients = np.array((record.effective_steps, record.num_steps, weighed), dtype=float)
         former = self._last_work[arrived]
@@ -62,8 +62,8 @@ class Tally:
             self._last_work[arrived] = work
         self._recall(record)
         self._last_work[arrived] = work
-        echoed = (record.round - self._last_heard[arrived]) * work
-        self._last_heard[arrived] = record.round
+        echoed = (record.round - self._last_arrival[arrived]) * work
+        self._last_arrival[arrived] = record.round
         for total, gained in (
             (self._work, work),
             (self._steps, steps),
@@ -82,7 +82,7 @@ class Tally:
         shares = np.array(list(record.remembered.values()))
         work = self._last_work[recalled]
         if bool((work == 0).any()):
-            # Remembered from before these records, as after a resume: the work behind it is not known.
+            # Remembered from before these records, as after a resume: its work is unknown.
             self.readable = False
         self._coefficient[recalled] += shares
         self._mass[recalled] += shares * work
@@ -109,7 +109,7 @@ class Tally:
 
     @property
     def contributions(self) -> Contributions | None:
-        """Means over the rounds so far; None where they cannot be told or nothing got through."""
+        """Means over the rounds so far; None if they are unknown or no update arrived."""
         if not self.readable or not self.rounds or not bool(self._mass.sum() > 0):
             return None
         return Contributions(

@@ -1,4 +1,4 @@
-"""What people want to see of a run while it goes on."""
+"""Figures of a run for its live display."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairlead.federation import Federation
 from fairlead.records import Evaluation, RoundRecord
 
 _PAUSE = 0.5
-"""Seconds between two looks at the weights, which cost more than counting."""
+"""Seconds between two computations of the weights, which cost more than counting."""
 
 
 class RoundFigures(NamedTuple):
@@ -24,7 +24,7 @@ class RoundFigures(NamedTuple):
     elud: float | None
     """e-LUD of the received updates (Zeng 2025)."""
     chi_square: float | None
-    """χ²(ω‖Ω) of all rounds so far; None where there is no such thing."""
+    """χ²(ω‖Ω) of all rounds so far; None if the method has none."""
     evaluation: Evaluation | None
     """The latest, without figures per client."""
     evaluated: bool
@@ -34,7 +34,7 @@ class RoundFigures(NamedTuple):
 def figures_of(
     record: RoundRecord, evaluation: Evaluation | None = None, chi_square: float | None = None
 ) -> RoundFigures:
-    """The figures of a record; what it does not hold itself may be given."""
+    """The figures of a record; `evaluation` and χ² are given if the record does not hold them."""
     own = record.evaluation
     return RoundFigures(
         done=record.round + 1,
@@ -49,7 +49,7 @@ def figures_of(
 
 
 class LiveFigures:
-    """Follows a federation and tells the figures of each of its rounds."""
+    """Follows a federation and returns the figures of each round."""
 
     def __init__(self, federation: Federation) -> None:
         self._federation = federation

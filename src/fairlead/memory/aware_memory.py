@@ -25,7 +25,7 @@ two cores were a millisecond faster than a GPU, of 1,000 ten slower."""
 
 
 class Recalled(NamedTuple):
-    """What the memory proposes after a round."""
+    """The proposal of the memory after a round."""
 
     state: PartState
     ready: bool
@@ -33,11 +33,11 @@ class Recalled(NamedTuple):
     coefficients: Tensor
     """Coefficients of the remembered averages in d, (rows seen,) float64, in the order of the table."""
     point: ShortestPoint | None
-    """The solution; None where nothing was solved, since unseen clients make d zero."""
+    """The solution; None if unseen clients make d zero."""
 
     @property
     def facts(self) -> dict[str, float]:
-        """What the round record should say."""
+        """Facts for the round record."""
         facts = {"aware_seen": float(len(self.coefficients))}
         if self.ready and self.point is not None:
             facts["aware_gap"] = self.point.gap
@@ -57,12 +57,12 @@ class AwareMemory:
 
         d = Σ λ_i m_i  with  λ = argmin ‖Σ λ_i m_i‖² over the simplex               (Zeng 2025 (2))
 
-    `rows` = "raw" takes the averages as they are, "unit" scales each to length 1 first. `start` says who is
-    in the hull before everyone was heard: only those who were ("seen"); nobody, since the method has not yet
-    started ("all_seen"); or everybody, the others at zero, so that d = 0 ("zero").
+    `rows` = "raw" takes the averages as they are, "unit" scales each to length 1 first. `start` sets the hull until
+    all clients have arrived once: only the clients seen so far ("seen"); none, and the method has not started
+    ("all_seen"); or all, the others at zero, so that d = 0 ("zero").
 
-    The inner products are float64 and are part of the state: rebuilt from the rows, a run would not go on
-    bit by bit.
+    The inner products are float64 and part of the state: rebuilt from the rows, a resumed run would differ in its last
+    bits.
     """
 
     averages: MovingAverages
@@ -113,7 +113,7 @@ class Aware(Remembers, Protocol):
 
 
 def settle_aware(part: Aware) -> None:
-    """Check the fields of such a part, and say its moving average by `alpha` alone."""
+    """Check the fields of such a part, and express its moving average by `alpha` alone."""
     settle_alpha(part)
     require_choice(part, "start", ("seen", "all_seen", "zero"))
     require_choice(part, "rows", ("raw", "unit"))
@@ -127,7 +127,7 @@ def aware_memory_of(part: Aware) -> AwareMemory:
 def _with_new_products(
     products: ClientTable, averages: ClientTable, changed: Tensor
 ) -> tuple[Tensor, ClientTable]:
-    """All inner products of the rows seen, after those of the rows that changed were computed anew; a copy."""
+    """A copy of all inner products of the rows seen, those of changed rows recomputed."""
     seen, at = averages.clients, averages.positions(changed)
     fresh = inner_products(averages.rows, at)
     full = products.read(seen)

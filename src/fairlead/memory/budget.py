@@ -1,4 +1,4 @@
-"""How much memory is left, and refusing what cannot fit before it is asked for."""
+"""Available memory, and refusal of requests that do not fit."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _GROUPS = (
         "total_inactive_file",
     ),
 )
-"""Where the two versions of control groups say how much memory there may be and is in use."""
+"""Files in which the two versions of control groups state the limit and the use of memory."""
 
 
 def available_bytes(device: torch.device = _CPU) -> int:
-    """Bytes that a process could still have on a device; as good as infinitely many where nobody says."""
+    """Bytes that a process can still allocate on a device; a huge number if the system does not say."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         # What torch keeps of memory that it no longer uses counts as taken: given back only where it is much, since
@@ -66,7 +66,7 @@ def _left_in_group() -> int:
 
 
 def require_memory(what: str, size: int, remedy: str) -> None:
-    """Refuse something of `size` bytes that does not fit, with what to do about it."""
+    """Refuse something of `size` bytes that does not fit, and name a remedy."""
     left = available_bytes()
     if size > left:
         raise MemoryBudgetError(

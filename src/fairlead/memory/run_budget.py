@@ -1,4 +1,4 @@
-"""What a run will need, estimated before its first round: what it remembers, and what a round holds."""
+"""Memory and disk that a run needs, estimated before its first round."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def refuse_too_large(algorithm: Algorithm, world: World, state: ServerState, key
     expected to be remembered after R rounds; a table that is full doubles, and is copied.
 
     Symbols: N clients of a table, c the size of the next round's cohort, 1 − q its mean arrival rate, R `rounds`.
-    What grows beyond the estimate is refused when it does.
+    Growth beyond the estimate is refused when it happens.
     """
     everyone = world.population.num_clients
     if _fits(needs_of(state, everyone, everyone, rounds)):

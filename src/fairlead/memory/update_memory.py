@@ -184,7 +184,7 @@ class MovingAverages:
         return table.write(changed, rows)
 
     def all_seen(self, state: PartState, weights: Tensor) -> bool:
-        """Whether every client (or cluster) of positive weight has been heard."""
+        """Whether every client (or cluster) of positive weight has arrived once."""
         needed = self.memory.row_of(len(weights))[weights > 0]
         return bool((table_in(state, "averages").positions(needed) >= 0).all())
 

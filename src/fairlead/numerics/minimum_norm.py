@@ -81,17 +81,17 @@ class Corral:
 
 
 _NEAR = 1 / 8
-"""Share of a factorised support that may change before another factorisation costs less."""
+"""Share of a factorized support that may change before another factorization costs less."""
 _SMALL = 200
-"""Vectors whose factorisation costs no more than the few short operations that it saves."""
+"""Vectors whose factorization costs no more than the few short operations that it saves."""
 
 
 def exchanged_in_blocks(gram: Tensor, support: Tensor) -> Tensor | None:
     """The weights on the simplex by block principal pivoting; None where it fails.
 
     All signs that are wrong change sides at once (Júdice and Pires 1994). Exact when it ends, and it ends
-    after a few rounds unless vectors are nearly dependent. A support is factorised anew only where it is far from the
-    one factorised last, or where the solution by that one's factor does not hold to rounding.
+    after a few rounds unless vectors are nearly dependent. A support is factorized anew only where it is far from the
+    one factorized last, or where the solution by that one's factor does not hold to rounding.
     """
     corral, lengths = Corral(gram), lengths_of(gram)
     # Supports are kept on the host, where their bookkeeping waits for no device.
@@ -294,7 +294,7 @@ def _joined(
 _VANISHING = 1e-140
 """Length, relative to the longest vector, whose square is on the way to underflow: it counts as zero."""
 _FIRST_GUESS = 1024
-"""Beyond so many vectors a first factorisation of all of them costs more than it tells."""
+"""Beyond so many vectors a first factorization of all of them costs more than it tells."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,7 +329,7 @@ def shortest_in_hull(gram: Tensor, start: Tensor | None = None) -> ShortestPoint
     """The shortest vector in the convex hull of v_1, ..., v_n; `gram` holds ⟨v_i, v_j⟩ in float64.
 
     `start` may hold the weights of a similar problem, whose support is then the first guess; it may lie on the host.
-    Vectors enter and leave the support in blocks until all signs are right, which takes a few factorisations whatever
+    Vectors enter and leave the support in blocks until all signs are right, which takes a few factorizations whatever
     n is, and one from a good guess. Where that fails, since vectors are dependent or the blocks cycle, Wolfe's method
     exchanges them one at a time, each time for a shorter vector.
 
