@@ -1,6 +1,6 @@
-"""Every published setting by name: how many clients, who has what, who does how much, what gets through.
+"""Every published setting by name: number of clients, data split, local work and links.
 
-A `Setting` is what an experiment needs beside data, model and method.
+A `Setting` completes an experiment that has data, model and method.
 
 >>> setting = hybrid_plus()
 >>> setting.work
@@ -8,8 +8,8 @@ RandomEpochsAndBatches(low=2, high=5, min_batch_size=10)
 >>> setting.client_side()
 {'lr': 0.01, 'batch_size': 64, 'cohort_size': 10, 'epochs': 3}
 
-In a spec, `setting = "hybrid_plus"` fills in whatever the spec leaves open; a table `[setting]` with `name` gives
-arguments too.
+In a spec, `setting = "hybrid_plus"` fills in the fields that the spec does not set; a table `[setting]` with `name`
+also takes arguments.
 """
 
 from __future__ import annotations
@@ -55,33 +55,34 @@ _Arguments = ParamSpec("_Arguments")
 
 @dataclass(frozen=True)
 class Setting:
-    """What a paper fixes about its clients."""
+    """Clients, local work and links of a published experiment."""
 
     num_clients: int | None
-    """None: as many as the data name."""
+    """None: the clients of the data."""
     solver: LocalSolver
-    """What clients do with plain SGD."""
+    """Local work with plain SGD."""
     cohort_size: int | None = None
-    """Clients asked in a round; None: all."""
+    """Clients sampled in a round; None: all."""
     rounds: int | None = None
     """None where the paper does not say."""
     partition: Partitioner | None = None
-    """How a pooled data set is dealt; None where the paper makes its own data."""
+    """Partitioner of a pooled data set; None where the paper uses synthetic clients."""
     clients: ClientSource | None = None
-    """The data that the paper makes; None where it deals a pooled data set."""
+    """Synthetic clients of the paper; None where it splits a pooled data set."""
     work: WorkModel = EqualWork()
     link: LinkModel = PerfectLink()
 
     def deal(self, source: PooledSource) -> PooledSource:
-        """A pooled data set, dealt to this setting's clients."""
+        """A pooled data set, split among the clients of this setting."""
         if self.partition is None:
             raise ClashError(
-                f"This setting makes its own data and cannot deal {type(source).__name__}: take its clients."
+                f"This setting has its own synthetic clients and cannot split {type(source).__name__}: use its "
+                "clients."
             )
         return replace(source, num_clients=self.num_clients, partition=self.partition)
 
     def client_side(self) -> ClientSide:
-        """What every preset takes: learning rate, local work and how many are asked."""
+        """Arguments of every preset: learning rate, local work and cohort size."""
         solver = self.solver
         side = ClientSide(lr=solver.optimizer.lr, batch_size=solver.batch_size, cohort_size=self.cohort_size)
         if solver.steps is None:
@@ -93,7 +94,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class PublishedSetting:
-    """A setting with what is known of it."""
+    """A setting with its name and papers."""
 
     name: str
     build: Callable[..., Setting]

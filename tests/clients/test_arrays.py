@@ -95,7 +95,7 @@ def test_pickled_objects_are_refused(tmp_path: Path) -> None:
         ({"x": IMAGES, "labels": [0, 1, 2]}, {}, "has no array 'y'"),
         ({"x": IMAGES, "y": [0, 1]}, {}, "one target per input, got 3 inputs and 2 targets"),
         ({"x": IMAGES, "y": [0, -1, 2]}, {}, "array 'y', row 1: -1 is not a class"),
-        ({"x": IMAGES, "y": [0.5, 1, 2]}, {}, "array 'y' holds numbers that are not whole.*regression=True"),
+        ({"x": IMAGES, "y": [0.5, 1, 2]}, {}, "array 'y' holds fractions.*regression=True"),
         ({"x": IMAGES, "y": ["a", "b", "c"]}, {}, "array 'y' must be numbers, got text"),
         ({"x": np.array([[np.nan]]), "y": [0]}, {}, "must have finite inputs, got NaN or infinity in row 0"),
         ({"x": IMAGES, "y": [0, 1, 2]}, {"client": "who"}, "has no array 'who'"),

@@ -101,7 +101,7 @@ def test_a_relative_path_says_where_it_was_looked_for(
     ):
         with pytest.raises(
             DataError,
-            match=rf"^The path data/t.csv does not exist in {tmp_path}, the folder that the program runs in\.$",
+            match=rf"^The path data/t.csv does not exist in the working directory {tmp_path}\.$",
         ):
             source.pool()
 

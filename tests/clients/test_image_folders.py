@@ -83,7 +83,7 @@ class TestIdx:
             fl.MnistFolder(str(tmp_path)).pool()
         with pytest.raises(DataError, match=r"absent does not exist\."):
             fl.MnistFolder(str(tmp_path / "absent")).pool()
-        with pytest.raises(DataError, match=r"is a file, and a folder is needed\."):
+        with pytest.raises(DataError, match=r"is a file, but a folder is needed\."):
             fl.MnistFolder(str(tmp_path / "train-labels-idx1-ubyte")).pool()
 
     @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ class TestIdx:
             (
                 "train-labels-idx1-ubyte",
                 idx_bytes(np.zeros(6, np.uint8))[:-2],
-                r"must hold 6 bytes after its header, as its shape \(6,\) says, got 4: it may be cut short",
+                r"must hold 6 bytes after its header, as its shape \(6,\) says, got 4: it may be truncated",
             ),
             (
                 "train-labels-idx1-ubyte",
@@ -179,7 +179,7 @@ class TestCifar:
         write_cifar10(tmp_path)
         (tmp_path / "data_batch_3").write_bytes(pickle.dumps(Dangerous(mark), protocol))
         with pytest.raises(
-            DataError, match=r"data_batch_3 is refused: it asks for .*, which data do not need"
+            DataError, match=r"data_batch_3 is refused: it asks for .*, which is not needed for data"
         ):
             fl.CifarFolder(str(tmp_path)).pool()
         assert not mark.exists()
@@ -207,8 +207,8 @@ class TestCifar:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (b"", "is not a pickle that can be read: it may be cut short"),
-            (python3_pickle(batch(0), [0, 1, 2, 3])[:-40], "is refused|it may be cut short"),
+            (b"", "cannot be read as a pickle: it may be truncated"),
+            (python3_pickle(batch(0), [0, 1, 2, 3])[:-40], "is refused|it may be truncated"),
             (pickle.dumps([1, 2]), "is not a CIFAR batch: it must hold bytes 'data' of 3072 columns"),
             (pickle.dumps({"data": batch(0)}), "and a list 'labels' of whole numbers"),
             (pickle.dumps({"data": batch(0)[:, :9], "labels": [0] * 4}), "is not a CIFAR batch"),

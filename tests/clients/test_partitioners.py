@@ -208,14 +208,14 @@ def test_ten_thousand_clients(make: Callable[[], fl.Partitioner]) -> None:
     [
         (
             fl.DirichletPartitioner(0.1, 3),
-            r"DirichletPartitioner cannot deal 20 examples to 10 clients with at least 3 each "
-            r"\(min_partition_size\): ask for a num_clients of at most 6, or for a min_partition_size of at most 2\.",
+            r"DirichletPartitioner cannot split 20 examples among 10 clients with at least 3 each "
+            r"\(min_partition_size\): use a num_clients of at most 6, or a min_partition_size of at most 2\.",
         ),
         (fl.DirichletSizePartitioner(0.1, 3), "min_partition_size of at most 2"),
         (fl.LogNormalPartitioner(1.0, 3), "min_partition_size of at most 2"),
         (
             fl.ShardPartitioner(3),
-            r"cannot cut 20 examples into 30 shards, 3 for each of 10 clients .*: ask for a num_clients of at most 6",
+            r"cannot cut 20 examples into 30 shards, 3 for each of 10 clients .*: use a num_clients of at most 6",
         ),
         (
             fl.PathologicalPartitioner(3),
@@ -251,7 +251,7 @@ def test_impossible_deals_say_why(partitioner: fl.Partitioner, message: str) -> 
 )
 def test_nobody_to_deal_to(partitioner: fl.Partitioner) -> None:
     name = type(partitioner).__name__
-    with pytest.raises(FieldError, match=rf"^{name} must deal to at least 1 client, got 0\.$"):
+    with pytest.raises(FieldError, match=rf"^{name} needs at least 1 client, got 0\.$"):
         partitioner.deal(np.arange(20) % 2, 0, fl.Key.from_seed(0))
 
 
@@ -259,7 +259,7 @@ def test_too_many_clients_are_not_blamed_on_a_field_nobody_set() -> None:
     """With defaults alone the number of clients is what was asked for, so that is what the remedy names."""
     for partitioner in (fl.DirichletPartitioner(0.1), fl.PowerLawPartitioner(1.0)):
         with pytest.raises(
-            FieldError, match=r"cannot deal 5 examples to 9 clients.* num_clients of at most 5"
+            FieldError, match=r"cannot split 5 examples among 9 clients.* num_clients of at most 5"
         ):
             deal(partitioner, np.zeros(5, dtype=np.int64), 9, 0)
 

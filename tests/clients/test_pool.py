@@ -95,7 +95,7 @@ class TestDeal:
 
     def test_natural_clients_cannot_be_renumbered(self) -> None:
         pool = fl.Pool.from_arrays(INPUTS, LABELS, SITES)
-        with pytest.raises(FieldError, match="keeps the 3 clients that the data name, but num_clients is 5"):
+        with pytest.raises(FieldError, match="keeps the 3 clients of the data, but num_clients is 5"):
             pool.deal(num_clients=5)
 
     def test_the_key_decides(self) -> None:
@@ -344,7 +344,9 @@ class LazyFrame:
 
 @pytest.mark.parametrize("table", [LazyFrame(), {"x": [0.0], "y": [0]}, [[0.0, 0]]])
 def test_what_is_no_table(table: Any) -> None:
-    with pytest.raises(DataError, match=f"The {type(table).__name__} is no table in memory: give a pandas"):
+    with pytest.raises(
+        DataError, match=f"The {type(table).__name__} is not a table in memory: give a pandas"
+    ):
         fl.Pool.from_table(table, "y")
 
 
@@ -462,6 +464,6 @@ def test_examples_without_a_single_class_are_not_dealt_by_class(
     partition: fl.Partitioner, targets: torch.Tensor
 ) -> None:
     pool = fl.Pool.from_arrays(torch.zeros(20, 2), targets)
-    with pytest.raises(ClashError, match="deals examples by their class, and those of The data set have no"):
+    with pytest.raises(ClashError, match="splits examples by class, but the targets of The data set are not"):
         pool.deal(partition, 4)
     assert pool.deal(fl.IidPartitioner(), 4).sizes.tolist() == [5, 5, 5, 5]

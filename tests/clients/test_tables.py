@@ -67,7 +67,7 @@ class TestCsv:
     def test_another_delimiter_than_the_file_has(self, write: Write) -> None:
         with pytest.raises(
             DataError,
-            match=r"has a single column, 'x;y', by its delimiter ',': it looks as if ';' was meant\.",
+            match=r"has a single column, 'x;y', with the delimiter ',': its delimiter is probably ';'\.",
         ):
             fl.CsvTable(write("x;y\n1;0\n"), "y").pool()
 
@@ -136,7 +136,7 @@ class TestCsv:
             ("x,label\n1,0\n", "table.csv has no column 'y'"),
             (
                 "x,y\n1,0\n,1\n",
-                "line 3, column 'x' is empty: fill it in, or leave out incomplete rows with missing=\"drop\"",
+                "line 3, column 'x' is empty: fill it in, or drop incomplete rows with missing=\"drop\"",
             ),
             ("x,y\n1,0\nnan,1\n", r"line 3, column 'x' is empty \('nan'\): .*missing=\"drop\""),
             ("x,y\n1,0\n2,NA\n", r"line 3, column 'y' is empty \('NA'\): .*missing=\"drop\""),
@@ -155,10 +155,10 @@ class TestCsv:
     def test_broken_files(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"absent.csv does not exist\."):
             fl.CsvTable(str(tmp_path / "absent.csv"), "y").pool()
-        with pytest.raises(DataError, match=r"is a folder, and a file is needed\."):
+        with pytest.raises(DataError, match=r"is a folder, but a file is needed\."):
             fl.CsvTable(str(tmp_path), "y").pool()
         (tmp_path / "t.csv").write_bytes(b"x,y\n\xff,0\n")
-        with pytest.raises(DataError, match=r"t.csv is not UTF-8 text: see byte 4\."):
+        with pytest.raises(DataError, match=r"t.csv is not UTF-8 text: byte 4 is invalid\."):
             fl.CsvTable(str(tmp_path / "t.csv"), "y").pool()
         (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"x,y\n1,0\n" * 99)[:-20])
         with pytest.raises(DataError, match=r"t.csv.gz cannot be read: "):
@@ -239,7 +239,9 @@ class TestCsv:
 
     def test_without_clients_a_partitioner_is_needed(self, write: Write) -> None:
         source = fl.CsvTable(write("x,y\n1,0\n2,1\n"), "y")
-        with pytest.raises(FieldError, match=r"CsvTable.num_clients is missing: the data name no clients"):
+        with pytest.raises(
+            FieldError, match=r"CsvTable.num_clients is missing, because the data name no clients"
+        ):
             source.load(KEY)
 
 

@@ -69,9 +69,7 @@ def test_links_are_replayed(tmp_path: Path) -> None:
 def test_gaps_are_refused_unless_they_mean_something(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     write_trace(path, ENTRIES)
-    with pytest.raises(
-        FieldError, match=r"trace.csv says nothing about client 1 in round 0: add an entry, or"
-    ):
+    with pytest.raises(FieldError, match=r"trace.csv has no entry for client 1 in round 0: add one, or"):
         work_of(TraceWork(str(path)), [0, 1], 3)
     with pytest.raises(FieldError, match=r"client 9 in round 2: .* TraceLink.missing\."):
         TraceLink(str(path), missing="hold").arrives(torch.tensor([9]), 2, KEY)
@@ -126,7 +124,7 @@ def test_a_run_can_be_replayed_from_its_records(tmp_path: Path) -> None:
             "round,client,stpes\n0,0,1\n",
             r"line 1: 'stpes' is not a column of a trace. Did you mean 's",
         ),
-        ("t.csv", "round,client,client\n0,0,1\n", r"line 1: the column 'client' stands twice\."),
+        ("t.csv", "round,client,client\n0,0,1\n", r"line 1: the column 'client' appears twice\."),
         ("t.csv", "round,client,steps\n0,0,1\n0,1\n", r"line 3: it must have 3 values, got 2\."),
         (
             "t.csv",
@@ -153,7 +151,7 @@ def test_a_run_can_be_replayed_from_its_records(tmp_path: Path) -> None:
         (
             "t.csv",
             "round,client,steps\n0,0,1\n\n0,0,2\n",
-            r"line 4: client 0 has an entry for round 0 already\.",
+            r"line 4: client 0 already has an entry for round 0\.",
         ),
         ("t.csv", 'round,client,steps\n0,0,"1\n', r"t.csv, line 2: "),
         ("t.csv", "round,client,batch_size\n0,0,3\n", r"The trace .*t.csv has no values of steps\."),

@@ -268,7 +268,7 @@ def test_timed_links_need_devices(link: LinkModel) -> None:
         (lambda: CombinedLink(("a",)), r"CombinedLink.links must be a LinkModel, got 'a'\."),  # type: ignore[arg-type]
         (
             lambda: CombinedLink((CombinedLink((FirstArrivals(2),)), BernoulliLink(0.1))),
-            r"CombinedLink.links must have FirstArrivals at their end",
+            r"CombinedLink.links must have FirstArrivals last",
         ),
         (lambda: OutageLink(-1.0), r"OutageLink.rate must be finite numbers of at least 0, got -1.0\."),
     ],

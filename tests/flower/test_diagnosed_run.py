@@ -136,5 +136,5 @@ def test_a_spec_with_data_that_ran_on_real_clients_is_judged_by_its_rounds(tmp_p
 
 
 def test_a_spec_of_real_clients_is_still_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="RealClients have no data here"):
+    with pytest.raises(DataError, match="RealClients have no local data"):
         fl.diagnose(kept_run(tmp_path, rounds=1) / "spec.toml")

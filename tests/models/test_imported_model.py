@@ -110,7 +110,7 @@ def test_arguments_that_are_no_pairs_are_refused(arguments: tuple[tuple[str, int
         ),
         (
             f"{__name__}:not_a_module",
-            "ImportedModel.path must be the path of what returns a torch.nn.Module, got "
+            "ImportedModel.path must be the path of a function or class that returns a torch.nn.Module, got "
             f"'{__name__}:not_a_module'.",
         ),
         (

@@ -115,4 +115,4 @@ def test_smoke_does_not_judge_what_needs_rounds(tmp_path: Path) -> None:
         Request(tmp_path, scale="smoke")
     )
     assert (outcome.verdict, outcome.checks) == ("not judged", ())
-    assert outcome.reason == "The scale 'smoke' shows that everything runs, and cannot test the claim."
+    assert outcome.reason == "The scale 'smoke' only shows that everything runs; it cannot test the claim."

@@ -144,7 +144,7 @@ def test_data_sets_are_found_in_any_of_their_forms(tmp_path: Path) -> None:
     assert source_of("mnist", tmp_path) == fl.MnistFolder(str(tmp_path / "MNIST" / "raw"))
     (tmp_path / "femnist" / "train").mkdir(parents=True)
     assert source_of("femnist", tmp_path) == fl.LeafFolder(str(tmp_path / "femnist"), shape=(1, 28, 28))
-    with pytest.raises(NotRunError, match=r"CINIC-10 is not in .*: there is no cinic10\.npz\."):
+    with pytest.raises(NotRunError, match=r"CINIC-10 was not found in .*: cinic10\.npz does not exist\."):
         source_of("cinic10", tmp_path)
 
 

@@ -107,7 +107,7 @@ def test_where_all_runs_failed_the_first_is_told(tmp_path: Path) -> None:
     outcome = ENTRY.reproduce(Request(tmp_path / "here", collect=(tmp_path,)))
     assert (outcome.verdict, outcome.reason) == (
         "not run",
-        "No run of it has finished: FedAvg (slow), seed 0, failed after 2 rounds: It broke. 1 more failed.",
+        "No run has finished: FedAvg (slow), seed 0, failed after 2 rounds: It broke. 1 more failed.",
     )
     kept = load_archive(archive_file(tmp_path / "here", "a_table-small"))
     assert [run.failure for run in kept] == ["It broke.", "It broke."]
@@ -163,7 +163,7 @@ def test_runs_of_another_length_or_table_do_not_count(tmp_path: Path) -> None:
     file = archive_file(tmp_path, "a_table-small")
     save_archive(file, [RUN, replace(RUN, method="other", rounds=3)])
     nothing = ENTRY.reproduce(Request(tmp_path, collect=()))
-    assert (nothing.verdict, nothing.reason) == ("not run", "No run of it has finished yet.")
+    assert (nothing.verdict, nothing.reason) == ("not run", "No run has finished yet.")
     assert len(load_archive(file)) == 2
 
 

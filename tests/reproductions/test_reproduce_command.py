@@ -136,7 +136,7 @@ def test_kept_runs_are_collected_and_judged_without_running() -> None:
     refused = fairlead(*words, "--out", "a", "--set", "rounds=3")
     assert (refused.exit_code, "must change one of engine" in refused.stderr) == (2, True)
     at_once = fairlead("reproduce", "wang2021_figure_4", "--collect", "a")
-    assert "computed at once: there are no runs to collect." in at_once.stdout
+    assert "It is a direct computation, without runs to collect." in at_once.stdout
 
 
 def test_collecting_says_what_is_taken_in_and_takes_nothing_else() -> None:
@@ -157,13 +157,13 @@ def test_collecting_says_what_is_taken_in_and_takes_nothing_else() -> None:
     )
     said = fairlead(*words, "--collect", "empty", "--out", "all").stdout.splitlines()
     assert said[:3] == [
-        "wang2021_figure_5: 4 runs taken in from monday, 4 new.",
-        "wang2021_figure_5: 3 runs taken in from tuesday, 2 new, 1 failed.",
-        "wang2021_figure_5: empty has no run of it at this scale.",
+        "wang2021_figure_5: 4 runs imported from monday, 4 new.",
+        "wang2021_figure_5: 3 runs imported from tuesday, 2 new, 1 failed.",
+        "wang2021_figure_5: empty has no run at this scale.",
     ]
     again = fairlead(*words, "--collect", str(KEPT), "--out", "all").stdout.splitlines()
-    assert again[1] == "wang2021_figure_5: 3 runs taken in from tuesday, none new, 1 failed."
-    assert again[2] == f"wang2021_figure_5: {len(runs)} runs taken in from {KEPT}, {len(runs) - 5} new."
+    assert again[1] == "wang2021_figure_5: 3 runs imported from tuesday, none new, 1 failed."
+    assert again[2] == f"wang2021_figure_5: {len(runs)} runs imported from {KEPT}, {len(runs) - 5} new."
     refused = fairlead(*words, "--seeds", "0..2", "--only", "FedAvg", "--jobs", "1")
     assert (refused.exit_code, refused.stderr) == (
         2,
@@ -270,7 +270,7 @@ def test_runs_at_another_scale_are_pointed_to() -> None:
     )
     Path("empty").mkdir()
     none = fairlead("reproduce", "wang2021_table_1", "--collect", "empty")
-    assert none.stdout.splitlines()[-1] == "Verdict: not run. No run of it is in empty."
+    assert none.stdout.splitlines()[-1] == "Verdict: not run. No run was found in empty."
 
 
 def test_the_table_says_what_its_figures_are_and_the_verdict_what_noise_leaves_of_it() -> None:
@@ -330,7 +330,7 @@ def test_one_seed_cannot_tell_noise_and_published_figures_keep_their_own() -> No
     assert one.splitlines()[-1].startswith("Verdict: holds, but one seed cannot tell it from noise (")
     assert "Ours: 1 seed. Figures: " in one
     aimed = judged_by("weng2025_table_1_mnist-full", lambda run: True)
-    assert "the accuracy to be met on MNIST is 70%." in aimed
+    assert "the target accuracy on MNIST is 70%." in aimed
     printed = judged_by("wang2021_table_1-full", lambda run: True)
     assert (
         "Ours: 1 seed; published in brackets: as the authors print it, with their own ±. "
@@ -341,7 +341,7 @@ def test_one_seed_cannot_tell_noise_and_published_figures_keep_their_own() -> No
 def test_missing_data_are_said_plainly() -> None:
     done = fairlead("reproduce", "zeng2023_table_1")
     assert done.exit_code == 1
-    assert "Verdict: not run. CIFAR-10 is needed: say with --data which folder holds it." in done.stdout
+    assert "Verdict: not run. CIFAR-10 is needed: give its folder with --data." in done.stdout
     assert not Path("runs").exists()
 
 

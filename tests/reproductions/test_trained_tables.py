@@ -149,9 +149,9 @@ def test_missing_data_are_the_reason_not_to_run(tmp_path: Path) -> None:
     assert entry.needs == ("cifar10",)
     without = entry.reproduce(Request(tmp_path))
     assert (without.verdict, without.figures) == ("not run", ())
-    assert without.reason == "CIFAR-10 is needed: say with --data which folder holds it."
+    assert without.reason == "CIFAR-10 is needed: give its folder with --data."
     elsewhere = entry.reproduce(Request(tmp_path, data=tmp_path))
-    assert elsewhere.reason == f"CIFAR-10 is not in {tmp_path}: there is no cifar-10-batches-py."
+    assert elsewhere.reason == f"CIFAR-10 was not found in {tmp_path}: cifar-10-batches-py does not exist."
 
 
 def test_outcomes_survive_files(tmp_path: Path) -> None:

@@ -330,11 +330,13 @@ def test_the_bias_of_figure_7_is_the_published_shape() -> None:
 
 
 def test_settings_with_data_of_their_own_deal_nothing() -> None:
-    with pytest.raises(ClashError, match="This setting makes its own data and cannot deal Digits: take its"):
+    with pytest.raises(
+        ClashError, match="This setting has its own synthetic clients and cannot split Digits"
+    ):
         fl.settings.fednova_synthetic().deal(fl.Digits())
 
 
 def test_settings_of_natural_clients_need_data_that_name_them() -> None:
     source = fl.settings.consensus_femnist().deal(fl.Digits())
-    with pytest.raises(FieldError, match=r"Digits\.num_clients is missing: the data name no clients"):
+    with pytest.raises(FieldError, match=r"Digits\.num_clients is missing, because the data name no clients"):
         source.load(KEY)

@@ -30,7 +30,7 @@ class NpzArrays(PooledSource):
     `inputs`, `targets` and `client` name arrays of the file, as do `test_inputs`, `test_targets` and
     `test_client` where it holds a test set too. Inputs of type uint8 are pixels; other whole numbers are
     token ids, unless `scale` makes real numbers of them (inputs·scale). `shape` is that of one input, where
-    it is not the array's own: (1, 28, 28) for grey images without a channel axis. Targets are classes, of which
+    it is not the array's own: (1, 28, 28) for gray images without a channel axis. Targets are classes, of which
     codes such as 1001 and 45000 are numbered in sorted order, or quantities with `regression`. Files that hold
     pickled objects are refused.
     """
@@ -82,7 +82,7 @@ class NpzArrays(PooledSource):
 
     @property
     def _used(self) -> dict[str, str]:
-        """Arrays of the file that have a use, by the field that names them."""
+        """Arrays of the file that are used, by field."""
         fields = ("inputs", "targets", "client", "test_inputs", "test_targets", "test_client")
         return {field: name for field in fields if (name := getattr(self, field)) is not None}
 
@@ -101,7 +101,7 @@ class NpzArrays(PooledSource):
             return values.to(torch.float32)
         if values.is_floating_point() and not bool((values == values.round()).all()):
             raise DataError(
-                f"{arrays.label(name)} holds numbers that are not whole, which are no classes; targets that are "
+                f"{arrays.label(name)} holds fractions, which are not classes; targets that are "
                 "quantities need regression=True."
             )
         values = values.to(torch.int64)
@@ -170,12 +170,12 @@ def _read_npz(file: Path, used: Mapping[str, str]) -> _Arrays:
         reason = (
             "it holds pickled objects, which could run code"
             if "allow_pickle" in str(error)
-            else "it is not one that numpy.savez writes"
+            else "it was not written by numpy.savez"
         )
         raise DataError(f"{file} cannot be read as a .npz file: {reason}.") from error
 
 
 def _unpacked_bytes(archive: zipfile.ZipFile, name: str) -> int:
-    """What the archive says an array takes; reading stops there if it was too little."""
+    """The unpacked size of an array according to the archive, which limits reading."""
     entries = archive.NameToInfo
     return (entries.get(f"{name}.npy") or entries[name]).file_size

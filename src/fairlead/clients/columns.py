@@ -21,7 +21,7 @@ _LEAST_CODE = 100
 
 
 class Classes(NamedTuple):
-    """The class of each example, and what classes are called."""
+    """The class of each example, and the names of the classes."""
 
     numbers: Tensor
     """(examples,); arrays of several targets each are left as they are."""
@@ -47,13 +47,13 @@ Cells = NDArray[Any]
 """(rows,) numbers, or any objects."""
 Names = str | tuple[str, ...]
 _GAP_MARKS = frozenset({"na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?"})
-"""What people write, in any case, where a number is missing."""
+"""Common marks for a missing number, in any case."""
 _MOST_CATEGORIES = 50
-"""Different words above which a column is rather text."""
+"""A column with more distinct words is text."""
 
 
 class Owners(NamedTuple):
-    """The client of each row, and what clients are called."""
+    """The client of each row, and the names of the clients."""
 
     numbers: NDArray[np.int64]
     """(rows,)"""
@@ -63,13 +63,13 @@ class Owners(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """A table in memory, before anybody knows what its columns mean."""
+    """A table in memory whose columns have no meaning yet."""
 
     name: str
-    """What errors call the table."""
+    """Name of the table in errors."""
     cells: Mapping[str, Cells]
     locate: Callable[[int], str]
-    """Says where a row stands, such as "data.csv, line 12"."""
+    """The location of a row, such as "data.csv, line 12"."""
 
     @staticmethod
     def of(table: Any, name: str) -> Columns:
@@ -78,7 +78,7 @@ class Columns:
         found = getattr(table, "column_names", None) or getattr(table, "columns", None)
         if found is None or not hasattr(table, "__len__"):
             raise DataError(
-                f"{name} is no table in memory: give a pandas or Polars frame (a lazy one after collect()), a "
+                f"{name} is not a table in memory: give a pandas or Polars frame (a lazy one after collect()), a "
                 "pyarrow table or a Hugging Face dataset."
             )
         # Columns of a frame made of an array have numbers for names.
@@ -91,11 +91,11 @@ class Columns:
         return len(next(iter(self.cells.values()))) if self.cells else 0
 
     def place(self, column: str, row: int) -> str:
-        """Where a cell stands."""
+        """The location of a cell."""
         return f"{self.locate(row)}, column {column!r}"
 
     def require(self, columns: Iterable[str], field: str | None = None) -> None:
-        """Refuse names that are no columns of this table; `field` says what names them."""
+        """Refuse names that are not columns of this table; `field` is where they come from."""
         for column in columns:
             if column not in self.cells:
                 named = "" if field is None else f", which {field} names"
@@ -124,7 +124,7 @@ class Columns:
                 some = ", ".join(repr(shown(str(name))) for name in clients.names[lost][:5])
                 raise DataError(
                     f"{self.name} has no complete row for {lost.sum()} of {len(lost)} clients ({some}): choose "
-                    "features that they have, or take their rows out."
+                    "features that they have, or remove their rows."
                 )
         return np.flatnonzero(full)
 
@@ -184,7 +184,7 @@ class Columns:
             row = int(named[0])
             raise DataError(
                 f"{self.place(column, row)}: {_shown(cells[row])} is text in a column of numbers; classes "
-                "are either all whole numbers or all names."
+                "must be all whole numbers or all names."
             )
         wrong = np.flatnonzero((values != np.floor(values)) | (values < 0) | (values >= 2**31))
         if len(wrong):
@@ -212,7 +212,7 @@ class Columns:
             cell = self.cells[column][row]
             found = f" ({_shown(cell)})" if isinstance(cell, str) and cell.strip() else ""
             raise DataError(
-                f"{self.place(column, int(row))} is empty{found}: fill it in, or leave out incomplete rows "
+                f"{self.place(column, int(row))} is empty{found}: fill it in, or drop incomplete rows "
                 'with missing="drop".'
             )
 
@@ -276,12 +276,12 @@ def _holds_arrays(cells: Cells) -> bool:
 
 
 def _advice(cells: Cells, num_words: int) -> str:
-    """What to do with a column that should be numbers and has so many words."""
+    """Advice for a feature column with so many words."""
     distinct = len(set(cells.tolist()))
     if num_words == len(cells) and 1 < distinct <= min(_MOST_CATEGORIES, len(cells) / 2):
         return (
-            f": the column repeats {distinct} words, so leave it out of the features or encode it as numbers, as "
-            "pandas.get_dummies does"
+            f": the column repeats {distinct} words, so leave it out of the features or encode it as numbers, for "
+            "example with pandas.get_dummies"
         )
     return ": choose the features, or tokens for text"
 
@@ -290,7 +290,7 @@ def _target_advice(cells: Cells, num_words: int) -> str:
     """The same for a target; one that has numbers too is a quantity with a slip in it."""
     if num_words < len(cells):
         return ""
-    return ": it is the target, so leave `regression` out, and its words are classes"
+    return ": remove `regression` to treat the words of the target as classes"
 
 
 def _as_numbers(cells: Cells) -> NDArray[np.float64]:
@@ -313,7 +313,7 @@ def _as_number(cell: Any) -> float:
 
 
 def _gaps(cells: Cells) -> NDArray[np.bool_]:
-    """Rows where nothing stands, or in a column of numbers a mark that says so."""
+    """Empty rows; in a column of numbers also marks such as NA."""
     if cells.dtype.kind in "biu":
         return np.zeros(len(cells), dtype=bool)
     if cells.dtype.kind == "f":
@@ -332,7 +332,7 @@ def _gaps(cells: Cells) -> NDArray[np.bool_]:
 
 
 def _is_gap(cell: Any) -> bool:
-    """Whether nothing stands in a cell: empty text, None, NaN or pandas' own mark."""
+    """Whether a cell is empty: empty text, None, NaN or pandas' NA."""
     if isinstance(cell, str):
         return not cell.strip()
     if isinstance(cell, float):

@@ -1,4 +1,4 @@
-"""`ClientData`: all clients' examples in one place, with a range of rows per client."""
+"""`ClientData`: the examples of all clients, with a range of rows per client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ArrayLike = Any
 
 @runtime_checkable
 class Image(Protocol):
-    """What torchvision's folders and Hugging Face's image columns yield: Pillow's images."""
+    """Pillow images, as in torchvision's folders and Hugging Face's image columns."""
 
     mode: str
     size: tuple[int, int]
@@ -136,13 +136,13 @@ class ClientData:
     offsets: Tensor
     """(N + 1,) int64, from 0 to the number of examples."""
     names: ClientNames | None = None
-    """(N,) what clients are called, where the data say so: one array of text."""
+    """(N,) names of the clients, if the data have them: one array of text."""
     num_dropped: int = 0
-    """Rows of the source that were left out because a value was missing."""
+    """Rows of the source that were dropped because a value was missing."""
     features: tuple[str, ...] = ()
-    """Columns that the inputs were made of, where they come from a table."""
+    """Columns of the inputs, if they come from a table."""
     class_names: tuple[str, ...] | None = None
-    """What the data call the classes 0, 1, 2, ..., where they do not number them so themselves."""
+    """Names of the classes 0, 1, 2, ..., if the data do not number them."""
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.targets):
@@ -175,7 +175,7 @@ class ClientData:
     def from_lists(
         inputs: Sequence[ArrayLike], targets: Sequence[ArrayLike], names: Sequence[str] | None = None
     ) -> ClientData:
-        """One tensor or array per client, as users often have them, and what clients are called."""
+        """One tensor or array per client, and the names of the clients."""
         if len(inputs) != len(targets) or not inputs:
             raise FieldError(
                 f"ClientData.from_lists needs as many targets as inputs, and some, got {len(inputs)} "
@@ -208,7 +208,7 @@ class ClientData:
         num_clients: int,
         names: Sequence[str] | None = None,
     ) -> ClientData:
-        """Examples in any order, with the number of the client that owns each, and what clients are called."""
+        """Examples in any order, with the client number of each, and the names of the clients."""
         inputs, targets = as_tensor(inputs, "The inputs"), as_tensor(targets, "The targets")
         owner = as_tensor(owner, "The owners")
         if len(owner) != len(inputs) or len(owner) != len(targets):
@@ -251,7 +251,7 @@ class ClientData:
         return self.inputs[rows], self.targets[rows]
 
     def whose(self, row: int) -> str:
-        """What a sentence calls the client that owns a row."""
+        """The label of the client that owns a row."""
         return label(int(torch.searchsorted(self.offsets, row, right=True)) - 1, self.names)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> ClientData:

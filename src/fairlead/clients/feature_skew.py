@@ -1,4 +1,4 @@
-"""The role `FeatureSkew`: clients that see the same things differently."""
+"""The role `FeatureSkew`: inputs that differ from client to client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fairlead.errors import ClashError, field_error, is_number
 from fairlead.randomness import Key
 
 _VALUES_AT_ONCE = 2**18
-"""Numbers that change at once: large enough for speed, small beside the data themselves."""
+"""Numbers changed at once: many for speed, few beside the data."""
 
 
 class OwnedRows(NamedTuple):
@@ -26,21 +26,21 @@ class OwnedRows(NamedTuple):
 
     inputs: Tensor
     clients: Tensor
-    """(rows,) who owns each."""
+    """(rows,) the client of each."""
     places: Tensor
-    """(rows,) where each stands among its client's own: 0, 1, 2, ..."""
+    """(rows,) position among the client's rows: 0, 1, 2, ..."""
     num_clients: int
 
 
 class FeatureSkew(Component, ABC):
-    """Changes clients' inputs, each client's in its own way, and leaves targets and owners alone.
+    """Changes the inputs of each client; targets and owners stay the same.
 
     Inputs of type uint8 become real numbers in [0, 1] first.
     """
 
     @abstractmethod
     def skewed(self, rows: OwnedRows, key: Key) -> Tensor:
-        """What the owners see instead of the inputs; chance may depend on key, client and place alone."""
+        """The changed inputs; random draws may depend only on key, client and place."""
 
     def apply(self, data: ClientData, key: Key) -> ClientData:
         """The data after every client's change."""
@@ -89,7 +89,7 @@ class GaussianNoise(FeatureSkew):
         if len(self.level) != num_clients:
             raise ClashError(
                 f"GaussianNoise.level has {len(self.level)} numbers for {num_clients} clients: give one per "
-                "client, or a single number that clients share out evenly."
+                "client, or a single level for the last client."
             )
         return torch.tensor(self.level, dtype=torch.float64)
 
@@ -142,7 +142,7 @@ class Rotation(FeatureSkew):
 
 
 def _interpolated(images: Tensor, angles: Tensor) -> Tensor:
-    """Images (n, channels, height, width), each turned about its centre by bilinear interpolation."""
+    """Images (n, channels, height, width), each turned about its center by bilinear interpolation."""
     if len(images) == 0:
         return images
     height, width = images.shape[-2:]

@@ -23,29 +23,29 @@ _PACKED: dict[str, type[gzip.GzipFile | lzma.LZMAFile | bz2.BZ2File]] = {
 }
 _ALWAYS_UNPACKED = 2**30
 _GROWTH_AT_MOST = 200
-"""Times its size that a packed file may unpack to beyond the first GiB; text and images reach about 30."""
+"""Largest ratio of unpacked to packed size beyond the first GiB; text and images reach about 30."""
 _PIECE = 2**20
 
 
 def existing_file(path: str) -> Path:
-    """The file that a user names, with ~ for the home folder."""
+    """The file at a path, with ~ for the home folder; refused if it does not exist."""
     file = Path(path).expanduser()
     if not file.is_file():
-        raise DataError(f"{file} is a folder, and a file is needed." if file.is_dir() else absent(file))
+        raise DataError(f"{file} is a folder, but a file is needed." if file.is_dir() else absent(file))
     return file
 
 
 def existing_folder(path: str) -> Path:
-    """The folder that a user names, with ~ for the home folder."""
+    """The folder at a path, with ~ for the home folder; refused if it does not exist."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise DataError(f"{folder} is a file, and a folder is needed." if folder.exists() else absent(folder))
+        raise DataError(f"{folder} is a file, but a folder is needed." if folder.exists() else absent(folder))
     return folder
 
 
 def absent(path: Path) -> str:
-    """The sentence that nothing is there, and where a relative path was looked up."""
-    where = "" if path.is_absolute() else f" in {Path.cwd()}, the folder that the program runs in"
+    """The error for a missing path; relative paths are named with the working directory."""
+    where = "" if path.is_absolute() else f" in the working directory {Path.cwd()}"
     return f"The path {path} does not exist{where}."
 
 
@@ -55,7 +55,7 @@ def is_packed(file: Path) -> bool:
 
 
 def read_file(file: Path) -> bytes:
-    """What a file holds, unpacked if its name ends in .gz, .xz or .bz2."""
+    """The content of a file, unpacked if its name ends in .gz, .xz or .bz2."""
     try:
         if not is_packed(file):
             return file.read_bytes()
@@ -75,21 +75,21 @@ def read_file(file: Path) -> bytes:
 
 
 def refuse_bomb(file: Path, unpacked: int) -> None:
-    """Raise if a file would unpack to so much more than its size that it can only be meant to do harm."""
+    """Refuse a file that would unpack to a suspicious multiple of its size."""
     packed = file.stat().st_size
     if unpacked > max(_ALWAYS_UNPACKED, _GROWTH_AT_MOST * packed):
         raise DataError(
             f"{file} is refused: its {packed} bytes would unpack to more than {_GROWTH_AT_MOST} times as many, at "
-            f"least {unpacked / 2**30:.1f} GiB; unpack it yourself if it is what it should be."
+            f"least {unpacked / 2**30:.1f} GiB; unpack it yourself if you trust it."
         )
 
 
 def read_text(file: Path) -> str:
-    """What a file of UTF-8 text holds, without the mark that some programs put first."""
+    """The content of a UTF-8 text file, without a byte-order mark."""
     try:
         return read_file(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not UTF-8 text: see byte {error.start}.") from error
+        raise DataError(f"{file} is not UTF-8 text: byte {error.start} is invalid.") from error
 
 
 def keep_paths(source: DataclassInstance) -> None:

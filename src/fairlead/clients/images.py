@@ -31,7 +31,7 @@ from fairlead.task import Task
 class Digits(PooledSource):
     """Handwritten digits in 10 classes (Alpaydin and Kaynak 1998, CC BY 4.0), embedded in the package.
 
-    1,797 images of 8 x 8 pixels with 17 grey levels, scaled to [0, 1].
+    1,797 images of 8 x 8 pixels with 17 gray levels, scaled to [0, 1].
     """
 
     num_clients: int | None = 20
@@ -53,11 +53,11 @@ class Digits(PooledSource):
 
 
 class _IdxFolder(PooledSource, ABC):
-    """Family of data sets in four idx files of grey images of 28 x 28 pixels, gzipped or not."""
+    """Family of data sets in four idx files of gray images of 28 x 28 pixels, gzipped or not."""
 
     path: str
     folder: ClassVar[str]
-    """What torchvision calls the folder above them."""
+    """Name of torchvision's folder for the data set."""
 
     def pool(self) -> Pool:
         return _idx_pool(self.path, self.folder)
@@ -68,7 +68,7 @@ class _IdxFolder(PooledSource, ABC):
 
 @dataclass(frozen=True)
 class MnistFolder(_IdxFolder):
-    """MNIST's four idx files, gzipped or not: 60,000 and 10,000 grey digits of 28 x 28 pixels.
+    """MNIST's four idx files, gzipped or not: 60,000 and 10,000 gray digits of 28 x 28 pixels.
 
     `path` is the folder that holds them, or one above it: torchvision's root, `MNIST` or `MNIST/raw`.
     """
@@ -81,7 +81,7 @@ class MnistFolder(_IdxFolder):
 
 @dataclass(frozen=True)
 class FashionMnistFolder(_IdxFolder):
-    """Fashion-MNIST's four idx files, gzipped or not: 60,000 and 10,000 grey garments of 28 x 28 pixels.
+    """Fashion-MNIST's four idx files, gzipped or not: 60,000 and 10,000 gray garments of 28 x 28 pixels.
 
     `path` is the folder that holds them, or one above it: torchvision's root, `FashionMNIST` or its `raw`.
     """
@@ -94,7 +94,7 @@ class FashionMnistFolder(_IdxFolder):
 
 @dataclass(frozen=True)
 class CifarFolder(PooledSource):
-    """CIFAR-10 or CIFAR-100 as "python version" batches: colour images of 32 x 32 pixels.
+    """CIFAR-10 or CIFAR-100 as "python version" batches: color images of 32 x 32 pixels.
 
     `path` is `cifar-10-batches-py` or `cifar-100-python`, or the folder above if it holds one of them;
     `labels` chooses between the 100 "fine" and the 20 "coarse" classes of CIFAR-100. Batches are pickles:
@@ -163,7 +163,7 @@ def _read_idx(file: Path, ndim: int) -> NDArray[np.uint8]:
     if len(content) != 4 + 4 * ndim + size:
         raise DataError(
             f"{file} must hold {size} bytes after its header, as its shape {shape} says, got "
-            f"{len(content) - 4 - 4 * ndim}: it may be cut short."
+            f"{len(content) - 4 - 4 * ndim}: it may be truncated."
         )
     return np.frombuffer(content, np.uint8, offset=4 + 4 * ndim).reshape(shape).copy()
 
@@ -206,7 +206,7 @@ def _as_bytes(key: Any) -> Any:
 
 
 class _Stated:
-    """What a pickle says of an object: its state is kept as it is, and nothing of it is done."""
+    """The recorded state of a pickled object; nothing is executed."""
 
     def __init__(self, *arguments: object) -> None:
         self.arguments = arguments
@@ -221,7 +221,7 @@ class _StatedType(_Stated):
 
 
 class _StatedArray(_Stated):
-    """An array: no object of NumPy's is made before its shape, type and bytes have been looked at."""
+    """An array, whose shape, type and bytes are checked before NumPy makes it."""
 
     def bytes_in_rows(self, width: int) -> NDArray[np.uint8] | None:
         """An (n, width) array of bytes, or None if it is none."""
@@ -236,7 +236,7 @@ class _StatedArray(_Stated):
 
 
 class _Latin1(bytes):
-    """What Python 3 pickles call to make the bytes of an array; any other encoding is not about bytes."""
+    """The call by which Python 3 pickles make the bytes of an array; other encodings are refused."""
 
     def __new__(cls, text: str, encoding: str) -> _Latin1:
         if encoding != "latin1":
@@ -248,7 +248,7 @@ class _Latin1(bytes):
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Makes Python's own containers and notes of arrays, and nothing else."""
+    """Makes only Python's containers and records of arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("_codecs", "encode"):
@@ -259,11 +259,11 @@ class _ArrayUnpickler(pickle.Unpickler):
             return _StatedArray
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
             return _StatedArray
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which data do not need")
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not needed for data")
 
 
 def _refuse_large_memo(content: bytes) -> None:
-    """Raise if a pickle numbers more objects than it can hold: Python would make room for all of them."""
+    """Refuse a pickle that numbers more objects than it can hold, for which Python would allocate memory."""
     for operation, argument, _ in pickletools.genops(content):
         if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
             raise pickle.UnpicklingError(f"it counts {argument} objects in {len(content)} bytes")
@@ -286,4 +286,4 @@ def _unpickled(file: Path) -> Any:
         ArithmeticError,
         MemoryError,
     ) as error:
-        raise DataError(f"{file} is not a pickle that can be read: it may be cut short.") from error
+        raise DataError(f"{file} cannot be read as a pickle: it may be truncated.") from error

@@ -105,7 +105,7 @@ class _User(NamedTuple):
     targets: NDArray[np.int64]
     """(samples,) classes, or code points."""
     place: str
-    """What errors call the user."""
+    """Name of the user in errors."""
 
 
 def _read_users(file: Path, *, text: bool) -> list[_User]:

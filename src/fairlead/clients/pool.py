@@ -1,4 +1,4 @@
-"""`Pool`: all examples of a data set before anybody owns them."""
+"""`Pool`: all examples of a data set before they belong to clients."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from fairlead.text import ClientNames, given_names
 Ids = Sequence[Any] | NDArray[Any] | Tensor
 """One id or name per example."""
 Missing = Literal["refuse", "drop"]
-"""What becomes of rows that lack a value in a column used."""
+"""Whether rows that lack a value in a used column are an error or dropped."""
 
 
 _PARTITION = "(partition)"
-"""A column for the number of the partition, with a name that tables hardly have."""
+"""Name of the column with the number of the partition; unlikely in tables."""
 
 
 class Partitions(Protocol):
-    """What a partitioner of flwr-datasets offers once its `dataset` is set."""
+    """The interface of a partitioner of flwr-datasets whose `dataset` is set."""
 
     @property
     def num_partitions(self) -> int: ...
@@ -42,7 +42,7 @@ class Partitions(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pool:
-    """All examples of a data set before anybody owns them; `deal` makes them clients' data.
+    """All examples of a data set before they belong to clients; `deal` splits them among clients.
 
     Inputs of type uint8 are pixels 0 to 255: they stay bytes, and the model scales them to [0, 1]. Other
     whole numbers are token ids; all else is real numbers.
@@ -58,21 +58,21 @@ class Pool:
     inputs: Tensor
     targets: Tensor
     natural: Tensor | None = None
-    """(examples,) the client that each example came from, where the data say so: 0, 1, 2, ..."""
+    """(examples,) the client of each example, if the data name it: 0, 1, 2, ..."""
     test_inputs: Tensor | None = None
     test_targets: Tensor | None = None
     test_natural: Tensor | None = None
-    """(test examples,) their clients in the numbers of `natural`, where all of them are among those."""
+    """(test examples,) the same for the test set, if all of its clients also train."""
     name: str = "The data set"
-    """What errors call the data."""
+    """Name of the data in errors."""
     client_names: ClientNames | None = None
-    """(N,) what the clients of `natural` are called."""
+    """(N,) names of the clients of `natural`."""
     num_dropped: int = 0
-    """Rows left out because a value was missing."""
+    """Rows dropped because a value was missing."""
     features: tuple[str, ...] = ()
-    """Columns that the inputs were made of, where they come from a table."""
+    """Columns of the inputs, if they come from a table."""
     class_names: tuple[str, ...] | None = None
-    """What the data call the classes 0, 1, 2, ..., where they do not number them so themselves."""
+    """Names of the classes 0, 1, 2, ..., if the data do not number them."""
 
     def __post_init__(self) -> None:
         _require_examples(self.inputs, self.targets, self.natural, self.name)
@@ -117,9 +117,7 @@ class Pool:
         try:
             count = len(dataset)  # type: ignore[arg-type]
         except TypeError as error:
-            raise DataError(
-                f"{name} cannot be dealt to clients, since it does not know its length."
-            ) from error
+            raise DataError(f"{name} cannot be split among clients, because it has no length.") from error
         targets_read: list[Any] = []
         inputs = stacked(_inputs(dataset, count, targets_read, name), count, f"{name}, inputs")
         targets = stacked(targets_read, count, f"{name}, targets")
@@ -160,9 +158,9 @@ class Pool:
         missing: Missing = "refuse",
         names: Sequence[str] | None = None,
     ) -> Pool:
-        """The deal of a flwr-datasets partitioner as it is: one client per partition, in its order.
+        """The partitions of a flwr-datasets partitioner, one client each, in their order.
 
-        Partitions have no names unless they are given.
+        Clients have no names unless they are given.
         """
         tables = [
             Columns.of(partitions.load_partition(part), f"Partition {part}")
@@ -201,9 +199,7 @@ class Pool:
         chosen = names_of(features) or tuple(name for name in columns.cells if name not in (target, *owners))
         columns.require(chosen, "features")
         if target in chosen:
-            raise DataError(
-                f"{columns.name} has {target!r} as target and as feature: the model would read it off."
-            )
+            raise DataError(f"{columns.name} has {target!r} both as target and as feature.")
         if len(columns) == 0 or not chosen:
             lacking = "row" if chosen else "column beside target and client for features"
             raise DataError(f"{columns.name} has no {lacking}.")
@@ -281,9 +277,9 @@ class Pool:
         *,
         key: Key | None = None,
     ) -> ClientData:
-        """Examples owned by clients: dealt to `num_clients` by a partitioner, or left with their own.
+        """Examples of clients: split among `num_clients` by a partitioner, or kept by the clients of the data.
 
-        Clients that keep their own examples keep their names; those that a partitioner makes have none.
+        Clients of the data keep their names; clients made by a partitioner have none.
         """
         natural = None if self.natural is None else self.natural.numpy()
         if num_clients is None:
@@ -308,19 +304,19 @@ class Pool:
         )
 
     def _labels(self, partition: Partitioner) -> Rows:
-        """A whole number per example to deal by: its class, or 0 where targets are not single classes."""
+        """The class of each example, or 0 if targets are not single classes."""
         targets = self.targets
         if not targets.is_floating_point() and targets.ndim == 1:
             return targets.to(torch.int64).numpy()
         if partition.needs_classes:
             raise ClashError(
-                f"{type(partition).__name__} deals examples by their class, and those of {self.name} have no "
-                "single class: choose a partitioner of sizes, or of natural ids."
+                f"{type(partition).__name__} splits examples by class, but the targets of {self.name} are not single "
+                "classes: choose a partitioner by size or by natural id."
             )
         return np.zeros(len(targets), dtype=np.int64)
 
     def test_data(self, *, by_client: bool = False) -> ClientData | None:
-        """The test set that the data came with, whole or divided among the natural clients."""
+        """The test set of the data, whole or divided among the natural clients."""
         if self.test_inputs is None or self.test_targets is None:
             return None
         if by_client and self.natural is not None and self.test_natural is not None:
@@ -360,7 +356,7 @@ def _owners(clients: Ids | None) -> Owners | None:
 
 
 def _inputs(dataset: Dataset[Any], count: int, targets: list[Any], name: str) -> Iterator[Any]:
-    """Inputs one by one, their targets put aside, so that each example is made only once."""
+    """Inputs one by one; their targets are collected, so that each example is read once."""
     for place in range(count):
         example = dataset[place]
         if not isinstance(example, tuple | list) or len(example) != 2:

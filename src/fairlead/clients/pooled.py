@@ -1,4 +1,4 @@
-"""Pooled data sets: one table of examples, dealt to clients by a partitioner."""
+"""Pooled data sets: one table of examples, split among clients by a partitioner."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from fairlead.task import Task
 
 @dataclass(frozen=True)
 class PooledSource(ClientSource, ABC):
-    """Family of data sets that are read as one pool and then dealt: asks only for `pool`.
+    """Family of data sets that are read as one pool and then split: a subclass implements `pool`.
 
-    `partition` deals the examples to `num_clients` clients; without one, data that name their clients keep
-    them, and other data are refused. Where the data bring no test set, the seed draws one: `test_fraction` of
-    the examples, of each client that the data name its share up to one example, but never the last one. A test
-    set whose clients the data name stays with them where a partition leaves them their own examples, and is
-    common to all clients elsewhere. `feature_skew` then changes what each client sees, in this order; a common
-    test set stays as it is, one divided among the clients changes with them.
+    `partition` splits the examples among `num_clients` clients. Without it, clients named by the data keep their
+    examples, and data without clients are refused. If the data have no test set, the seed draws one:
+    `test_fraction` of the examples, in which each client named by the data has its share up to one example, but
+    never its last example. A test set with named clients stays with them if the partition keeps their examples;
+    otherwise all clients share it. `feature_skew` then changes the inputs of each client, in the given order. It
+    changes a test set divided among the clients too, but not a shared one.
     """
 
     _: KW_ONLY
@@ -61,7 +61,9 @@ class PooledSource(ClientSource, ABC):
     def load(self, key: Key) -> FederatedData:
         pool = self.pool()
         if self.num_clients is None and pool.natural is None:
-            raise FieldError(f"{type(self).__name__}.num_clients is missing: the data name no clients.")
+            raise FieldError(
+                f"{type(self).__name__}.num_clients is missing, because the data name no clients."
+            )
         if pool.test_inputs is None:
             pool = self._hold_out(pool, key.fold("test"))
         train = pool.deal(self.partition, self.num_clients, key=key.fold("partition"))
@@ -104,7 +106,7 @@ def _drawn(owner: Rows, count: int, key: Key) -> NDArray[np.bool_]:
 
 
 def table_task(tokens: Tokenizer | None, *, regression: bool) -> Task:
-    """What is usually learnt from a table: one linear layer over numbers, a small transformer over texts."""
+    """The default task of a table: one linear layer over numbers, a small transformer over texts."""
     model = (
         LogisticRegression() if tokens is None else TextTransformer(vocabulary=tokens.vocabulary, padding=0)
     )
@@ -117,9 +119,9 @@ def table_task(tokens: Tokenizer | None, *, regression: bool) -> Task:
 class Excerpt(PooledSource):
     """At most `num_examples` of a data set, the same ones for every seed, and at most `num_test` of its test set.
 
-    They are drawn evenly, so that classes and natural clients keep their shares; a test set that the data do
-    not bring is held out of the excerpt. How the examples are dealt is said here, and what `source` itself says
-    about that has no effect.
+    They are drawn uniformly, so that classes and natural clients keep their shares on average. If the data have no
+    test set, one is held out of the excerpt. The excerpt's own fields define the split; those of `source` have no
+    effect.
 
     >>> from fairlead import Digits, IidPartitioner
     >>> excerpt = Excerpt(Digits(), num_examples=100, num_clients=5, partition=IidPartitioner())

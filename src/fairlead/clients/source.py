@@ -1,4 +1,4 @@
-"""The role `ClientSource`: where a federation's data come from."""
+"""The role `ClientSource`: the origin of a federation's data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlead.randomness import Key
 from fairlead.task import Task
 
 LARGEST = 1e30
-"""Most that a number of a synthetic problem may be: the examples that are made with it fit float32."""
+"""Largest number in a synthetic problem, so that its examples fit float32."""
 
 
 def is_moderate(value: object) -> bool:
@@ -25,33 +25,33 @@ def is_moderate(value: object) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
-    """Clients' training data and, where there is one, a test set."""
+    """Clients' training data and an optional test set."""
 
     train: ClientData
     test: ClientData | None = None
     """One client per natural owner, or a single one that stands for the whole population."""
     weights: Tensor | None = None
-    """Objective weights, where the source defines them itself."""
+    """Objective weights, if the source defines them."""
 
 
 class ClientSource(Component, ABC):
-    """Describes client data in a spec; loads it when a run starts."""
+    """Describes client data in a spec and loads them when a run starts."""
 
     @abstractmethod
     def load(self, key: Key) -> FederatedData:
-        """The data, drawn or dealt from the key where chance is involved."""
+        """The data; random draws use the key."""
 
     @abstractmethod
     def default_task(self) -> Task:
-        """What one would usually learn from these data."""
+        """The default task for these data."""
 
 
 @dataclass(frozen=True)
 class RealClients(ClientSource):
     """Stands in a spec for `num_clients` real clients, whose data stay where they are.
 
-    Such a spec runs on a real federation alone (`fairlead.flower`); to try its algorithm out first, put data in
-    the place of the clients.
+    Such a spec runs only on a real federation (`fairlead.flower`). To test its algorithm in a simulation, replace the
+    clients by a source with data.
     """
 
     num_clients: int
@@ -61,9 +61,9 @@ class RealClients(ClientSource):
 
     def load(self, key: Key) -> NoReturn:
         raise DataError(
-            "RealClients have no data here: run this spec on a real federation (fairlead flower up), or give it "
-            "clients whose data can be loaded."
+            "RealClients have no local data: run this spec on a real federation (fairlead flower up), or replace "
+            "the clients by a source with data."
         )
 
     def default_task(self) -> NoReturn:
-        raise DataError("RealClients have no usual task: the model of a real federation is that of its app.")
+        raise DataError("RealClients have no default task: the app of a real federation defines its model.")

@@ -55,7 +55,7 @@ class LinearRegressionProblem:
         A_c = (1/n) Σ_i x_ci x_ci',   b_c = (1/n) Σ_i ε_ci x_ci
 
     Symbols: `inputs` x (N, n, d), `targets` y (N, n), `truth` w* (d,), `weights` ω (N,) behind every E_c, all
-    float64. w* minimises the objective only in expectation; `optimum` is the minimiser for the data at
+    float64. w* minimizes the objective only in expectation; `optimum` is the minimizer for the data at
     hand.
     """
 
@@ -77,7 +77,7 @@ class LinearRegressionProblem:
 
     @property
     def optimum(self) -> Tensor:
-        """w* + (E_c A_c)⁻¹ E_c b_c, the minimiser of the empirical objective."""
+        """w* + (E_c A_c)⁻¹ E_c b_c, the minimizer of the empirical objective."""
         solution: Tensor = torch.linalg.solve(self._mean(self.curvatures), self.weights @ self.noise)
         return self.truth + solution
 
@@ -227,7 +227,7 @@ _LOGISTIC_COPIES = 2
 
 @dataclass(frozen=True, eq=False)
 class SyntheticLogisticProblem:
-    """Clients' examples with the models that labelled them."""
+    """Clients' examples with the models that labeled them."""
 
     matrices: Tensor
     """W_k, (N, classes, d)."""

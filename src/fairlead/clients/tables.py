@@ -37,7 +37,7 @@ _USUAL_DELIMITERS = ",;\t|"
 
 @dataclass(frozen=True)
 class TableFile(PooledSource, ABC):
-    """Family of tables whose columns are named by fields: asks only how a file is read."""
+    """Family of tables whose fields name the columns: a subclass implements `read`."""
 
     path: str
     target: str
@@ -52,13 +52,13 @@ class TableFile(PooledSource, ABC):
     regression: bool = False
     """Whether the target is a quantity instead of a class."""
     split: str | None = None
-    """Column that says "test" for the rows of the test set and "train" for the others."""
+    """Column with "test" for rows of the test set and "train" for the others."""
     test_path: str | None = None
     """Another file with the test set."""
     missing: Missing = "refuse"
-    """What becomes of rows that lack a value in a column used: "drop" leaves them out and counts them."""
+    """For rows that lack a value in a used column: an error, or "drop" to leave them out and count them."""
     standardize: bool = False
-    """Gives every feature mean 0 and variance 1 over the rows that are not marked as test."""
+    """Give every feature mean 0 and variance 1 over the training rows."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,7 +66,7 @@ class TableFile(PooledSource, ABC):
         require_choice(self, "missing", ("refuse", "drop"))
         if self.split is not None and self.test_path is not None:
             raise ClashError(
-                f"{type(self).__name__} has both split and test_path, which name two test sets: give one."
+                f"{type(self).__name__} has both split and test_path, which name two test sets: give only one."
             )
         if self.standardize and self.tokens is not None:
             raise ClashError(
@@ -108,7 +108,7 @@ class TableFile(PooledSource, ABC):
 class CsvTable(TableFile):
     """Rows of a CSV file with a header, as examples; .csv.gz, .csv.xz and .csv.bz2 are unpacked.
 
-    A relative `path` is looked up from the folder that the program runs in.
+    A relative `path` starts from the working directory.
     """
 
     _: KW_ONLY
@@ -135,13 +135,12 @@ class ParquetTable(TableFile):
 
 @dataclass(frozen=True)
 class CsvText(PooledSource):
-    """Texts of a CSV file for foretelling the next character, such as the lines of a play by speaker.
+    """Texts of a CSV file for predicting the next character, such as the lines of a play by speaker.
 
-    Each client's cells of the `text` column are joined by newlines in the order of the file and cut into
-    pieces; an example is `length` characters, and its target the next one at each of their places, (length,)
-    both. Ids are 0, 1, 2, ... in the sorted order of all characters that occur. What fills no piece at a
-    client's end is dropped, and so are clients without a single piece. `missing` = "drop" leaves out rows
-    without a text or a client.
+    Each client's cells of the `text` column are joined by newlines in the order of the file and cut into pieces.
+    An example is `length` characters, and its target the next character at each position, (length,) both. Ids are
+    0, 1, 2, ... in the sorted order of all characters that occur. An incomplete last piece is dropped, and so are
+    clients without a full piece. `missing` = "drop" drops rows without a text or a client.
     """
 
     path: str
@@ -194,7 +193,7 @@ class CsvText(PooledSource):
 
 @dataclass(frozen=True)
 class HuggingFaceData(PooledSource):
-    """A data set that `save_to_disk` left in a folder; needs datasets (the extra `data`).
+    """A folder written by `save_to_disk` of datasets; needs datasets (the extra `data`).
 
     Nothing is downloaded: `datasets.load_dataset(name).save_to_disk(path)` once makes the folder. `features`
     is a column of images, of numbers or of lists of them, or with `tokens` of texts; `target` holds classes,
@@ -301,8 +300,8 @@ def _refuse_unseparated(header: list[str], delimiter: str, file: Path) -> None:
     others = [mark for mark in _USUAL_DELIMITERS if mark != delimiter and mark in header[0]]
     if len(header) == 1 and others:
         raise DataError(
-            f"{file} has a single column, {short(header[0])}, by its delimiter {delimiter!r}: it looks as if "
-            f"{others[0]!r} was meant."
+            f"{file} has a single column, {short(header[0])}, with the delimiter {delimiter!r}: its delimiter is "
+            f"probably {others[0]!r}."
         )
 
 
@@ -335,7 +334,7 @@ def _load_splits(folder: str) -> dict[str, Any]:
     try:
         loaded = library.load_from_disk(folder)
     except (ValueError, OSError) as error:
-        raise DataError(f"{folder} is not a folder that save_to_disk of datasets wrote.") from error
+        raise DataError(f"{folder} was not written by save_to_disk of datasets.") from error
     return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
 
 
@@ -343,5 +342,5 @@ def _columns_of(dataset: Any, used: tuple[str, ...], name: str) -> Columns:
     for column in used:
         if column not in dataset.column_names:
             raise DataError(f"{name} has no column {column!r}." + did_you_mean(column, dataset.column_names))
-    # Only what is used is read: other columns may hold images that take long to decode.
+    # Read only the used columns: others may hold images that take long to decode.
     return Columns.of(dataset.select_columns(list(used)), name)

@@ -73,7 +73,7 @@ class HashedWords(Tokenizer):
 
         id = 1 + crc32(word) mod buckets
 
-    No vocabulary has to be learnt from the clients' texts or shared among them, and a word is the same
+    No vocabulary has to be learned from the clients' texts or shared among them, and a word is the same
     id in every data set; two words share an id by chance.
 
     >>> HashedWords(length=3, buckets=1000).encode(["Stocks fall", "stocks"])[:, 0].unique().numel()

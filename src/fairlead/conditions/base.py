@@ -1,4 +1,4 @@
-"""What work, links and devices have in common: lists with one entry per client, and a clock."""
+"""The base of work, links and devices, with checks of lists that have one entry per client."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Figures = float | tuple[float, ...]
 class Condition(Component, ABC):
     """Anything that makes clients unequal.
 
-    All draws depend on a key, the round and the client alone, never on who else is asked: every method
-    meets the same conditions, and a resumed run meets those that it would have met.
+    All draws depend only on a key, the round and the client, never on the other sampled clients. So every method
+    meets the same conditions, and a resumed run meets those of an uninterrupted one.
     """
 
     needs_devices: ClassVar[bool] = False
-    """Whether it needs to know how fast clients are."""
+    """Whether it needs the speed of clients."""
     per_client: ClassVar[tuple[str, ...]] = ()
     """Names of the fields that may hold one entry per client."""
     replayed: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -36,14 +36,14 @@ class Condition(Component, ABC):
 
 
 def refuse_misfits(condition: Condition, num_clients: int, *, has_devices: bool) -> None:
-    """Refuse conditions for another number of clients, or that need devices or a trace that are not there."""
+    """Refuse conditions for another number of clients, or with missing devices or traces."""
     for part in _within(condition):
         for field, columns in part.replayed.items():
-            # Not when the part is made: a spec can be read and shown where its trace is not.
+            # Not when the part is created: a spec can be read and shown without its trace.
             require_trace(part, field, columns)
         if part.needs_devices and not has_devices:
             raise ClashError(
-                f"{type(part).__name__} needs to know how long clients take: give the world devices, for "
+                f"{type(part).__name__} needs the speed of clients: give the world devices, for "
                 "instance devices=FixedDevices(step_seconds=0.1)."
             )
         for field in part.per_client:
@@ -121,5 +121,5 @@ def entries_of(owner: Condition, field: str, values: Sequence[float], clients: T
             f"{type(owner).__name__}.{field} must have one entry per client, got {len(values)} for client "
             f"{int(clients.max())}."
         )
-    # Picked one by one: a list for a million clients costs nothing when a hundred are asked.
+    # Entry by entry: converting a list of a million clients would cost more than the hundred sampled ones.
     return [values[client] for client in clients.tolist()]

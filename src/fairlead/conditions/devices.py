@@ -1,4 +1,4 @@
-"""The role `DeviceModel`: how fast clients compute and transmit, and the virtual clock that follows."""
+"""The role `DeviceModel`: speed of clients and their connections, and the virtual clock."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Payload(NamedTuple):
 
 
 class DeviceProfile(NamedTuple):
-    """How fast some clients are in one round, (c,) float64 each."""
+    """Speed of some clients in one round, (c,) float64 each."""
 
     step_seconds: Tensor
     example_seconds: Tensor
     latency: Tensor
-    """Seconds in which nothing is computed or sent, both ways together."""
+    """Seconds of delay, both ways together."""
     download: Tensor
     """Bytes per second, infinite where transmission takes no time."""
     upload: Tensor
@@ -68,10 +68,10 @@ def _batches_per_epoch(batch_sizes: Tensor, sizes: Tensor) -> Tensor:
 
 
 class DeviceModel(Condition, ABC):
-    """Decides how fast any set of clients is in a round.
+    """Defines the speed of any set of clients in a round.
 
-    Hardware is a property of the population, not of a run: what is drawn comes from the model's own seed,
-    so that runs with different seeds meet the same devices.
+    Hardware is a property of the population, not of a run: draws use the model's own seed, so runs with different
+    seeds meet the same devices.
     """
 
     @abstractmethod
@@ -176,7 +176,7 @@ def _check_speeds(devices: FixedDevices | LogNormalDevices) -> None:
 
 
 def _stated_profile(devices: FixedDevices | LogNormalDevices, clients: Tensor) -> DeviceProfile:
-    """What the fields say of the given clients."""
+    """The fields' values for the given clients."""
     instantly = torch.full((len(clients),), torch.inf, dtype=torch.float64)
     return DeviceProfile(
         *(

@@ -1,4 +1,4 @@
-"""Whose updates reach the server."""
+"""Links: which updates reach the server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LinkModel(Condition, ABC):
 
 
 class IndependentLink(LinkModel, ABC):
-    """Family of links that lose every update by a throw of its own: asks only for `arrival`."""
+    """Family of links that lose every update independently: a subclass implements `arrival`."""
 
     @abstractmethod
     def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
@@ -64,7 +64,7 @@ class PerfectLink(LinkModel):
 class ScriptedLink(LinkModel):
     """Replays given arrivals: one list of client ids per round, then again.
 
-    No probability is defined, so methods that need 1 − q must estimate it.
+    It defines no probability, so methods that need 1 − q must estimate it.
     """
 
     arrivals: tuple[tuple[int, ...], ...]
@@ -285,8 +285,8 @@ class TraceLink(LinkModel):
     """Replays the arrivals in a trace (`fairlead.conditions.traces`), then again from its first round.
 
     `path` names a CSV file or JSON lines with the columns round, client and arrives (0 or 1). `missing` says
-    what happens to a client in a round for which it has no entry: "refuse" stops the run, "hold" repeats
-    its latest entry, "lost" and "arrives" decide for it. No probability is defined, so methods that need
+    what happens to a client in a round without an entry: "refuse" stops the run, "hold" repeats its latest
+    entry, "lost" and "arrives" apply to all gaps. No probability is defined, so methods that need
     1 − q must estimate it.
     """
 

@@ -1,4 +1,4 @@
-"""Work and links that depend on how long a client takes, and on how long the server waits."""
+"""Work and links that depend on the time of clients and the patience of the server."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TimeBudget(TimedWork):
         devices: DeviceProfile | None = None,
     ) -> Workload:
         if devices is None:
-            raise ClashError("TimeBudget needs devices that say how long a local step takes.")
+            raise ClashError("TimeBudget needs devices that define the time of a local step.")
         batches = solver.batches(sizes)
         steps = torch.where(sizes > 0, devices.steps_within(self.seconds, batches, sizes), 0.0)
         steps = steps.clamp(min=self.min_steps, max=self.max_steps)
@@ -98,7 +98,7 @@ def planned_work(
     key: Key,
     devices: DeviceProfile | None,
 ) -> Workload:
-    """The workload by any model, whether or not it depends on devices."""
+    """The workload of any model, with or without devices."""
     if isinstance(work, TimedWork):
         return work.workload(clients, sizes, solver, round, key, devices)
     return work.workload(clients, sizes, solver, round, key)
@@ -141,8 +141,8 @@ class FixedBatchSizes(WorkModel):
 class TimedLink(LinkModel, ABC):
     """Family of links for which time matters.
 
-    `durations` (c,) are the seconds that each client takes from question to answer, None in a world without
-    devices. A lost update is known to be lost when it would have come.
+    `durations` (c,) are the seconds from sending the model to receiving the update, None in a world without
+    devices. The server knows that an update is lost at the time when it would have arrived.
     """
 
     @abstractmethod
@@ -157,14 +157,14 @@ class TimedLink(LinkModel, ABC):
 
     @abstractmethod
     def closes(self, durations: Tensor, arrived: Tensor) -> float:
-        """Seconds until the server ends a round; `arrived` (c,) says whose updates got through."""
+        """Seconds until the server ends a round; `arrived` (c,) marks the received updates."""
 
 
 @dataclass(frozen=True)
 class DeadlineLink(TimedLink):
-    """Updates arrive that are there after `seconds`; the round ends then, or when all are there.
+    """Updates must arrive within `seconds`; the round ends then, or when all have arrived.
 
-    Late clients have worked in vain. `arrival` is 1 or 0, as the durations of the round say.
+    The work of late clients is lost. `arrival` is 1 or 0, as the durations of the round say.
     """
 
     seconds: float
@@ -265,8 +265,7 @@ class CombinedLink(TimedLink):
             require_instance(self, "links", link, LinkModel)
         if any(map(_counts_arrivals, self.links[:-1])):
             raise FieldError(
-                "CombinedLink.links must have FirstArrivals at their end, since it counts what gets through "
-                "the others."
+                "CombinedLink.links must have FirstArrivals last, because it counts the updates that pass the others."
             )
 
     def arrival(
@@ -296,14 +295,14 @@ class CombinedLink(TimedLink):
 def expected_arrival(
     link: LinkModel, clients: Tensor, round: int, key: Key, durations: Tensor | None
 ) -> Tensor | None:
-    """1 − q of the given clients by any link, whether or not time matters for it."""
+    """1 − q of the given clients by any link, timed or not."""
     if isinstance(link, TimedLink):
         return link.arrival(clients, round, key, durations)
     return link.arrival(clients, round, key)
 
 
 def arrivals(link: LinkModel, clients: Tensor, round: int, key: Key, durations: Tensor | None) -> Tensor:
-    """Whose updates arrive by any link, whether or not time matters for it."""
+    """Which updates arrive by any link, timed or not."""
     if isinstance(link, TimedLink):
         return link.arrives(clients, round, key, durations)
     return link.arrives(clients, round, key)
@@ -320,7 +319,7 @@ def _slowest(durations: Tensor) -> float:
 
 def _known(link: TimedLink, durations: Tensor | None) -> Tensor:
     if durations is None:
-        raise ClashError(f"{type(link).__name__} needs devices that say how long clients take.")
+        raise ClashError(f"{type(link).__name__} needs devices that define the speed of clients.")
     return durations
 
 

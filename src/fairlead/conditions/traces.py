@@ -1,7 +1,7 @@
-"""Traces: files that say what each client did in each round.
+"""Traces: files with the work and arrival of each client in each round.
 
 A trace is a CSV file with a header, or a file of JSON lines, with the columns `round`, `client` and any of
-`steps`, `batch_size` and `arrives` (0 or 1). A value that is not known is left empty. `TraceWork` reads the
+`steps`, `batch_size` and `arrives` (0 or 1). Unknown values are empty. `TraceWork` reads the
 first two, `TraceLink` the last, so that one file can hold both.
 """
 
@@ -26,7 +26,7 @@ SUFFIXES = (".csv", ".jsonl")
 
 
 class TraceEntry(NamedTuple):
-    """What one client did in one round; None where the trace does not say."""
+    """Work and arrival of one client in one round; None where unknown."""
 
     round: int
     client: int
@@ -39,9 +39,9 @@ _LEAST: Mapping[str, int] = {"round": 0, "client": 0, "steps": 0, "batch_size": 
 
 
 def trace_of(records: Iterable[RoundRecord]) -> list[TraceEntry]:
-    """What was seen of the clients in a run: who arrived after how many steps, and who did not.
+    """The trace of a run: arrivals with their steps, and lost updates.
 
-    The work of clients that did not arrive was not seen, and is left empty.
+    The work behind a lost update is unknown and stays empty.
     """
     entries = []
     for record in records:
@@ -85,7 +85,7 @@ def read_trace(path: str | PathLike[str]) -> list[TraceEntry]:
     for line, entry in parse(file, text):
         if entry[:2] in seen:
             raise FieldError(
-                f"{file}, line {line}: client {entry.client} has an entry for round {entry.round} already."
+                f"{file}, line {line}: client {entry.client} already has an entry for round {entry.round}."
             )
         seen.add(entry[:2])
         entries.append(entry)
@@ -101,7 +101,7 @@ def require_trace_path(owner: object, path: object) -> None:
 
 
 def require_trace(owner: object, field: str, columns: Sequence[str]) -> None:
-    """Refuse `owner.field` unless it names a trace that tells what is to be replayed."""
+    """Refuse `owner.field` unless it names a trace with the replayed columns."""
     try:
         timetable(getattr(owner, field), *columns)
     except FieldError as error:
@@ -110,7 +110,7 @@ def require_trace(owner: object, field: str, columns: Sequence[str]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Timetable:
-    """The entries of a trace that tell one thing, for look-ups by client and round.
+    """The entries of a trace for some columns, for look-ups by client and round.
 
     Rounds start over after the last one of the file.
     """
@@ -120,7 +120,7 @@ class Timetable:
     index: Tensor
     """(rows,) client·period + round, ascending."""
     values: Tensor
-    """(rows, columns) int64, -1 where the trace does not say."""
+    """(rows, columns) int64, -1 where unknown."""
 
     def rows(self, clients: Tensor, round: int) -> Tensor:
         """The row for each client in this round, -1 where there is none."""
@@ -142,8 +142,8 @@ class Timetable:
             client = int(clients[rows < 0][0])
             place = f"round {round % self.period}"
             raise FieldError(
-                f"The trace {self.file} says nothing about client {client} in {place}: add an entry, or say "
-                f"what a gap means with {type(owner).__name__}.missing."
+                f"The trace {self.file} has no entry for client {client} in {place}: add one, or define gaps "
+                f"with {type(owner).__name__}.missing."
             )
 
 
@@ -210,7 +210,7 @@ def _check_columns(names: Sequence[str], place: str) -> None:
                 f"{place}: {name!r} is not a column of a trace." + did_you_mean(name, TraceEntry._fields)
             )
         if names.count(name) > 1:
-            raise FieldError(f"{place}: the column {name!r} stands twice.")
+            raise FieldError(f"{place}: the column {name!r} appears twice.")
     for name in ("round", "client"):
         if name not in names:
             raise FieldError(f"{place}: the column {name!r} is missing.")

@@ -1,4 +1,4 @@
-"""How much local work each client does in each round."""
+"""Local work of each client in each round."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WorkModel(Condition, ABC):
 
 
 class CountedWork(WorkModel, ABC):
-    """Family of models that count epochs or steps: asks for the numbers of clients."""
+    """Family of models that count epochs or steps: a subclass implements `counts`."""
 
     @abstractmethod
     def counts(self, clients: Tensor, round: int, key: Key) -> Tensor:
@@ -52,7 +52,7 @@ class EpochCounts(CountedWork, ABC):
 
 
 class StepCounts(CountedWork, ABC):
-    """Models that count local steps, whatever the client holds."""
+    """Models that count local steps, independent of the number of examples."""
 
     def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
         steps = self.counts(clients, round, key)
@@ -61,7 +61,7 @@ class StepCounts(CountedWork, ABC):
 
 @dataclass(frozen=True)
 class EqualWork(WorkModel):
-    """Everyone does what the solver says: the same number of epochs or of steps."""
+    """Every client does the solver's number of epochs or steps."""
 
     def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
         return Workload(solver.count_steps(sizes), solver.batches(sizes))
@@ -284,9 +284,9 @@ class TraceWork(WorkModel):
     """Replays the local steps in a trace (`fairlead.conditions.traces`), then again from its first round.
 
     `path` names a CSV file or JSON lines with the columns round, client, steps and, if the trace knows it,
-    batch_size; the solver's batch size otherwise. `missing` says what a client does in a round for which
-    it has no entry: "refuse" stops the run, "hold" repeats its latest entry, "absent" means that it does
-    nothing. 0 steps mean absence too.
+    batch_size; the solver's batch size otherwise. `missing` says what a client does in a round without
+    an entry: "refuse" stops the run, "hold" repeats its latest entry, "absent" means no work. 0 steps mean absence
+    too.
     """
 
     path: str

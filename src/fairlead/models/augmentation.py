@@ -1,4 +1,4 @@
-"""The role `Augmentation`: what happens to a batch of inputs on its way into the model."""
+"""The role `Augmentation`: changes of a batch of inputs before the model."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SALT = 0xD1B54A32D192ED03 >> 1
 class Augmentation(Component, ABC):
     """Changes a batch of inputs on the device, inside the training step.
 
-    Chance comes as uniform numbers, `draws` of them per example, from the key of the local step, so every
-    engine and every resumed run changes the same inputs in the same way. An augmentation that draws is for
-    training alone; one that does not is part of the model, and evaluation applies it too.
+    Randomness comes as uniform numbers, `draws` per example, from the key of the local step. So every engine and every
+    resumed run changes the same inputs in the same way. A random augmentation applies only in training; a
+    deterministic one is part of the model, and evaluation applies it too.
     """
 
     draws: ClassVar[int] = 0
@@ -84,7 +84,7 @@ class HorizontalFlip(Augmentation):
 
 @dataclass(frozen=True)
 class Normalize(Augmentation):
-    """Centres and scales inputs, in evaluation too.
+    """Centers and scales inputs, in evaluation too.
 
         out = (in − mean) / std
 
@@ -125,7 +125,7 @@ class Normalize(Augmentation):
 
 @dataclass(frozen=True)
 class InputPipeline:
-    """What a model does to its inputs first: scales pixels, then applies augmentations in order.
+    """The preprocessing of inputs: scales pixels, then applies augmentations in order.
 
     Inputs of type uint8 are pixels 0 to 255, kept as bytes (a quarter of the memory and of the traffic of
     float32) and scaled to [0, 1] batch by batch; all other inputs are left as they are.

@@ -13,7 +13,7 @@ from fairlead.errors import field_error, is_integer
 
 @dataclass(frozen=True)
 class ExampleShape:
-    """What a model must take and give: the shape of one input and the number of outputs."""
+    """The shape of one input and the number of outputs of a model."""
 
     inputs: tuple[int, ...]
     outputs: int
@@ -26,13 +26,13 @@ class Model(Component, ABC):
 
     @abstractmethod
     def build(self, shape: ExampleShape) -> nn.Module:
-        """A freshly initialised module; torch's global generator is seeded around the call."""
+        """A freshly initialized module; torch's global generator is seeded around the call."""
 
 
 class StackableModule(nn.Module, ABC):
-    """A module that knows how to run many clients at once, each with parameters of its own.
+    """A module that runs many clients at once, each with its own parameters.
 
-    The batched engine then calls `forward_stacked` instead of vectorising `forward`; both must give the same
+    The batched engine then calls `forward_stacked` instead of vectorizing `forward`; both must give the same
     numbers, and dropout is not available.
     """
 
@@ -42,7 +42,7 @@ class StackableModule(nn.Module, ABC):
 
 
 MOST_LAYERS = 1000
-"""Where layers are a number: no model has so many, and building them takes time even if they are small."""
+"""Largest number of layers, since building them takes time even if they are small."""
 
 
 def require_widths(model: Model, field: str) -> None:

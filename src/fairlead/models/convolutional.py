@@ -21,7 +21,7 @@ _NARROWEST = 5
 class ImageModel(Model, ABC):
     """Family of models of images, (height, width) or (channels, height, width): asks for features and a head.
 
-    A grey image without a channel axis gets one inside the module, so both forms train the same model.
+    A gray image without a channel axis gets one inside the module, so both forms train the same model.
     """
 
     @property
@@ -84,8 +84,8 @@ class FedAvgCNN(ImageModel):
 
         conv5(32) - relu - pool2 - conv5(64) - relu - pool2 - linear(hidden) - relu - linear(classes)
 
-    Parameters: 28 x 28 grey, 10 classes: 832 + 51,264 + (7·7·64 + 1)·512 + 513·10 = 1,663,370 as published;
-    32 x 32 colour, 10 classes: 2,156,490. `hidden=2048` is LEAF's CNN for FEMNIST (62 classes: 6,603,710).
+    Parameters: 28 x 28 gray, 10 classes: 832 + 51,264 + (7·7·64 + 1)·512 + 513·10 = 1,663,370 as published;
+    32 x 32 color, 10 classes: 2,156,490. `hidden=2048` is LEAF's CNN for FEMNIST (62 classes: 6,603,710).
     With `padding="valid"` the convolutions lose their border, as in many copies (MNIST: 582,026;
     CIFAR-10: 878,538).
 
@@ -262,7 +262,7 @@ _STAGES = ((1,), (2,), (4, 4), (8, 8), (8, 8))
 
 @dataclass(frozen=True)
 class VGG11(ImageModel):
-    """VGG-11 without batch normalisation, with the small head that CIFAR takes.
+    """VGG-11 without batch normalization, with the small head that CIFAR takes.
 
         (conv3 - relu)* - pool2, five times; then (dropout - linear(8w) - relu) twice - linear(classes)
 
@@ -303,17 +303,17 @@ class VGG11(ImageModel):
 
 @dataclass(frozen=True)
 class ResNet18(ImageModel):
-    """ResNet-18 with group normalisation and the stem for small images.
+    """ResNet-18 with group normalization and the stem for small images.
 
         conv3(w) - norm - relu; two residual blocks of w, two of 2w, two of 4w, two of 8w channels, where each
         widening halves the image; mean over pixels - linear(classes)
 
-    w is `width`. Each example is normalised by itself, in `groups` groups of channels, so there are no batch
+    w is `width`. Each example is normalized by itself, in `groups` groups of channels, so there are no batch
     statistics that clients would have to share. Parameters: CIFAR-10 11,173,962; CIFAR-100 11,220,132: as
-    many as with batch normalisation.
+    many as with batch normalization.
 
     *Differs from the paper*: He et al.'s stem of a 7 x 7 convolution and pooling is for images of 224 pixels,
-    and their normalisation is over batches.
+    and their normalization is over batches.
     """
 
     groups: int = 32
@@ -342,7 +342,7 @@ class ResNet18(ImageModel):
 
 
 class _Residual(nn.Module):
-    """relu(two normalised convolutions + a shortcut, which is itself one where shapes differ)."""
+    """relu(two normalized convolutions + a shortcut, which is itself one where shapes differ)."""
 
     def __init__(self, channels: int, wider: int, groups: int, stride: int) -> None:
         super().__init__()

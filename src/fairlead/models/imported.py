@@ -1,4 +1,4 @@
-"""A user's own model, by dotted path."""
+"""A model imported by its dotted path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Argument = bool | int | float | str
 
 @dataclass(frozen=True)
 class ImportedModel(Model):
-    """A user's own model: `path` is "package.module:name" of a function or class that makes a module.
+    """An imported model: `path` is "package.module:name" of a function or class that returns a module.
 
     It is called with the keyword `arguments`, pairs of a name and a value; with `with_shape` also with
     `shape`, an `ExampleShape`, for models that fit themselves to the data. In TOML:
@@ -54,7 +54,9 @@ class ImportedModel(Model):
         self._require_fit(make, arguments)
         module = make(**arguments)
         if not isinstance(module, nn.Module):
-            raise field_error(self, "path", "the path of what returns a torch.nn.Module", self.path)
+            raise field_error(
+                self, "path", "the path of a function or class that returns a torch.nn.Module", self.path
+            )
         return module
 
     def _require_fit(self, make: Any, arguments: Mapping[str, object]) -> None:
@@ -63,8 +65,8 @@ class ImportedModel(Model):
             raise field_error(self, "path", "the path of a function or class", self.path)
         if not _promises_module(make):
             raise FieldError(
-                f"ImportedModel.path names {short(self.path)}, which does not say that it makes a torch.nn.Module, and "
-                "a spec may not call just anything that is installed: call it from a function of your own."
+                f"ImportedModel.path names {short(self.path)}, which is not annotated to return a torch.nn.Module. "
+                "For safety a spec cannot call arbitrary installed functions: wrap it in a function of your own module."
             )
         signature = _signature(make)
         try:
@@ -75,11 +77,11 @@ class ImportedModel(Model):
 
 
 def imported(path: str, where: str) -> Any:
-    """What "package.module:name" names; `where` is the field that the error names."""
+    """The object "package.module:name"; `where` is the field named in errors."""
     module_name, name = _divided(path, where)
     if module_name.split(".")[0] in sys.stdlib_module_names:
         raise FieldError(
-            f"{where} names {short(path)}, which is a part of Python and makes nothing that fairlead could use."
+            f"{where} names {short(path)}, which is part of Python's standard library and returns no model."
         )
     try:
         return getattr(import_module(module_name), name)
@@ -95,7 +97,7 @@ def _divided(path: str, where: str) -> tuple[str, str]:
 
 
 def _promises_module(make: Any) -> bool:
-    """Whether something is a user's own, a class of modules, or a function annotated to return a module."""
+    """Whether it is user code, a class of modules, or a function annotated to return a module."""
     if isinstance(make, type):
         return issubclass(make, nn.Module)
     origin = getattr(sys.modules.get(getattr(make, "__module__", "") or ""), "__file__", None)
@@ -121,5 +123,5 @@ def _signature(make: Callable[..., Any]) -> inspect.Signature | None:
     try:
         return inspect.signature(make, eval_str=True)
     except (ValueError, TypeError, NameError):
-        # Some functions of compiled modules do not tell their arguments.
+        # Some functions of compiled modules have no signature.
         return None

@@ -100,7 +100,7 @@ class _Readout(nn.Module):
 
 @dataclass(frozen=True)
 class CharLSTM(TokenModel):
-    """LEAF's network for Shakespeare: an embedding and stacked LSTMs that foretell the next character.
+    """LEAF's network for Shakespeare: an embedding and stacked LSTMs that predict the next character.
 
         c ← σ(f) c + σ(i) tanh(g),  h ← σ(o) tanh(c),  (i, f, g, o) = W x + U h + b
 
@@ -161,7 +161,7 @@ class _LSTM(nn.Module):
 
 @dataclass(frozen=True)
 class TextTransformer(TokenModel):
-    """A small GPT-2: learnt positions, causal attention, layer normalisation before each half of a block.
+    """A small GPT-2: learned positions, causal attention, layer normalization before each half of a block.
 
         x ← x + attention(norm(x)),  x ← x + W₂ gelu(W₁ norm(x)),  `layers` times; then linear(pool(norm(x)))
 

@@ -1,4 +1,4 @@
-"""Claims of papers as comparisons of figures, which are judged and not believed."""
+"""Claims of papers as comparisons of figures."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class TableCell(NamedTuple):
     """A place in a table."""
 
     row: str
-    """As a rule the method."""
+    """Usually the method."""
     column: str
-    """As a rule the setting, and what is measured in it."""
+    """Usually the setting and the statistic."""
 
     def __str__(self) -> str:
         return f"{self.row} ({self.column})" if self.column else self.row
@@ -28,14 +28,14 @@ class Published(NamedTuple):
     """A number as a paper prints it."""
 
     value: float
-    """Infinite where the paper says that a target was never met."""
+    """Infinite where the paper says that a target was never reached."""
     spread: float | None = None
-    """What stands after ±."""
+    """The number after ±."""
 
 
 BySeed = Mapping[int, float]
 Results = Mapping[TableCell, BySeed]
-"""What was measured; a cell whose runs are missing is left out."""
+"""Measured figures; cells without runs are missing."""
 
 
 def mean(values: BySeed) -> float:
@@ -50,12 +50,12 @@ def deviation(values: BySeed) -> float | None:
 
 
 Noise = Literal["beyond", "within", "one seed"]
-"""Where the difference of two figures stands to the noise over seeds; one seed cannot tell."""
+"""Whether the difference of two figures exceeds the noise over seeds; one seed cannot tell."""
 State = Literal["holds", "fails", "lacks runs", "needs failed runs"]
 
 
 class Comparison(NamedTuple):
-    """What a claim finds in figures."""
+    """The result of comparing a claim with figures."""
 
     holds: bool
     numbers: str
@@ -65,27 +65,27 @@ class Comparison(NamedTuple):
 
 @dataclass(frozen=True)
 class Check:
-    """A claim after it was compared with our figures."""
+    """A claim with its comparison with our figures."""
 
     statement: str
     holds: bool | None
     """None where a figure is missing."""
     numbers: str
-    """The figures that it rests on, or which are missing."""
+    """The figures compared, or the missing ones."""
     seeds: int = 0
-    """How many seeds all of its figures share, over which they are means."""
+    """Number of seeds that all of its figures share."""
     on: int = 0
-    """On how many of them alone it holds."""
+    """Number of these seeds on which it holds."""
     missing: tuple[str, ...] = ()
-    """The figures that an open one lacks, by name."""
+    """Names of the missing figures of an open comparison."""
     noise: str | None = None
     """That of its `Comparison`."""
     failed: tuple[str, ...] = ()
-    """Those of `missing` whose runs failed, so that they need not be waited for."""
+    """The missing figures whose runs failed."""
 
     @property
     def state(self) -> State:
-        """What became of it."""
+        """The result in words."""
         if self.holds is not None:
             return "holds" if self.holds else "fails"
         return "needs failed runs" if self.missing and self.missing == self.failed else "lacks runs"

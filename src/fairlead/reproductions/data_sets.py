@@ -1,4 +1,4 @@
-"""Data sets in a user's folder, and the public loaders that read them."""
+"""Data sets in the data folder, and their loaders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlead.errors import FairleadError
 
 
 class NotRunError(FairleadError):
-    """A reproduction cannot be run as asked; the message says why in one sentence."""
+    """A reproduction cannot be run; the message gives the reason in one sentence."""
 
 
 class DataSet(NamedTuple):
@@ -25,7 +25,7 @@ class DataSet(NamedTuple):
 
     title: str
     readers: Mapping[str, Callable[[str], PooledSource]]
-    """By the path below the user's folder, in the order in which they are looked for."""
+    """By path below the data folder, in the order of the search."""
 
 
 _arrays = partial(NpzArrays, inputs="x_train", targets="y_train", test_inputs="x_test", test_targets="y_test")
@@ -47,21 +47,21 @@ DATA_SETS: dict[str, DataSet] = {
     "femnist": DataSet("FEMNIST", {"femnist/train": _femnist, "femnist/femnist105.npz.xz": _writers}),
     "ag_news": DataSet("AG News", {"ag_news/ag_news.csv": _news, "ag_news/ag_news.csv.xz": _news}),
 }
-"""What reproductions may need, by name."""
+"""Data sets of the reproductions, by name."""
 
 
 def require_data(names: Iterable[str], folder: Path | None) -> None:
-    """Raise `NotRunError` if a data set is not there."""
+    """Raise `NotRunError` if a data set is missing."""
     for name in names:
         source_of(name, folder)
 
 
 def source_of(name: str, folder: Path | None) -> PooledSource:
-    """A data set in the user's folder; raises `NotRunError` if it is not there."""
+    """A data set in the data folder; raises `NotRunError` if it is missing."""
     title, readers = DATA_SETS[name]
     if folder is None:
-        raise NotRunError(f"{title} is needed: say with --data which folder holds it.")
+        raise NotRunError(f"{title} is needed: give its folder with --data.")
     for path, read in readers.items():
         if (folder / path).exists():
             return read(str(folder / path))
-    raise NotRunError(f"{title} is not in {folder}: there is no {' or '.join(readers)}.")
+    raise NotRunError(f"{title} was not found in {folder}: {' or '.join(readers)} does not exist.")

@@ -1,4 +1,4 @@
-"""The gallery: every reproduction by name, and what is left out with the reason."""
+"""The gallery: every reproduction by name, and the omitted results with the reason."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ OMITTED = (
     Omitted(
         "zeng2025fedaware",
         "Figs. 2, 3 and 8",
-        "Curves of the runs of Table 2, which `fairlead report` draws from what is kept of them.",
+        "Curves of the runs of Table 2; `fairlead report` draws them from the archive.",
     ),
     Omitted("zeng2025fedaware", "Fig. 5", "A picture of a partition, without a claim."),
     Omitted(
-        "wang2024unreasonable", "Figs. 1 and 3, Stack Overflow", "The data cannot be had as plain files."
+        "wang2024unreasonable", "Figs. 1 and 3, Stack Overflow", "The data are not available as plain files."
     ),
     Omitted("wang2024unreasonable", "Fig. 2", "A drawing."),
     Omitted("wang2024unreasonable", "Table 2", "Rates of theorems, without a measurement."),
@@ -63,8 +63,6 @@ def reproduction_named(name: str) -> Reproduction:
     if name not in REPRODUCTIONS:
         raise FieldError(
             f"{name!r} is not a reproduction."
-            + did_you_mean(
-                name, REPRODUCTIONS, otherwise="`fairlead list reproductions` shows what there is."
-            )
+            + did_you_mean(name, REPRODUCTIONS, otherwise="`fairlead list reproductions` shows all.")
         )
     return REPRODUCTIONS[name]

@@ -1,4 +1,4 @@
-"""`Reproduction`: a published result by name, how it is obtained here, and what came of it."""
+"""`Reproduction`: a published result, the way to obtain it, and its outcome."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ from fairlead.text import counted
 
 @dataclass(frozen=True)
 class FailedRun:
-    """A run that cannot go on, and so has no figures."""
+    """A run that failed, so that its figures are missing."""
 
     method: str
     setting: str
     seed: int
     rounds: int
-    """That it did before."""
+    """Rounds before the failure."""
     reason: str
     """A sentence."""
     columns: tuple[str, ...]
-    """Of the figures that the table lacks."""
+    """Columns of the missing figures."""
 
     @property
     def cells(self) -> tuple[TableCell, ...]:
-        """The places of these figures."""
+        """The cells of these figures."""
         return tuple(TableCell(self.method, column) for column in self.columns)
 
     def __str__(self) -> str:
@@ -64,17 +64,17 @@ class FailedRun:
 
 
 def failed_cells(failures: Sequence[FailedRun]) -> frozenset[TableCell]:
-    """All places that lack a figure because a run failed."""
+    """All cells that lack a figure because a run failed."""
     return frozenset(cell for failure in failures for cell in failure.cells)
 
 
 Scale = Literal["smoke", "small", "full"]
-"""Whether it runs at all; whether the claim shows on a small problem; the paper's own numbers."""
+"""A check that it runs; the claim on a small problem; the paper's setting."""
 SCALES: tuple[Scale, ...] = get_args(Scale)
 _COMPUTING = ("engine", "lanes", "block", "precision", "dtype", "compile", "data_on", "reproducible")
 
 Runner = Callable[[StudyFolder, Sequence[PlannedRun]], Mapping[str, str]]
-"""Runs what is planned, and tells the outcomes by folder."""
+"""Runs the planned runs and returns how each ended, by folder."""
 
 
 def _run_quietly(study: StudyFolder, planned: Sequence[PlannedRun]) -> Mapping[str, str]:
@@ -83,24 +83,24 @@ def _run_quietly(study: StudyFolder, planned: Sequence[PlannedRun]) -> Mapping[s
 
 @dataclass(frozen=True)
 class Request:
-    """How a reproduction is to be run."""
+    """Options of a reproduction."""
 
     out: Path
-    """Where runs and results go."""
+    """Folder for runs and results."""
     scale: Scale = "small"
     seeds: tuple[int, ...] = (0,)
     data: Path | None = None
-    """The user's folder of data sets."""
+    """Folder with the data sets."""
     device: str = "cpu"
     only: tuple[str, ...] = ()
     """Methods or settings of a table to run now; all if empty."""
     computing: tuple[str, ...] = ()
-    """Changes to how runs are computed, such as "precision=tf32"; what is computed stays the paper's."""
+    """Changes to how runs are computed, such as "precision=tf32"; the method itself stays the paper's."""
     collect: tuple[Path, ...] | None = None
-    """Folders whose runs are to be taken in, while nothing is run; None: run."""
+    """Folders whose runs are imported instead of running anything; None: run."""
     run: Runner = _run_quietly
     tell: Callable[[str], None] = lambda sentence: None
-    """Hears what is taken in, in a sentence each."""
+    """Receives one sentence for each imported folder."""
 
     def __post_init__(self) -> None:
         for change in self.computing:
@@ -112,7 +112,7 @@ class Request:
 
 
 class Measured(NamedTuple):
-    """Our figures, and what they took."""
+    """Our figures, with time, machine and versions."""
 
     results: Results
     seconds: float
@@ -147,14 +147,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a reproduction."""
+    """The outcome of a reproduction."""
 
     name: str
     scale: str
     verdict: str
     """One of `Verdict`, on the method as the paper prints it."""
     reason: str
-    """Why it was not run or cannot be judged, or what fails; empty otherwise."""
+    """Why it was not run or judged, or the number of failing comparisons; empty otherwise."""
     seeds: tuple[int, ...]
     figures: tuple[Figure, ...]
     checks: tuple[Check, ...]
@@ -163,20 +163,20 @@ class Outcome:
     machine: str
     fairlead: str
     git_commit: str | None
-    """Of what computed the figures, like `fairlead`: of all runs if they differ."""
+    """Commit that computed the figures; several if runs differ, like `fairlead`."""
     date: str
-    """Of the latest run."""
+    """Date of the latest run."""
     precision: str = "full"
-    """In which products were computed."""
+    """Precision of matrix products."""
     released: Judgement | None = None
-    """The same claims about the method as released by its authors; None where that is not judged."""
+    """The verdict on the authors' released method; None where that is not judged."""
     failures: tuple[FailedRun, ...] = ()
-    """Runs that failed, of which there are no figures."""
+    """Failed runs, which have no figures."""
 
 
 @dataclass(frozen=True)
 class Reproduction(ABC):
-    """A result of a paper, the claim behind it, and how it is obtained here."""
+    """A result of a paper, its claim, and the way to obtain it here."""
 
     name: str
     reference: str
@@ -184,19 +184,19 @@ class Reproduction(ABC):
     where: str
     """Table or figure of the paper."""
     claim: str
-    """What the paper says, in one sentence."""
+    """The claim of the paper, in one sentence."""
     claims: tuple[Claim, ...]
-    """The same as comparisons of figures; the verdict is that all of them hold."""
+    """The claim as comparisons of figures; it holds if all of them hold."""
     released: tuple[Claim, ...] = ()
-    """The same of the method as released by its authors, where that is another than the paper prints."""
+    """The same comparisons for the authors' released method, where it differs from the paper."""
     published: Mapping[TableCell, Published] = field(default_factory=dict)
-    """Empty where the paper has curves only."""
+    """Published figures; empty if the paper has only curves."""
     differences: tuple[str, ...] = ()
-    """Known reasons why our figures may differ, a sentence each."""
+    """Known reasons for different figures, one sentence each."""
     judged_at: tuple[Scale, ...] = ("small", "full")
     """Scales whose runs can test the claim."""
     released_at: tuple[Scale, ...] = ("full",)
-    """Those of them where runs are long enough to tell a released method from what it starts as."""
+    """Scales whose runs are long enough to test the released method."""
 
     @property
     def paper(self) -> str:
@@ -206,33 +206,33 @@ class Reproduction(ABC):
     @property
     @abstractmethod
     def needs(self) -> tuple[str, ...]:
-        """Names of the data sets that must be in the user's folder."""
+        """Names of the required data sets."""
 
     @property
     @abstractmethod
     def parts(self) -> tuple[str, ...]:
-        """What `Request.only` may name: methods and settings that can be run alone."""
+        """Methods and settings that `Request.only` may name."""
 
     @property
     @abstractmethod
     def options_used(self) -> frozenset[str]:
-        """Fields of `Request`, beside where, at which scale and seeds, that make a difference to it."""
+        """Fields of `Request` that have an effect, beside folder, scale and seeds."""
 
     @property
     @abstractmethod
     def measured(self) -> str:
-        """What the figures are, where columns do not say it themselves; empty otherwise."""
+        """Description of the figures, where the columns do not give it; empty otherwise."""
 
     @abstractmethod
     def measure(self, request: Request) -> Measured:
-        """Our figures; raises `NotRunError` where there is something missing."""
+        """Our figures; raises `NotRunError` if data or runs are missing."""
 
     @abstractmethod
     def describe(self, scale: Scale) -> str:
-        """What is run at a scale, in one line."""
+        """Description of the runs at a scale, in one line."""
 
     def reproduce(self, request: Request) -> Outcome:
-        """Run it as asked, and judge the claim by what comes out."""
+        """Run it and judge the claim by its figures."""
         unknown = [part for part in request.only if part not in self.parts]
         if unknown:
             raise FieldError(
@@ -248,7 +248,9 @@ class Reproduction(ABC):
         else:
             failed = failed_cells(measured.failures)
             if request.scale not in self.judged_at:
-                reason = f"The scale {request.scale!r} shows that everything runs, and cannot test the claim."
+                reason = (
+                    f"The scale {request.scale!r} only shows that everything runs; it cannot test the claim."
+                )
                 printed = Judgement("not judged", reason, ())
             else:
                 printed = judge(self.claims, measured.results, failed)
@@ -289,7 +291,7 @@ class Computation(Reproduction):
     compute: Callable[[Request, int], Mapping[TableCell, float]]
     """The figures at a seed."""
     what: Mapping[Scale, str] | str
-    """What is computed, at all scales or by scale, in one line."""
+    """Description of the computation, for all scales or by scale, in one line."""
     measured: str = ""
     needs: tuple[str, ...] = ()
     judged_at: tuple[Scale, ...] = SCALES
@@ -307,7 +309,7 @@ class Computation(Reproduction):
 
     def measure(self, request: Request) -> Measured:
         if request.collect is not None:
-            raise NotRunError("It is computed at once: there are no runs to collect.")
+            raise NotRunError("It is a direct computation, without runs to collect.")
         require_data(self.needs, request.data)
         started = perf_counter()
         results: dict[TableCell, dict[int, float]] = {}
@@ -349,7 +351,7 @@ def published_table(text: str) -> dict[TableCell, Published]:
 
 
 def listed_parts(text: str, known: Collection[str]) -> tuple[str, ...]:
-    """Names of a list such as "FedAvg,FedNova, momentum": the longest that are known, since some have commas."""
+    """The names in a list such as "FedAvg,FedNova, momentum"; known names may contain commas."""
     pieces = [piece.strip() for piece in text.split(",")]
     found: list[str] = []
     while pieces:
@@ -360,23 +362,23 @@ def listed_parts(text: str, known: Collection[str]) -> tuple[str, ...]:
 
 
 def cited(key: str) -> str:
-    """A paper as text cites it, by the first author's name and the year."""
+    """A paper by the first author's name and the year."""
     found = reference(key)
     return f"{found.authors.split(',')[0]} {found.year}"
 
 
 def measured_here(results: Results, seconds: float, device: str) -> Measured:
-    """Figures that are computed now, by this version."""
+    """Figures computed now, by this version."""
     return Measured(results, seconds, machine(device), __version__, git_commit(), now()[:10])
 
 
 def outcome_file(folder: Path, outcome: Outcome) -> Path:
-    """Where an outcome is kept in a folder: one file for each scale of a reproduction."""
+    """The file of an outcome in a folder: one for each scale of a reproduction."""
     return folder / f"{outcome.name}-{outcome.scale}.json"
 
 
 def save_outcome(folder: Path, outcome: Outcome) -> Path:
-    """Write an outcome into a folder, in the place of an earlier one of the same scale."""
+    """Write an outcome into a folder; it replaces an earlier one of the same scale."""
     folder.mkdir(parents=True, exist_ok=True)
     file = outcome_file(folder, outcome)
     content = json.dumps(strict(asdict(outcome)), indent=1, allow_nan=False, ensure_ascii=False)
@@ -385,7 +387,7 @@ def save_outcome(folder: Path, outcome: Outcome) -> Path:
 
 
 def seeds_to_lose(folder: Path, outcome: Outcome) -> list[int]:
-    """Seeds of the outcome that a folder has, which this one would replace without having them."""
+    """Seeds of the stored outcome that would be lost if this one replaced it."""
     file = outcome_file(folder, outcome)
     return sorted(set(load_outcome(file).seeds) - set(outcome.seeds)) if file.is_file() else []
 

@@ -1,4 +1,4 @@
-"""Reproductions that train: a table of runs by method and setting, one run folder for each and every seed."""
+"""Tables of runs by method and setting, one run folder for every cell and seed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def final_accuracy(records: Sequence[RoundRecord], target: float | None) -> floa
 
 
 def rounds_to_target(records: Sequence[RoundRecord], target: float | None) -> float | None:
-    """Rounds until the accuracy is first met, infinite if it never is (Weng 2025 Tables 1, 4 and 5)."""
+    """Rounds until the accuracy is first reached, infinite if it never is (Weng 2025 Tables 1, 4 and 5)."""
     curve = _accuracy(records)
     if target is None or not len(curve):
         return None
@@ -77,7 +77,7 @@ def rounds_to_target(records: Sequence[RoundRecord], target: float | None) -> fl
 
 
 def steps_to_target(records: Sequence[RoundRecord], target: float | None) -> float | None:
-    """Local steps of all clients that were heard until the accuracy is first met, in thousands."""
+    """Local steps behind all received updates until the accuracy is first reached, in thousands."""
     done = rounds_to_target(records, target)
     if done is None or math.isinf(done):
         return done
@@ -132,35 +132,35 @@ def _percent(records: Sequence[RoundRecord], figure: Figure) -> float | None:
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run at a scale."""
+    """The size of a run at a scale."""
 
     rounds: int
     examples: int | None = None
     """Training examples; None: all."""
     model: Model | None = None
-    """Instead of the column's, where that would take too long."""
+    """Replaces the column's model where that would take too long."""
     clients: ClientSource | None = None
-    """Instead of those that a setting makes itself, likewise."""
+    """Replaces the synthetic clients of a setting, likewise."""
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """The clients of a column: a published setting on a data set, or on data that the setting makes itself."""
+    """The clients of a column: a published setting on a data set, or with its own synthetic clients."""
 
     setting: Setting
     data: str | None = None
     model: Model | None = None
-    """None: the usual one of the data."""
+    """None: the default model of the data."""
     augment: tuple[Augmentation, ...] = ()
     target: float | None = None
-    """The accuracy to be met, for statistics that ask for one."""
+    """The target accuracy, for statistics that need one."""
     rows: Mapping[str, TableRow] | None = None
     """The methods of this column; None: those of the table."""
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A method as a table has it: a preset with arguments beside those of the setting."""
+    """A method of a table: a preset with arguments beyond those of the setting."""
 
     preset: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -182,12 +182,12 @@ class TrainedTable(Reproduction):
 
     columns: Mapping[str, TableColumn]
     rows: Mapping[str, TableRow] = field(default_factory=dict)
-    """The methods of all columns, but for those that have `rows` of their own."""
+    """The methods of every column without its own `rows`."""
     statistics: Mapping[str, Statistic]
-    """By what is added to the name of the column: nothing where there is only one."""
+    """By the suffix of the column's name, which is empty for a single statistic."""
     sizes: Mapping[Scale, Size]
     adjust: Callable[[Experiment], Experiment] | None = None
-    """Changes an experiment that is ready otherwise, by what its clients turn out to be."""
+    """Changes a finished experiment, for example by the work of its clients."""
 
     @cached_property
     def cells(self) -> dict[TableCell, TableRow]:
@@ -218,7 +218,7 @@ class TrainedTable(Reproduction):
         figures = {name: _phrase(statistic) for name, statistic in self.statistics.items()}
         told = [f"{name}: {phrase}" if name else phrase for name, phrase in figures.items()]
         targets = {name: column.target for name, column in self.columns.items() if column.target is not None}
-        told += [f"the accuracy to be met on {name} is {target:.0%}" for name, target in targets.items()]
+        told += [f"the target accuracy on {name} is {target:.0%}" for name, target in targets.items()]
         return "; ".join(told)
 
     def describe(self, scale: Scale) -> str:
@@ -268,16 +268,16 @@ class TrainedTable(Reproduction):
         )
 
     def _nothing_finished(self, request: Request, failures: Sequence[FailedRun]) -> str:
-        """Why there is nothing to judge at a scale, and at which others there is."""
+        """The reason why nothing can be judged at a scale, and the scales that have runs."""
         if failures:
             more = f" {len(failures) - 1} more failed." if len(failures) > 1 else ""
-            return f"No run of it has finished: {failures[0]}{more}"
+            return f"No run has finished: {failures[0]}{more}"
         if not request.collect:
-            return "No run of it has finished yet."
+            return "No run has finished yet."
         folders = (request.out, *request.collect)
         others = [scale for scale in self.sizes if any(self._held(scale, folder) for folder in folders)]
         if not others:
-            return f"No run of it is in {' or '.join(map(str, request.collect))}."
+            return f"No run was found in {' or '.join(map(str, request.collect))}."
         either = " or ".join(f"--scale {other}" for other in others)
         return (
             f"No run at scale {request.scale} has finished; there are runs at scale {' and '.join(others)}: add "
@@ -285,7 +285,7 @@ class TrainedTable(Reproduction):
         )
 
     def _gathered(self, request: Request) -> list[ArchivedRun]:
-        """The runs of all folders of a request in the table's order; it is told what each brings that is collected."""
+        """The runs of all folders of a request in the order of the table; each collected folder is reported."""
         found = self._held(request.scale, request.out)
         taken = []
         for folder in request.collect or ():
@@ -300,7 +300,7 @@ class TrainedTable(Reproduction):
         )
 
     def _held(self, scale: Scale, folder: Path) -> dict[Place, ArchivedRun]:
-        """Every run at a scale that a folder holds, kept or in a folder of its own."""
+        """Every run at a scale in a folder, from the archive or from run folders."""
         table, rounds = f"{self.name}-{scale}", self.sizes[scale].rounds
         targets = {setting: column.target for setting, column in self.columns.items()}
         fresh = archive_study(StudyFolder(folder / table), self.statistics, targets)
@@ -345,12 +345,12 @@ class TrainedTable(Reproduction):
             experiment = self.adjust(experiment)
         if not request.computing:
             return experiment
-        # Last, since what an adjustment looks at on the CPU may not be able to compute so.
+        # Last, because the adjustment builds the experiment on the CPU, which may not support these options.
         return from_toml(Experiment, to_toml(experiment), request.computing)
 
 
 def figure_column(column: str, statistic: str) -> str:
-    """The column of a figure: that of its runs and what is measured."""
+    """The column of a figure: the column of its runs and the name of the statistic."""
     return f"{column}: {statistic}" if statistic else column
 
 
@@ -359,7 +359,7 @@ def _clients(column: TableColumn, size: Size, request: Request) -> ClientSource:
     if column.data is None:
         made = size.clients or setting.clients
         if made is None:
-            raise FieldError("A column needs data, or a setting that makes its own.")
+            raise FieldError("A column needs a data set, or a setting with synthetic clients.")
         return made
     source = source_of(column.data, request.data)
     if size.examples is not None:
@@ -368,17 +368,17 @@ def _clients(column: TableColumn, size: Size, request: Request) -> ClientSource:
 
 
 def _phrase(statistic: Statistic) -> str:
-    """What a statistic is, to be put into a sentence."""
+    """The description of a statistic, to be put into a sentence."""
     told = summary(statistic).rstrip(".")
     return told[:1].lower() + told[1:]
 
 
 def _taken_in(runs: Mapping[Place, ArchivedRun], folder: Path, known: Mapping[Place, ArchivedRun]) -> str:
-    """How many runs a folder holds, and how many of them are new or failed."""
+    """How many runs a folder holds, and how many are new or failed."""
     if not runs:
-        return f"{folder} has no run of it at this scale"
+        return f"{folder} has no run at this scale"
     failed = sum(run.failure is not None for run in runs.values())
     finished = {place for place, run in known.items() if run.failure is None}
     new = sum(place not in (known if run.failure else finished) for place, run in runs.items())
     facts = [f"{new or 'none'} new", *([f"{failed} failed"] if failed else [])]
-    return f"{counted(len(runs), 'run')} taken in from {folder}, {', '.join(facts)}"
+    return f"{counted(len(runs), 'run')} imported from {folder}, {', '.join(facts)}"

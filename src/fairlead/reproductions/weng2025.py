@@ -387,7 +387,7 @@ def _entry(
         statistics=_STATISTICS,
         sizes={"smoke": Size(1, examples=400), "small": _SMALL[data], "full": Size(200)},
         adjust=_calibrated_to_fedavg,
-        # The targets of colour images are out of reach of the short runs.
+        # The targets of color images are out of reach of the short runs.
         judged_at=("small", "full") if data == "mnist" else ("full",),
     )
 

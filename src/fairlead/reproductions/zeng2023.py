@@ -178,7 +178,8 @@ def _other_data(name: str, where: str, data: str, title: str) -> TrainedTable:
         columns=_columns(data),
         rows=_METHODS,
         judged_at=("small", "full"),
-        # Ten of 100 clients a round were all heard after some 50 rounds, before which the released method is FedAvg.
+        # With ten of 100 clients a round, every client has sent an update after some 50 rounds; until then the
+        # released method equals FedAvg.
         released_at=("small", "full"),
         sizes={**SIZES, "small": Size(150, examples=10_000)},
     )

@@ -1,1 +1,1 @@
-"""Ways to deal a pooled data set to clients."""
+"""Ways to split a pooled data set among clients."""

@@ -1,4 +1,4 @@
-"""The role `Partitioner`: who gets which examples of a pooled data set."""
+"""The role `Partitioner`: splits a pooled data set among clients."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LEAST_SHAPE = 1e-300
 
 
 class Partitioner(Component, ABC):
-    """Deals every example to exactly one client.
+    """Gives every example to exactly one client.
 
     Names and keywords are those of flwr-datasets where it has the same partitioner; a *partition* there is
-    a client here, and their number is given by whoever asks for the deal.
+    a client here, and the caller gives their number.
     """
 
     needs_classes: ClassVar[bool] = False
-    """Whether examples are dealt by their class, so that each must have one."""
+    """Whether examples are split by class, so that each must have one."""
 
     @abstractmethod
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
@@ -68,18 +68,18 @@ def given_sizes(owner: Partitioner, sizes: tuple[int, ...], examples: int, num_c
 
 
 def refuse_no_clients(owner: Partitioner, num_clients: int) -> None:
-    """Raise if nobody is there to deal to."""
+    """Refuse a number of clients below 1."""
     if num_clients < 1:
-        raise FieldError(f"{type(owner).__name__} must deal to at least 1 client, got {num_clients}.")
+        raise FieldError(f"{type(owner).__name__} needs at least 1 client, got {num_clients}.")
 
 
 def refuse_too_few(owner: Partitioner, examples: int, num_clients: int, min_size: int) -> None:
-    """Raise if nobody is there to deal to, or not enough examples to give every client `min_size` of them."""
+    """Refuse fewer examples than `min_size` for every client."""
     refuse_no_clients(owner, num_clients)
     if num_clients * min_size > examples:
         raise FieldError(
-            f"{type(owner).__name__} cannot deal {examples} examples to {num_clients} clients with at least "
-            f"{min_size} each (min_partition_size): ask for a num_clients of at most {examples // min_size}, or for a "
+            f"{type(owner).__name__} cannot split {examples} examples among {num_clients} clients with at least "
+            f"{min_size} each (min_partition_size): use a num_clients of at most {examples // min_size}, or a "
             f"min_partition_size of at most {examples // num_clients}."
         )
 

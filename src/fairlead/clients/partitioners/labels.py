@@ -24,7 +24,7 @@ from fairlead.errors import FieldError, require_choice, require_instance, requir
 from fairlead.randomness import Key
 
 _BLOCK = 1024
-"""Clients that draw their labels at once."""
+"""Number of clients that draw their labels at once."""
 
 
 @dataclass(frozen=True)
@@ -220,8 +220,7 @@ class ShardPartitioner(Partitioner):
             raise FieldError(
                 f"ShardPartitioner cannot cut {len(labels)} examples into {num_shards} shards, "
                 f"{self.num_shards_per_partition} for each of {num_clients} clients (num_shards_per_partition): "
-                f"ask for a num_clients of at most {len(labels) // self.num_shards_per_partition}, or for fewer "
-                "shards."
+                f"use a num_clients of at most {len(labels) // self.num_shards_per_partition}, or fewer shards."
             )
         generator = key.generator()
         shuffled = generator.permutation(len(labels))

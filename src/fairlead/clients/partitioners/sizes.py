@@ -125,7 +125,7 @@ class DirichletSizePartitioner(SkewedSizePartitioner):
 
 @dataclass(frozen=True)
 class NaturalIdPartitioner(Partitioner):
-    """Leaves every example with the client that the data say it came from."""
+    """Keeps every example with the client named by the data."""
 
     exemptions: ClassVar[Mapping[str, str]] = {"different keys": "the data decide"}
 
@@ -145,13 +145,13 @@ class ReshuffledPartitioner(Partitioner):
 def _known(partitioner: Partitioner, natural: Rows | None, num_clients: int) -> Rows:
     if natural is None:
         raise FieldError(
-            f"{type(partitioner).__name__} needs data that name the client of each example, and these do "
-            "not: choose another partitioner, or name the column that holds the clients."
+            f"{type(partitioner).__name__} needs data that name the client of each example: choose another "
+            "partitioner, or name the column with the clients."
         )
     named = int(natural.max()) + 1
     if named != num_clients:
         raise FieldError(
-            f"{type(partitioner).__name__} keeps the {named} clients that the data name, but num_clients is "
+            f"{type(partitioner).__name__} keeps the {named} clients of the data, but num_clients is "
             f"{num_clients}: leave it out, or choose another partitioner."
         )
     return natural
