@@ -121,7 +121,7 @@ def test_broken_files(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"a.npz cannot be read as a .npz file: "):
             fl.NpzArrays(str(tmp_path / "a.npz")).pool()
     np.save(tmp_path / "single.npy", np.zeros(3))
-    with pytest.raises(DataError, match=r"single.npy cannot be read as a .npz file: it is not one"):
+    with pytest.raises(DataError, match=r"single.npy cannot be read as a .npz file: it was not written"):
         fl.NpzArrays(str(tmp_path / "single.npy")).pool()
 
 

@@ -61,7 +61,7 @@ class TestArchives:
             archive.writestr("z.npy", b"\x93NUMPY cut short")
             archive.writestr("readme", b"no array")
         assert len(fl.NpzArrays(str(tmp_path / "a.npz")).pool()) == 2
-        with pytest.raises(DataError, match=r"cannot be read as a .npz file: it is not one"):
+        with pytest.raises(DataError, match=r"cannot be read as a .npz file: it was not written"):
             fl.NpzArrays(str(tmp_path / "a.npz"), "z").pool()
         with pytest.raises(DataError, match=r"array 'readme' must be one id or name per example"):
             fl.NpzArrays(str(tmp_path / "a.npz"), client="readme").pool()

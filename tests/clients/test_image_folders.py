@@ -201,7 +201,7 @@ class TestCifar:
     def test_everything_but_arrays_is_refused(self, tmp_path: Path, opcodes: bytes) -> None:
         write_cifar10(tmp_path)
         (tmp_path / "data_batch_1").write_bytes(opcodes)
-        with pytest.raises(DataError, match=r"data_batch_1 is (refused|not a pickle that can be read)"):
+        with pytest.raises(DataError, match=r"data_batch_1 (is refused|cannot be read as a pickle)"):
             fl.CifarFolder(str(tmp_path)).pool()
 
     @pytest.mark.parametrize(

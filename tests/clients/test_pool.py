@@ -200,7 +200,7 @@ class TestTorchDatasets:
             fl.Pool.from_dataset(Pairs(examples))
 
     def test_a_stream_has_no_length(self) -> None:
-        with pytest.raises(DataError, match="The Stream cannot be dealt to clients"):
+        with pytest.raises(DataError, match="The Stream cannot be split among clients"):
             fl.Pool.from_dataset(Stream())
 
 

@@ -80,7 +80,7 @@ class TestCsv:
     def test_a_target_of_words_is_no_quantity(self, write: Write) -> None:
         """A single word among numbers is a slip, and no reason to learn classes."""
         with pytest.raises(
-            DataError, match=r"'y': 'no' .* is the target, so leave `regression` out, and its words"
+            DataError, match=r"'y': 'no' .* : remove `regression` to treat the words of the target"
         ):
             fl.CsvTable(write("x,y\n1,no\n2,yes\n"), "y", regression=True).pool()
         with pytest.raises(DataError, match=r"'y': 'oops' is not a finite number\.$"):
@@ -222,7 +222,7 @@ class TestCsv:
     def test_a_column_of_few_words(self, write: Write) -> None:
         advice = (
             r"line 2, column 'ward': 'b' is not a finite number: the column repeats 2 words, so leave it out of "
-            r"the features or encode it as numbers, as pandas\.get_dummies does\.$"
+            r"the features or encode it as numbers, for example with pandas\.get_dummies\.$"
         )
         with pytest.raises(DataError, match=advice):
             fl.CsvTable(write("ward,y\nb,0\na,1\nb,1\na,0\n"), "y").pool()
