@@ -80,7 +80,7 @@ class TestCsv:
     def test_a_target_of_words_is_no_quantity(self, write: Write) -> None:
         """A single word among numbers is a slip, and no reason to learn classes."""
         with pytest.raises(
-            DataError, match=r"'y': 'no' .* : remove `regression` to treat the words of the target"
+            DataError, match=r"'y': 'no' .*: remove `regression` to treat the words of the target"
         ):
             fl.CsvTable(write("x,y\n1,no\n2,yes\n"), "y", regression=True).pool()
         with pytest.raises(DataError, match=r"'y': 'oops' is not a finite number\.$"):
