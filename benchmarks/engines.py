@@ -23,7 +23,7 @@ import fairlead as fl
 from fairlead.clients.partitioners.sizes import LogNormalPartitioner
 from fairlead.models.base import Model
 from fairlead.worlds.arithmetic import Precision
-from fairlead.worlds.engines.choice import EngineName
+from fairlead.worlds.base import EngineName
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from benchmarks.machine import describe_machine, seconds_of
 
 import fairlead as fl
 from fairlead.models.base import Model
-from fairlead.worlds.engines.choice import EngineName
+from fairlead.worlds.base import EngineName
 
 CASES: tuple[tuple[EngineName, Model, tuple[int, ...]], ...] = (
     ("batched", fl.MLP(hidden=(64,)), (784,)),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.worlds.engines.choice import EngineName
+from fairlead.worlds.base import EngineName
 
 SIZES = (40, 3, 17, 9, 1, 25, 60, 12)
 

@@ -11,9 +11,8 @@ import torch
 
 import fairlead as fl
 from fairlead.worlds.arithmetic import Arithmetic, Precision
-from fairlead.worlds.engines.choice import EngineName
+from fairlead.worlds.base import DataPlace, EngineName
 from fairlead.worlds.host_data import HostData
-from fairlead.worlds.simulated import DataPlace
 
 PAGE = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
 

@@ -10,9 +10,10 @@ import fairlead as fl
 from fairlead.errors import ClashError, EngineError
 from fairlead.parameters import FlatModule
 from fairlead.task import cross_entropy
+from fairlead.worlds.base import EngineName
 from fairlead.worlds.engines import choice
 from fairlead.worlds.engines.base import Objective
-from fairlead.worlds.engines.choice import EngineChoice, EngineName, choose_engine
+from fairlead.worlds.engines.choice import EngineChoice, choose_engine
 from fairlead.worlds.engines.graphs import GraphEngine
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.engines.paths import Backend

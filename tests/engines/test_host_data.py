@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.worlds.engines.choice import EngineName
+from fairlead.worlds.base import DataPlace, EngineName
 from fairlead.worlds.host_data import HostData
-from fairlead.worlds.simulated import DataPlace
 
 SIZES = (5, 1, 2, 9, 3)
 

@@ -14,8 +14,8 @@ import fairlead as fl
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.numerics.native import has_numba
 from fairlead.records import PathRun
+from fairlead.worlds.base import EngineName
 from fairlead.worlds.engines.base import Path
-from fairlead.worlds.engines.choice import EngineName
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.engines.paths import PATHS
 

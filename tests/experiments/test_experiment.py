@@ -10,7 +10,7 @@ import torch
 
 import fairlead as fl
 from fairlead.errors import FieldError
-from fairlead.worlds.engines.choice import EngineName
+from fairlead.worlds.base import EngineName
 
 QUADRATICS = fl.Quadratics(linear=((0.0,), (4.0,)), weights=(1.0, 3.0), start=0.0)
 FEDAVG = fl.presets.fedavg(lr=0.1, steps=1)

@@ -28,7 +28,7 @@ from fairlead.optimizers.sgd import SGD
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, WorkOrder
 from fairlead.task import Task
-from fairlead.worlds.engines.choice import EngineName
+from fairlead.worlds.base import EngineName
 from fairlead.worlds.simulated import SimulatedWorld
 
 SIZES = (3, 5, 4)

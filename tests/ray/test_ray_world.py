@@ -24,7 +24,7 @@ from fairlead.errors import ClashError, EngineError, FieldError
 from fairlead.records import RoundRecord
 from fairlead.testing import check_world
 from fairlead.testing.rounds import contents
-from fairlead.worlds.engines.choice import EngineName
+from fairlead.worlds.base import EngineName
 from fairlead.worlds.ray.actor import Recipe
 from fairlead.worlds.ray.executor import ActorPool
 

@@ -20,10 +20,8 @@ from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
 from fairlead.task import Task
 from fairlead.worlds.arithmetic import Arithmetic, Precision, usable_device
-from fairlead.worlds.base import World
-from fairlead.worlds.engines.choice import EngineName
+from fairlead.worlds.base import DataPlace, EngineName, World
 from fairlead.worlds.ray.cluster import RayCluster
-from fairlead.worlds.simulated import DataPlace, SimulatedWorld
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
@@ -111,6 +109,9 @@ class Experiment(Component):
 
         `data` are those of `load`, if they are loaded already.
         """
+        # Engines take time to import, and reading a spec needs none.
+        from fairlead.worlds.simulated import SimulatedWorld
+
         # Before data are loaded, which may take long.
         self.require_device()
         data = self.load() if data is None else data
@@ -136,19 +137,17 @@ class Experiment(Component):
             data_on=self.data_on,
             tables_in=self.tables_in,
         )
+        world: World = simulation
+        if self.ray is not None:
+            from fairlead.worlds.ray.world import RayWorld
+
+            world = RayWorld(simulation, self.ray)
         return Federation(
             self.algorithm,
-            simulation if self.ray is None else _on_actors(simulation, self.ray),
+            world,
             self.seed,
             rounds=self.rounds,
             evaluate_every=self.evaluate_every,
             per_client=self.per_client,
             gradients_every=self.gradients_every,
         )
-
-
-def _on_actors(simulation: SimulatedWorld, cluster: RayCluster) -> World:
-    # Loaded here: no other experiment needs Ray's executors.
-    from fairlead.worlds.ray.world import RayWorld
-
-    return RayWorld(simulation, cluster)

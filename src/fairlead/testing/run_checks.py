@@ -24,7 +24,7 @@ from fairlead.records import RoundRecord
 from fairlead.task import Task
 from fairlead.testing.rounds import require
 from fairlead.theory.quadratics import predicted_limit
-from fairlead.worlds.engines.choice import EngineName
+from fairlead.worlds.base import EngineName
 from fairlead.worlds.simulated import SimulatedWorld
 
 STEPS = (1, 2, 4, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from fairlead.worlds.simulated import SimulatedWorld
 
 Weights = str | Sequence[float] | Tensor
+EngineName = Literal["auto", "loop", "batched", "branches"]
+"""One client after another, side by side in shared products, or side by side with a pass each."""
+DataPlace = Literal["auto", "device", "host"]
+"""Where the clients' examples lie between rounds."""
 
 
 def objective_weights(weights: Weights, sizes: Tensor, names: ClientNames | None = None) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
@@ -24,17 +24,22 @@ from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, PathRun, Population, WorkOrder
 from fairlead.task import Task
 from fairlead.worlds.arithmetic import Arithmetic, Precision, usable_device
-from fairlead.worlds.base import Prefetching, RunWorld, Weights, Workings, objective_weights
+from fairlead.worlds.base import (
+    DataPlace,
+    EngineName,
+    Prefetching,
+    RunWorld,
+    Weights,
+    Workings,
+    objective_weights,
+)
 from fairlead.worlds.behaviour import ClientBehaviour, Responders
 from fairlead.worlds.engines.base import AsyncEngine, Engine, Objective
-from fairlead.worlds.engines.choice import EngineName, choose_engine
+from fairlead.worlds.engines.choice import choose_engine
 from fairlead.worlds.evaluation import evaluate
 from fairlead.worlds.executor import ClientExecutor, LocalExecutor, finish_work
 from fairlead.worlds.host_data import HostData, example_shape, on_host, stays_on_host
 from fairlead.worlds.message_sizes import MessageSizes
-
-DataPlace = Literal["auto", "device", "host"]
-"""Where the clients' examples lie between rounds."""
 
 _PREFETCHED_CLIENTS = 100_000
 """Up to so many clients, drawing a cohort takes a millisecond or two, no longer than drawing its batches."""

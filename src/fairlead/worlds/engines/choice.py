@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from fairlead.errors import ClashError, EngineError, FieldError, did_you_mean
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.sgd import SGD
 from fairlead.randomness import keyed_uniform
+from fairlead.worlds.base import EngineName
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalSteps, Objective
 from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.dense import dense_stack
@@ -157,9 +158,6 @@ def _naming_modules(module: nn.Module) -> Iterator[list[str]]:
         for hook in hooks:
             hook.remove()
 
-
-EngineName = Literal["auto", "loop", "batched", "branches"]
-"""One client after another, side by side in shared products, or side by side with a pass each."""
 
 _LARGE_ON_CPU = 1_000_000
 """Parameters above which one client's products keep a core busy."""
