@@ -1,4 +1,4 @@
-"""The clients' end: does what the server asks, within limits."""
+"""The client: does the local work that the server asks for, within limits."""
 
 from fairlead.flower import ClientLimits, make_client_app
 from flower_app.task import build_model, get_data

@@ -1,4 +1,4 @@
-"""The server's end: runs the spec, and goes on with a run that was cut short."""
+"""The server: runs the spec, or resumes its run."""
 
 from fairlead.flower import RoundRules, make_server_app
 from flower_app.task import SPEC, build_model

@@ -1,4 +1,4 @@
-"""What is learnt, and from which data: the two functions to replace by your own."""
+"""The model and the data: replace these two functions by your own."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ SPEC = Path(__file__).with_name("spec.toml")
 
 
 def build_model() -> nn.Module:
-    """The model that server and clients make alike."""
+    """The model, the same on the server and on clients."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
