@@ -53,7 +53,7 @@ def synthetic_clients(workload: Workload) -> fl.ClientData:
 
 
 def measure(workload: Workload, options: argparse.Namespace) -> str:
-    """Microseconds a client-step of every engine, and how they compare with the first."""
+    """Microseconds a client-step of every engine with the path that ran, and ratios to the first engine."""
     data, device = synthetic_clients(workload), torch.device(options.device)
     algorithm = fl.presets.fedavg(lr=0.05, epochs=3, batch_size=workload.batch_size, cohort_size=10)
     runs = {
@@ -76,7 +76,10 @@ def measure(workload: Workload, options: argparse.Namespace) -> str:
         per_step = median(s / n for s, n in zip(seconds[engine][1:], steps[1:], strict=True))
         ratio = median(a / b for a, b in zip(seconds[first][1:], seconds[engine][1:], strict=True))
         gap = float((runs[first].params - run.params).abs().max())
-        parts.append(f"{engine} {per_step * 1e6:.0f} us a client-step, {ratio:.1f} x, {gap:.0e} apart")
+        assert isinstance(run.world, fl.SimulatedWorld)
+        paths = " and ".join(dict.fromkeys(path.path for path in run.world.workings.paths))
+        speed = f"{per_step * 1e6:.0f} us a client-step, {ratio:.1f} x, {gap:.0e} apart"
+        parts.append(f"{engine} by {paths} {speed}")
     return "; ".join(parts)
 
 
