@@ -197,13 +197,13 @@ def _identified(reply: ClientReply, form: ReplyForm, sender: int | None, receive
     """The client that replies, if it may reply in this round."""
     client = reply.client
     if not isinstance(client, int) or isinstance(client, bool):
-        raise ReplyError(Reason.MALFORMED, f"its id is {_shown(client)} and no whole number")
+        raise ReplyError(Reason.MALFORMED, f"its id is {_shown(client)}, not a whole number")
     if not 0 <= client < form.num_clients:
         raise ReplyError(Reason.UNKNOWN_CLIENT, f"there is no client {_shown(client)}")
     if sender is not None and client != sender:
         raise ReplyError(Reason.WRONG_CLIENT, f"it claims to be client {client}")
     if not isinstance(reply.round, int) or isinstance(reply.round, bool):
-        raise ReplyError(Reason.MALFORMED, f"its round is {_shown(reply.round)} and no whole number")
+        raise ReplyError(Reason.MALFORMED, f"its round is {_shown(reply.round)}, not a whole number")
     if reply.round != form.round:
         raise ReplyError(Reason.WRONG_ROUND, f"it answers round {_shown(reply.round)}")
     if client not in form.asked:
@@ -223,7 +223,7 @@ def _require_names(found: Mapping[str, object], expected: Collection[str], what:
             raise ReplyError(Reason.MISSING, f"its {what} lack {name}")
     for name in found:
         if name not in expected:
-            raise ReplyError(Reason.EXTRA, f"its {what} have {_shown(name)}, which nobody asked for")
+            raise ReplyError(Reason.EXTRA, f"its {what} have {_shown(name)}, which was not asked for")
 
 
 def _opened(arrays: Mapping[str, PackedArray], form: ReplyForm) -> dict[str, Tensor]:
@@ -248,7 +248,7 @@ def numbers_in(content: memoryview, dtype: torch.dtype) -> Tensor:
 def content_of(name: str, array: PackedArray, shape: tuple[int, ...], dtype: torch.dtype) -> memoryview:
     """The bytes of an array with the expected and true header; raises `ReplyError` for any other."""
     if not isinstance(array, PackedArray) or not isinstance(array.data, bytes):
-        raise ReplyError(Reason.MALFORMED, f"{name} is no array")
+        raise ReplyError(Reason.MALFORMED, f"{name} is not an array")
     expected = str(dtype).removeprefix("torch.")
     if array.dtype != expected:
         raise ReplyError(Reason.WRONG_DTYPE, f"{name} is {_shown(array.dtype)} instead of {expected}")
@@ -273,7 +273,7 @@ def _length_of_npy_header(name: str, array: PackedArray) -> int:
     """
     length_bytes = _NPY_VERSIONS.get(array.data[:8])
     if length_bytes is None:
-        raise ReplyError(Reason.LYING_HEADER, f"{name} is no .npy file")
+        raise ReplyError(Reason.LYING_HEADER, f"{name} is not an .npy file")
     start = 8 + length_bytes
     end = start + int.from_bytes(array.data[8:start], "little")
     little = np.dtype(array.dtype).newbyteorder("<").str
@@ -302,7 +302,7 @@ def _require_sound(name: str, values: Tensor, limits: ReplyLimits) -> None:
 def _whole_number(numbers: Mapping[str, object], name: str, most: int) -> int:
     value = numbers[name]
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ReplyError(Reason.MALFORMED, f"{name} is {_shown(value)} and no whole number")
+        raise ReplyError(Reason.MALFORMED, f"{name} is {_shown(value)}, not a whole number")
     if not 1 <= value <= most:
         raise ReplyError(Reason.OUT_OF_RANGE, f"{name} is {_shown(value)} and must be from 1 to {most}")
     return value
@@ -311,7 +311,7 @@ def _whole_number(numbers: Mapping[str, object], name: str, most: int) -> int:
 def _loss(numbers: Mapping[str, object], limits: ReplyLimits) -> float:
     value = numbers["loss"]
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ReplyError(Reason.MALFORMED, f"loss is {_shown(value)} and no number")
+        raise ReplyError(Reason.MALFORMED, f"loss is {_shown(value)}, not a number")
     if not is_number(value) or abs(value) > limits.max_entry:
         raise ReplyError(
             Reason.OUT_OF_RANGE, f"loss is {_shown(value)} and must be within {limits.max_entry:g}"

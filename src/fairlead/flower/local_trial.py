@@ -182,10 +182,10 @@ class LocalFederation:
         """Start a run of the app; returns its id."""
         words = [f"{name}={json.dumps(value)}" for name, value in config.items()]
         answer = self.flwr("run", str(self.app), "local", "--run-config", " ".join(words), "--format", "json")
-        told = json.loads(answer)
-        if "run-id" not in told:
-            raise FairleadError(f"The SuperLink rejects the run: {told.get('error-message', answer)}")
-        return str(told["run-id"])
+        reply = json.loads(answer)
+        if "run-id" not in reply:
+            raise FairleadError(f"The SuperLink rejects the run: {reply.get('error-message', answer)}")
+        return str(reply["run-id"])
 
     def outcome(self, run_id: str) -> str | None:
         """How a run ended, such as "finished:completed"; None while it is running."""

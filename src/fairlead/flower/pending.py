@@ -44,7 +44,7 @@ class RoundRules:
         require_choice(self, "late", ("discard", "use"))
 
 
-class Request(NamedTuple):
+class ClientRequest(NamedTuple):
     """A message to a client that needs an answer."""
 
     client: int
@@ -60,14 +60,14 @@ class PendingRequests:
 
     def __init__(self, grid: Grid, patience: float) -> None:
         self._grid, self._patience = grid, patience
-        self._by_message: dict[str, Request] = {}
+        self._by_message: dict[str, ClientRequest] = {}
 
     @property
-    def by_client(self) -> dict[int, Request]:
+    def by_client(self) -> dict[int, ClientRequest]:
         """The unanswered request of each client that has one."""
         return {request.client: request for request in self._by_message.values()}
 
-    def send(self, requests: Mapping[Request, RecordDict]) -> None:
+    def send(self, requests: Mapping[ClientRequest, RecordDict]) -> None:
         """Send requests to clients without an unanswered one."""
         messages = [
             Message(content, request.node, request.kind, ttl=self._patience, group_id=str(request.round))
@@ -80,7 +80,7 @@ class PendingRequests:
             if message_id:
                 self._by_message[message_id] = request
 
-    def fetch(self, kind: str | None = None) -> list[tuple[Request, Message]]:
+    def fetch(self, kind: str | None = None) -> list[tuple[ClientRequest, Message]]:
         """New answers by client, of requests of the given `kind` or of any; others stay until they are fetched."""
         wanted = [name for name, request in self._by_message.items() if kind in (None, request.kind)]
         if not wanted:
@@ -107,7 +107,7 @@ def collect_metrics(
     pending.fetch(kind)
     busy = pending.by_client
     requests = {
-        Request(client, node, _NO_ROUND, MessageType.EVALUATE, 0): content
+        ClientRequest(client, node, _NO_ROUND, MessageType.EVALUATE, 0): content
         for client, node in nodes.items()
         if client not in busy
     }
@@ -123,7 +123,7 @@ def collect_metrics(
         sleep(rules.poll)
 
 
-def _metrics_in(request: Request, message: Message) -> dict[int, dict[str, float]]:
+def _metrics_in(request: ClientRequest, message: Message) -> dict[int, dict[str, float]]:
     """The metrics in an answer, if the client that was asked sent them."""
     if not message.has_content() or message.metadata.src_node_id != request.node:
         return {}

@@ -14,7 +14,7 @@ from fairlead.aggregators.base import Aggregator, refuse_claimed_weights
 from fairlead.corrections.base import Correction
 from fairlead.errors import ClashError
 from fairlead.flower.messages import refusal_in, unchecked_reply, uploads_in
-from fairlead.flower.pending import Request
+from fairlead.flower.pending import ClientRequest
 from fairlead.local_solver import LocalSolver
 from fairlead.records import ClientUpdates, Refusal, WorkOrder
 from fairlead.reply_checks import Reason, ReceivedUpdate, ReplyForm, ReplyLimits, validate_reply
@@ -48,7 +48,7 @@ def refuse_late_adopters(solver: LocalSolver) -> None:
 
 
 def validate_answer(
-    request: Request, message: Message, form: ReplyForm, late: Literal["discard", "use"]
+    request: ClientRequest, message: Message, form: ReplyForm, late: Literal["discard", "use"]
 ) -> ReceivedUpdate | Refusal:
     """The update in an answer, or why it does not count in the round of `form`."""
     client = request.client

@@ -18,7 +18,7 @@ from fairlead.conditions.timed import planned_work
 from fairlead.conditions.work import EqualWork, Workload, WorkModel
 from fairlead.errors import FairleadError
 from fairlead.flower.messages import ModelForm, Question, answer_shapes, evaluation_request
-from fairlead.flower.pending import PendingRequests, Request, RoundRules, collect_metrics
+from fairlead.flower.pending import ClientRequest, PendingRequests, RoundRules, collect_metrics
 from fairlead.flower.roster import Estimates, Roster
 from fairlead.flower.validation import are_self_reported, refuse_late_adopters, updates_of, validate_answer
 from fairlead.local_solver import LocalSolver
@@ -261,7 +261,7 @@ class FlowerWorld(RunWorld):
                     noise=order.key.fold("noise", order.round, client),
                     order=order,
                 )
-                request = Request(client, node, order.round, MessageType.TRAIN, steps)
+                request = ClientRequest(client, node, order.round, MessageType.TRAIN, steps)
                 requests[request] = question.to_records()
         self._pending.send(requests)
         return absent
