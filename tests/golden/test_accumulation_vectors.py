@@ -135,7 +135,7 @@ def test_long_work_has_the_same_closed_forms(name: str) -> None:
         assert norms(solver, tau) == pytest.approx((l1(tau), l2(tau)), rel=1e-12)
 
 
-class _Numbers(TorchDispatchMode):
+class _Numbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the numbers that torch's operations produce."""
 
     produced = 0
@@ -148,7 +148,7 @@ class _Numbers(TorchDispatchMode):
 
 def test_long_work_takes_a_number_of_operations_linear_in_its_steps() -> None:
     """A table of K² impulses would take 4·10⁸ numbers."""
-    with _Numbers() as numbers:
+    with _Numbers() as numbers:  # type: ignore[no-untyped-call]
         found, _ = norms(CASES["momentum"][0], 20_000)
     assert found == pytest.approx(CASES["momentum"][1](20_000), rel=1e-12)
     assert numbers.produced < 100 * 20_000

@@ -249,7 +249,7 @@ def require_ids(ids: Cells, name: str) -> Cells:
 def client_numbers(ids: Cells) -> NDArray[np.int64]:
     """0, 1, 2, ... in the order of ids: by size where all are numbers, else by name."""
     values = _as_numbers(ids)
-    # "1" and "01" are two names, and whole numbers beyond 2^53 are no longer told apart.
+    # "1" and "01" are two names, and whole numbers beyond 2^53 become equal as floats.
     if not np.isnan(values).any() and len(np.unique(values)) == len(set(ids.tolist())):
         return _positions(values)
     return _positions(np.array([str(id) for id in ids], dtype=object))

@@ -101,7 +101,7 @@ def _example(value: Any, name: str) -> Tensor:
 
 
 def _numbers(values: Any, name: str) -> NDArray[Any]:
-    """An array of one's own in a type that torch has."""
+    """A copy as an array of a type that torch supports."""
     try:
         array = np.array(values, order="C")
     except (TypeError, ValueError) as error:

@@ -68,7 +68,7 @@ class QuadraticProblem:
 
     @property
     def optimum(self) -> Tensor:
-        """x* of the objective that was asked for."""
+        """x* of the requested objective."""
         return self.minimiser(self.weights)
 
     def gradients(self, x: Tensor) -> Tensor:

@@ -156,7 +156,7 @@ class SyntheticRegression(ClientSource):
         z_ci ~ N(0, I),   ε_ci ~ N(0, noise²),   w* ~ N(0, I)
 
     Every client has `num_examples` of them and all count the same. `truth` gives w* instead of drawing it.
-    The paper leaves p_c(x) open beyond a bounded ‖x‖: here clients look into directions of their own, the
+    The paper leaves p_c(x) open beyond a bounded ‖x‖: here each client prefers some directions, the
     more so the larger `shift`, and ‖x‖ ≤ 1, so that I − ηA_c is positive semi-definite for every η ≤ 1, as
     Theorem 3 wants it.
 

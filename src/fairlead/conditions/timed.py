@@ -309,7 +309,7 @@ def arrivals(link: LinkModel, clients: Tensor, round: int, key: Key, durations: 
 
 
 def closing_time(link: LinkModel, durations: Tensor, arrived: Tensor) -> float:
-    """Seconds until the server ends a round: when the slowest client asked is done, or when the link says."""
+    """Seconds until the server ends a round: with the slowest sampled client, or earlier if the link ends it."""
     return link.closes(durations, arrived) if isinstance(link, TimedLink) else _slowest(durations)
 
 

@@ -160,7 +160,7 @@ class InputPipeline:
 
 
 def _shifted(inputs: Tensor, shift: Tensor, axis: int) -> Tensor:
-    """Examples moved along an axis by a number of their own, zeros where nothing was."""
+    """Examples shifted along an axis, each by its own number, with zeros at the border."""
     size = inputs.shape[axis]
     source = torch.arange(size, device=inputs.device) + shift[:, None]
     shape = [len(inputs), *[1] * (inputs.ndim - 1)]

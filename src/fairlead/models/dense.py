@@ -22,7 +22,7 @@ class LogisticRegression(Model):
 
 @dataclass(frozen=True)
 class MLP(Model):
-    """Fully connected layers with ReLU, and dropout after each hidden layer if asked for.
+    """Fully connected layers with ReLU, and optional dropout after each hidden layer.
 
     `MLP(hidden=(200, 200))` on 28 x 28 images is the "2NN" of McMahan et al. (2017) and the MLP of FedLab:
     785·200 + 201·200 + 201·10 = 199,210 parameters.

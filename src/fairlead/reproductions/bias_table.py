@@ -162,15 +162,15 @@ BIAS_TABLE = Computation(
     name="bias_table",
     reference="weng2025fedacs",
     where="§3-4 and Wang 2021 (5): surrogate weights",
-    claim="Averaging rests where clients count by their steps and arrivals; each method undoes what it is made for, "
-    "and only FedACS, c-a-FedNova, control variates and FedDyn undo both.",
+    claim="Averaging converges to an objective that weights clients by their steps and arrivals. Each method removes "
+    "the bias it is designed for, and only FedACS, c-a-FedNova, control variates and FedDyn remove both.",
     claims=_claims(),
     differences=(
         "Weng 2025 groups FedVarp with the rules that correct nothing; it removes the bias of links.",
         "Wang 2021 groups SCAFFOLD with VRLSGD; it has no bias under unequal steps.",
     ),
     compute=_table,
-    measured=f"distance at which a method rests from the optimum of the objective asked for, which counts as reached "
+    measured=f"distance from the limit of a method to the optimum of the requested objective, which counts as reached "
     f"below {_REACHED} and as missed above {_MISSED}; the clients' own optima are three apart",
     what="3 clients with 4, 1 and 2 steps and arrival rates 1, 1/2 and 1/4; every set of arrivals in turn",
 )

@@ -168,8 +168,8 @@ class Less(_TwoSided):
         left, right = _value(self.left, results), _value(self.right, results)
         holds, numbers = left < self.factor * right, f"{left:.4g} against {right:.4g}"
         if isinstance(self.left, TableCell) and isinstance(self.right, TableCell) and self.factor == 1:
-            told, noise = _against_noise(results[self.left], results[self.right])
-            return Comparison(holds, numbers + told, noise)
+            words, noise = _against_noise(results[self.left], results[self.right])
+            return Comparison(holds, numbers + words, noise)
         return Comparison(holds, numbers)
 
 
@@ -219,8 +219,8 @@ class Best(Claim):
         figures = {row: mean(results[cell]) for row, cell in cells.items() if cell in results}
         rival = (min if self.smallest else max)(figures, key=lambda row: figures[row])
         ahead = own < figures[rival] if self.smallest else own > figures[rival]
-        told, noise = _against_noise(ours, results[cells[rival]])
-        return Comparison(ahead, f"{own:.4g} against {figures[rival]:.4g} of {rival}{told}", noise)
+        words, noise = _against_noise(ours, results[cells[rival]])
+        return Comparison(ahead, f"{own:.4g} against {figures[rival]:.4g} of {rival}{words}", noise)
 
 
 @dataclass(frozen=True)
@@ -263,8 +263,8 @@ def _over(seeds: Sequence[int], cells: Sequence[TableCell], results: Results) ->
 def _lacking(missing: Sequence[str], failed: Sequence[str]) -> str:
     """The figures that are missing, and those of runs that failed."""
     never_run = [name for name in missing if name not in failed]
-    told = (("missing", never_run), ("failed", failed))
-    return "; ".join(f"{what}: {', '.join(names)}" for what, names in told if names)
+    words = (("missing", never_run), ("failed", failed))
+    return "; ".join(f"{what}: {', '.join(names)}" for what, names in words if names)
 
 
 def _named(operand: Operand) -> str:
@@ -309,8 +309,8 @@ def judge(claims: Sequence[Claim], results: Results, failed: Collection[TableCel
     if fewest < seeds:
         which = "each comparison rests" if fewest == max(shared) else "some comparisons rest"
         facts.append(f"{which} on {fewest} of {seeds} seeds")
-    told = "; ".join(facts)
-    reason = f"{told[0].upper()}{told[1:]}." if told else ""
+    words = "; ".join(facts)
+    reason = f"{words[0].upper()}{words[1:]}." if words else ""
     return Judgement(verdict, reason, checks)
 
 
@@ -332,13 +332,13 @@ def worded(verdict: str, checks: Sequence[Check]) -> str:
 
 def _tally(checks: Sequence[Check]) -> str:
     """How many comparisons fail, lack runs or need some that failed, and hold."""
-    told: list[str] = []
+    words: list[str] = []
     for state, (one, many) in _COUNTED.items():
         number = sum(check.state == state for check in checks)
         if number:
-            of_all = "" if told else f" of {len(checks)} comparisons"
-            told.append(f"{number}{of_all} {one if number == 1 else many}")
-    return ", ".join(told)
+            of_all = "" if words else f" of {len(checks)} comparisons"
+            words.append(f"{number}{of_all} {one if number == 1 else many}")
+    return ", ".join(words)
 
 
 def seeds_of(results: Results) -> tuple[int, ...]:

@@ -216,10 +216,10 @@ class TrainedTable(Reproduction):
     @property
     def measured(self) -> str:
         figures = {name: _phrase(statistic) for name, statistic in self.statistics.items()}
-        told = [f"{name}: {phrase}" if name else phrase for name, phrase in figures.items()]
+        phrases = [f"{name}: {phrase}" if name else phrase for name, phrase in figures.items()]
         targets = {name: column.target for name, column in self.columns.items() if column.target is not None}
-        told += [f"the target accuracy on {name} is {target:.0%}" for name, target in targets.items()]
-        return "; ".join(told)
+        phrases += [f"the target accuracy on {name} is {target:.0%}" for name, target in targets.items()]
+        return "; ".join(phrases)
 
     def describe(self, scale: Scale) -> str:
         size = self.sizes[scale]
@@ -369,8 +369,8 @@ def _clients(column: TableColumn, size: Size, request: Request) -> ClientSource:
 
 def _phrase(statistic: Statistic) -> str:
     """The description of a statistic, to be put into a sentence."""
-    told = summary(statistic).rstrip(".")
-    return told[:1].lower() + told[1:]
+    phrases = summary(statistic).rstrip(".")
+    return phrases[:1].lower() + phrases[1:]
 
 
 def _taken_in(runs: Mapping[Place, ArchivedRun], folder: Path, known: Mapping[Place, ArchivedRun]) -> str:

@@ -81,7 +81,7 @@ LEMMA_1 = Computation(
     name="wang2021_lemma_1",
     reference="wang2021fednova",
     where="Lemma 1, (5) and (29)-(33)",
-    claim="With unequal local steps FedAvg converges to the minimiser of a surrogate objective, which "
+    claim="With unequal local steps FedAvg converges to the minimizer of a surrogate objective, which "
     "weights clients by their steps.",
     claims=(
         *(Less(TableCell(name, _TO_LIMIT), 1e-6) for name in _LEMMA_METHODS),
@@ -229,7 +229,7 @@ FIGURE_4 = Computation(
         "for a standard deviation of 20, the only reading with a visible bias.",
     ),
     compute=_figure_4,
-    what="30 clients with steps spread as N(20, 20): weights and steps as the library foresees them",
+    what="30 clients with steps spread as N(20, 20): predicted weights and steps",
 )
 
 

@@ -224,13 +224,16 @@ FIGURE_4 = Computation(
     name="wang2024_figure_4",
     reference="wang2024unreasonable",
     where="Fig. 4",
-    claim="On the way of FedAvg the mean drift of naturally split clients is several times below its bound.",
+    claim="During FedAvg the mean drift of naturally split clients is several times below its bound.",
     claims=tuple(
         Less(TableCell(place, f"{_RATIO}, H = {steps}"), 0.5)
         for place in ("earlier round", "later round")
         for steps in _STEPS
     ),
-    differences=(_MODEL, "Gradients are centred, since the mean gradient on the way is not heterogeneity."),
+    differences=(
+        _MODEL,
+        "Gradients are centred, since the mean gradient before the optimum is not heterogeneity.",
+    ),
     compute=_on_the_way,
     what={
         "smoke": "FEMNIST, 1,500 examples, after 2 and 4 rounds",

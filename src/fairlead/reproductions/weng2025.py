@@ -276,7 +276,7 @@ FIGURE_7 = Computation(
         "calibrated learning rate is behind FedNova.",
         "The static panel has the learning rates of I.2, by which all rules step as far as FedAvg; in the dynamic "
         "panel, where the paper calibrates in every round, all have the same one.",
-        "FedVarp removes the bias of links, as (115) says and other than the paper's text.",
+        "FedVarp removes the bias of links, as (115) says and contrary to the paper's text.",
     ),
     compute=lambda request, seed: _measure(_RULES, _FIGURE_7_PANELS, request, seed, calibrate="static"),
     what=_RUN_LONG,
@@ -320,7 +320,7 @@ _CALIBRATED_OVER = 20
 _DIFFERENCES = (
     "The paper calibrates learning rates in every round so that all methods step as far as FedAvg (I.2); here once, "
     "by the mean work and arrival rates of the first 20 rounds.",
-    "The paper's seconds are those of its machine; local steps take their place.",
+    "The paper's seconds depend on its machine; local steps replace them.",
     "Which learning rate and batch size go with CIFAR-10 is ambiguous in the paper's Table 3: those of CINIC-10 here.",
     "The targets are those of the paper; OS needs last updates of everyone, and some ratios printed do not match "
     "their own numbers.",
@@ -331,7 +331,7 @@ def _calibrated_to_fedavg(experiment: Experiment) -> Experiment:
     """The experiment with the learning rate by which a method steps as far as FedAvg."""
     solver = experiment.algorithm.solver
     lr = solver.optimizer.lr
-    # Whatever the method, the clients are the same: looked at once for all of them.
+    # The clients are the same for all methods, so their means are computed once.
     plain = presets.fedavg(lr=lr, epochs=solver.epochs, batch_size=solver.batch_size)
     weights, arrival, work = _means(replace(experiment, algorithm=plain, rounds=1, device="cpu"))
     usual = calibrated_lr(

@@ -18,10 +18,10 @@ PRINTED = {"alpha": 0.5}
 """Arguments of `fedaware` and `with_aware`."""
 _RELEASED = {"start": "all_seen", "rows": "unit", "first_visit": "scaled"}
 DIFFERENCE = (
-    "The released FedAWARE scales every row to unit length, takes FedAvg's step until all clients were heard, and α "
-    'of their first updates: so do methods "with unit rows", which are judged as released. It also hears all of them '
-    "in the first ten rounds, and credits most updates, and the weights of FedAvg's steps, to another client of the "
-    "same round; here clients are drawn at random, and updates are their own."
+    "The released FedAWARE scales every row to unit length, takes FedAvg's step until every client has sent an "
+    'update, and scales first updates by α. Methods "with unit rows" do the same and are judged as released. The '
+    "released code also samples all clients in the first ten rounds, and credits most updates, and the weights of "
+    "FedAvg's steps, to another client of the same round; here clients are sampled at random and keep their updates."
 )
 
 
@@ -161,7 +161,7 @@ FIGURE_7 = table(
     claim="FedAWARE is more accurate than FedAvg for every α in Hybrid+.",
     claims=below(["FedAvg"], _SENSITIVITY, ["Hybrid+"]),
     released=below(["FedAvg"], _RELEASED_SENSITIVITY, ["Hybrid+"]),
-    differences=("Zeng 2025 has 1 − α in the place of α.", *_DIFFERENCES[:2]),
+    differences=("Zeng 2025 uses 1 − α instead of α.", *_DIFFERENCES[:2]),
     columns={"Hybrid+": _CIFAR10["Hybrid+"]},
     rows={"FedAvg": _METHODS["FedAvg"], **_SENSITIVITY, **_RELEASED_SENSITIVITY},
 )

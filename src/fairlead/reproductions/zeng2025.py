@@ -45,7 +45,7 @@ _DIFFERENCES = (
 _table = partial(table, reference="zeng2025fedaware", statistics=_STATISTICS)
 
 Rows = Mapping[str, tuple[float, float | None, float | None, float | None]]
-"""Accuracy and e-LUDD of a method as it is, then with AWARE."""
+"""Accuracy and e-LUDD of a method without AWARE, then with it."""
 
 
 def _published(title: str, rows: Rows) -> dict[TableCell, Published]:
@@ -197,7 +197,8 @@ _SKEWS = (0.1, 0.5, 1.0, 10.0)
 FIGURE_1 = _table(
     name="zeng2025_figure_1",
     where="Figs. 1 and 7",
-    claim="FedAvg on CIFAR-10 is the less accurate and its updates the less diverse, the more clients' labels differ.",
+    claim="The more clients' labels differ, the less accurate FedAvg is on CIFAR-10, and the less diverse its "
+    "updates are.",
     claims=(
         Less(TableCell("FedAvg", "Dir(0.1): accuracy"), TableCell("FedAvg", "Dir(1): accuracy")),
         Less(TableCell("FedAvg", "Dir(0.5): accuracy"), TableCell("FedAvg", "Dir(10): accuracy")),
