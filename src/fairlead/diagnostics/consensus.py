@@ -27,15 +27,15 @@ from fairlead.worlds.simulated import SimulatedWorld
 Verdict = Literal["FedAvg is enough here", "drift matters", "not enough data to say"]
 
 MIN_CLIENTS = 10
-"""Effective clients below which resampling them says nothing about how sure one can be."""
+"""Effective clients below which a bootstrap over clients is meaningless."""
 _ROUNDING = 1e-5
-"""Drift, relative to the size of the clients' gradients, that is no drift but rounding."""
+"""Drift, relative to the size of the clients' gradients, that is a rounding error."""
 _AT_LEAST_RESAMPLES = 20
 
 
 @dataclass(frozen=True)
 class Drift:
-    """What H local steps from the tested point do; all norms are Euclidean and in units of a gradient."""
+    """The drift of H local steps from the tested point; all norms are Euclidean and in units of a gradient."""
 
     steps: int
     """H."""
@@ -46,12 +46,12 @@ class Drift:
     bound: float
     """√E_c‖(G_c − ∇F_c)(w)‖², the root of the right side of (7)."""
     share: float
-    """gap/bound for unlimited clients like these: 0 is consensus, 1 is the worst case of older theory.
+    """gap/bound estimated for an unlimited number of such clients: 0 is consensus, 1 is the worst case of older theory.
 
-    The square is Σ_{i≠j} ω_iω_j⟨D_i, D_j⟩/(1 − Σω²) over Σ ω_i‖D_i‖² with D = G − ∇F, in which a client never
-    meets itself: the plain gap/bound of M clients without anything in common is about 1/√M. A
-    negative square, as chance makes it around 0, counts as 0. NaN with a single client. At the optimum of
-    these same clients the square may be low by up to 1/(M − 1), since their gradients add up to zero there.
+    The square is Σ_{i≠j} ω_iω_j⟨D_i, D_j⟩/(1 − Σω²) over Σ ω_i‖D_i‖² with D = G − ∇F, without pairs of a client
+    with itself: the plain gap/bound of M unrelated clients is about 1/√M. A negative square, which occurs by chance
+    near 0, counts as 0. NaN with a single client. At the optimum of these same clients the square may be low by up to
+    1/(M − 1), since their gradients sum to zero there.
     """
     low: float
     """Lower end of the bootstrap interval of `share` over clients."""
@@ -60,7 +60,7 @@ class Drift:
 
     @property
     def ratio(self) -> float:
-        """gap/bound of the clients at hand, between 0 and 1 by Jensen's inequality; 0 without any drift."""
+        """gap/bound of the given clients, between 0 and 1 by Jensen's inequality; 0 without drift."""
         return self.gap / self.bound if self.bound > 0 else 0.0
 
 
@@ -121,12 +121,12 @@ def consensus_test(
     The verdict compares `Drift.share` with `threshold` at every H above 1, by an interval that holds with
     probability `confidence` over the choice of clients (bootstrap of `resamples` draws): enough if all of
     every interval and every `Drift.ratio` lie below, drift matters if all of one interval lies above. It
-    takes at least 10 effective clients (1/Σω²), and a point where the gradient that is left is not larger
-    than the clients' dissimilarity.
+    needs at least 10 effective clients (1/Σω²), and a point where the remaining gradient is not larger than the
+    clients' dissimilarity.
 
-    It is a verdict on clients like these: a few that are all different do not cancel exactly, which moves the
-    limit of FedAvg about as far from the optimum as another draw of clients would move the optimum itself.
-    Where only the clients at hand count, read `Drift.gap` and `drift_price`.
+    The verdict concerns the population of such clients: a few different clients do not cancel exactly, which moves
+    the limit of FedAvg about as far from the optimum as another draw of clients would move the optimum itself.
+    If only the given clients count, read `Drift.gap` and `drift_price`.
 
     `centred` tests the clients F_c(y) − ⟨∇F(w), y⟩, of which w is an exact stationary point whatever gradient
     is left there: the same curvatures and differences, ρ equals the left side of (7), and clients that are

@@ -19,12 +19,12 @@ from fairlead.records import ServerState
 from fairlead.worlds.base import World
 
 _VECTORS = 16
-"""Vectors of d numbers that a round holds whatever its cohort: the model, the server's step, clients at work."""
+"""Vectors of d numbers that a round holds for any cohort: the model, the server's step, clients at work."""
 _CLIENT_COPIES, _SERVER_COPIES = 3, 1
-"""Rows per client of a round beside a table that takes them in: of clients' memory as it was, as it will be and as a
-message of the difference; of the server's as it will be."""
+"""Rows per client that a round holds in addition to a table: the clients' old memory, the new memory and the message of
+their difference; for the server, the new rows."""
 _PRODUCT_COPIES = 3
-"""Of AWARE's inner products while λ is sought: all of them as they are now, those of clients seen, and these scaled."""
+"""Of AWARE's inner products while λ is computed: all of them, those of clients seen, and these scaled."""
 
 
 class Need(NamedTuple):
@@ -37,7 +37,7 @@ class Need(NamedTuple):
 
 
 def refuse_too_large(algorithm: Algorithm, world: World, state: ServerState, key: Key, rounds: int) -> None:
-    """Raise `MemoryBudgetError` if `rounds` more rounds need more memory or disk than there is.
+    """Raise `MemoryBudgetError` if `rounds` more rounds need more memory or disk than is available.
 
     A client is met in a round with probability c(1 − q)/N, so that N(1 − (1 − c(1 − q)/N)^R) clients are
     expected to be remembered after R rounds; a table that is full doubles, and is copied.
@@ -55,7 +55,7 @@ def refuse_too_large(algorithm: Algorithm, world: World, state: ServerState, key
 
 
 def needs_of(state: ServerState, asked: int, met: float, rounds: int) -> list[Need]:
-    """What is needed beyond what is there by rounds that ask `asked` clients and meet `met`, largest first."""
+    """Further needs of rounds that ask `asked` clients and receive `met` updates, largest first."""
     dim, device, per_client = len(state.params), state.params.device, state.params.nbytes
     found = [Need(f"the model and the server's step, {dim} numbers", _VECTORS * state.params.nbytes, device)]
     for path, table in tables_of(state):
@@ -80,7 +80,7 @@ def _copies(path: str, *, whole: bool) -> int:
 
 
 def _room(table: ClientTable, met: float, rounds: int) -> tuple[int, int]:
-    """Rows that a table will have room for, and those of before, which are there too while they are copied."""
+    """The capacity that a table will reach, and its old rows, which exist too while they are copied."""
     rows, room, before = _expected_rows(table, met, rounds), table.capacity, 0
     while room < rows:
         before, room = room, min(max(2 * room, math.ceil(met)), table.num_clients)
@@ -103,7 +103,7 @@ def _in_memory(needs: Sequence[Need]) -> dict[torch.device, list[Need]]:
 
 
 def _fits(needs: Sequence[Need]) -> bool:
-    """Whether everything fits in memory, without a look at any disk."""
+    """Whether everything fits in memory, without checking disks."""
     in_files = any(need.table is not None and need.table.folder is not None for need in needs)
     return not in_files and all(
         _total(there) <= available_bytes(device) for device, there in _in_memory(needs).items()

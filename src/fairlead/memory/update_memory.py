@@ -19,22 +19,22 @@ from fairlead.records import ClientUpdates, ClientWeights, Population
 FirstVisit = Literal["update", "scaled"]
 
 _AT_ONCE, _AT_ONCE_ON_GPU = 2**20, 2**28
-"""Numbers that are averaged at a time: on a CPU memory for more costs more to come by than the arithmetic, on a GPU
-every operation takes a while however short it is."""
+"""Numbers averaged at a time: on a CPU, allocating more costs more than the arithmetic; on a GPU, every operation has a
+fixed cost."""
 
 
 @dataclass(frozen=True)
 class UpdateMemory(Component):
-    """What is remembered of clients' updates, and where: Zeng 2025 names the first two ways to save space.
+    """How clients' updates are remembered; Zeng 2025 names the first two ways to save space.
 
     - `layers`: patterns of parameter names, such as "fc2.*"; only these parameters are remembered. All if
-      empty. What happens to the others is the business of the part that remembers.
-    - `clusters`: one cluster id per client; the members of a cluster share one memory, renewed with the
-      mean of their updates that arrived. Every client for itself if empty.
-    - `dtype`: "model", or "bfloat16" for half or a quarter of the space. Then a client's change of less than
-      one part in 512 of its memory may be rounded away.
-    - `folder`: rows live in a file in this folder, mapped into memory and deleted with the run. In
-      memory, on the model's device, if not given.
+      empty. The part that remembers decides how to treat the others.
+    - `clusters`: one cluster id per client; the members of a cluster share one memory, updated with the
+      mean of their updates that arrived. One memory per client if empty.
+    - `dtype`: "model", or "bfloat16" for half or a quarter of the space. Then changes below one part in 512 of a
+      client's memory may be rounded away.
+    - `folder`: rows are in a file in this folder, mapped into memory and deleted with the run. By default they are in
+      memory, on the model's device.
 
     With n rows of d parameters the memory takes n·d numbers of its type.
     """
@@ -95,7 +95,7 @@ class UpdateMemory(Component):
 
 
 class Remembers(Protocol):
-    """A part with a moving average of updates, whose weight is named in one of two ways."""
+    """A part with a moving average of updates, whose weight is given in one of two ways."""
 
     @property
     def alpha(self) -> float | None: ...
@@ -111,9 +111,9 @@ class Remembers(Protocol):
 
 
 def settle_alpha(part: Remembers) -> None:
-    """Check the fields of a part that remembers, and say its moving average by `alpha` alone.
+    """Check the fields of a part that remembers, and express its moving average by `alpha` alone.
 
-    Zeng 2025 writes α for the share of the new update, Zeng 2023 for the share of what was remembered; here the first
+    Zeng 2025 writes α for the share of the new update, Zeng 2023 for the share of the old memory; here the first
     is `alpha` and the second is `retention` = 1 − `alpha`. Both papers use ½, the default.
     """
     if part.alpha is not None and part.retention is not None:

@@ -87,7 +87,7 @@ _SMALL = 200
 
 
 def exchanged_in_blocks(gram: Tensor, support: Tensor) -> Tensor | None:
-    """The weights on the simplex by block principal pivoting; None where it fails.
+    """The weights on the simplex by block principal pivoting; None if it fails.
 
     All signs that are wrong change sides at once (Júdice and Pires 1994). Exact when it ends, and it ends
     after a few rounds unless vectors are nearly dependent. A support is factorized anew only where it is far from the
@@ -251,7 +251,7 @@ def _room(
 def _most_eager(
     gradient: Tensor, lengths: Tensor, free: Tensor, weights: Tensor, lower: Tensor, upper: Tensor
 ) -> tuple[int, float]:
-    """The vector whose weight most wants to leave its bound, and how much for its length."""
+    """The vector with the largest violation at its bound, relative to its length, and that violation."""
     can_rise, can_fall = weights < upper, weights > lower
     if len(free):
         level = gradient[free].mean()
@@ -294,7 +294,7 @@ def _joined(
 _VANISHING = 1e-140
 """Length, relative to the longest vector, whose square is on the way to underflow: it counts as zero."""
 _FIRST_GUESS = 1024
-"""Beyond so many vectors a first factorization of all of them costs more than it tells."""
+"""Vectors above which a first factorization of all of them is not worth its cost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,7 +306,7 @@ class ShortestPoint:
     squared_norm: float
     """‖d‖²."""
     length: float
-    """Σ λ_i‖v_i‖: what ‖d‖ would be if nothing cancelled."""
+    """Σ λ_i‖v_i‖: the value of ‖d‖ without cancellation."""
     gap: float
     """max_i (‖d‖² − ⟨v_i, d⟩)/(‖v_i‖ Σ λ_j‖v_j‖), at least 0.
 
@@ -321,7 +321,7 @@ class ShortestPoint:
 
     @property
     def is_zero(self) -> bool:
-        """Whether ‖d‖² is no more than what rounding leaves where everything cancels."""
+        """Whether ‖d‖² is a rounding error of 0."""
         return self.squared_norm <= 10 * TOLERANCE * self.length**2
 
 

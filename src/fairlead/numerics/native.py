@@ -1,4 +1,4 @@
-"""Loops that Numba compiles where it is installed: an extra, looked for when it would be used."""
+"""Loops compiled by Numba, an optional dependency that is looked up on first use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def has_numba() -> bool:
 
 @cache
 def compiled(loop: Callable[..., None]) -> Callable[..., Any]:
-    """The loop in machine code, which other threads may run beside.
+    """The loop in machine code, without Python's global lock.
 
     Sums may be taken in any order, so that they use the full width of the machine; NaN and infinity keep their
     meaning. Compiling takes seconds, once per machine and type of number.

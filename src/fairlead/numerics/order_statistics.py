@@ -37,7 +37,7 @@ def weighted_median(rows: Tensor, shares: Tensor) -> Tensor:
 
 
 def weighted_trimmed_mean(rows: Tensor, shares: Tensor, trim: float) -> Tensor:
-    """In every coordinate the mean of what is left when a share of weight is cut off at both ends, (d,).
+    """In every coordinate the mean after a share of the weight is cut off at both ends, (d,).
 
     A row at the edge counts with the weight that is left of it. `shares` as for `weighted_median`.
 
@@ -59,7 +59,7 @@ def weighted_trimmed_mean(rows: Tensor, shares: Tensor, trim: float) -> Tensor:
 
 
 def _by_columns(statistic: Callable[[Tensor, Tensor], Tensor], rows: Tensor, shares: Tensor) -> Tensor:
-    """A statistic of the columns, of a few at a time."""
+    """A statistic of the columns, computed in blocks."""
     shares = shares.to(rows.device)
     width = max(1, _BLOCK // max(len(rows), 1))
     return torch.cat([statistic(block, shares) for block in torch.split(rows, width, dim=1)])

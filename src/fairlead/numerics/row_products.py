@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 def inner_products(rows: Tensor, chosen: Tensor) -> Tensor:
-    """⟨row_i, row_j⟩ of the chosen rows i with all rows j: (chosen, rows) float64, where the rows are.
+    """⟨row_i, row_j⟩ of the chosen rows i with all rows j: (chosen, rows) float64, on the device of the rows.
 
     Rows are chosen by their positions from 0 on.
     """
@@ -38,7 +38,7 @@ def inner_products(rows: Tensor, chosen: Tensor) -> Tensor:
 
 @cache
 def _has_wide_cores(device: torch.device) -> bool:
-    """Whether Triton multiplies float64 by tensor cores of a device: since 3.5, on the A100 and H100 and their kin."""
+    """Whether Triton multiplies float64 by tensor cores of a device: since 3.5, on GPUs like the A100 and H100."""
     if device.type != "cuda" or torch.version.hip or find_spec("triton") is None:
         return False
     import triton
@@ -48,7 +48,7 @@ def _has_wide_cores(device: torch.device) -> bool:
 
 
 def _by_tensor_cores(rows: Tensor, at: Tensor) -> Tensor | None:
-    """The products by a kernel of Triton, or None where it does not apply."""
+    """The products by a Triton kernel, or None if it does not apply."""
     from fairlead.numerics.row_products_triton import MOST_CHOSEN, products_with_all
 
     in_order = rows.dtype == torch.float32 and rows.numel() > 0 and rows.stride(1) == 1
@@ -56,7 +56,7 @@ def _by_tensor_cores(rows: Tensor, at: Tensor) -> Tensor | None:
 
 
 def _products_over(rows: Tensor, at: Tensor) -> Callable[[slice], Tensor]:
-    """How products are summed over some of the columns: by a loop of Numba's where it pays, or in widened blocks."""
+    """A function that sums products over some columns: by a Numba loop if that is faster, else in widened blocks."""
     plain = rows.device.type == "cpu" and rows.dtype == torch.float32 and rows.is_contiguous()
     if plain and rows.numel() >= _LARGE and has_numba():
         from fairlead.numerics import row_products_numba
@@ -108,7 +108,7 @@ def combination(coefficients: Tensor, rows: Tensor, *, like: Tensor) -> Tensor:
 
 
 def _shared_out(work: Callable[[slice], Result], rows: Tensor) -> list[Result]:
-    """What `work` gives for shares of the columns, in their order; on a CPU every core takes some of them.
+    """The results of `work` for shares of the columns, in order; on a CPU the cores divide them.
 
     Operations on single blocks are short, and cores that share them wait for each other at every one: beside other
     work a step took up to 25 times as long. The shares do not depend on the number of cores, and so nor does any bit.
@@ -125,7 +125,7 @@ def _shared_out(work: Callable[[slice], Result], rows: Tensor) -> list[Result]:
 
 
 _LARGE = 2**22
-"""Numbers from which a thread of one's own costs little."""
+"""Numbers above which starting a thread costs little."""
 _SHARES = 16
 
 
