@@ -133,8 +133,8 @@ def test_a_module_that_is_not_there_is_one_sentence(folder: Path, name: str) -> 
     refused = fairlead(folder, "--import", name, "list")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == (
-        "fairlead: --import must name a module of the working directory or an installed one, as import in Python "
-        f"does, got {name!r}.\n"
+        "fairlead: --import must name an installed module or one of the working directory, as in a Python import, "
+        f"got {name!r}.\n"
     )
 
 

@@ -90,7 +90,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on_exactly(tmp_path: Path) -> None:
     assert "Stopping after this round" in stderr
     done = len(fl.load_records(tmp_path / "run"))
     advice = "fairlead run run"
-    assert stdout.strip() == f"Stopped after {done} rounds. Go on with: {advice}"
+    assert stdout.strip() == f"Stopped after {done} rounds. Resume with: {advice}"
     assert checkpointed_rounds(tmp_path / "run" / "checkpoint")[0] == done
 
     total = str(done + 15)

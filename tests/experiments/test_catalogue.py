@@ -91,7 +91,7 @@ def test_every_method_can_be_cited() -> None:
     [
         (entries, "sampler", "'sampler' is not a kind of parts. Did you mean 'samplers'?"),
         (entry, "Proximall", "'Proximall' is not a part, a preset or a setting. Did you mean 'Proximal'?"),
-        (entry, "q", "'q' is not a part, a preset or a setting. `fairlead list` shows what there is."),
+        (entry, "q", "'q' is not a part, a preset or a setting. See `fairlead list`."),
         (citations, "wang2021", "'wang2021' is not a part, a preset, a setting or the key of a paper. Did"),
         (citations, "Constant", "Constant has no paper to cite."),
     ],

@@ -158,7 +158,7 @@ def test_what_comes_after_the_checkpoint_is_computed_again(tmp_path: Path) -> No
     fl.run_experiment(experiment(), tmp_path / "cut", resume=True, on_recovery=told.append)
     assert fl.load_records(tmp_path / "cut") == whole.federation.records
     assert told == [
-        "Going on after round 3, the last checkpoint: 2 later rounds are computed again, and a last line that "
+        "Resuming after round 3, the last checkpoint: 2 later rounds are recomputed, and a last line that "
         "was cut short is dropped."
     ]
 
@@ -214,7 +214,7 @@ def test_a_run_goes_on_from_the_last_checkpoint_that_is_whole(tmp_path: Path) ->
     damage, again = told
     assert damage.startswith("The newest checkpoint cannot be used, and the one of round 6 is used instead: ")
     assert damage.endswith("is damaged: its checksum does not match.")
-    assert again == "Going on after round 6, the last checkpoint: 1 later round is computed again."
+    assert again == "Resuming after round 6, the last checkpoint: 1 later round is recomputed."
     assert torch.equal(resumed.federation.params, whole.federation.params)
     assert fl.load_records(tmp_path / "cut") == whole.federation.records
     cut_newest(tmp_path / "cut")

@@ -87,7 +87,7 @@ def complaints_about(spec: GoodSpec, content: bytes) -> list[str]:
     except tomllib.TOMLDecodeError:
         return ["line"]
     except (ValueError, RecursionError):
-        return ["beyond what TOML allows"]
+        return ["exceeds the limits of TOML"]
     return list(spec.rule.complaints(table))
 
 

@@ -280,7 +280,7 @@ def test_the_schedule_of_a_setting_stays_when_the_solver_is_changed() -> None:
         ),
         (
             "setting = 3",
-            "setting must be the name of a published setting, got 3. `fairlead list settings` shows what there is.",
+            "setting must be the name of a published setting, got 3. See `fairlead list settings`.",
         ),
         (
             '[setting]\nname = "hybrids"',

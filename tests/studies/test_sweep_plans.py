@@ -92,7 +92,7 @@ def test_every_draw_is_run_at_every_point_of_the_grid(spec: Path) -> None:
     ("arguments", "message"),
     [
         ({}, "A sweep needs a grid or ranges, such as seed=0..4 or algorithm.lr=log:1e-3..1."),
-        ({"grid": ["seed"]}, "What is swept must be of a form such as seed=0..4 or"),
+        ({"grid": ["seed"]}, "A swept field must have a form such as seed=0..4 or"),
         ({"grid": ["seed=1,1"]}, "The grid of seed must be a list of different values, got '1,1'."),
         (
             {"grid": ["algorithm.lr=0.1,1e-1"]},
@@ -101,7 +101,7 @@ def test_every_draw_is_run_at_every_point_of_the_grid(spec: Path) -> None:
         ({"grid": ["seed=1,"]}, "The grid of seed must be a list of different values, got '1,'."),
         (
             {"grid": ["seed=5..2"]},
-            "The grid of seed must have spans that go upwards, of at most 100000 numbers",
+            "The grid of seed must have ascending spans of at most 100000 numbers",
         ),
         ({"grid": ["seed=1", "seed=2"]}, "Every field must be swept once, got seed 2 times."),
         ({"grid": ["sed=1"]}, "sed is not a field of Experiment. Did you mean 'seed'?"),
@@ -109,9 +109,9 @@ def test_every_draw_is_run_at_every_point_of_the_grid(spec: Path) -> None:
         ({"draws": 3}, "A random search needs both the number of draws and ranges to draw from."),
         ({"ranges": ["a=1..2"], "draws": -1}, "The number of draws must be at least 0, got -1."),
         ({"ranges": ["a=1-2"], "draws": 1}, "The range of a must be low..high or log:low..high, got '1-2'."),
-        ({"ranges": ["a=log:0..1"], "draws": 1}, "The range of a must go upwards, between finite"),
-        ({"ranges": [f"a=0..{'9' * 400}"], "draws": 1}, "The range of a must go upwards, between finite"),
-        ({"ranges": ["a=2..1"], "draws": 1}, "The range of a must go upwards, between finite"),
+        ({"ranges": ["a=log:0..1"], "draws": 1}, "The range of a must ascend, between finite"),
+        ({"ranges": [f"a=0..{'9' * 400}"], "draws": 1}, "The range of a must ascend, between finite"),
+        ({"ranges": ["a=2..1"], "draws": 1}, "The range of a must ascend, between finite"),
     ],
 )
 def test_refusals(spec: Path, arguments: dict[str, object], message: str) -> None:

@@ -22,14 +22,13 @@ def compare(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Presets or spec files in the place of the spec's algorithm, such as "
-            "fedavg,fedprox:mu=0.1,own.toml. The first is the one that the others are compared with. By default "
-            "those of the spec's \\[compare] table."
+            help="Presets or spec files that replace the spec's algorithm, such as "
+            "fedavg,fedprox:mu=0.1,own.toml. The first is the baseline. Default: the spec's \\[compare] table."
         ),
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(help="Seeds, such as 0,1,2; by default those of \\[compare], or else 0..4."),
+        typer.Option(help="Seeds, such as 0,1,2. Default: those of \\[compare], else 0..4."),
     ] = None,
     overrides: opt.OverridesOption = None,
     rounds: opt.RoundsOption = None,
@@ -38,7 +37,7 @@ def compare(
         typer.Option(
             "--output",
             "-o",
-            help="Folder of the runs; by default runs/SPEC-compare, or runs/SPEC-compare-N-rounds with --rounds N.",
+            help="Folder of the runs. Default: runs/SPEC-compare, or runs/SPEC-compare-N-rounds with --rounds N.",
         ),
     ] = None,
     metric: opt.MetricOption = None,
@@ -47,7 +46,7 @@ def compare(
         typer.Option(
             "--target",
             metavar="VALUE",
-            help="Value of the metric to reach, such as 0.9 or 90%: counts rounds until then.",
+            help="Value of the metric to reach, such as 0.9 or 90%: adds the number of rounds to it.",
         ),
     ] = None,
     minimize: opt.MinimizeOption = False,
@@ -59,7 +58,7 @@ def compare(
 ) -> None:
     """Run methods on the same data, batches, work and links, and say which is better.
 
-    The same command again goes on with what was interrupted or has failed, and runs nothing twice.
+    Re-running the command resumes interrupted or failed runs and skips finished ones.
     """
     from fairlead.errors import FieldError
     from fairlead.experiments.overrides import read_seeds
@@ -67,7 +66,7 @@ def compare(
     from fairlead.results.figures import experiment_measure
 
     changes = opt.all_overrides(overrides, rounds)
-    # Before anything is asked of its [compare] table: a spec that cannot be read says so itself.
+    # First, so that an unreadable spec is reported as such and not as a bad [compare] table.
     opt.read_spec(spec, changes, None)
     said = compare_table(spec)
     methods = said.methods if methods is None else methods
@@ -84,7 +83,7 @@ def compare(
     if target is not None:
         measure.refuse_target(target, "--target")
     elif said.target is not None and metric in (None, said.metric or default.metric):
-        # Beside another metric than the table's its target would mean nothing.
+        # The table's target belongs to the table's metric.
         measure.refuse_target(said.target, "compare.target")
         target = said.target
     study = study_view.study_folder(output, spec, "compare", planned, changes)

@@ -22,14 +22,14 @@ def demo(
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare methods on embedded data with unequal work and lossy links (some seconds)."""
+    """Compare methods on embedded data with unequal work and lossy links (takes seconds)."""
     import torch
 
     from fairlead.experiments.demo import demo_algorithms, demo_experiment
     from fairlead.experiments.live_figures import figures_of
     from fairlead.results.compared_method import compare
 
-    # The products are so small that a second thread costs more than it brings.
+    # The matrices are so small that a second thread costs more than it gains.
     torch.set_num_threads(1)
     experiment = demo_experiment(rounds, seed)
     algorithms = demo_algorithms(experiment)
@@ -52,19 +52,23 @@ def demo(
 
 
 _SCENE = (
-    "Twenty clients learn to read handwritten digits; each has only a few of the ten. Five of them do eight\n"
-    "passes over their data a round and are always heard. Fifteen do one pass, and six of ten of their\n"
-    "updates are lost. Every client's data should count by its size; every method meets the same batches,\n"
-    "work and losses. The scene is made to show the effect; your own clients may differ less.\n"
+    "Twenty clients learn to read handwritten digits; each has only a few of the ten classes. Five clients do\n"
+    "eight epochs a round, and all their updates arrive. Fifteen do one epoch, and six of ten of their updates\n"
+    "are lost. The objective weights clients by their data size; every method gets the same batches, work and\n"
+    "losses. The example is chosen to show the effect; your own clients may differ less.\n"
 )
 
 
 def _report(methods: list[ComparedMethod]) -> None:
-    columns = ["method", "test accuracy", "loss asked for", "misplaced weight", "chi-square"]
+    from fairlead.results.formats import show
+    from fairlead.results.sentences import headline
+
+    measure = methods[0].summary.measure
+    columns = ["method", f"{measure.name}\n({measure.column})", "objective", "misplaced weight", "chi-square"]
     rows = [
         [
             method.name,
-            f"{method.evaluation.metrics['accuracy']:.1%}",
+            show(method.value, measure.kind),
             f"{method.objective:.3f}",
             *_misplacement(method.consistency),
         ]
@@ -73,6 +77,7 @@ def _report(methods: list[ComparedMethod]) -> None:
     say()
     print_table(columns, rows, numbers=columns[1:])
     say()
+    say(headline(methods[0].summary))
     for method in methods:
         say(method.verdict())
 

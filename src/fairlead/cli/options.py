@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 SpecArgument = Annotated[Path, typer.Argument(help="The TOML file of the experiment.", metavar="SPEC")]
 OverridesOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change a value, such as algorithm.server.lr=0.03."),
+    typer.Option(
+        "--set", metavar="PATH=VALUE", help="Override a value of the spec, such as algorithm.server.lr=0.03."
+    ),
 ]
-RoundsOption = Annotated[int | None, typer.Option(help="Rounds instead of the spec's.")]
+RoundsOption = Annotated[int | None, typer.Option(help="Number of rounds; overrides the spec.")]
 CheckpointOption = Annotated[int, typer.Option(help="Rounds between checkpoints.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
 JobsOption = Annotated[
     int | None,
-    typer.Option(help="Runs side by side; by default one per core, or per GPU if all runs use one."),
+    typer.Option(help="Number of parallel runs. Default: one per core, or per GPU if all runs use one."),
 ]
 MetricOption = Annotated[
     str | None, typer.Option(help="The metric to compare; by default the first of the task.")
@@ -64,12 +66,12 @@ def read_target(text: str) -> float:
 
 
 def all_overrides(overrides: list[str] | None, rounds: int | None) -> list[str]:
-    """What `--set` and `--rounds` change."""
+    """The overrides of `--set` and `--rounds`."""
     return [*(overrides or []), *([] if rounds is None else [f"rounds={rounds}"])]
 
 
 def read_spec(spec: Path, overrides: Sequence[str], seed: int | None) -> Experiment:
-    """The experiment of a spec; modules of the user's own may lie beside it or in the working directory."""
+    """The experiment of a spec; it may name modules beside it or in the working directory."""
     from fairlead.experiments.spec import load_experiment
 
     find_modules(spec.resolve().parent)
@@ -77,19 +79,19 @@ def read_spec(spec: Path, overrides: Sequence[str], seed: int | None) -> Experim
 
 
 def find_modules(*folders: Path) -> None:
-    """Let specs name parts in modules of the user's own, in the given folders or the working directory."""
+    """Let specs name parts in modules of the given folders or the working directory."""
     for folder in (*folders, Path.cwd()):
-        # Last, so that they hide nothing that is installed.
+        # Last, so that they do not shadow installed packages.
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
 
 
 def import_modules(names: Sequence[str]) -> None:
-    """Import modules whose parts specs may then name; processes that are given such parts import them anew."""
+    """Import modules, so that specs can name their parts; worker processes import them again."""
     find_modules()
     for name in names:
         unknown = FieldError(
-            "--import must name a module of the working directory or an installed one, as import in Python does, "
+            "--import must name an installed module or one of the working directory, as in a Python import, "
             f"got {short(name)}."
         )
         if not all(each.isidentifier() for each in name.split(".")):
@@ -97,7 +99,7 @@ def import_modules(names: Sequence[str]) -> None:
         try:
             import_module(name)
         except ModuleNotFoundError as error:
-            # A module that is there, and looks in vain for another, has a message of its own.
+            # A module that exists but fails to import another one has its own message.
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
             raise unknown from error

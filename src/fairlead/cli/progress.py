@@ -63,12 +63,12 @@ class _Shown:
         self._bars.stop()
 
     def note(self, text: str) -> None:
-        """Say something between the rounds."""
+        """Print a line between the rounds."""
         if not self._quiet:
             self._bars.console.print(text, soft_wrap=True)
 
     def _line(self, text: str) -> None:
-        """A line for those who have no bars."""
+        """A line if there are no bars."""
         if self._bars.disable:
             self.note(text)
 
@@ -116,7 +116,7 @@ class StudyProgress(_Shown):
         self._overall = self._bars.add_task("runs", total=total, facts="")
 
     def watch(self, run: PlannedRun, event: Event) -> None:
-        """Show what happened to a run."""
+        """Show an event of a run."""
         from fairlead.experiments.executor import Advanced, Began, Said
 
         if isinstance(event, Began):

@@ -30,29 +30,29 @@ def report(
         typer.Option(
             "--output",
             "-o",
-            help="The page; by default report.html in the folder given, else here, and none with --json.",
+            help="The page. Default: report.html in the given folder, else here; none with --json.",
         ),
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(
-            help="The method to compare with; of those with finished runs the first of a comparison, else FedAvg."
-        ),
+        typer.Option(help="The method to compare with. Default: the first of the comparison, else FedAvg."),
     ] = None,
     targets: Annotated[
         list[str] | None,
         typer.Option(
             "--target",
             metavar="VALUE",
-            help="Accuracy (0.7 or 70%) or loss to reach; may be given several times.",
+            help="Value of the metric to reach, such as 0.7 or 70%; repeatable.",
         ),
     ] = None,
     metric: MetricOption = None,
     minimize: MinimizeOption = False,
     figure: FigureOption = "last-tenth",
-    title: Annotated[str | None, typer.Option(help="The page's title; the folder's name by default.")] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Title of the page. Default: the name of the folder.")
+    ] = None,
     figures: Annotated[
-        Path | None, typer.Option(help="Folder for figures to print (needs matplotlib).")
+        Path | None, typer.Option(help="Folder for figures for papers (needs matplotlib).")
     ] = None,
     formats: Annotated[
         str | None, typer.Option("--format", help="Formats of the figures (default: pdf,svg,png).")
@@ -123,9 +123,7 @@ def _say_result(summaries: Sequence[Summary], page: Path | None) -> None:
 def _default_page(paths: list[Path]) -> Path:
     page = paths[0] / "report.html" if len(paths) == 1 and paths[0].is_dir() else Path("report.html")
     if page.is_symlink():
-        raise FieldError(
-            f"{page} is a symbolic link to {page.readlink()}: say with -o where the page should be."
-        )
+        raise FieldError(f"{page} is a symbolic link to {page.readlink()}: choose another file with -o.")
     return page
 
 

@@ -25,33 +25,33 @@ if TYPE_CHECKING:
     from fairlead.records import RoundRecord
 
 _TOLD = 0.005
-"""Share of the weight from which chance is worth a word."""
+"""Share of the weight below which chance is not mentioned."""
 
 
 def run(
     spec: Annotated[
         Path,
         typer.Argument(
-            help="The TOML file of the experiment, or the folder of a run, which goes on.", metavar="SPEC"
+            help="The TOML file of an experiment, or the folder of a run to resume.", metavar="SPEC"
         ),
     ],
     overrides: opt.OverridesOption = None,
-    seed: Annotated[int | None, typer.Option(help="The seed instead of the spec's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed; overrides the spec.")] = None,
     rounds: opt.RoundsOption = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Folder of the run; by default a new one under runs/."),
+        typer.Option("--output", "-o", help="Folder of the run. Default: a new one under runs/."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder.")] = False,
     logs: Annotated[
         list[str] | None,
-        typer.Option("--log", metavar="NAME", help="Write rounds to tensorboard or mlflow as well."),
+        typer.Option("--log", metavar="NAME", help="Also write rounds to tensorboard or mlflow."),
     ] = None,
     checkpoint_every: opt.CheckpointOption = 10,
     quiet: opt.QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run an experiment and keep it in a folder."""
+    """Run an experiment and store it in a folder."""
     from fairlead.experiments.run_folder import RunFolder
     from fairlead.experiments.runner import run_experiment
     from fairlead.experiments.tracking import tracker_named
@@ -59,7 +59,9 @@ def run(
     if spec.is_dir():
         spec, output, resume = _run_in(spec, output)
     if resume and output is None:
-        raise FieldError("--resume needs the folder of the run: give it with -o, or instead of the spec.")
+        raise FieldError(
+            "--resume needs the folder of the run: add -o FOLDER, or give the folder instead of the spec."
+        )
     experiment = opt.read_spec(spec, opt.all_overrides(overrides, rounds), seed)
     store = RunFolder(output or _new_folder(spec, experiment))
     opening = [tracker_named(log) for log in logs or []]
@@ -76,7 +78,7 @@ def run(
                 on_start=onlookers.begin,
                 on_round=onlookers.advance,
                 on_interrupt=lambda: progress.note(
-                    "Stopping after this round; press Ctrl-C again to stop at once."
+                    "Stopping after this round; press Ctrl-C again to stop immediately."
                 ),
                 on_notice=progress.note,
                 on_recovery=progress.note,
@@ -97,7 +99,7 @@ def run(
 
 
 class _Onlookers:
-    """Who follows a run: the display, and logs kept elsewhere."""
+    """The display and the trackers that follow a run."""
 
     def __init__(
         self,
@@ -135,14 +137,14 @@ class _Onlookers:
 
 
 def _run_in(folder: Path, output: Path | None) -> tuple[Path, Path, bool]:
-    """The spec and the folder of a run that is to go on where it is."""
+    """The spec and the folder of a run to resume."""
     from fairlead.experiments.run_folder import RunFolder
 
     store = RunFolder(folder)
     if not (store.spec_file.exists() and store.rounds_file.exists()):
         raise FieldError(f"{folder} is not the folder of a run: it lacks spec.toml or rounds.jsonl.")
     if output is not None and output != folder:
-        raise FieldError(f"The run in {folder} goes on there: leave out -o, or give {folder / 'spec.toml'}.")
+        raise FieldError(f"The run in {folder} resumes there: leave out -o, or give {folder / 'spec.toml'}.")
     return store.spec_file, folder, True
 
 
@@ -159,20 +161,20 @@ def _new_folder(spec: Path, experiment: Experiment) -> Path:
 
 
 def _say_what_is_left(progress: RoundProgress, store: RunFolder, experiment: Experiment) -> None:
-    """A line where there is nothing to resume."""
+    """A line if there is nothing to resume."""
     from fairlead.text import counted
 
     if store.is_free():
-        progress.note(f"{store.path} holds no run to go on with: a new one starts.")
+        progress.note(f"{store.path} holds no run to resume: starting a new one.")
     elif store.is_done(experiment):
         progress.note(
-            f"The run in {store.path} is finished after {counted(experiment.rounds, 'round')}: nothing is left to do. "
-            "A larger --rounds lengthens it."
+            f"The run in {store.path} is already finished after {counted(experiment.rounds, 'round')}. A larger "
+            "--rounds extends it."
         )
 
 
 def _how_to_go_on(folder: Path) -> str:
-    return f"Go on with: {shlex.join(['fairlead', 'run', str(folder)])}"
+    return f"Resume with: {shlex.join(['fairlead', 'run', str(folder)])}"
 
 
 def _report(ended: Run) -> None:
@@ -209,7 +211,7 @@ def _report(ended: Run) -> None:
 
 
 def _by_chance(summary: RunSummary) -> str:
-    """How much of the weight as many rounds misplace anyway."""
+    """The share of weight that chance misplaces in as many rounds."""
     from fairlead.text import counted
 
     chance = summary.misplaced_by_chance

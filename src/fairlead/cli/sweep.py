@@ -32,11 +32,13 @@ def sweep(
         ),
     ] = None,
     draws: Annotated[
-        int, typer.Option("--random", metavar="N", help="Settings drawn at random from the ranges.")
+        int, typer.Option("--random", metavar="N", help="Number of settings to draw from the ranges.")
     ] = 0,
     ranges: Annotated[
         list[str] | None,
-        typer.Option("--range", metavar="PATH=RANGE", help="Where from, such as algorithm.lr=log:1e-3..1."),
+        typer.Option(
+            "--range", metavar="PATH=RANGE", help="A range to draw from, such as algorithm.lr=log:1e-3..1."
+        ),
     ] = None,
     draw_seed: Annotated[int, typer.Option(help="Seed of the draws, not of the runs.", min=0)] = 0,
     overrides: opt.OverridesOption = None,
@@ -46,7 +48,7 @@ def sweep(
         typer.Option(
             "--output",
             "-o",
-            help="Folder of the runs; by default runs/SPEC-sweep, or runs/SPEC-sweep-N-rounds with --rounds N.",
+            help="Folder of the runs. Default: runs/SPEC-sweep, or runs/SPEC-sweep-N-rounds with --rounds N.",
         ),
     ] = None,
     metric: opt.MetricOption = None,
@@ -59,7 +61,7 @@ def sweep(
 ) -> None:
     """Run a spec at many values of its fields, and show the best.
 
-    The same command again goes on with what was interrupted or has failed, and runs nothing twice.
+    Re-running the command resumes interrupted or failed runs and skips finished ones.
     """
     from fairlead.experiments.plans import planned_sweep
     from fairlead.results.figures import experiment_measure

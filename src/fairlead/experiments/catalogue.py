@@ -50,7 +50,7 @@ ROLES: dict[str, tuple[type[Component], ...]] = {
 
 KINDS = (*ROLES, "presets", "settings")
 
-_WHERE_ALL_ARE = "`fairlead list` shows what there is."
+_WHERE_ALL_ARE = "See `fairlead list`."
 """Instead of all names, which would fill the screen."""
 
 

@@ -1,4 +1,4 @@
-"""The demonstration: what unequal work and unequal links do to a federation."""
+"""The demonstration: effects of unequal work and unequal links on a federation."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def demo_algorithms(experiment: Experiment) -> dict[str, Algorithm]:
 def _at_common_pace(experiment: Experiment, algorithm: Algorithm) -> Algorithm:
     """FedACS with server steps as long as a mean over arrivals makes them.
 
-    It asks mostly those who work little and counts lost updates as zero, so that its rounds would
-    be worth a tenth of the others' (Weng 2025 I.2).
+    FedACS samples mostly clients with little work and counts lost updates as zero, so that its rounds would be worth a
+    tenth of the others' (Weng 2025 I.2).
     """
     federation = replace(experiment, algorithm=algorithm).build()
     conditions = federation.world.conditions(0, algorithm.solver, federation.key)

@@ -20,24 +20,24 @@ from fairlead.federation import Federation
 from fairlead.records import RoundRecord
 
 _PAUSE = 0.2
-"""Seconds between two reports of rounds, for readers who cannot follow more."""
+"""Seconds between two reports of rounds: more are unreadable."""
 
 
 class Began(NamedTuple):
-    """A run starts or goes on."""
+    """A run starts or resumes."""
 
     done: int
-    """Rounds that it has already."""
+    """Rounds that are already finished."""
 
 
 class Advanced(NamedTuple):
-    """A round has ended; not every one is told."""
+    """A round has ended; not every one is reported."""
 
     figures: RoundFigures
 
 
 class Said(NamedTuple):
-    """A run has something to say."""
+    """A message of a run."""
 
     text: str
 
@@ -48,7 +48,7 @@ class Ended(NamedTuple):
     outcome: str
     """"finished", "interrupted" or "failed: " with the reason."""
     before: bool = False
-    """Whether it was finished before, and was not run again."""
+    """Whether it was already finished, and not run again."""
 
 
 Event = Began | Advanced | Said | Ended
@@ -61,7 +61,7 @@ def data_key(experiment: Experiment) -> DataKey:
 
 
 class Checkpoints(NamedTuple):
-    """What the runs of a study leave to go on from."""
+    """Checkpoints of the runs of a study."""
 
     every: int
     """Rounds between two."""
@@ -70,7 +70,7 @@ class Checkpoints(NamedTuple):
 
 
 class RunExecutor:
-    """Runs experiments in folders, with the data of the last one where they are the same."""
+    """Runs experiments in folders and keeps the data of the last one while the next has the same."""
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
@@ -79,7 +79,7 @@ class RunExecutor:
     def run(
         self, experiment: Experiment, store: RunFolder, tell: Callable[[Event], None], stop: threading.Event
     ) -> None:
-        """Run an experiment or go on with it; whatever goes wrong is told as its outcome."""
+        """Run or resume an experiment; an error becomes its outcome."""
         try:
             outcome = self._run(experiment, store, tell, stop)
         except FairleadError as error:

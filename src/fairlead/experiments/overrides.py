@@ -33,7 +33,7 @@ _OPENING, _CLOSING = "([{", ")]}"
 def split_values(text: str, named: str) -> list[str]:
     """The values of a list: parted by commas outside of brackets and quotes, with whole spans written out.
 
-    A span that is refused is said to stand in what the user knows as `named`.
+    Errors call the list `named`.
     """
     values: list[str] = []
     for value in _split(text):
@@ -58,7 +58,7 @@ def read_seeds(text: str, named: str = "--seeds") -> list[int]:
 def _written_out(first: int, last: int, text: str, named: str) -> list[str]:
     if not first <= last < first + _MOST:
         raise FieldError(
-            f"{named} must have spans that go upwards, of at most {_MOST} numbers, got {text.strip()!r}."
+            f"{named} must have ascending spans of at most {_MOST} numbers, got {text.strip()!r}."
         )
     return list(map(str, range(first, last + 1)))
 
@@ -80,7 +80,7 @@ def _split(text: str) -> list[str]:
 
 
 _OTHER_NAMES = {"learning_rate": "lr"}
-"""What fields are called elsewhere, by habit."""
+"""Common names for fields in other libraries."""
 
 
 class Override(NamedTuple):
@@ -142,14 +142,14 @@ def refuse_misplaced(role: type[Component], node: dict[str, Plain], keys: Iterab
 
 
 def _inner_types(declared: Any, node: Plain) -> dict[str, Any]:
-    """What may be set in a table inside another; nothing where that is no part, or not known yet."""
+    """Keys of a table inside another; empty if that is not a part, or not known yet."""
     role = _role(declared)
     if role is None or not isinstance(node, dict):
         return {}
     try:
         return _schema(role, node, "")[0]
     except FieldError:
-        # Refused with its own reason when it is read.
+        # It is refused with its own reason when it is read.
         return {}
 
 
@@ -158,7 +158,7 @@ def preset_named(name: Plain, where: str) -> Method:
     if not isinstance(name, str) or name not in METHODS:
         raise FieldError(
             f"{join(where, 'preset')} must be the name of a preset, got {short(name)}."
-            + did_you_mean(short(name), METHODS, otherwise="`fairlead list methods` shows what there is.")
+            + did_you_mean(short(name), METHODS, otherwise="See `fairlead list methods`.")
         )
     return METHODS[name]
 
@@ -186,7 +186,7 @@ def _role(declared: Any) -> type[Component] | None:
 def _schema(
     role: type[Component], node: dict[str, Plain], where: str
 ) -> tuple[dict[str, Any], dict[str, Plain], str]:
-    """Types and plain defaults of what may be set in a table, and what such a thing is called."""
+    """Types and plain defaults of the keys of a table, and a name for such a key."""
     cls = part_class(role, node, where)
     parameters = spec_parameters(cls)
     what = f"a field of {cls.__name__}"

@@ -1,4 +1,4 @@
-"""The runs of a comparison or a sweep: methods in the place of a spec's own, or values of its fields."""
+"""The runs of a comparison or a sweep: methods that replace the spec's algorithm, or values of its fields."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fairlead.randomness import Key
 
 @dataclass(frozen=True)
 class CompareTable:
-    """What a spec says about comparisons; lists as the command line has them."""
+    """The `[compare]` table of a spec; lists in the format of the command line."""
 
     methods: str | None = None
     seeds: str | None = None
@@ -126,7 +126,7 @@ def _with_preset(preset: str, own: Experiment, algorithm: Table) -> Table:
     kept = {name: value for name, value in algorithm.items() if name in names}
     solver = {name: value for name, value in algorithm.get("solver", {}).items() if name != "corrections"}
     if "preset" not in algorithm:
-        # By parts: what presets take as arguments must not stand beside them as well.
+        # By parts: arguments of the preset must not appear a second time as fields.
         kept["lr"] = own.algorithm.solver.optimizer.lr
         kept |= {name: solver.pop(name) for name in list(solver) if name in names}
         if "cohort_size" in algorithm.get("sampler", {}):
@@ -220,7 +220,7 @@ def _range(text: str) -> _Range:
     low, high = float(found[2]), float(found[3])
     if not -math.inf < low < high < math.inf or (found[1] and low <= 0):
         raise FieldError(
-            f"The range of {path} must go upwards, between finite numbers and from above 0 for log, got "
+            f"The range of {path} must ascend, between finite numbers and above 0 for log, got "
             f"{short(bounds)}."
         )
     whole = all(re.fullmatch(r"[+-]?\d+", bound) for bound in (found[2], found[3]))
@@ -244,7 +244,7 @@ def _drawn(ranges: Sequence[_Range], number: int, seed: int) -> tuple[tuple[str,
 def _assignment(text: str, example: str) -> tuple[str, str]:
     path, equals, value = text.partition("=")
     if not equals or not path.strip() or not value.strip():
-        raise FieldError(f"What is swept must be of a form such as {example}, got {text!r}.")
+        raise FieldError(f"A swept field must have a form such as {example}, got {text!r}.")
     return path.strip(), value.strip()
 
 

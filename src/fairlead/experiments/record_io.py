@@ -50,7 +50,7 @@ def strict(value: Any) -> Any:
 
 
 def _decode(declared: Any, value: Any) -> Any:
-    """A value of a record's field; the declared types say what JSON cannot."""
+    """A value of a record's field, by its declared type."""
     options = alternatives(declared)
     if type(None) in options:
         if value is None:
@@ -80,7 +80,7 @@ def _decode(declared: Any, value: Any) -> Any:
 
 @cache
 def _field_types(declared: Any) -> dict[str, Any]:
-    """Looked up once: resolving them takes longer than reading a line."""
+    """Cached: resolving types takes longer than reading a line."""
     return typing.get_type_hints(declared)
 
 
@@ -100,7 +100,7 @@ _TABLES = ("facts", "evaluation", "gradients")
 def row_of(record: RoundRecord) -> dict[str, Cell]:
     """The single numbers of a record by name.
 
-    `asked`, `arrived`, `refused` and `late` are counts, `local_steps` is the sum over what arrived; loss and metrics
+    `asked`, `arrived`, `refused` and `late` are counts, `local_steps` is the sum over arrived updates; loss and metrics
     of an evaluation stand under their own names, figures of full gradients under `gradients.`, other facts under
     `facts.`.
     """

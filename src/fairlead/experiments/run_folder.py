@@ -2,10 +2,10 @@
 
 spec.toml         the experiment, its preset expanded
 rounds.jsonl      one JSON object per round, written as the round ends
-clients.json      the weights and names of its clients, for readers who have not their data
+clients.json      weights and names of its clients, for readers without their data
 provenance.json   versions, device, engine, times and outcome of every start of the run
-checkpoint/       the last few server states, from which the run can go on
-summary.json      what came of it, once it is finished
+checkpoint/       the last few server states, from which the run can resume
+summary.json      its summary, once it is finished
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fairlead.text import counted
 
 
 class RoundsFile(StoredRecords):
-    """The complete lines of a file; a run of any length takes eight bytes of memory per round.
+    """The complete lines of a file, in eight bytes of memory per round.
 
     A line that a crash cut short has no line break and does not count; the next one replaces it.
     """
@@ -112,33 +112,33 @@ class RoundsFile(StoredRecords):
 
 @dataclass(frozen=True)
 class RunSummary:
-    """The end of a run."""
+    """A finished run in a few numbers."""
 
     rounds: int
     seconds: float
-    """Of rounds without warming up and evaluations: the median of them, times their number."""
+    """The median round times the number of rounds, without evaluations."""
     train_loss: float | None
     """Of the last round; None if nothing arrived."""
     evaluation: Evaluation | None
     """The last one, with figures per client where the run has them; None if the model was never evaluated."""
     objective: float
-    """Σ ω_i F_i of the final model: the loss that was asked for, over the clients' training data."""
+    """Σ ω_i F_i of the final model: the intended loss, over the clients' training data."""
     misplaced_weight: float | None
     """½ Σ |ω_i − Ω_i| as measured; None where there are no such weights."""
     misplaced_by_chance: float
-    """What lost updates and draws would misplace by chance alone in as many rounds."""
+    """The share that lost updates and draws alone would misplace in as many rounds."""
     chi_square: float | None
     """χ²(ω‖Ω) as measured."""
     predicted_chi_square: float | None
     """χ²(ω‖Ω) of theory."""
     by_design: bool
-    """Whether no weight is misplaced because of the method's corrections, and not by measurement."""
+    """Whether the method's corrections guarantee that no weight is misplaced."""
     notice: str | None
-    """What was said during training about another objective being optimised."""
+    """The notice during training that the run optimizes another objective."""
     privacy: PrivacyStatement | None = None
-    """What may be claimed of the models; None for an algorithm without privacy."""
+    """The privacy guarantee of the models; None for an algorithm without one."""
     initial_objective: float | None = None
-    """Σ ω_i F_i of the initial model; None where clients are real, who are not asked for it."""
+    """Σ ω_i F_i of the initial model; None with real clients, which are not asked for it."""
 
     @property
     def learned(self) -> bool:
@@ -148,7 +148,7 @@ class RunSummary:
 
 @contextmanager
 def disk_errors(path: Path, verb: str) -> Iterator[None]:
-    """Say in one sentence what the disk refused."""
+    """Report an error of the disk in one sentence."""
     try:
         yield
     except OSError as error:
@@ -167,8 +167,8 @@ def load_records(folder: str | PathLike[str]) -> list[RoundRecord]:
 class RunFolder:
     """The folder of one run.
 
-    A crash at any moment leaves it readable: a line that was cut short is ignored, and what comes
-    after the last checkpoint is dropped and computed again when the run is resumed.
+    A crash at any moment leaves it readable: a line that was cut short is ignored, and rounds
+    after the last checkpoint are dropped and recomputed when the run is resumed.
     """
 
     path: Path
@@ -251,10 +251,10 @@ class RunFolder:
     def restore(
         self, federation: Federation, experiment: Experiment, on_damage: Callable[[str], None]
     ) -> str | None:
-        """Put a fresh federation where the run in this folder stopped, records included.
+        """Restore a fresh federation to the state in which the run in this folder stopped, records included.
 
-        Returns a sentence on rounds that have to be computed again, if there are any; `on_damage` is told if
-        the newest checkpoint cannot be used.
+        Returns a sentence on rounds that have to be recomputed, if there are any; `on_damage` gets one if the newest
+        checkpoint cannot be used.
         """
         self.refuse_another(experiment)
         if has_checkpoint(self.checkpoint):
@@ -280,7 +280,7 @@ class RunFolder:
         return again
 
     def log(self) -> RoundsFile:
-        """The records of the run, read from its file when they are looked at."""
+        """The records of the run, read lazily from its file."""
         return RoundsFile(self.rounds_file)
 
     def save(self, federation: Federation, keep: int = KEPT) -> None:
@@ -298,27 +298,27 @@ class RunFolder:
         return list(self.log())
 
     def conclude(self, summary: RunSummary) -> None:
-        """Keep what came of the run, which is thereby done."""
+        """Store the summary of the run, which is thereby finished."""
         content = json.dumps(strict(asdict(summary)), indent=2, allow_nan=False)
         with disk_errors(self.path, "written"):
             write_durably(self.summary_file, content.encode() + b"\n")
 
     def summary(self) -> RunSummary | None:
-        """What came of the run, or None if it is not finished."""
+        """The summary of the run, or None if it is not finished."""
         return self._facts(self.summary_file, lambda facts: decoded(RunSummary, facts))
 
     def introduce(self, clients: ClientFacts) -> None:
-        """Note who the clients are."""
+        """Store the weights and names of the clients."""
         content = json.dumps(strict(asdict(clients)), allow_nan=False, ensure_ascii=False)
         with disk_errors(self.path, "written"):
             write_durably(self.clients_file, content.encode() + b"\n")
 
     def clients(self) -> ClientFacts | None:
-        """Who the clients are; None in folders that do not note it."""
+        """Weights and names of the clients; None in folders without them."""
         return self._facts(self.clients_file, lambda facts: decoded(ClientFacts, facts))
 
     def note(self, start: Provenance, *, renew: bool = False) -> None:
-        """Add a start of the run to its provenance, or renew what is said of the latest."""
+        """Add a start of the run to its provenance, or replace the latest."""
         starts = self.provenance()
         starts = [*(starts[:-1] if renew else starts), start]
         content = json.dumps([asdict(each) for each in starts], indent=2, allow_nan=False)
@@ -333,7 +333,7 @@ class RunFolder:
         return found or []
 
     def _facts(self, file: Path, decode: Callable[[Any], FactsT]) -> FactsT | None:
-        """What a file of JSON says; None where there is no such file."""
+        """The content of a JSON file; None if there is no such file."""
         if not file.exists():
             return None
         with disk_errors(self.path, "read"):
@@ -349,7 +349,7 @@ class RunFolder:
         return f"a run of {counted(len(self.log()), 'round')}"
 
     def _refuse_links(self) -> None:
-        """Raise if a file of the run is a link, since what is written to it would land elsewhere."""
+        """Raise if a file of the run is a link, because writing to it would change another folder."""
         files = (self.rounds_file, self.spec_file, self.clients_file, self.provenance_file, self.summary_file)
         for file in (*files, self.checkpoint):
             if file.is_symlink():
@@ -374,12 +374,12 @@ class RunFolder:
 
 
 def _computed_again(done: int, later: int, *, cut_short: bool) -> str | None:
-    """A sentence on what a run loses that is resumed from a checkpoint."""
+    """A sentence on the rounds that resuming from a checkpoint loses."""
     if not later and not cut_short:
         return None
     lost = []
     if later:
-        lost.append(f"{later} later {'round is' if later == 1 else 'rounds are'} computed again")
+        lost.append(f"{later} later {'round is' if later == 1 else 'rounds are'} recomputed")
     if cut_short:
         lost.append("a last line that was cut short is dropped")
-    return f"Going on after round {done}, the last checkpoint: {', and '.join(lost)}."
+    return f"Resuming after round {done}, the last checkpoint: {', and '.join(lost)}."

@@ -44,7 +44,7 @@ def interrupts(on_interrupt: Callable[[], None] | None = None) -> Iterator[threa
         if on_interrupt:
             on_interrupt()
 
-    # What whoever started the process chose to ignore stays ignored.
+    # Signals that the parent process ignores stay ignored.
     heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     previous = {number: signal.signal(number, receive) for number in heeded}
     try:
@@ -59,13 +59,13 @@ Outcome = Literal["finished", "interrupted"]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run that has ended, for now or for good."""
+    """A run that finished or was interrupted."""
 
     federation: Federation
     folder: RunFolder
     outcome: Outcome
     summary: RunSummary | None
-    """What came of it; None if it was interrupted."""
+    """Its summary; None if it was interrupted."""
 
 
 def run_experiment(
@@ -84,21 +84,20 @@ def run_experiment(
     on_notice: Callable[[str], None] | None = None,
     on_recovery: Callable[[str], None] | None = None,
 ) -> Run:
-    """Run an experiment and keep it in a folder.
+    """Run an experiment and store it in a folder.
 
-    With `resume` the run that the folder holds goes on, to more rounds than before if asked; a folder
-    without one starts a new run. There is a checkpoint every `checkpoint_every` rounds and after the
-    last, and the `keep_checkpoints` newest are kept: where the newest is damaged, the run goes on from the one
-    before. `data` are those of `Experiment.load`, where they have been loaded already; `build` makes the
-    federation instead of `Experiment.build`, for worlds that are not simulated here. The functions are called
-    when the federation is ready, after every round, at an interrupt, and with one sentence each when the run is
-    seen to optimise another objective than asked (`Federation.notice`) and when resuming has lost rounds or found
-    a damaged checkpoint, of which a `CheckpointWarning` tells without `on_recovery`.
+    With `resume` the run in the folder continues, with more rounds than before if asked; without a run in the folder
+    a new one starts. There is a checkpoint every `checkpoint_every` rounds and after the last, and the
+    `keep_checkpoints` newest are kept: if the newest is damaged, the run resumes from the one before. `data` are those
+    of `Experiment.load`, if already loaded; `build` makes the federation instead of `Experiment.build`, for worlds
+    that are not simulated. The callbacks are called when the federation is ready, after every round and at an
+    interrupt; `on_notice` gets a sentence when the run is found to optimize another objective than intended
+    (`Federation.notice`), and `on_recovery` one when resuming lost rounds or found a damaged checkpoint, for which a
+    `CheckpointWarning` is issued without it.
 
-    The first interrupt (Ctrl-C or SIGTERM) lets the round end and saves a checkpoint; the second stops
-    at once, and resuming then starts from the last checkpoint. A resumed run is the same, bit for bit, as
-    one that was never interrupted. With `stop` signals are left alone, and the run ends after the round in
-    which the event is set.
+    The first interrupt (Ctrl-C or SIGTERM) finishes the round and saves a checkpoint; the second stops immediately,
+    and the run then resumes from the last checkpoint. A resumed run is the same, bit for bit, as an uninterrupted one.
+    With `stop` signals are ignored, and the run ends after the round in which the event is set.
     """
     for name, value in (("checkpoint_every", checkpoint_every), ("keep_checkpoints", keep_checkpoints)):
         if value < 1:
@@ -133,7 +132,7 @@ def run_experiment(
                     store.conclude(summary)
         except BaseException as error:
             said = f"failed: {error}" if isinstance(error, Exception) else "interrupted"
-            # On a full disk this fails too, and the first reason is the one to be told.
+            # On a full disk this fails too; the first error is the one to report.
             with suppress(RunFolderError):
                 store.note(ended(start, federation, said), renew=True)
             raise

@@ -1,4 +1,4 @@
-"""What parts, presets and settings can be told: names, types, defaults and a word on each."""
+"""Parameters of parts, presets and settings: names, types, defaults and descriptions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _STANDING_FOR_FIELDS: dict[type[Component], tuple[Parameter, ...]] = {
             "str | table",
             required=False,
             default=None,
-            description="In a spec: a published setting, which fills in what is left open.",
+            description="In a spec: a published setting, which fills in open fields.",
         ),
     ),
 }

@@ -1,7 +1,7 @@
 """Experiments and algorithms as TOML, with published settings, presets and overrides.
 
 `setting = "hybrid_plus"` at the top stands for a published setting (`fairlead.settings`), and so does a table
-`[setting]` with `name` and the setting's arguments: it fills in what the experiment leaves open. An
+`[setting]` with `name` and the setting's arguments: it fills in fields that the experiment leaves open. An
 `[algorithm]` may be given by its parts, or as `preset = "fednova"` with the preset's arguments. Parts beside a
 preset change it: a table with `type` takes the place of the preset's part, a table without changes fields of
 it. A table `[compare]` is left to `fairlead compare`.
@@ -49,7 +49,7 @@ _KEEPING_NUMBERS = (NONE, NaturalIdPartitioner.__name__, ReshuffledPartitioner._
 def take_setting(table: dict[str, Plain], changes: Iterable[Override]) -> Setting | None:
     """Remove the setting from the table of an experiment and read it after the changes that concern it."""
     given = table.pop("setting", None)
-    # The shortest path first: another setting has other arguments, whichever was said first.
+    # The shortest path first: another setting has other arguments, in any order of the changes.
     for change in sorted(changes, key=lambda change: len(change.path)):
         given = _changed(given, change)
     return None if given is None else _read(given)
@@ -157,7 +157,7 @@ def _read(given: Plain) -> Setting:
     if not isinstance(name, str) or name not in SETTINGS:
         raise FieldError(
             f"{where} must be the name of a published setting, got {short(name)}."
-            + did_you_mean(short(name), SETTINGS, otherwise="`fairlead list settings` shows what there is.")
+            + did_you_mean(short(name), SETTINGS, otherwise="See `fairlead list settings`.")
         )
     arguments = {key: value for key, value in table.items() if key != "name"}
     return call_with_plain(SETTINGS[name].build, arguments, f"the setting {name}", "setting")
@@ -226,7 +226,7 @@ def _parse(text: str, source: str) -> Table:
         line = int(place[1]) if place else len(text.splitlines())
         raise FieldError(f"{source}, line {line}: {message[:1].lower()}{message[1:]}.") from error
     except (ValueError, RecursionError) as error:
-        raise FieldError(f"{source} is beyond what TOML allows: {error}.") from error
+        raise FieldError(f"{source} exceeds the limits of TOML: {error}.") from error
 
 
 def _is_within_algorithm(declared: type[SpecT], path: tuple[str, ...]) -> bool:
@@ -255,7 +255,7 @@ def _filled_experiment(table: Table, changes: Sequence[Override]) -> Table:
     own_partition = _says_partition(table, others)
     table = fill_in(table, setting)
     _apply(Experiment, table, others)
-    # Once more: what a change has started afresh is open again.
+    # Once more: a change may have reset fields.
     table = fill_in(table, setting)
     refuse_undealt(table, setting, own_partition=own_partition)
     table = fill_in_number(table, setting)
@@ -265,7 +265,7 @@ def _filled_experiment(table: Table, changes: Sequence[Override]) -> Table:
 
 
 def _says_partition(table: Table, changes: Iterable[Override]) -> bool:
-    """Whether a spec or a change of it says itself how examples are dealt."""
+    """Whether a spec or a change of it has its own partition."""
     values = [table.get("clients"), *(change.value for change in changes if change.path == ("clients",))]
     return any(isinstance(value, dict) and "partition" in value for value in values) or any(
         change.path[:2] == ("clients", "partition") for change in changes

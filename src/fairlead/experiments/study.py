@@ -1,6 +1,6 @@
 """`StudyFolder`: a folder of runs that belong together, as a comparison or a sweep makes it.
 
-runs.json   where each run is, what distinguishes it, and how it ended
+runs.json   folder, labels and outcome of each run
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run that a study is to hold."""
+    """A planned run of a study."""
 
     folder: str
     """Below that of the study."""
     labels: Mapping[str, Label]
-    """What distinguishes it from the others, such as method and seed."""
+    """Its labels, such as method and seed."""
     experiment: Experiment
 
     @property
@@ -41,7 +41,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class StudyRun:
-    """A run as the index of its study has it."""
+    """A run in the index of its study."""
 
     folder: str
     labels: Mapping[str, Label]
@@ -89,7 +89,7 @@ class StudyFolder:
         self._write(list({**{run.folder: known[run.folder] for run in planned}, **known}.values()))
 
     def refuse_other_lengths(self, planned: Sequence[PlannedRun]) -> None:
-        """Raise if a run here is of another length than those planned, unless lengths are what the study varies."""
+        """Raise if a run here has another number of rounds than the planned ones, unless the study varies it."""
         asked = sorted({run.experiment.rounds for run in planned})
         for run in self.runs() if self.index_file.exists() else ():
             store = self.store(run)

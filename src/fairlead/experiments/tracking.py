@@ -17,21 +17,21 @@ from fairlead.records import RoundRecord
 
 
 class Tracker(ABC):
-    """Something that takes the rounds of a run as they end."""
+    """Receives the rounds of a run as they end."""
 
     @abstractmethod
     def write(self, record: RoundRecord) -> None:
-        """Take in a round; it becomes step `round + 1`, the number of rounds done."""
+        """Write a round as step `round + 1`, the number of finished rounds."""
 
     @abstractmethod
     def close(self, outcome: str) -> None:
-        """End, with the outcome of the run."""
+        """Finish with the outcome of the run."""
 
 
 class TensorBoardTracker(Tracker):
     """Scalars in the folder `tensorboard` of the run: `tensorboard --logdir runs` shows them.
 
-    A resumed run goes on in the same folder, and hides the rounds that it computes again.
+    A resumed run continues in the same folder, and hides the rounds that it recomputes.
     """
 
     def __init__(self, store: RunFolder, experiment: Experiment, first_round: int) -> None:
@@ -49,7 +49,7 @@ class TensorBoardTracker(Tracker):
 class MlflowTracker(Tracker):
     """A run of the MLflow experiment "fairlead", where `MLFLOW_TRACKING_URI` says.
 
-    The spec becomes its parameters. A resumed run goes on in the same one, whose id the folder keeps.
+    The spec becomes its parameters. A resumed run continues in the same one, whose id is in the folder.
     """
 
     def __init__(self, store: RunFolder, experiment: Experiment, first_round: int) -> None:
@@ -91,11 +91,11 @@ _TRACKERS: dict[str, tuple[OpenTracker, Callable[[], Any]]] = {
     "tensorboard": (TensorBoardTracker, _tensorboard),
     "mlflow": (MlflowTracker, _mlflow),
 }
-"""What opens each log, and what loads its package."""
+"""Constructor of each tracker, and the loader of its package."""
 
 
 def tracker_named(name: str) -> OpenTracker:
-    """What opens the log with that name; a package that is missing is told now, before there is a run to log."""
+    """The constructor of the tracker with that name; a missing package raises now, before the run starts."""
     if name not in _TRACKERS:
         raise FieldError(f"{name!r} is not a log." + did_you_mean(name, _TRACKERS))
     opened, load = _TRACKERS[name]

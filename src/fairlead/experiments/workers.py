@@ -1,4 +1,4 @@
-"""Worker processes: runs of a study side by side, over cores or GPUs."""
+"""Worker processes: runs of a study in parallel, over cores or GPUs."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class _Worker:
 
     def give(self, run: PlannedRun, store: RunFolder) -> None:
         self.run, self.data = run, data_key(run.experiment)
-        # A process that is gone is noticed when something is expected from it.
+        # A dead process is noticed when the next event is received.
         with suppress(OSError):
             self.connection.send((run.experiment, store))
 
     def receive(self) -> Event | None:
-        """The next thing that the worker tells, or None if its process is gone."""
+        """The next event of the worker; None if its process has died."""
         try:
             event: Event = self.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -80,7 +80,7 @@ class _Worker:
         return event
 
     def interrupt(self) -> None:
-        """Ask for the end of its run after the round; the second time, at once. Without a run it just ends."""
+        """Stop its run after the round, the second time immediately; without a run the process ends."""
         self.process.terminate()
 
     def stop(self) -> None:
@@ -116,11 +116,11 @@ class _WorkerPool:
                 worker.give(run, self._study.store(run))
 
     def busy(self) -> dict[Connection, _Worker]:
-        """Workers that have a run, by the connection over which they tell of it."""
+        """Workers that have a run, by their connection."""
         return {worker.connection: worker for worker in self.workers if worker.run is not None}
 
     def stop(self) -> None:
-        """Let everyone go, whatever they are doing."""
+        """Stop all workers immediately."""
         for worker in self.workers:
             worker.interrupt()
         for worker in self.workers:
@@ -167,7 +167,7 @@ def run_in_workers(
 
 
 def _serve(connection: Connection, checkpoints: Checkpoints, threads: int) -> None:
-    """The life of a worker: runs as they come, until its connection is closed."""
+    """The loop of a worker: execute runs until its connection is closed."""
     torch.set_num_threads(threads)
     executor = RunExecutor(checkpoints)
 
@@ -175,7 +175,7 @@ def _serve(connection: Connection, checkpoints: Checkpoints, threads: int) -> No
         try:
             connection.send(event)
         except OSError:
-            # Nobody is left to work for; the run can be resumed.
+            # The parent process is gone; the run can be resumed.
             raise SystemExit(1) from None
 
     with suppress(EOFError, KeyboardInterrupt), interrupts() as stop:
@@ -186,7 +186,7 @@ def _serve(connection: Connection, checkpoints: Checkpoints, threads: int) -> No
 
 @contextmanager
 def _inherited(environment: Mapping[str, str]) -> Iterator[None]:
-    """Start processes with some variables set, and deaf to Ctrl-C, which the terminal sends to all at once."""
+    """Start processes with some variables set; they ignore Ctrl-C, which the terminal sends to all processes."""
     former = {name: os.environ.get(name) for name in environment}
     in_main = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
@@ -213,14 +213,13 @@ def run_study(
     watch: Callable[[PlannedRun, Event], None] = lambda run, event: None,
     on_interrupt: Callable[[], None] | None = None,
 ) -> dict[str, str]:
-    """Run what is planned and not done yet; returns the outcome of each run by its folder.
+    """Execute the planned runs that are not finished yet; returns the outcome of each run by its folder.
 
-    With more than one of `jobs` (by default one per core, or per GPU where all runs use one) the runs go to
-    as many processes. `watch` is told what happens, in this process. A run that fails leaves the others
-    alone. Without `keep_finished_checkpoints` a finished run leaves its records alone, and no state from which
-    it could be made longer. Interrupts are those of `run_experiment`: what was running, and what was waiting,
-    goes on when the study is run again. A script that calls this with several jobs must do so under
-    `if __name__ == "__main__":`, since the processes import it.
+    With more than one of `jobs` (by default one per core, or per GPU where all runs use one) the runs are distributed
+    over as many processes. `watch` receives all events, in this process. A failed run does not stop the others.
+    Without `keep_finished_checkpoints` a finished run keeps only its records and cannot be extended. Interrupts are
+    those of `run_experiment`: running and waiting runs resume when the study is run again. A script that calls this
+    with several jobs must do so under `if __name__ == "__main__":`, because the processes import it.
     """
     if jobs is not None and jobs < 1:
         raise FieldError(f"run_study.jobs must be at least 1, got {jobs}.")
@@ -229,7 +228,7 @@ def run_study(
     checkpoints = Checkpoints(checkpoint_every, keep_finished_checkpoints)
     done = {run.folder for run in planned if study.store(run).is_done(run.experiment)}
     for run in planned:
-        # Every run would say the same; those that are done need no device.
+        # Once, not in every run; finished runs need no device.
         if run.folder not in done:
             run.experiment.require_device()
     study.plan(planned)

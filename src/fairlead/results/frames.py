@@ -17,7 +17,7 @@ from fairlead.results.runs import find_runs
 _Row = dict[str, Label | None]
 
 _RENAMED_CURVES = {"steps": "local_steps"}
-"""Curves that `record_rows.row_of` has under another name."""
+"""Curves that `record_io.row_of` has under another name."""
 
 
 def load_frame(*paths: str | PathLike[str], library: Literal["pandas", "polars"] = "pandas") -> Any:
@@ -26,8 +26,8 @@ def load_frame(*paths: str | PathLike[str], library: Literal["pandas", "polars"]
     The files are those in which a reproduction keeps its runs (`NAME-SCALE.runs.jsonl.xz`).
 
     Columns: `run`, the folder of the run, or its file and name there; `finished`, whether it came to its end;
-    `method`, swept fields and whatever else tells the runs of a study apart; `seed`; then the numbers of the round
-    (`record_rows.row_of`; fewer of a run that is kept in a file), which is counted from 0. A run that failed in its
+    `method`, swept fields and other labels of its study; `seed`; then the numbers of the round
+    (`record_io.row_of`; fewer of a run that is kept in a file), which is counted from 0. A run that failed in its
     first round, or that its study has not begun, is one row without such numbers. Values per client are left to
     `load_records`.
     """
@@ -45,7 +45,7 @@ def load_frame(*paths: str | PathLike[str], library: Literal["pandas", "polars"]
         for path in {path.resolve(): path for path in map(Path, paths)}.values()
         for row in (_rows_archived(path) if path.is_file() else _rows_below(path))
     ]
-    # Rounds differ in what they measured: every column that any of them has, in the order of appearance.
+    # Rounds differ in their measurements: every column of any of them, in the order of appearance.
     columns = list(dict.fromkeys(name for row in rows for name in row))
     content = {name: [row.get(name) for row in rows] for name in columns}
     return frames.DataFrame(content) if library == "pandas" else frames.DataFrame(content, strict=False)

@@ -1,4 +1,4 @@
-"""Methods: runs of one experiment that differ in nothing but the seed, and what to call them."""
+"""Methods: runs of one experiment that differ only in the seed, and their labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fairlead.results.runs import ReportedRun
 from fairlead.text import counted, listed
 
 _COMPUTING = ("seed", "device", "engine", "lanes", "block", "reproducible", "compile", "data_on", "ray")
-"""Fields that do not tell methods apart: where and how the arithmetic was done, and the seed."""
+"""Fields that do not distinguish methods: seed, device and engine."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +38,13 @@ class MethodRuns:
 
     @property
     def counted(self) -> tuple[ReportedRun, ...]:
-        """The runs that figures are made of: those that finished, or all that there are if none did."""
+        """The runs behind the figures: the finished ones, or all if none finished."""
         done = tuple(run for run in self.runs if run.finished)
         return done or tuple(run for run in self.runs if run.records)
 
     @property
     def num_runs(self) -> int:
-        """How many runs it should have, whatever became of them."""
+        """The number of planned runs."""
         return len(self.runs) + len(self.unusable)
 
     @property
@@ -106,7 +106,7 @@ class Study:
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """What studies call methods of which no run has begun or can be read."""
+        """Labels of methods of which no run has started or can be read."""
         # Methods of one name have more words in their labels, which no study knows.
         shown = {name for method in self.methods for name in (method.label, method.runs[0].label)}
         labels = dict.fromkeys(run.label for run in self.unusable if run.label not in shown)
@@ -123,7 +123,7 @@ class Study:
             if method.label == label:
                 return method
         if label in self.absent:
-            raise FieldError(f"{label!r} is a method of which no run has begun or can be read.")
+            raise FieldError(f"{label!r} is a method of which no run has started or can be read.")
         labels = [method.label for method in self.methods]
         raise FieldError(f"{label!r} is not a method of these runs." + did_you_mean(label, labels))
 
@@ -143,8 +143,8 @@ class Study:
 
     @property
     def absences(self) -> str:
-        """A sentence on the methods of which there is nothing to show; empty if there are none."""
-        return f"No run of {listed(self.absent)} has begun or can be read." if self.absent else ""
+        """A sentence on methods without any readable run; empty if there are none."""
+        return f"No run of {listed(self.absent)} has started or can be read." if self.absent else ""
 
     def differing_conditions(self) -> tuple[str, ...]:
         """Fields other than the algorithm in which methods differ: their figures compare more than methods."""
@@ -201,7 +201,7 @@ def baseline_of(study: Study, label: str | None) -> MethodRuns:
 
 
 def _identity(experiment: Experiment | None) -> str:
-    """What runs of one method share: all but the seed, and where and how the arithmetic was done."""
+    """The fields that runs of one method share: all but seed, device and engine."""
     fields = {} if experiment is None else to_plain(experiment, Experiment)
     return repr({name: value for name, value in fields.items() if name not in _COMPUTING})
 
@@ -222,7 +222,7 @@ def _labels(groups: Sequence[tuple[ReportedRun, ...]]) -> list[str]:
 
 
 def _label(runs: Sequence[ReportedRun]) -> str:
-    """What their study calls them, or the one name that their folders have, less the seed; else their parts."""
+    """The label of their study, or the common name of their folders without the seed; else their parts."""
     if runs[0].label is not None:
         return runs[0].label
     names, experiment = [_folder_label(run) for run in runs], runs[0].experiment
@@ -232,7 +232,7 @@ def _label(runs: Sequence[ReportedRun]) -> str:
 
 
 def _folder_label(run: ReportedRun) -> str:
-    """The innermost part of the path that says more than the seed."""
+    """The innermost part of the path that is more than the seed."""
     pattern = re.compile(rf"(?:(?!seed)(.+?)[-_= ])?(?:seed)?[-_= ]?0*{run.seed}(?:-\d+)?")
     path = run.path.resolve()
     for part in (path.name, path.parent.name):
@@ -253,7 +253,7 @@ def _parts(experiment: Experiment) -> str:
 
 
 def _distinctions(runs: Sequence[ReportedRun]) -> list[str]:
-    """What sets experiments of one name apart: as few of the fields in which they differ as tell them all."""
+    """The differences of experiments of one name, in as few fields as possible."""
     tables = [dict(_leaves(to_plain(run.experiment, Experiment))) for run in runs]
     told: list[tuple[str, ...]] = [() for _ in tables]
     for path in dict.fromkeys(path for table in tables for path in table):
@@ -297,7 +297,7 @@ def by_setting(runs: Sequence[ReportedRun]) -> dict[str, list[ReportedRun]]:
 
 
 def _names(studies: set[Path]) -> dict[Path, str]:
-    """The shortest end of each path that no other one has, without what the names of all such files end with."""
+    """The shortest unique end of each path, without the common ending of archives."""
     paths = {study: study.parent / table_name(study) for study in studies}
     if len(set(paths.values())) < len(studies):
         paths = {study: study for study in studies}

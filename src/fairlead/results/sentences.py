@@ -67,7 +67,7 @@ class Verdict(NamedTuple):
 
 
 def headline(summary: Summary) -> str:
-    """Which method is better, by how much, and whether that is more than noise; and what limits the comparison."""
+    """Which method is better, by how much, and whether that is more than noise; and the limits of the comparison."""
     ranking = summary.ranking
     values = {} if ranking == "not evaluated" else _headline_values(summary)
     sentences = (
