@@ -160,7 +160,7 @@ def test_resuming_nothing_is_said() -> None:
         ("run spec.toml --set seed", "An override must be of the form path.to.field=value, got 'seed'."),
         (
             "run spec.toml --resume",
-            "--resume needs the folder of the run: give it with -o, or instead of the spec.",
+            "--resume needs the folder of the run: add -o FOLDER, or give the folder instead of the spec.",
         ),
         ("run spec.toml --rounds 0", "Experiment.rounds must be a whole number of at least 1, got 0."),
         (
