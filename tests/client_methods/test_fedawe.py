@@ -93,7 +93,7 @@ def test_senseless_combinations_are_refused() -> None:
         {"transforms": (AwareProjection(),)},
     )
     for fields in moved:
-        with pytest.raises(ClashError, match="only the mean of what arrives is a model again"):
+        with pytest.raises(ClashError, match="only the mean of arrivals is a model again"):
             replace(fedawe(lr=0.1), **fields)
     for other in (ControlVariates(), VRLSGD()):
         with pytest.raises(ClashError, match=f"StaleStart starts .* {type(other).__name__} in LocalSolver"):
