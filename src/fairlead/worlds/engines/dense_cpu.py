@@ -124,7 +124,7 @@ class _DenseWork:
         jobs, plain = self._jobs, self._plain
         memory = {name: rows[job] for name, rows in jobs.memory.items()}
         start = jobs.steps.solver.start(jobs.anchor, memory, jobs.shared)
-        # Copies, since a part may begin with what it was given.
+        # Copies, since a part may start from its arguments.
         local = self.delta[job].copy_(start.local)
         state = LocalState(local, {name: rows.clone() for name, rows in start.optimizer.items()}, memory)
         gradient = torch.empty_like(local) if plain is None else local

@@ -125,7 +125,7 @@ def _loss_of(objective: Objective, buffers: Tensor) -> Callable[..., Tensor]:
     def loss_of(
         named: Mapping[str, Tensor], inputs: Tensor, targets: Tensor, weight: Tensor, noise: Tensor | None
     ) -> Tensor:
-        # What a module writes into its buffers counts for nobody here, and must not meet what its neighbours write.
+        # A copy: writes to buffers are dropped here, and must not collide with those of other lanes.
         outputs = objective.model.call_named(
             named, buffers.clone(), inputs, noise, channels_last=objective.channels_last
         )

@@ -193,7 +193,7 @@ class LaneBlock:
             name: _aligned_zeros((num_lanes, rows.shape[1]), rows) for name, rows in jobs.memory.items()
         }
         fresh = self.solver.start(self.anchor.repeat(num_lanes, 1), memory, self.shared)
-        # Copies, since a correction may start from what it remembers.
+        # Copies, since a correction may start from its memory.
         optimizer = {
             name: _aligned_zeros(rows.shape, rows).copy_(rows) for name, rows in fresh.optimizer.items()
         }

@@ -247,7 +247,7 @@ def _score(
             other=0.0,
         )
         passed = tl.dot(errors, weights, input_precision=PRECISION)
-        # Summed again, since what a program has stored it may not yet read.
+        # Summed again, since a program may not yet read its own stores.
         values = _activated(partial, bias, example, unit, units, apart, inside, PARTS)
         tl.store(
             hidden_error + example[:, None] * units + unit[None, :],

@@ -175,7 +175,7 @@ class RayExecutor(ClientExecutor):
         self._is_free_to_cut = self._block is None and not needs_block(simulation.engine, cluster.threads)
         self.pool = ActorPool.of(cluster)
         try:
-            # A pair that Ray does not look into, so that actors fetch what it refers to once and not every time.
+            # Ray does not resolve references inside a pair, so that actors fetch them once and not every time.
             self._assignment = Assignment(
                 ray.put(Recipe.of(simulation)), ray.put(Shards.put(simulation.clients))
             )
