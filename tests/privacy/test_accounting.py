@@ -124,6 +124,7 @@ def test_the_largest_importance_is_that_of_any_client() -> None:
     weights = torch.tensor([0.1, 0.0, 0.2, 0.7], dtype=torch.float64)
     assert sampling_of(fl.FullParticipation(), weights).largest_importance == pytest.approx(0.7)
     assert sampling_of(fl.PoissonSampling(0.5), weights).largest_importance == pytest.approx(1.4)
+    assert sampling_of(fl.PoissonSampling(0.3), weights).asked == 0.3, "in float64"
     fixed = sampling_of(fl.UniformWithoutReplacement(2), weights)
     assert fixed.largest_importance == pytest.approx(0.7 * 3 / 2)
     assert fixed.eligible == 3
