@@ -199,6 +199,7 @@ if TYPE_CHECKING:
     from fairlead.samplers.base import Sampler as Sampler
     from fairlead.samplers.fedacs import FedACS as FedACS
     from fairlead.samplers.fedacs import FedACSEstimated as FedACSEstimated
+    from fairlead.samplers.feedback import WeightFeedback as WeightFeedback
     from fairlead.samplers.full import FullFirstRound as FullFirstRound
     from fairlead.samplers.full import FullParticipation as FullParticipation
     from fairlead.samplers.scripted import ScriptedSampler as ScriptedSampler
@@ -241,6 +242,7 @@ CONTENTS = {
     "randomness": "Key",
     "samplers.base": "MemorylessSampler Sampler",
     "samplers.fedacs": "FedACS FedACSEstimated",
+    "samplers.feedback": "WeightFeedback",
     "samplers.full": "FullFirstRound FullParticipation",
     "samplers.scripted": "ScriptedSampler",
     "samplers.uniform": "PoissonSampling UniformWithoutReplacement",

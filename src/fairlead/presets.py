@@ -26,6 +26,7 @@ from fairlead.optimizers.adaptive import Adagrad, Adam, AMSGrad, Yogi
 from fairlead.optimizers.sgd import SGD
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.fedacs import FedACS, FedACSEstimated
+from fairlead.samplers.feedback import WeightFeedback
 from fairlead.samplers.full import FullFirstRound, FullParticipation
 from fairlead.samplers.uniform import UniformWithoutReplacement
 from fairlead.samplers.with_replacement import OptimalSampling, WeightedWithReplacement
@@ -350,6 +351,44 @@ def fedaware(
     return Algorithm(_solver(clients), sampler, aggregator, server=SGD(server_lr))
 
 
+@method("zeng2023gradient", "zeng2025fedaware")
+def fedaware_published(
+    *,
+    alpha: float = 0.5,
+    feedback: bool = True,
+    server_lr: float = 1.0,
+    **clients: Unpack[ClientSide],
+) -> Algorithm:
+    """FedAWARE as its authors ran it for Zeng et al. 2023, Table 1, which differs from the printed method.
+
+    Rows have unit length. The first round asks all clients; later cohorts are drawn by λ (`feedback`). The updates
+    of a round are credited to each other's clients: a mistake of the released code that regularizes the hull. Use
+    `fedaware` for the printed method, and `fedaware_ridge` for the same effect by design.
+    """
+    memory = UpdateMemory(credit="exchanged")
+    aggregator = FedAWARE(alpha, first_visit="scaled", rows="unit", memory=memory)
+    cohort_size = clients.get("cohort_size")
+    sampler = WeightFeedback(cohort_size) if feedback and cohort_size is not None else _sampler(clients)
+    return Algorithm(_solver(clients), FullFirstRound(sampler), aggregator, server=SGD(server_lr))
+
+
+@method("zeng2025fedaware")
+def fedaware_ridge(
+    *,
+    rho: float = 1.0,
+    alpha: float = 0.5,
+    memory: UpdateMemory | None = None,
+    server_lr: float = 2.0,
+    **clients: Unpack[ClientSide],
+) -> Algorithm:
+    """FedAWARE on a regularized hull: λ = argmin ‖Σ λ_j u_j‖² + ρ‖λ‖² over unit rows u_j, after a full first round.
+
+    ρ = 0 is FedAWARE with unit rows, ρ → ∞ the mean of unit rows. The step is at most `server_lr` long.
+    """
+    aggregator = FedAWARE(alpha, rows="unit", memory=memory or UpdateMemory(), rho=rho)
+    return Algorithm(_solver(clients), FullFirstRound(_sampler(clients)), aggregator, server=SGD(server_lr))
+
+
 @method("zeng2025fedaware", corrects=("links",))
 def fedaware_na(
     *,
@@ -403,6 +442,7 @@ def with_aware(
     rows: Literal["raw", "unit"] = "raw",
     first_visit: Literal["update", "scaled"] = "update",
     memory: UpdateMemory | None = None,
+    rho: float = 0.0,
 ) -> Algorithm:
     """Any method with its step projected on FedAWARE's direction ("×AWARE", Zeng et al. 2025).
 
@@ -412,7 +452,7 @@ def with_aware(
     0.9
     """
     sampler, opening = _opened(algorithm.sampler, start)
-    projection = AwareProjection(alpha, retention, opening, first_visit, rows, memory or UpdateMemory())
+    projection = AwareProjection(alpha, retention, opening, first_visit, rows, memory or UpdateMemory(), rho)
     return replace(algorithm, sampler=sampler, transforms=(*algorithm.transforms, projection))
 
 

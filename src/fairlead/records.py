@@ -239,6 +239,8 @@ class Aggregate:
     remembered: ClientWeights | None = None
     """Weights of rows that the aggregator remembers from earlier rounds, if any."""
     facts: Mapping[str, float] = field(default_factory=dict)
+    shares: ClientWeights | None = None
+    """λ: the share of each remembered client in the direction, sum 1; None: as `remembered`. Samplers may follow it."""
 
 
 @dataclass(frozen=True)
@@ -250,6 +252,8 @@ class Transformed:
     facts: Mapping[str, float] = field(default_factory=dict)
     remembered: ClientWeights | None = None
     """Weights of remembered updates, if the direction now follows them instead of the aggregate."""
+    shares: ClientWeights | None = None
+    """As in `Aggregate`."""
 
 
 class NotKnown(NamedTuple):

@@ -69,6 +69,8 @@ class _Step(NamedTuple):
     facts: Mapping[str, float]
     remembered: ClientWeights | None = None
     """Client weights of the step where a transform replaced those of the aggregate."""
+    shares: ClientWeights | None = None
+    """λ of that transform."""
 
 
 def run_round(
@@ -118,7 +120,9 @@ def run_round(
         after = state
     after = replace(after, round=round + 1, sampler=sampler, aggregator=aggregate.state)
     if move.remembered is not None:
-        aggregate = replace(aggregate, coefficients=None, remembered=move.remembered)
+        aggregate = replace(aggregate, coefficients=None, remembered=move.remembered, shares=move.shares)
+    if (shares := aggregate.shares or aggregate.remembered) is not None:
+        after = replace(after, sampler=algorithm.sampler.follow(after.sampler, shares))
     record = make_record(
         order,
         updates,
@@ -165,7 +169,7 @@ def _server_step(
 ) -> _Step:
     """Transforms of the aggregate, server optimizer, transforms of its step."""
     states, facts = list(state.transforms), dict[str, float]()
-    followed: list[ClientWeights] = []
+    followed: list[tuple[ClientWeights, ClientWeights | None]] = []
 
     def apply_transforms(stage: Literal["aggregate", "step"], vector: Tensor) -> Tensor:
         for place, transform in enumerate(algorithm.transforms):
@@ -174,7 +178,7 @@ def _server_step(
                 vector, states[place] = changed.direction, changed.state
                 facts.update(changed.facts)
                 if changed.remembered is not None:
-                    followed.append(changed.remembered)
+                    followed.append((changed.remembered, changed.shares))
         return vector
 
     direction = apply_transforms("aggregate", direction)
@@ -182,7 +186,8 @@ def _server_step(
     lr = direction.new_full((1,), algorithm.server.lr_at(state.round))
     params, server = algorithm.server.step(state.params, -direction, slots, lr)
     step = apply_transforms("step", params - state.params)
-    return _Step(direction, step, tuple(states), server, facts, followed[-1] if followed else None)
+    remembered, shares = followed[-1] if followed else (None, None)
+    return _Step(direction, step, tuple(states), server, facts, remembered, shares)
 
 
 def _shared(algorithm: Algorithm, shared: Vectors, updates: ClientUpdates, conditions: Conditions) -> Vectors:

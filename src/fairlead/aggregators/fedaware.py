@@ -53,10 +53,14 @@ class FedAWARE(Aggregator):
       scaled ones. Then ‖d‖ ≤ 1 whatever the updates, and the server's learning rate sets the step. With raw
       rows d is no longer than the shortest of them: clients with few examples, whose updates are short, limit
       all steps, and a client that has fitted its data, so that its updates vanish, stops the run.
+    - `rho`: the regularized hull, λ = argmin ‖Σ λ_j u_j‖² + ρ s‖λ‖² over the rows u_j, with s the mean of ‖u_j‖² (1
+      for unit rows). With ρ = 0, as in the papers, few clients share the weight, and others do in the next
+      round. With ρ > 0 λ is unique and changes little when rows do (`shortest_in_ridged_hull`).
     - `memory`: the parameters to remember and where to keep them. Parameters outside `memory.layers` follow
       FedAvg's mean of the arrivals; Zeng 2025 names the option for λ only and leaves them open.
 
-    Reduces to the client's own memory for one client; to `FedMGDA(epsilon=1)` for α = 1 and unit rows when
+    Reduces to the mean of the rows for ρ → ∞ (with raw rows and equal ω: `RememberedMean`);
+    to the client's own memory for one client; to `FedMGDA(epsilon=1)` for α = 1 and unit rows when
     everyone arrives.
 
     Differs from the papers: an exact solver instead of Frank–Wolfe steps; an empty round changes nothing. It
@@ -73,6 +77,7 @@ class FedAWARE(Aggregator):
     first_visit: FirstVisit = "update"
     rows: Rows = "raw"
     memory: UpdateMemory = UpdateMemory()
+    rho: float = 0.0
 
     references = ("zeng2025fedaware", "zeng2023gradient", "wolfe1976", "judice1994")
     exemptions: ClassVar[Mapping[str, str]] = {
@@ -94,14 +99,15 @@ class FedAWARE(Aggregator):
         if not len(updates):
             return Aggregate(updates.delta.sum(0), state, None)
         aware = aware_memory_of(self)
-        recalled = aware.recall(state, updates, conditions.weights)
+        recalled = aware.recall(state, updates, conditions)
         if not recalled.ready:
             share = normalised(updates.importance)
             return Aggregate(weighted_sum(share, updates.delta), recalled.state, share, facts=recalled.facts)
         after, coefficients = recalled.state, recalled.coefficients
         remembered = aware.averages.by_client(after, coefficients, conditions.weights)
         direction = _step(aware.averages, after, coefficients, updates)
-        return Aggregate(direction, after, None, remembered, recalled.facts)
+        shares = aware.shares(recalled, conditions.weights)
+        return Aggregate(direction, after, None, remembered, recalled.facts, shares)
 
     def limit(self, weights: Tensor) -> Limit:
         return Limit(
@@ -143,7 +149,7 @@ class RememberedMean(Aggregator):
         if not len(updates):
             return Aggregate(updates.delta.sum(0), state, None)
         averages, weights = averages_of(self), conditions.weights
-        state, _ = averages.renew(state, updates, len(weights))
+        state, _ = averages.renew(state, updates, conditions)
         coefficients = _row_weights(averages, state, weights)
         direction = _step(averages, state, coefficients, updates)
         return Aggregate(direction, state, None, averages.by_client(state, coefficients, weights))

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from fairlead.client_table import ClientTable, PartState, table_in, tensor_in
-from fairlead.errors import require_choice
+from fairlead.errors import require_choice, require_number
 from fairlead.memory.update_memory import MovingAverages, Remembers, averages_of, settle_alpha
-from fairlead.numerics.minimum_norm import ShortestPoint, shortest_in_hull
+from fairlead.numerics.minimum_norm import ShortestPoint, shortest_in_ridged_hull
 from fairlead.numerics.row_products import inner_products
-from fairlead.records import ClientUpdates, Population
+from fairlead.records import ClientUpdates, ClientWeights, Conditions, Population
 
 Start = Literal["seen", "all_seen", "zero"]
 Rows = Literal["raw", "unit"]
@@ -68,6 +68,13 @@ class AwareMemory:
     averages: MovingAverages
     start: Start
     rows: Rows
+    rho: float = 0.0
+
+    def shares(self, recalled: Recalled, weights: Tensor) -> ClientWeights | None:
+        """λ by client, where something was solved."""
+        if recalled.point is None:
+            return None
+        return self.averages.by_client(recalled.state, recalled.point.weights.cpu(), weights)
 
     def init(self, population: Population) -> PartState:
         averages = self.averages.init(population)
@@ -79,9 +86,10 @@ class AwareMemory:
             "lambda": torch.zeros(size, dtype=torch.float64),
         }
 
-    def recall(self, state: PartState, updates: ClientUpdates, weights: Tensor) -> Recalled:
-        """Take in a round's updates and find d; `weights` are all clients' ω."""
-        state, changed = self.averages.renew(state, updates, len(weights))
+    def recall(self, state: PartState, updates: ClientUpdates, conditions: Conditions) -> Recalled:
+        """Take in a round's updates and find d."""
+        weights = conditions.weights
+        state, changed = self.averages.renew(state, updates, conditions)
         table = table_in(state, "averages")
         gram, products = _with_new_products(table_in(state, "products"), table, changed)
         state = {**state, "products": products}
@@ -96,7 +104,7 @@ class AwareMemory:
             scale = torch.where(lengths > 0, 1 / lengths, 0.0)
             gram.mul_(scale[:, None]).mul_(scale)
         last = tensor_in(state, "lambda")
-        point = shortest_in_hull(gram, last[table.clients])
+        point = shortest_in_ridged_hull(gram, self.rho, last[table.clients])
         shares = torch.zeros_like(last)
         shares[table.clients] = point.weights.cpu()
         return Recalled({**state, "lambda": shares}, True, (point.weights * scale).cpu(), point)
@@ -111,17 +119,21 @@ class Aware(Remembers, Protocol):
     @property
     def rows(self) -> Rows: ...
 
+    @property
+    def rho(self) -> float: ...
+
 
 def settle_aware(part: Aware) -> None:
     """Check the fields of such a part, and express its moving average by `alpha` alone."""
     settle_alpha(part)
     require_choice(part, "start", ("seen", "all_seen", "zero"))
     require_choice(part, "rows", ("raw", "unit"))
+    require_number(part, "rho", at_least=0)
 
 
 def aware_memory_of(part: Aware) -> AwareMemory:
     """The memory that a part's fields describe."""
-    return AwareMemory(averages_of(part), part.start, part.rows)
+    return AwareMemory(averages_of(part), part.start, part.rows, part.rho)
 
 
 def _with_new_products(

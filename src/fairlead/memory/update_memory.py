@@ -14,7 +14,8 @@ from fairlead.client_table import ClientTable, PartState, table_in, tensor_in
 from fairlead.component import Component, freeze_lists
 from fairlead.errors import FieldError, did_you_mean, field_error, require_choice, require_number
 from fairlead.numerics.row_products import combination
-from fairlead.records import ClientUpdates, ClientWeights, Population
+from fairlead.randomness import Key
+from fairlead.records import ClientUpdates, ClientWeights, Conditions, Population
 
 FirstVisit = Literal["update", "scaled"]
 
@@ -35,6 +36,9 @@ class UpdateMemory(Component):
       client's memory may be rounded away.
     - `folder`: rows are in a file in this folder, mapped into memory and deleted with the run. By default they are in
       memory, on the model's device.
+    - `credit`: "own" files every update under its client. "exchanged" files the updates of a round under clients of
+      the same round in random order. This is a mistake of FedAWARE's released code, whose clients train in ascending
+      order and are filed in the order drawn. It happens to regularize: every row becomes a mixture of clients.
 
     With n rows of d parameters the memory takes n·d numbers of its type.
     """
@@ -43,12 +47,14 @@ class UpdateMemory(Component):
     clusters: tuple[int, ...] = ()
     dtype: Literal["model", "bfloat16"] = "model"
     folder: str | None = None
+    credit: Literal["own", "exchanged"] = "own"
 
     references = ("zeng2025fedaware",)
 
     def __post_init__(self) -> None:
         freeze_lists(self)
         require_choice(self, "dtype", ("model", "bfloat16"))
+        require_choice(self, "credit", ("own", "exchanged"))
         if any(not isinstance(pattern, str) for pattern in self.layers):
             raise field_error(self, "layers", "patterns of parameter names", self.layers)
         if any(not isinstance(cluster, int) or isinstance(cluster, bool) for cluster in self.clusters):
@@ -81,6 +87,13 @@ class UpdateMemory(Component):
             )
         _, row_of = torch.unique(torch.tensor(self.clusters), return_inverse=True)
         return torch.as_tensor(row_of)
+
+    def credited(self, clients: Tensor, round: int) -> Tensor:
+        """The clients under which the updates of `clients` are filed, drawn by the key of the round."""
+        if self.credit == "own":
+            return clients
+        order = Key.from_seed(0).fold("credit", round).generator().permutation(len(clients))
+        return clients[torch.from_numpy(order)]
 
     def table(self, population: Population) -> ClientTable:
         """An empty table of such rows."""
@@ -157,10 +170,12 @@ class MovingAverages:
     def init(self, population: Population) -> PartState:
         return {"averages": self.memory.table(population), "columns": self.memory.columns(population)}
 
-    def renew(self, state: PartState, updates: ClientUpdates, num_clients: int) -> Renewed:
+    def renew(self, state: PartState, updates: ClientUpdates, conditions: Conditions) -> Renewed:
         """Take in the updates that arrived."""
         table = table_in(state, "averages")
-        owner = self.memory.row_of(num_clients)[updates.clients]
+        owner = self.memory.row_of(len(conditions.weights))[
+            self.memory.credited(updates.clients, conditions.round)
+        ]
         fresh = remembered_part(state, updates.delta)
         changed = owner
         if self.memory.clusters:

@@ -8,7 +8,15 @@ from typing import ClassVar, Literal
 from fairlead.client_table import PartState
 from fairlead.component import Component
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Cohort, Conditions, NotKnown, Participation, Population
+from fairlead.records import (
+    ClientUpdates,
+    ClientWeights,
+    Cohort,
+    Conditions,
+    NotKnown,
+    Participation,
+    Population,
+)
 
 Adjacency = Literal["zero-out", "replace-one"]
 """Which federations must look alike for privacy: those in which one client sends zeros instead of its updates, or
@@ -50,6 +58,10 @@ class Sampler(Component, ABC):
         self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates
     ) -> PartState:
         """State after the round, also when nothing arrived."""
+
+    def follow(self, state: PartState, shares: ClientWeights) -> PartState:
+        """State after the server weighted all clients, for samplers that draw by these weights."""
+        return state
 
     @property
     def long_run(self) -> Sampler:

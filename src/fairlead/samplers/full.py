@@ -10,7 +10,7 @@ import torch
 
 from fairlead.client_table import PartState
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Cohort, Conditions, Participation, Population
+from fairlead.records import ClientUpdates, ClientWeights, Cohort, Conditions, Participation, Population
 from fairlead.samplers.base import Adjacency, MemorylessSampler, Sampler
 
 
@@ -67,6 +67,9 @@ class FullFirstRound(Sampler):
         self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates
     ) -> PartState:
         return self.sampler.observe(state, conditions, cohort, updates)
+
+    def follow(self, state: PartState, shares: ClientWeights) -> PartState:
+        return self.sampler.follow(state, shares)
 
     @property
     def long_run(self) -> Sampler:

@@ -43,6 +43,7 @@ class AwareProjection(DirectionTransform):
     first_visit: FirstVisit = "update"
     rows: Rows = "raw"
     memory: UpdateMemory = UpdateMemory()
+    rho: float = 0.0
 
     references = ("zeng2025fedaware",)
     stage: ClassVar[Literal["aggregate", "step"]] = "step"
@@ -60,7 +61,7 @@ class AwareProjection(DirectionTransform):
         self, direction: Tensor, updates: ClientUpdates, state: PartState, conditions: Conditions
     ) -> Transformed:
         aware = aware_memory_of(self)
-        recalled = aware.recall(state, updates, conditions.weights)
+        recalled = aware.recall(state, updates, conditions)
         facts = recalled.facts
         if not recalled.ready:
             return Transformed(direction, recalled.state, facts)
@@ -75,8 +76,9 @@ class AwareProjection(DirectionTransform):
             facts["aware_cosine"] = float(along) / length if length > 0 else 0.0
             projected = (along * axis).to(step)
         changed = with_remembered_part(recalled.state, direction, projected)
-        shares = aware.averages.by_client(recalled.state, recalled.coefficients, conditions.weights)
-        return Transformed(changed, recalled.state, facts, shares)
+        weights = conditions.weights
+        remembered = aware.averages.by_client(recalled.state, recalled.coefficients, weights)
+        return Transformed(changed, recalled.state, facts, remembered, aware.shares(recalled, weights))
 
     def limit(self, weights: Tensor) -> Limit:
         return Limit(
