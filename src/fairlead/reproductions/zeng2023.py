@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+from fairlead.clients.partitioners.dirichlet import DirichletPartitioner
+from fairlead.models.augmentation import HorizontalFlip, Normalize, RandomCrop
 from fairlead.models.convolutional import FiveLayerCNN
 from fairlead.models.dense import MLP
 from fairlead.reproductions import trained
@@ -94,18 +96,41 @@ _PRINTED_TABLE = published_table("""
     FedAWARE  64.54 ± 0.38  61.41 ± 0.20  61.28 ± 0.39
 """)
 
+_AS_RUN = "FedAWARE as published"
+_AUGMENTED = (
+    RandomCrop(padding=4),
+    HorizontalFlip(),
+    Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+)
+_CAPPED = DirichletPartitioner(0.1, min_partition_size=10, self_balancing=True)
+_AS_DEALT = {
+    name: setting if name == "Statistical" else replace(setting, partition=_CAPPED)
+    for name, setting in _SETTINGS.items()
+}
+
 TABLE_1 = table(
     name="zeng2023_table_1",
     where="Table 1 and Fig. 4",
     claim="On CIFAR-10 FedAWARE has the highest top accuracy in all three settings.",
     claims=tuple(Best("FedAWARE", setting, tuple(_BASELINES)) for setting in _SETTINGS),
-    released=tuple(Best(_UNIT_ROWS, setting, tuple(_BASELINES)) for setting in _SETTINGS),
+    released=tuple(Best(_AS_RUN, setting, tuple(_BASELINES)) for setting in _SETTINGS),
     # The only figure of FedAWARE stands beside both variants.
     published=_PRINTED_TABLE
-    | {TableCell(_UNIT_ROWS, name): _PRINTED_TABLE[TableCell("FedAWARE", name)] for name in _SETTINGS},
-    differences=_DIFFERENCES,
-    columns=_CIFAR10,
-    rows=_METHODS,
+    | {TableCell(_AS_RUN, name): _PRINTED_TABLE[TableCell("FedAWARE", name)] for name in _SETTINGS},
+    differences=(
+        "Inputs and splits are those of the authors' runs: normalized, cropped and flipped anew at every access; Dirichlet "
+        "splits are capped at the equal share of a client, with at least ten examples. Each seed has its own split.",
+        '"As published" samples by λ, starts with a full round, and exchanges the credit of updates within a round, as '
+        "the authors' runs did; the printed method does none of these.",
+        *_DIFFERENCES[2:],
+    ),
+    columns={
+        name: TableColumn(setting, "cifar10", FiveLayerCNN(), _AUGMENTED)
+        for name, setting in _AS_DEALT.items()
+    },
+    rows=_BASELINES
+    | _FEDAWARE
+    | {_AS_RUN: TableRow("fedaware_published"), "FedAWARE, regularized hull": TableRow("fedaware_ridge")},
 )
 
 FIGURE_2 = table(
