@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from fairlead.clients.partitioners.dirichlet import DirichletPartitioner
+from fairlead.clients.partitioners.labels import DirichletPartitioner
 from fairlead.models.augmentation import HorizontalFlip, Normalize, RandomCrop
 from fairlead.models.convolutional import FiveLayerCNN
 from fairlead.models.dense import MLP
@@ -118,8 +118,8 @@ TABLE_1 = table(
     published=_PRINTED_TABLE
     | {TableCell(_AS_RUN, name): _PRINTED_TABLE[TableCell("FedAWARE", name)] for name in _SETTINGS},
     differences=(
-        "Inputs and splits are those of the authors' runs: normalized, cropped and flipped anew at every access; Dirichlet "
-        "splits are capped at the equal share of a client, with at least ten examples. Each seed has its own split.",
+        "Inputs and splits are those of the authors' runs: normalized, cropped and flipped anew at every access. "
+        "Dirichlet splits are capped at a client's equal share, with ten examples or more.",
         '"As published" samples by λ, starts with a full round, and exchanges the credit of updates within a round, as '
         "the authors' runs did; the printed method does none of these.",
         *_DIFFERENCES[2:],
