@@ -40,7 +40,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "fedcm": {"alpha": 0.4},
 }
 RESTORED = {"scaffold", "fednova_vr", "feddyn"}
-PARETO = {"fedaware", "fedmgda_plus"}
+PARETO = {"fedaware", "fedaware_published", "fedaware_ridge", "fedmgda_plus"}
 ROBUST = {"coordinate_median", "norm_bounded_mean", "trimmed_mean"}
 SAMPLED = {
     "fedavg",

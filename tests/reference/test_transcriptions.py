@@ -62,6 +62,8 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"rows": "unit"},
     ],
     "fedaware_na": [{}, {"alpha": 0.3, "first_visit": "scaled"}, {"retention": 0.3, "server_lr": 0.7}],
+    "fedaware_published": [{}, {"alpha": 0.3, "server_lr": 0.4}],
+    "fedaware_ridge": [{}, {"rho": 0.2, "alpha": 0.3, "server_lr": 0.4}],
     "fedawe": [{}, {"echo": 0.6}],
     "fedcm": [{}, {"alpha": 0.4, "server_lr": 0.8}, {"alpha": 0.3, "momentum": 0.6}],
     "feddyn": [{"alpha": 0.5}, {"alpha": 2.0, "momentum": 0.6}],

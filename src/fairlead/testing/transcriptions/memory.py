@@ -10,6 +10,7 @@ from typing import Literal, Unpack
 
 import numpy as np
 
+from fairlead.randomness import Key
 from fairlead.testing.transcriptions.averaging import follow, local_updates
 from fairlead.testing.transcriptions.script import Array, Round, Script, Solver, smallest_in_hull
 
@@ -134,13 +135,14 @@ class _Memory:
                 self.rows[i] = (1 - self.alpha) * self.rows[i] + self.alpha * g
             self.seen.add(i)
 
-    def shortest(self, *, unit: bool = False, unseen: bool = False) -> Array:
-        """d = Σλ_i m_i of minimum norm on the simplex."""
+    def shortest(self, *, unit: bool = False, unseen: bool = False, rho: float = 0.0) -> Array:
+        """d = Σλ_i m_i of minimum norm on the simplex, with ρ times the mean ‖m_i‖² times ‖λ‖² added to it."""
         rows = self.rows if unseen else self.rows[sorted(self.seen)]
         if unit:
             norms = np.linalg.norm(rows, axis=1, keepdims=True)
             rows = rows / np.where(norms > 0, norms, 1.0)
-        combined: Array = smallest_in_hull(rows) @ rows
+        ridge = np.sqrt(rho * (rows**2).sum(1).mean()) * np.eye(len(rows))
+        combined: Array = smallest_in_hull(np.hstack([rows, ridge])) @ rows
         return combined
 
 
@@ -164,6 +166,40 @@ def fedaware(
         if start == "all_seen" and not memory.complete:
             return server_lr * sum((share[i] * g[i] for i in g), script.zeros())
         return server_lr * memory.shortest(unit=rows == "unit", unseen=start == "zero")
+
+    return follow(script, step)
+
+
+def fedaware_ridge(
+    script: Script,
+    *,
+    rho: float = 1.0,
+    alpha: float = 0.5,
+    server_lr: float = 2.0,
+    **solver: Unpack[Solver],
+) -> Array:
+    """The regularized hull over unit rows: x ← x − η_g Σλ_i u_i with λ = argmin ‖Σλ_i u_i‖² + ρ‖λ‖²."""
+    memory = _Memory(script, alpha, None, "update")
+
+    def step(round: Round, x: Array) -> Array:
+        memory.learn(local_updates(script, round, x, solver))
+        return server_lr * memory.shortest(unit=True, rho=rho)
+
+    return follow(script, step)
+
+
+def fedaware_published(
+    script: Script, *, alpha: float = 0.5, server_lr: float = 1.0, **solver: Unpack[Solver]
+) -> Array:
+    """Zeng 2023 as run: unit rows, and every update filed under another client of its round, by the round's key."""
+    memory = _Memory(script, alpha, None, "scaled")
+
+    def step(round: Round, x: Array) -> Array:
+        g = local_updates(script, round, x, solver)
+        order = Key.from_seed(0).fold("credit", round.number).generator().permutation(len(g))
+        filed = [list(g)[place] for place in order]
+        memory.learn(dict(zip(filed, g.values(), strict=True)))
+        return server_lr * memory.shortest(unit=True)
 
     return follow(script, step)
 
