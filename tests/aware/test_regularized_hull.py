@@ -25,13 +25,13 @@ def rows(count: int, dim: int, seed: int, *, unit: bool = False) -> torch.Tensor
 
 def by_projected_gradient(gram: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
     """An independent solution: projected gradient descent on the simplex, to convergence."""
-    weights = np.full(len(gram), 1 / len(gram))
+    weights: NDArray[np.float64] = np.full(len(gram), 1 / len(gram))
     step = 1 / (2 * (np.linalg.eigvalsh(gram)[-1] + ridge))
     for _ in range(200_000):
         moved = weights - step * 2 * (gram @ weights + ridge * weights)
         order = np.sort(moved)[::-1]
         excess = (np.cumsum(order) - 1) / np.arange(1, len(order) + 1)
-        after = np.maximum(moved - excess[np.flatnonzero(order > excess)[-1]], 0)
+        after: NDArray[np.float64] = np.maximum(moved - excess[np.flatnonzero(order > excess)[-1]], 0)
         if np.abs(after - weights).max() < 1e-15:
             return after
         weights = after
