@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import get_args
 
 import pytest
 from click.testing import Result
@@ -20,7 +21,7 @@ from fairlead.errors import FieldError, RunFolderError
 from fairlead.reports import summarise_runs, summarise_settings
 from fairlead.reports.tables import report_tables
 from fairlead.results.curves import AXES, quantities
-from fairlead.results.figures import RunFigures
+from fairlead.results.figures import Figure, RunFigures
 from fairlead.results.run_archive import ArchivedRun, archive_file, curves_of, save_archive
 
 KEPT = Path(__file__).parents[2] / "reproductions"
@@ -83,7 +84,9 @@ def test_figures_are_those_of_the_run_folders(tmp_path: Path) -> None:
     for ours, theirs in zip(files.methods, folders.methods, strict=True):
         assert ours.label == theirs.label
         for one, other in zip(ours.runs, theirs.runs, strict=True):
-            for name in ("seed", "final", "best", "last_tenth", "last_five", "eludd", "steps"):
+            for figure in get_args(Figure):
+                assert one.figure(figure) == pytest.approx(other.figure(figure), rel=1e-4), figure
+            for name in ("seed", "eludd", "steps"):
                 assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-4), name
             assert [each.rounds for each in one.reached if each] == [
                 each.rounds for each in other.reached if each
