@@ -62,7 +62,7 @@ def test_a_run_on_a_terminal(tmp_path: Path) -> None:
         r"arrived 4/4  train loss [\d.]+  loss [\d.]+  accuracy [\d.]+  e-LUD [\d.]+  χ² [\d.]+", shown
     )
     assert "40/40" in shown
-    assert "accuracy over the rounds:" in shown
+    assert "Accuracy over the rounds:" in shown
     assert "40 rounds are in run" in shown
 
 
