@@ -27,7 +27,7 @@ def test_the_examples_run_one_after_another(capsys: pytest.CaptureFixture[str]) 
     assert [line.split()[0] for line in lines[:3]] == ["10", "20", "30"]
     assert len(lines) > 3
     exec(compile(second, "README.md", "exec"), names)
-    assert "SCAFFOLD optimised the objective that was asked for" in capsys.readouterr().out
+    assert "SCAFFOLD optimized the intended objective" in capsys.readouterr().out
 
 
 def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
