@@ -1,0 +1,109 @@
+"""The shape of the source: how large it is, how deep its imports go, and one meaning for every name."""
+
+from __future__ import annotations
+
+import ast
+import io
+import subprocess
+import sys
+import tokenize
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+from test_import_order import MODULES, imports_of
+
+import fairlead
+
+LIMITS = {"files": 245, "code lines": 28_500, "share of imports": 0.10, "chain": 25, "modules of a round": 60}
+
+
+@cache
+def code_and_import_lines(path: Path) -> tuple[int, int]:
+    """Lines of code without blanks, comments and docstrings, and how many of them are import statements."""
+    text = path.read_text(encoding="utf-8")
+    strings, imports, code = set[int](), set[int](), set[int]()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            strings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            imports.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    layout = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in layout:
+            code.update(range(token.start[0], token.end[0] + 1))
+    return len(code - strings), len(imports)
+
+
+def test_the_source_stays_small() -> None:
+    counts = [code_and_import_lines(path) for path in MODULES.values()]
+    code, imports = (sum(column) for column in zip(*counts, strict=True))
+    assert len(MODULES) <= LIMITS["files"]
+    assert code <= LIMITS["code lines"]
+    assert imports / code < LIMITS["share of imports"]
+
+
+def test_import_chains_stay_short() -> None:
+    @cache
+    def chain(module: str) -> tuple[str, ...]:
+        return (
+            module,
+            *max((chain(other) for other in imports_of(module) & MODULES.keys()), key=len, default=()),
+        )
+
+    longest = max((chain(module) for module in MODULES), key=len)
+    assert len(longest) <= LIMITS["chain"], " -> ".join(longest)
+
+
+def loaded_by(module: str) -> list[str]:
+    script = f"import sys, {module}; print(*(name for name in sys.modules if name.startswith('fairlead')))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_a_round_loads_little_and_neither_diagnostics_nor_ray() -> None:
+    outside = ("fairlead.diagnostics", "fairlead.worlds.ray", "ray")
+    assert [name for name in loaded_by("fairlead.federation") if name.startswith(outside)] == []
+    assert len(loaded_by("fairlead.round")) <= LIMITS["modules of a round"]
+
+
+def test_no_class_name_has_two_meanings() -> None:
+    places = defaultdict[str, set[str]](set)
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places[node.name.lstrip("_")].add(f"{module}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_the_front_door_is_one_table() -> None:
+    """`CONTENTS` names what is public; type checkers see the same names, each from the module that defines it."""
+    path = MODULES["fairlead"]
+    typed = {
+        (node.module, alias.name)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("fairlead")
+        for alias in node.names
+    }
+    listed = {
+        (f"fairlead.{module}", name) for module, names in fairlead.CONTENTS.items() for name in names.split()
+    }
+    assert typed == listed | {("fairlead", module) for module in fairlead.MODULES}
+    for module, name in listed:
+        assert getattr(fairlead, name).__module__ == module
+    assert sorted({name for _, name in listed} | {*fairlead.MODULES, "__version__"}) == dir(fairlead)
+
+
+@pytest.mark.parametrize(
+    "name", ["start", "unknown", "table_in", "tensor_in", "refuse_unknown_classes", "Tensor"]
+)
+def test_nothing_is_public_by_accident(name: str) -> None:
+    assert not hasattr(fairlead, name)
