@@ -146,7 +146,7 @@ _DIGITS = 4
 """Digits of a drawn number: enough for any search, and few enough to be read and typed."""
 
 
-class _Axis(NamedTuple):
+class _SweptField(NamedTuple):
     """Values of one field."""
 
     path: str
@@ -204,12 +204,12 @@ def _planned(
     return PlannedRun(folder_name(",".join(changes)), labels, experiment)
 
 
-def _axis(text: str) -> _Axis:
+def _axis(text: str) -> _SweptField:
     path, values = _assignment(text, "seed=0..4 or algorithm.lr=0.01,0.1")
     split = split_values(values, f"The grid of {path}")
     if not all(split) or len(set(map(_number, split))) < len(split):
         raise FieldError(f"The grid of {path} must be a list of different values, got {values!r}.")
-    return _Axis(path, split)
+    return _SweptField(path, split)
 
 
 def _range(text: str) -> _Range:

@@ -61,7 +61,7 @@ def render_page(summaries: Sequence[Summary], title: str) -> str:
     """The whole page: one setting after the other, and all runs at the end."""
     places = {method.place: method.label for summary in summaries for method in summary.methods}
     runs = [run for summary in summaries for run in summary.study.runs]
-    settings = [_Setting.of(summary) for summary in summaries]
+    settings = [_SettingSection.of(summary) for summary in summaries]
     return _environment().get_template("page.html.jinja").render(
         title=title,
         version=__version__,
@@ -123,7 +123,7 @@ def _breakable(label: str) -> Markup:
 
 
 @dataclass(frozen=True)
-class _Setting:
+class _SettingSection:
     """The content of the page for one setting."""
 
     summary: Summary
@@ -134,7 +134,7 @@ class _Setting:
     """Charts of clients by the key of the table beside them."""
 
     @classmethod
-    def of(cls, summary: Summary) -> _Setting:
+    def of(cls, summary: Summary) -> _SettingSection:
         if not summary.methods:
             return cls(summary, None, [], [], {})
         clients = {"consistency": weights_chart(summary), "clients": clients_chart(summary)}
@@ -191,7 +191,7 @@ class _Setting:
         return len(self.summary.methods) > BANDS_AT_ONCE
 
 
-def _links(settings: Sequence[_Setting]) -> dict[str, str]:
+def _links(settings: Sequence[_SettingSection]) -> dict[str, str]:
     """Links of the header by section: the sections of a single setting, or one for each setting."""
     if len(settings) == 1:
         (only,) = settings
@@ -233,7 +233,7 @@ def _reasons(summaries: Sequence[Summary]) -> list[tuple[ReportedRun, str, str]]
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _RunEntry:
     """A run with its figures, if it has any."""
 
     run: ReportedRun
@@ -255,7 +255,7 @@ class _Entry:
         return " · ".join(filter(None, facts))
 
     @property
-    def clients(self) -> _ClientTable | None:
+    def clients(self) -> _ClientSection | None:
         """ω, Ω and the measure of the clients, largest error of the weight first."""
         figures = self.figures
         if figures is None or (figures.consistency is None and not figures.clients):
@@ -283,11 +283,11 @@ class _Entry:
             if count > _CLIENT_ROWS
             else ""
         )
-        return _ClientTable(note, ["intended ω", "effective Ω", "Ω/ω", *measured], rows)
+        return _ClientSection(note, ["intended ω", "effective Ω", "Ω/ω", *measured], rows)
 
 
 @dataclass(frozen=True)
-class _ClientTable:
+class _ClientSection:
     """The clients of a run."""
 
     note: str
@@ -295,11 +295,11 @@ class _ClientTable:
     rows: list[tuple[str, list[str]]]
 
 
-def _entries(summary: Summary) -> list[_Entry]:
+def _entries(summary: Summary) -> list[_RunEntry]:
     """Every run of a setting, those of the methods first."""
     found = []
     for method in summary.methods:
         figures = {id(run.run): run for run in method.runs}
-        found += [_Entry(run, summary.measure, method, figures.get(id(run))) for run in method.method.runs]
+        found += [_RunEntry(run, summary.measure, method, figures.get(id(run))) for run in method.method.runs]
     others = (*summary.study.repeated, *summary.study.unusable)
-    return [*found, *(_Entry(run, summary.measure) for run in others)]
+    return [*found, *(_RunEntry(run, summary.measure) for run in others)]
