@@ -1,11 +1,12 @@
 # Two commands do everything on a fresh machine with Python 3.11, pip, git and make:
 #   make demo    compare methods on embedded data, with unequal work and lossy links
 #   make test    lint, types and tests
+# While you work: make check, the fast half. Before a release: make test-full.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test docs docs-serve test-browser test-faults test-flower format audit clean
+.PHONY: demo check test test-full docs docs-serve test-browser test-faults test-flower format audit clean
 
 demo: $(VENV)/installed
 	$(BIN)/fairlead demo
@@ -15,6 +16,20 @@ test: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+
+# Lint, types and the tests of parts, methods and theory: no processes, pages or servers.
+check: $(VENV)/installed-test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2 $(FAST)
+
+FAST := tests/test_*.py $(addprefix tests/,aware clients conditions contracts golden participation privacy properties \
+	reductions reference robust settings synthetic)
+
+# Everything that `make test` runs, and the long matrices that it leaves out.
+test-full: $(VENV)/installed-test
+	$(BIN)/pytest -n 2 -m ''
 
 # The documentation as pages in build/site; a warning is an error. Needs no network.
 docs: $(VENV)/installed-test
