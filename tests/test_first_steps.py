@@ -80,7 +80,7 @@ def test_data_print_short() -> None:
 def test_a_target_among_the_features_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,y,site\n1,0,a\n2,1,b\n")
     table = fl.CsvTable(str(tmp_path / "t.csv"), target="y", client="site", features=("x", "y"))
-    with pytest.raises(DataError, match="'y' as target and as feature"):
+    with pytest.raises(DataError, match="'y' both as target and as feature"):
         table.load(fl.Key.from_seed(0))
 
 

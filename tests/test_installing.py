@@ -82,7 +82,8 @@ def test_messages_ask_for_what_the_extras_state() -> None:
 def test_flower_apps_ask_for_the_same_versions() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (torch,) = (requirement for requirement in project["dependencies"] if requirement.startswith("torch"))
-    wanted = [*project["optional-dependencies"]["flower"], torch]
+    (flwr,) = (name for name in project["optional-dependencies"]["flower"] if name.startswith("flwr"))
+    wanted = [flwr, torch]
     for app in ("examples/flower_app/pyproject.toml", "src/fairlead/flower/template/pyproject.toml.txt"):
         text = (ROOT / app).read_text(encoding="utf-8")
         assert tomllib.loads(text)["project"]["dependencies"] == wanted

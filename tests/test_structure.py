@@ -16,7 +16,13 @@ from test_import_order import MODULES, imports_of
 
 import fairlead
 
-LIMITS = {"files": 256, "code lines": 30_700, "share of imports": 0.124, "chain": 25, "modules of a round": 60}
+LIMITS = {
+    "files": 256,
+    "code lines": 30_700,
+    "share of imports": 0.124,
+    "chain": 25,
+    "modules of a round": 60,
+}
 """Caps that may only fall. The aim is 245 files, 28,500 lines and 10 % of imports."""
 
 

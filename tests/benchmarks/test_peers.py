@@ -28,6 +28,7 @@ def few_examples(folder: str | None) -> fl.FederatedData:
 SMALL = replace(WORKLOADS["logistic"], data=few_examples)
 
 
+@pytest.mark.full
 def test_fairlead_alone_gives_a_table_and_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

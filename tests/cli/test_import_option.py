@@ -94,6 +94,7 @@ def test_commands_know_the_part(folder: Path, command: str, shown: str) -> None:
     assert shown in done.stdout
 
 
+@pytest.mark.full
 def test_a_run_goes_on_and_is_reported(folder: Path) -> None:
     for command in ("run spec.toml -q -o run", "run run --rounds 3 -q", "report run"):
         done = fairlead(folder, "--import", "my_parts", *command.split())
@@ -102,6 +103,7 @@ def test_a_run_goes_on_and_is_reported(folder: Path) -> None:
     assert list(folder.rglob("report.html"))
 
 
+@pytest.mark.full
 def test_workers_of_a_sweep_know_the_part(folder: Path) -> None:
     """The command and its two workers import the module, each once; half the share is half of the first step.
 
@@ -178,6 +180,7 @@ print(*(record.direction_norm for record in load_records("run")))
 """
 
 
+@pytest.mark.full
 def test_an_app_for_flower_brings_the_module(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Both ends of the app, elsewhere and without `--import`, give the rounds of the spec in simulation.
 
@@ -205,6 +208,7 @@ def test_an_app_for_flower_brings_the_module(folder: Path, tmp_path_factory: pyt
     assert "aggregator.type must be the name of an Aggregator, got 'Half'" in refused.stderr
 
 
+@pytest.mark.full
 def test_an_app_that_does_not_import_the_module_is_told_to(folder: Path) -> None:
     (folder / "spec.toml").write_text(SPEC.replace("Quadratics", "Digits"))
     assert fairlead(folder, "--import", "my_parts", "flower", "init", "spec.toml", "mine").returncode == 0
@@ -215,6 +219,7 @@ def test_an_app_that_does_not_import_the_module_is_told_to(folder: Path) -> None
     assert "mine/mine/__init__.py must have the line `import my_parts`" in refused.stderr
 
 
+@pytest.mark.full
 def test_an_app_that_brings_the_module_goes_up_without_naming_it(folder: Path) -> None:
     """As far as the number of nodes, of which a spec with four clients has no use for five."""
     (folder / "spec.toml").write_text(SPEC.replace("Quadratics", "Digits"))

@@ -66,6 +66,7 @@ def test_a_run_on_a_terminal(tmp_path: Path) -> None:
     assert "40 rounds are in run" in shown
 
 
+@pytest.mark.full
 def test_a_study_on_a_terminal_ends_with_its_table(tmp_path: Path) -> None:
     (tmp_path / "spec.toml").write_text(SPEC)
     arguments = ("compare", "spec.toml", "--methods", "fedavg,fednova", "--seeds", "0..1", "--jobs", "1")

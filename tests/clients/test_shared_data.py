@@ -69,6 +69,7 @@ class TestImages:
         assert data.test is not None
         assert torch.bincount(data.test.targets).tolist() == [1000] * 10
 
+    @pytest.mark.full
     def test_cifar10(self, native: Any, tmp_path: Path) -> None:
         """The original pickles of Python 2, with 200 shards as in the papers."""
         native.cifar10(str(tmp_path / "cifar-10-batches-py"))

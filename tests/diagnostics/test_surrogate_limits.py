@@ -13,6 +13,8 @@ from fairlead.diagnostics import predicted_consistency
 from fairlead.diagnostics.gradients import stationarity
 from fairlead.presets import METHODS
 
+pytestmark = pytest.mark.full
+
 PROBLEM = fl.Quadratics(
     num_clients=4, dim=2, spread=2.0, conditioning=2.0, weights=(1.0, 2.0, 3.0, 4.0)
 ).problem(fl.Key.from_seed(1))

@@ -78,7 +78,7 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     scale, *rest = cells
     assert scale == "ROUNDS = 60\nSEEDS = range(5)"
     said = run_in_process_of_its_own("\n".join(["ROUNDS, SEEDS = 2, range(2)", *rest]), tmp_path)
-    assert "Which objective is optimised" in said
+    assert "Which objective is optimized" in said
     assert "loss of the five fast clients" in said
     *_, page, answer, named = said.splitlines()
     assert "Fast and slow clients" in Path(page).read_text(encoding="utf-8")

@@ -76,6 +76,7 @@ def test_rounds_that_differ_in_all_their_sizes(backend: Backend, solver: fl.Loca
     assert len(engine._captured) <= graphs._KEPT
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("captured_on_cpu")
 def test_compiled_steps_are_traced_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """For more solvers and widths than torch compiles by itself; without a back end, which would need C++ here."""
@@ -215,6 +216,7 @@ def test_lanes_are_kept_while_there_is_room(roomy: bool, monkeypatch: pytest.Mon
     assert len(engine._captured) == (len(sizes) if roomy else 1)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("captured_on_cpu", "traced_only")
 @pytest.mark.parametrize("backend", ["stacked", "branches"])
 @pytest.mark.parametrize("compiled", [False, True])

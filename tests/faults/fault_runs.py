@@ -41,7 +41,7 @@ def experiment(method: str, rounds: int = 20) -> fl.Experiment:
 def outcome(run: Path, scratch: Path) -> dict[str, bytes]:
     """All that a run leaves and that its seed determines: model, memory, records, summary and report page.
 
-    Measured seconds are set to zero, and so are the times and numbers of starts: they are facts of a machine.
+    Measured seconds are set to zero, and so are the times, numbers and paths of starts: they are facts of a machine.
     """
     copy = scratch / run.parent.name / "run"
     copy.mkdir(parents=True)
@@ -51,7 +51,14 @@ def outcome(run: Path, scratch: Path) -> dict[str, bytes]:
     summary = json.loads((run / "summary.json").read_text())
     (copy / "summary.json").write_text(json.dumps({**summary, "seconds": 0.0}))
     start = json.loads((run / "provenance.json").read_text())[0]
-    timeless = {"started": "", "ended": "", "first_round": 0, "next_round": 0, "outcome": "finished"}
+    timeless = {
+        "started": "",
+        "ended": "",
+        "first_round": 0,
+        "next_round": 0,
+        "outcome": "finished",
+        "paths": [],
+    }
     (copy / "provenance.json").write_text(json.dumps([{**start, **timeless}]))
     newest = max((run / "checkpoint").glob("manifest-*.json"))
     tensors = run / "checkpoint" / json.loads(newest.read_text())["tensors"]

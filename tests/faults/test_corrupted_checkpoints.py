@@ -119,7 +119,7 @@ def test_corrupted_checkpoints_are_never_loaded(tmp_path: Path, figure: Callable
         else:
             (sentence,) = told
             assert re.match(
-                r"The newest checkpoint cannot be used, and the one of round 2 is taken", sentence
+                r"The newest checkpoint cannot be used, and the one of round 2 is used instead", sentence
             )
         counts[kind] += 1
         shutil.rmtree(folder)

@@ -47,6 +47,7 @@ def one_core() -> Iterator[None]:
     os.sched_setaffinity(0, cores)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("one_core")
 def test_any_number_of_workers_gives_the_same_bits(tmp_path: Path, figure: Callable[[str], None]) -> None:
     methods = list(METHODS) if FULL else ["SCAFFOLD", "FedAU"]

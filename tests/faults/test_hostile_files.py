@@ -140,7 +140,9 @@ def test_cifar_batches_run_no_code(attack: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cifar").mkdir()
     (tmp_path / "cifar" / "data_batch_1").write_bytes(PICKLES[attack])
-    with pytest.raises(DataError, match=r"data_batch_1 is (refused|not a pickle that can|not a CIFAR batch)"):
+    with pytest.raises(
+        DataError, match=r"data_batch_1 (is refused|cannot be read as a pickle|is not a CIFAR batch)"
+    ):
         fl.CifarFolder("cifar").pool()
     assert [path.name for path in tmp_path.iterdir()] == ["cifar"]
 
@@ -189,6 +191,7 @@ def vouch_for(content: bytes, folder: Path) -> None:
     manifest.write_text(json.dumps({**facts, "checksum": checksum}, indent=2) + "\n")
 
 
+@pytest.mark.full
 def test_archives_that_unpack_to_more_than_they_may_are_refused(tmp_path: Path) -> None:
     """2 GiB of zeros in 2 MB; and an array whose header promises 8 TB. Names of entries are never paths."""
     header = io.BytesIO()

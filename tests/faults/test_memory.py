@@ -18,6 +18,8 @@ from fairlead import client_table
 from fairlead.errors import MemoryBudgetError
 from fairlead.memory import run_budget
 
+pytestmark = pytest.mark.full
+
 MEMORY = 1024 * int(Path("/proc/meminfo").read_text().split()[1])
 """What this machine has in all."""
 WIDTH = MEMORY // (75 * 1000)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+import pytest
 from fault_runs import FULL
 
 import fairlead as fl
@@ -65,6 +66,7 @@ class Watch:
         return (clock[-1] - clock[0]) / PIECE
 
 
+@pytest.mark.full
 def test_long_runs_lose_nothing(tmp_path: Path, figure: Callable[[str], None]) -> None:
     """SCAFFOLD over lossy links, with records, evaluations and checkpoints as usual.
 

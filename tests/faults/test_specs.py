@@ -231,6 +231,7 @@ def test_overrides(good_specs: list[GoodSpec], figure: Callable[[str], None]) ->
     figure(f"{COUNT // 5} overrides, 0 tracebacks, 0 silent acceptances: {dict(received)}")
 
 
+@pytest.mark.full
 def test_mutated_specs_on_the_command_line(
     good_specs: list[GoodSpec], tmp_path: Path, figure: Callable[[str], None]
 ) -> None:

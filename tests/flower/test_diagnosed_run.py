@@ -74,8 +74,8 @@ def test_what_needs_the_data_is_said_in_one_sentence(tmp_path: Path) -> None:
     text = diagnosed(run)
     (sentence,) = (line for line in text.splitlines() if "clients' data" in line)
     assert sentence == (
-        "- Consensus: not tested, since the clients' data stay with them; nor can data sizes, label mixes and the "
-        "angles between all clients' updates be told without them. [not enough data]"
+        "- Consensus: not tested, because the clients' data stay with them; without them, data sizes, label mixes and "
+        "the angles between all clients' updates are unknown too. [not enough data]"
     )
     assert "To try it out" not in text
     assert diagnosed(run / "rounds.jsonl").splitlines()[1:] == text.splitlines()[1:]
@@ -123,7 +123,7 @@ def test_the_weights_of_aware_are_told(tmp_path: Path) -> None:
     assert first[0] == first[1]
     assert sum(first[0].values()) == pytest.approx(1.0)
     for name in ("aware", "projected"):
-        assert "- AWARE's weights: over 6 rounds a step rests on" in diagnosed(tmp_path / name / "run")
+        assert "- AWARE's weights: over 6 rounds a step uses" in diagnosed(tmp_path / name / "run")
 
 
 def test_a_spec_with_data_that_ran_on_real_clients_is_judged_by_its_rounds(tmp_path: Path) -> None:

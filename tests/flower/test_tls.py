@@ -12,6 +12,7 @@ from fairlead.flower.local_trial import Credentials, LocalFederation, make_node_
 _SECONDS = 300.0
 
 
+@pytest.mark.full
 def test_the_matrix_of_certificates_and_keys(tmp_path: Path) -> None:
     """The right certificate and key are let in; a wrong CA, no key, an unknown key and plain HTTP are not.
 

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 from time import sleep
 
@@ -46,6 +48,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_a_node_that_is_lost_changes_nothing() -> None:
     """In a process of its own, since one process belongs to one Ray at a time."""
     done = subprocess.run(

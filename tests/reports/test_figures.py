@@ -42,6 +42,7 @@ def test_a_figure_names_its_methods_and_axes_in_text(summary: Summary, tmp_path:
         assert f">{words}</text>" in text
 
 
+@pytest.mark.full
 def test_figures_repeat_to_the_byte(summary: Summary, tmp_path: Path) -> None:
     for folder in ("first", "second"):
         write_figures(summary, tmp_path / folder, ["pdf", "svg"])

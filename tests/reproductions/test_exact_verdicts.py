@@ -17,6 +17,8 @@ from fairlead.reproductions.claims import TableCell
 from fairlead.reproductions.reproduction import Computation
 from fairlead.reproductions.weng2025 import FIGURE_7
 
+pytestmark = pytest.mark.full
+
 EXACT = [entry.name for entry in REPRODUCTIONS.values() if not entry.needs]
 
 

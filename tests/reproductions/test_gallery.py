@@ -56,7 +56,13 @@ def test_claims_hold_for_the_published_figures(entry: TrainedTable) -> None:
 
 @pytest.mark.parametrize("entry", TRAINED, ids=lambda entry: entry.name)
 def test_fedaware_is_judged_as_printed_and_as_released(entry: TrainedTable) -> None:
-    """Every run with AWARE has a twin that differs by the rows and the start of the released code alone."""
+    """Every run with AWARE has a twin that differs by the rows and the start of the released code alone.
+
+    Zeng 2023, Table 1 has the method as the authors ran it instead, as a preset of its own.
+    """
+    if entry.name == "zeng2023_table_1":
+        assert entry.cells[TableCell("FedAWARE as published", "Hybrid")].preset == "fedaware_published"
+        return
     twins = {cell: TableCell(f"{cell.row} with unit rows", cell.column) for cell in entry.cells}
     printed = [cell for cell in entry.cells if _aware_of(entry, cell) == ("raw", "seen", "update")]
     assert bool(printed) == bool(entry.released)

@@ -92,6 +92,7 @@ def test_options_are_for_those_that_heed_them_where_all_are_run(monkeypatch: pyt
     assert outcome["machine"].endswith("CPU cores, " + platform.machine())
 
 
+@pytest.mark.full
 def test_a_result_of_more_seeds_is_not_replaced() -> None:
     words = ("reproduce", "wang2021_lemma_1", "--scale", "smoke", "--out", "kept")
     assert fairlead(*words, "--seeds", "0..2").exit_code == 0

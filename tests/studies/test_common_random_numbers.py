@@ -78,6 +78,7 @@ def met(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], tuple
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("method", METHODS.split(",")[1:])
 def test_every_method_meets_what_the_first_met(met: Any, method: str, seed: int) -> None:
