@@ -114,7 +114,10 @@ def test_a_failed_run_is_shown_with_its_reason_and_loses_nothing() -> None:
 
 def test_methods_that_learn_nothing_are_told() -> None:
     """With a rate of 100 losses stay finite, but far above those of the initial model."""
-    cure = "ended with a lower objective than its initial model: the learning rate may be too large."
+    cure = (
+        "ended with a lower objective than its initial model: the learning rate may be too large, or the rounds "
+        "too few."
+    )
     arguments = ("--seeds", "0..1", "-o", "runs/x", "--methods")
     lines = call(*arguments, "fedavg:lr=100,fednova:lr=100").stdout.splitlines()
     assert any(f"No run of any method {cure}" in line for line in lines)

@@ -10,6 +10,7 @@ import torch
 
 import fairlead as fl
 from fairlead.diagnostics.consistency import chance_level
+from fairlead.errors import FieldError
 from fairlead.experiments.demo import DEMO_METHODS, demo_algorithms, demo_experiment
 
 TWO_CLIENTS = fl.Experiment(
@@ -142,3 +143,9 @@ def test_rounds_of_the_demonstration_are_worth_the_same_work() -> None:
         silent = sum(not record.arrived for record in method.federation.records)
         lengths[method.name] = sum(worth) / (len(worth) + silent) * chosen[method.name].server.lr
     assert lengths["fedacs"] == pytest.approx(lengths["fednova"], rel=0.25)
+
+
+def test_a_comparison_of_nothing_is_refused() -> None:
+    experiment = fl.Experiment(fl.Quadratics(2), fl.presets.fedavg(lr=0.1), rounds=1)
+    with pytest.raises(FieldError, match="compare needs at least one algorithm"):
+        fl.compare(experiment, {})

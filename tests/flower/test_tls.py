@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from time import sleep
 
+import pytest
 from trial_app import wait_for
 
 from fairlead.flower.local_trial import Credentials, LocalFederation, make_node_key

@@ -75,7 +75,7 @@ def test_sections_in_their_order(tmp_path: Path) -> None:
     _, page = page_of(fabricate_study(tmp_path))
     assert [heading.text for heading in page.all("h2")] == [
         "At a glance", "Learning curves", "Results", "Time to target", "Consistency", "Clients",
-        "Cost of a run", "Runs that did not finish", "Runs",
+        "Cost of a run", "Unfinished or repeated runs", "Runs",
     ]  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def test_twenty_methods_can_be_told_apart(tmp_path: Path) -> None:
 def test_a_page_of_nothing_but_unreadable_runs(tmp_path: Path) -> None:
     (fabricate(tmp_path / "run") / "spec.toml").write_text("rounds = -1")
     _, page = page_of(tmp_path)
-    assert [heading.text for heading in page.all("h2")] == ["Runs that did not finish", "Runs"]
+    assert [heading.text for heading in page.all("h2")] == ["Unfinished or repeated runs", "Runs"]
 
 
 def test_a_run_that_failed_in_its_first_round(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def test_an_objective_that_says_something_else_is_mentioned(tmp_path: Path) -> N
         fabricate(tmp_path / f"fednova-{seed}", Made("fednova", seed, (0.1, 0.7), objective=0.498))
     _, page = page_of(tmp_path)
     assert page.all("p", class_="lead")[0].text.endswith(
-        "Only fednova is worse by more than the noise. By the objective, fednova is better than "
+        "fednova is worse by more than the noise. By the objective, fednova is better than "
         "fedavg by 0.002 ± 0."
     )
     verdicts = [each.words() for each in page.all("span", class_="verdict")]
@@ -238,7 +238,10 @@ def test_several_methods_that_the_objective_judges_otherwise_are_named(tmp_path:
 def test_methods_that_learnt_nothing_are_told(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-0", Made("fedavg", objective=0.8))
     fabricate(tmp_path / "fednova-0", Made("fednova"))
-    cure = "ended with a lower objective than its initial model: the learning rate may be too large."
+    cure = (
+        "ended with a lower objective than its initial model: the learning rate may be too large, or the rounds "
+        "too few."
+    )
     (lead,) = page_of(tmp_path)[1].all("p", class_="lead")
     assert f" No run of fedavg {cure}" in lead.text
     fabricate(tmp_path / "scaffold-0", Made("scaffold", objective=0.8, outcome="interrupted"))
@@ -257,8 +260,8 @@ def test_who_learnt_nothing_does_not_come_first(tmp_path: Path) -> None:
     fabricate(tmp_path / "fednova-0", Made("fednova", accuracy=(0.1, 0.1), objective=0.8))
     (lead,) = page_of(tmp_path)[1].all("p", class_="lead")
     assert lead.text.startswith(
-        "fedavg has the best accuracy, but its loss never dropped below the initial model's, so no method is ranked "
-        "first."
+        "fedavg has the best accuracy, but its final objective is not below the initial model's, so no method is "
+        "ranked first."
     )
 
 
@@ -276,3 +279,12 @@ def test_a_method_that_failed_has_no_difference(tmp_path: Path) -> None:
     fabricate(tmp_path / "fednova-0", Made("fednova", accuracy=(0.1,), outcome="failed: NaN.", planned=4))
     page = page_of(tmp_path)[1]
     assert [each.words() for each in page.all("span", class_="verdict")] == ["baseline", "1 of 1 run failed"]
+
+
+def test_an_interrupted_run_has_the_figure_of_its_last_evaluations(tmp_path: Path) -> None:
+    """Rounds after the last evaluation do not hide it."""
+    accuracy = (None, 0.5, None, 0.75, None, None, None)
+    fabricate(tmp_path / "fedavg-0", Made(accuracy=accuracy, outcome="interrupted", planned=50))
+    (lead,) = page_of(tmp_path)[1].all("p", class_="lead")
+    assert "75" in lead.text
+    assert "No run was evaluated" not in lead.text

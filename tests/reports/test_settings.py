@@ -128,7 +128,7 @@ def test_the_page_has_a_part_for_every_setting(tmp_path: Path) -> None:
     titles = [heading.words() for heading in page.all("h2")]
     assert titles[:2] == ["At a glance: equal", "Learning curves: equal"]
     assert {"At a glance: un equal", "Learning curves: un equal", "Results: un equal"} < set(titles)
-    assert [title for title in titles if ": " not in title] == ["Runs that did not finish", "Runs"]
+    assert [title for title in titles if ": " not in title] == ["Unfinished or repeated runs", "Runs"]
     leads = [lead.words() for lead in page.all("p", class_="lead")]
     assert leads[0].startswith("Only fedavg has finished all its runs")
     assert leads[1].startswith("fedavg, the baseline, comes first with 90.5 %")

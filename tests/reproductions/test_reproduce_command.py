@@ -37,7 +37,7 @@ def test_a_result_is_shown_judged_and_kept() -> None:
     lines = [line.strip() for line in done.stdout.splitlines()]
     assert "wang2021_figure_4: Wang 2021, Fig. 4" in lines
     assert any(line.startswith("yes  weight bias falls from α = 0 to α = 1: 4.01, 1.01") for line in lines)
-    assert lines[-2] == f"kept {Path('kept/wang2021_figure_4-small.json')}"
+    assert lines[-2] == f"saved {Path('kept/wang2021_figure_4-small.json')}"
     assert lines[-1].startswith("Verdict: holds")
     kept = load_outcome(Path("kept/wang2021_figure_4-small.json"))
     assert (kept.verdict, kept.seeds, kept.scale) == ("holds", (0,), "small")

@@ -45,7 +45,7 @@ def test_figures_of_the_end_have_no_targets(name: str) -> None:
 
 
 def test_unknown_figures_are_refused() -> None:
-    with pytest.raises(FieldError, match="figure must be last-tenth, last5, final, best, got 'last'"):
+    with pytest.raises(FieldError, match="figure must be one of last-tenth, last5, final, best, got 'last'"):
         measure_named("accuracy", "last")  # type: ignore[arg-type]
 
 

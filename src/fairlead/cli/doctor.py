@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from fairlead import __version__
 from fairlead.cli.console import JsonOption, print_json, print_table, say
+from fairlead.text import counted
 
 PURPOSES = {
     "data": "Parquet tables and Hugging Face folders",
@@ -121,7 +122,7 @@ def _devices() -> dict[str, dict[str, Any]]:
     import torch
 
     threads = torch.get_num_threads()
-    cores = f"{os.cpu_count()} cores, torch uses {threads} threads, {platform.machine()}"
+    cores = f"{os.cpu_count()} cores, torch uses {counted(threads, 'thread')}, {platform.machine()}"
     return {"cpu": {"usable": True, "what": cores}, **dict(_cuda_devices())}
 
 

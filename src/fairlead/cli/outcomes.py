@@ -41,7 +41,7 @@ def show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale, kept_in: P
         for difference in entry.differences:
             say(f"  note {difference}")
         if kept_in is not None:
-            say(f"  kept {_kept(kept_in, outcome)}")
+            say(f"  saved {_kept(kept_in, outcome)}")
     taken = f" ({duration(outcome.seconds)})" if outcome.figures else ""
     say(f"Verdict: {worded(outcome.verdict, outcome.checks)}{taken}. {outcome.reason}".rstrip())
     if outcome.released is not None:

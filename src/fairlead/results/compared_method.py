@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fairlead.algorithm import Algorithm
 from fairlead.diagnostics.consistency import ConsistencyReport
+from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.runner import summarise as summarise_run
 from fairlead.federation import Federation
@@ -80,6 +81,8 @@ def compare(
     FedAvg optimized another objective: 1 of 2 clients got 90% of the weight instead of 50%.
     FedNova optimized the intended objective.
     """
+    if not algorithms:
+        raise FieldError("compare needs at least one algorithm, got none.")
     federations = {}
     for name, algorithm in algorithms.items():
         federation = federations[name] = replace(experiment, algorithm=algorithm).build()

@@ -44,8 +44,16 @@ _PHRASES: dict[Figure, tuple[str, str]] = {
 }
 
 
+def _last_measured(run: ReportedRun, curve: Curve) -> int:
+    """Rounds up to the last value of a curve or the last evaluation, which may not be finite."""
+    evaluated = (record.round + 1 for record in reversed(run.records) if record.evaluation is not None)
+    return max(next(evaluated, 0), *curve.rounds[-1:], 0)
+
+
 def figure_of(curve: Curve, total: int, figure: Figure, *, higher: bool) -> float | None:
     """The figure of a curve over `total` rounds; None where it was not evaluated in them.
+
+    `total` is the last measured round.
 
     Figures: the mean of the evaluations in the last tenth of the rounds (Zeng 2025) or in the last five (Weng 2025);
     the last evaluation; the best one.
@@ -132,7 +140,7 @@ class Measure:
 def measure_named(metric: str, figure: Figure = "last-tenth", *, minimize: bool = False) -> Measure:
     """A figure of the metric with that name."""
     if figure not in get_args(Figure):
-        raise FieldError(f"figure must be {', '.join(get_args(Figure))}, got {figure!r}.")
+        raise FieldError(f"figure must be one of {', '.join(get_args(Figure))}, got {figure!r}.")
     if metric in _AT_THE_END:
         title, kind = _AT_THE_END[metric]
         note = "Of the final model."
@@ -188,8 +196,8 @@ def own_target(baseline: MethodRuns, measure: Measure) -> tuple[float, ...]:
     if measure.at_the_end:
         return ()
     ends = [
-        figure_of(measure.quantity.read(run), len(run.records), "last-tenth", higher=measure.higher)
-        for run in baseline.counted
+        figure_of(curve, _last_measured(run, curve), "last-tenth", higher=measure.higher)
+        for run, curve in ((run, measure.quantity.read(run)) for run in baseline.counted)
     ]
     held = [end for end in ends if end is not None]
     if not held:
@@ -235,7 +243,9 @@ class RunFigures:
 
     def figure(self, figure: Figure) -> float | None:
         """A figure of the metric."""
-        return figure_of(self._curve, len(self.run.records), figure, higher=self.measure.higher)
+        return figure_of(
+            self._curve, _last_measured(self.run, self._curve), figure, higher=self.measure.higher
+        )
 
     @property
     def value(self) -> float | None:

@@ -27,8 +27,8 @@ _HEADLINES: dict[Ranking, str] = {
     "one method": "{first} reaches {value} {over}.",
     "not comparable": "These runs are of {differing}, which cannot be compared, so no method is ranked first.",
     "unfinished": "{finished} has finished all its runs, so no method is ranked first.",
-    "nothing learned": "{first} has the best {measure}, but its loss never dropped below the initial model's, so no "
-    "method is ranked first.",
+    "nothing learned": "{first} has the best {measure}, but its final objective is not below the initial model's, so "
+    "no method is ranked first.",
     "tied": "{tied} are tied at {value} {over}.",
     "baseline first": "{first}, the baseline, comes first with {value} {over}. {behind}",
     "baseline unfinished": f"{_FIRST}.",
@@ -128,7 +128,7 @@ def _behind(summary: Summary) -> str:
     if len(worse) > 1:
         who = f"{len(worse)} of {of_all} are"
     elif worse:
-        who = f"Only {worse[0]} is"
+        who = f"{worse[0]} is" if len(known) == 1 else f"Only {worse[0]} is"
     else:
         who = f"None of {of_all} is" if len(known) > 1 else f"{known[0].label} is not"
     return f"{who} worse by more than the noise."
@@ -177,7 +177,7 @@ def unlearned(names: Sequence[str], number: int, noun: str) -> str:
     found = (
         f"No run of {any_or_listed(names, number, noun)} ended with a lower objective than its initial model"
     )
-    return f"{found}: the learning rate may be too large."
+    return f"{found}: the learning rate may be too large, or the rounds too few."
 
 
 def any_or_listed(names: Sequence[str], number: int, noun: str) -> str:

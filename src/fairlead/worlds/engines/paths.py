@@ -43,7 +43,7 @@ def stacked_losses(objective: Objective, buffers: Tensor) -> StackedLosses:
 
 def has_own_stack(objective: Objective) -> bool:
     """Whether the model runs in lanes by batched products rather than by `vmap`."""
-    return any(path.refusal(objective) is None for path in STACKED[:2])
+    return any(path.refusal(objective) is None for path in STACKED if not isinstance(path, Vmap))
 
 
 def path_for(backend: Backend, device: str, objective: Objective, jobs: LocalJobs) -> Path:
