@@ -45,7 +45,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = (
             markdown.replace(f"<!-- {mark} -->", make()) if f"<!-- {mark} -->" in markdown else markdown
         )
-    return re.sub(r"\]\(([^)#\s:]+\.md)", lambda link: f"]({_in_site(link[1], page.file)}", markdown)
+    return re.sub(r"\]\(([^)#\s:]+\.(?:md|svg))", lambda link: f"]({_in_site(link[1], page.file)}", markdown)
 
 
 def _in_site(link: str, source: File) -> str:
