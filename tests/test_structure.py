@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from test_import_order import MODULES, imports_of
+from test_import_order import LAYERS, MODULES, imports_of
 
 import fairlead
 
@@ -114,3 +114,9 @@ def test_the_front_door_is_one_table() -> None:
 )
 def test_nothing_is_public_by_accident(name: str) -> None:
     assert not hasattr(fairlead, name)
+
+
+def test_the_map_shows_every_room() -> None:
+    """`python docs/map.py` draws it anew."""
+    drawn = (Path(__file__).parents[1] / "docs/map.svg").read_text(encoding="utf-8")
+    assert [name for names in LAYERS for name in names if f">{name}</text>" not in drawn] == []
