@@ -240,7 +240,7 @@ class Aggregate:
     """Weights of rows that the aggregator remembers from earlier rounds, if any."""
     facts: Mapping[str, float] = field(default_factory=dict)
     shares: ClientWeights | None = None
-    """λ: the share of each remembered client in the direction, sum 1; None: as `remembered`. Samplers may follow it."""
+    """λ: weights over all clients that the direction follows, if there are any. Samplers may draw by them."""
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,8 @@ def run_round(
     after = replace(after, round=round + 1, sampler=sampler, aggregator=aggregate.state)
     if move.remembered is not None:
         aggregate = replace(aggregate, coefficients=None, remembered=move.remembered, shares=move.shares)
-    if (shares := aggregate.shares or aggregate.remembered) is not None:
-        after = replace(after, sampler=algorithm.sampler.follow(after.sampler, shares))
+    if aggregate.shares is not None:
+        after = replace(after, sampler=algorithm.sampler.follow(after.sampler, aggregate.shares))
     record = make_record(
         order,
         updates,

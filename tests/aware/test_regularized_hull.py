@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -108,6 +109,17 @@ def test_a_round_tells_the_sampler_the_weights_of_its_step() -> None:
         weights = tensor_in(run.state.sampler, "lambda")
         assert float(weights.sum()) == pytest.approx(1)
         assert set(weights.nonzero().flatten().tolist()) == set(record.remembered)
+
+
+def test_feedback_follows_weights_over_all_clients_alone() -> None:
+    """RememberedMean weights all clients by ω; MIFA tells no such weights, so its cohorts stay uniform."""
+    sampler = fl.FullFirstRound(fl.WeightFeedback(cohort_size=4))
+    for preset, told in ((fl.presets.fedaware_na, True), (fl.presets.mifa, False)):
+        run = federation(replace(preset(lr=0.05, steps=2), sampler=sampler))
+        for _ in run.train(2):
+            pass
+        expected = run.world.population.weights if told else torch.zeros(12)
+        assert tensor_in(run.state.sampler, "lambda").tolist() == pytest.approx(expected.tolist())
 
 
 def test_exchanged_credit_files_updates_under_clients_of_the_same_round() -> None:

@@ -152,7 +152,8 @@ class RememberedMean(Aggregator):
         state, _ = averages.renew(state, updates, conditions)
         coefficients = _row_weights(averages, state, weights)
         direction = _step(averages, state, coefficients, updates)
-        return Aggregate(direction, state, None, averages.by_client(state, coefficients, weights))
+        remembered = averages.by_client(state, coefficients, weights)
+        return Aggregate(direction, state, None, remembered, shares=remembered)
 
     def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients:
         return remembered_mean(expected)

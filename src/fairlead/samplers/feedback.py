@@ -9,10 +9,11 @@ import numpy as np
 import torch
 
 from fairlead.client_table import PartState, tensor_in
-from fairlead.errors import FieldError, require_integer
+from fairlead.errors import require_integer
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, ClientWeights, Cohort, Conditions, Population
 from fairlead.samplers.base import Sampler
+from fairlead.samplers.uniform import refuse_too_many
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class WeightFeedback(Sampler):
         P(i first) = λ_i,   importance_i = (N/K) ω_i
 
     Symbols: K `cohort_size`, N the clients of positive weight ω, λ the weights over all clients in the last step of an
-    aggregator or transform that remembers updates (`FedAWARE`, `AwareProjection`, `RememberedMean`, `MIFA`). If
+    aggregator or transform that remembers updates (`FedAWARE`, `AwareProjection`, `RememberedMean`). If
     fewer than K clients have a positive λ, all of these are selected, and the rest uniformly. Before the first
     step, and with aggregators that have no such weights, all clients are equally likely.
 
@@ -42,12 +43,7 @@ class WeightFeedback(Sampler):
         require_integer(self, "cohort_size", at_least=1)
 
     def init(self, population: Population) -> PartState:
-        available = int((population.weights > 0).sum())
-        if self.cohort_size > available:
-            raise FieldError(
-                f"WeightFeedback.cohort_size must be at most {available}, the number of clients with positive "
-                f"weight, got {self.cohort_size}."
-            )
+        refuse_too_many(self, self.cohort_size, population)
         return {"lambda": torch.zeros(population.num_clients, dtype=torch.float64)}
 
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:

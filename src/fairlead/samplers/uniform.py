@@ -14,7 +14,7 @@ from fairlead.client_table import PartState
 from fairlead.errors import FieldError, require_integer, require_number
 from fairlead.randomness import Key
 from fairlead.records import Cohort, Conditions, Participation, Population
-from fairlead.samplers.base import Adjacency, MemorylessSampler
+from fairlead.samplers.base import Adjacency, MemorylessSampler, Sampler
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,7 @@ class UniformWithoutReplacement(MemorylessSampler):
         require_integer(self, "cohort_size", at_least=1)
 
     def check(self, population: Population) -> None:
-        available = int((population.weights > 0).sum())
-        if self.cohort_size > available:
-            raise FieldError(
-                f"UniformWithoutReplacement.cohort_size must be at most {available}, the number of "
-                f"clients with positive weight, got {self.cohort_size}."
-            )
+        refuse_too_many(self, self.cohort_size, population)
 
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         positive = conditions.weights > 0
@@ -101,3 +96,13 @@ class PoissonSampling(MemorylessSampler):
 
     def participation(self, conditions: Conditions) -> Participation:
         return Participation(conditions.weights, (conditions.weights > 0).to(torch.float64) * self.rate)
+
+
+def refuse_too_many(sampler: Sampler, cohort_size: int, population: Population) -> None:
+    """Raise if there are fewer clients of positive weight than a sampler is to draw without replacement."""
+    available = int((population.weights > 0).sum())
+    if cohort_size > available:
+        raise FieldError(
+            f"{type(sampler).__name__}.cohort_size must be at most {available}, the number of clients with positive "
+            f"weight, got {cohort_size}."
+        )
