@@ -1,7 +1,5 @@
 """`Algorithm`: both halves of a federated method in one value."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from fairlead.aggregators.base import Aggregator

@@ -1,7 +1,5 @@
 """Parts: frozen values found by walking subclasses, so that adding one needs no registration."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from collections.abc import Mapping

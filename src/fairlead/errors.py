@@ -1,7 +1,5 @@
 """Errors that users see: one sentence with the field, its value and what is allowed."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Iterable

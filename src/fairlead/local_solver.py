@@ -5,8 +5,6 @@ at a time or many in rows, and it moves parameters; the unit-gradient probe give
 the effective work of the same steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -5,8 +5,6 @@ their default are left out when writing, and every key that is read must be a fi
 where a field may be None, the word "none" says so.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import re

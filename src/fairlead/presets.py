@@ -1,7 +1,5 @@
 """Every published method as a combination of parts, and the table of them by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, ParamSpec, Required, TypedDict, Unpack

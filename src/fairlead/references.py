@@ -1,7 +1,5 @@
 """The papers behind the parts, by key, read from `references.bib`."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from importlib.resources import files

@@ -5,8 +5,6 @@ Worlds that receive messages call `validate_reply` for each reply. A refused rep
 round checks with `finite_rows`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, fields, replace

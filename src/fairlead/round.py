@@ -1,7 +1,5 @@
 """One round of federated optimization, the same for every algorithm and every world."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace

@@ -12,8 +12,6 @@ In a spec, `setting = "hybrid_plus"` fills in the fields that the spec does not 
 also takes arguments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import NormalDist

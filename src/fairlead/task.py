@@ -1,7 +1,5 @@
 """`Task`: the model, its loss and its metrics."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Clients and figures as sentences name them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The role `Aggregator`: one direction from the updates that arrived."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar
 

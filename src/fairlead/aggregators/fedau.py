@@ -1,7 +1,5 @@
 """Weights learned from participation intervals: FedAU."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

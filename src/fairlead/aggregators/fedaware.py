@@ -1,7 +1,5 @@
 """Adaptive weights from remembered updates: FedAWARE, and the same memory with static weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The server's half of FedDyn."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Multiple-gradient descent near the usual weights: FedMGDA+."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The server's memory of every client's last update, and the methods that average it: MIFA and FedVARP."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

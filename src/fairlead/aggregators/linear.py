@@ -1,7 +1,5 @@
 """Weighted sums of the updates: the means of FedAvg, FedNova and their link-corrected forms."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """Aggregators that tolerate a few hostile clients: medians, trimmed means, bounded updates."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

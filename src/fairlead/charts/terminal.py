@@ -1,7 +1,5 @@
 """Charts of characters."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fairlead.charts.chart import Chart, Scale, Series

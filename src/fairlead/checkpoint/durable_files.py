@@ -1,7 +1,5 @@
 """Atomic, durable writes: a file is replaced in one step and flushed to disk, or stays unchanged."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

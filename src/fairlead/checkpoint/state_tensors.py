@@ -1,7 +1,5 @@
 """A server state as named tensors, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path

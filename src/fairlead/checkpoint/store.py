@@ -1,7 +1,5 @@
 """A folder of checkpoints: a crash during a save leaves the old ones intact, and damaged ones are not loaded."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The command line. Heavy modules are imported inside the commands that need them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any
 

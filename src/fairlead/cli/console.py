@@ -1,7 +1,5 @@
 """Output of commands: results to standard output, progress to standard error."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Annotated, Any

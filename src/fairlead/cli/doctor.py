@@ -1,7 +1,5 @@
 """`fairlead doctor`: versions, devices, paths of the engines and extras of this machine."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """`fairlead init`: a spec to start from."""
 
-from __future__ import annotations
-
 import shlex
 from importlib.resources import files
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The role `FeatureSkew`: inputs that differ from client to client."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import NamedTuple

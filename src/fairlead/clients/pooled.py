@@ -1,7 +1,5 @@
 """Pooled data sets: one table of examples, split among clients by a partitioner."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
 

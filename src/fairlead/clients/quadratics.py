@@ -1,7 +1,5 @@
 """Quadratic clients: the federation whose every limit point is known in closed form."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The role `ClientSource`: the origin of a federation's data."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NoReturn

@@ -1,7 +1,5 @@
 """Synthetic clients: linear regression with one p(y | x), and Synthetic(α, β) of FedProx."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

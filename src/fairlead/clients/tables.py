@@ -1,7 +1,5 @@
 """Client data from tables in files: CSV, Parquet, and folders of Hugging Face's `datasets`."""
 
-from __future__ import annotations
-
 import csv
 import io
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Texts as token ids."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from abc import ABC, abstractmethod

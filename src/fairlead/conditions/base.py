@@ -1,7 +1,5 @@
 """The base of work, links and devices, with checks of lists that have one entry per client."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from abc import ABC

@@ -1,7 +1,5 @@
 """The role `DeviceModel`: speed of clients and their connections, and the virtual clock."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

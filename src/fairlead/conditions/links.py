@@ -1,7 +1,5 @@
 """Links: which updates reach the server."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Work and links that depend on the time of clients and the patience of the server."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

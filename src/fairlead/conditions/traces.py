@@ -5,8 +5,6 @@ A trace is a CSV file with a header, or a file of JSON lines, with the columns `
 first two, `TraceLink` the last, so that one file can hold both.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

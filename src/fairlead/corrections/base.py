@@ -1,7 +1,5 @@
 """The role `Correction`: a term added to the local gradient, with its memory, broadcast and upload."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, Literal, NamedTuple

@@ -1,7 +1,5 @@
 """Momentum that the server gives to its clients: FedCM."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

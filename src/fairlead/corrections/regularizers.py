@@ -1,7 +1,5 @@
 """Penalties on the distance to the anchor: FedProx and FedDyn."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

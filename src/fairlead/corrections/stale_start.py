@@ -1,7 +1,5 @@
 """Local work on the model of a client's last visit, echoed for the rounds it missed: FedAWE."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Corrections of client drift: control variates of SCAFFOLD and FedNova-VR, and VRL-SGD."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """From evidence to advice: the situation, the rule that fits it, and the effect that theory expects of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fairlead.diagnostics.diagnosis import (

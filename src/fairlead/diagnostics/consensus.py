@@ -1,7 +1,5 @@
 """The client consensus test: do the clients' drifts cancel at the optimum, or do they add up (Wang 2024)?"""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`Diagnosis`: findings, advice, and the numbers behind both."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace

@@ -5,8 +5,6 @@ The cheap figures of a round are on its `RoundRecord` (`elud`, `lud`, `consensus
 here take rows (`client_gradients`, or any updates) and records of a whole run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

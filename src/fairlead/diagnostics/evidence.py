@@ -1,7 +1,5 @@
 """`Evidence`: the facts behind a diagnosis, measured by a probe, a run or a real federation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Findings of a diagnosis on inequality (data, work, links) and on agreement between clients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Literal

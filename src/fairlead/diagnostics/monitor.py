@@ -1,7 +1,5 @@
 """A monitor of training: reports once that the run optimizes another objective, and why."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal

@@ -1,7 +1,5 @@
 """Which objective is optimized: findings on ω against Ω, predicted and measured."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -5,8 +5,6 @@ The first row that fits decides. Rows follow the table of biases: plain averagin
 both, and control variates make the fixed point exact in any case.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Literal
 

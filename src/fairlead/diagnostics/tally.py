@@ -1,7 +1,5 @@
 """Contributions of clients, counted round by round."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What fairlead has: parts by kind, presets, published settings, and the papers behind them."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

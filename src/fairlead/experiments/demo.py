@@ -1,7 +1,5 @@
 """The demonstration: effects of unequal work and unequal links on a federation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

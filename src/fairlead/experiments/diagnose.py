@@ -1,7 +1,5 @@
 """`diagnose`: probe a federation for a few rounds, and advise a method."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace

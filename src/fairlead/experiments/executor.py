@@ -1,7 +1,5 @@
 """One run of a study after another in one process, which keeps the data that they share."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 import traceback

@@ -1,7 +1,5 @@
 """`Experiment`: everything that determines a run, as one value."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Literal, get_args

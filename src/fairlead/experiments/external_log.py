@@ -7,8 +7,6 @@ and `names` of clients by id, in any line from which the server knows them. It m
 figures of updates (`elud`, `coherence`, `consensus` and others).
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence

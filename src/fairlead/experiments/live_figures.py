@@ -1,7 +1,5 @@
 """Figures of a run for its live display."""
 
-from __future__ import annotations
-
 from time import monotonic
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Changes to plain data that describe an experiment, such as "algorithm.server.lr=0.03"."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The runs of a comparison or a sweep: methods that replace the spec's algorithm, or values of its fields."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """Where a run's numbers come from: versions, machine, engine and times."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

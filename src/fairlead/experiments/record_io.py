@@ -1,7 +1,5 @@
 """Round records as strict JSON, and back without loss; a round as one row of numbers for frames and trackers."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -8,8 +8,6 @@ checkpoint/       the last few server states, from which the run can resume
 summary.json      its summary, once it is finished
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

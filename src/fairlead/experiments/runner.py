@@ -1,7 +1,5 @@
 """Running an experiment in a folder: records, checkpoints, interrupts and resuming."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Parameters of parts, presets and settings: names, types, defaults and descriptions."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import inspect

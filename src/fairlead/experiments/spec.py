@@ -7,8 +7,6 @@ preset change it: a table with `type` takes the place of the preset's part, a ta
 it. A table `[compare]` is left to `fairlead compare`.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence

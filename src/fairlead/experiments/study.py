@@ -3,8 +3,6 @@
 runs.json   folder, labels and outcome of each run
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Rounds written to TensorBoard or MLflow beside the run's own folder."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from importlib import import_module

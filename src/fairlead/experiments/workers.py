@@ -1,7 +1,5 @@
 """Worker processes: runs of a study in parallel, over cores or GPUs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

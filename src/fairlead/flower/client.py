@@ -1,7 +1,5 @@
 """`make_client_app`: a Flower ClientApp from a model and a function that loads a client's data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

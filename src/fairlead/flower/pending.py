@@ -1,7 +1,5 @@
 """Requests that clients have not answered yet, when a round stops waiting for them, and evaluation on clients."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import monotonic, sleep

@@ -1,7 +1,5 @@
 """A Flower app for a spec: model, data, client, server and configuration, ready to run."""
 
-from __future__ import annotations
-
 import keyword
 import re
 import subprocess

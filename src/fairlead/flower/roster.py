@@ -1,7 +1,5 @@
 """The clients of a real federation: the node of each, and estimates of how reliable they are."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from logging import getLogger

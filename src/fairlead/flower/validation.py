@@ -1,7 +1,5 @@
 """Which answers count in a round of a real federation, and the updates made of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal

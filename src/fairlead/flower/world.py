@@ -1,7 +1,5 @@
 """`FlowerWorld`: the clients at the nodes of a Flower federation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from time import monotonic, sleep

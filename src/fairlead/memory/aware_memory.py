@@ -1,7 +1,5 @@
 """AWARE: the shortest vector in the convex hull of clients' remembered updates."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 

@@ -1,7 +1,5 @@
 """Available memory, and refusal of requests that do not fit."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

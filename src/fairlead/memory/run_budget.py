@@ -1,7 +1,5 @@
 """Memory and disk that a run needs, estimated before its first round."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The server's memory of clients' updates: a moving average per client, or per cluster of clients."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The role `Augmentation`: changes of a batch of inputs before the model."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache

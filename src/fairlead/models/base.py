@@ -1,7 +1,5 @@
 """The role `Model`: a recipe for a module, completed with the shapes of the data."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The family `ImageModel`: convolutional networks for images, from two layers to VGG-11 and ResNet-18."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

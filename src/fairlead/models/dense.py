@@ -1,7 +1,5 @@
 """Models of fully connected layers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """A model imported by its dotted path."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 import sysconfig

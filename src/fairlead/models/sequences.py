@@ -1,7 +1,5 @@
 """Models of sequences: recurrent networks and transformers over tokens, convolutions over time windows."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass

@@ -1,7 +1,5 @@
 """`keyed_uniform` as one Triton kernel, where its two dozen small ones would cost more than a model's step."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

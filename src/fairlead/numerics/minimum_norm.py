@@ -6,8 +6,6 @@ The vector d* = Σ λ*_i v_i is unique; λ* is not where the v_i are affinely de
 optimal if and only if ⟨v_i, d⟩ ≥ ‖d‖² for every i.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

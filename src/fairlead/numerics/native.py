@@ -1,7 +1,5 @@
 """Loops compiled by Numba, an optional dependency that is looked up on first use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Weighted medians and trimmed means of rows, coordinate by coordinate."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -4,8 +4,6 @@ Rows stay in their own type and place (half precision, a mapped file, a GPU); on
 time is widened. A single long sum in single precision loses three digits at ten million parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache

@@ -5,8 +5,6 @@ ones at a time, so that what was read is used more than once. A library's produc
 time to rearrange the many.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

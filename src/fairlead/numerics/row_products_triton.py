@@ -3,8 +3,6 @@
 Rows of float32 are widened on the way into the product, so that each is read once and no copy is written.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

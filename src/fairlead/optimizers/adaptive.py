@@ -8,8 +8,6 @@ and differ in v. The federated papers (Reddi et al., 2021) use no bias correctio
 of them is linear in the gradient, so FedNova and FedACS cannot normalize a client that uses one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """The role `Optimizer`, for clients and for the server."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The role `Schedule`: a factor on the learning rate, by round or by local step."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Stochastic gradient descent with momentum."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

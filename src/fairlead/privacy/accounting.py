@@ -1,7 +1,5 @@
 """The privacy cost of a number of rounds: Rényi accounting of sampled Gaussian noise, by dp-accounting."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

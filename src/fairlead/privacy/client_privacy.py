@@ -1,7 +1,5 @@
 """`ClientPrivacy`: client-level differential privacy; and the methods that secure aggregation allows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 

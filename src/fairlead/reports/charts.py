@@ -1,7 +1,5 @@
 """The charts of a report, for the page and for papers: learning curves, differences and clients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

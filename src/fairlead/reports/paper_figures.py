@@ -1,7 +1,5 @@
 """Figures for papers: the curves and the clients of the page, one file each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

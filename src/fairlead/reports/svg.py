@@ -1,7 +1,5 @@
 """The geometry of charts in SVG: positions and paths; `charts.svg.jinja` has the elements."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import quantiles

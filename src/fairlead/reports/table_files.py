@@ -1,7 +1,5 @@
 """Tables for papers and programs: LaTeX with booktabs, and CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Which methods reach the optimum under unequal work, unequal links or both: the table of surrogate weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction

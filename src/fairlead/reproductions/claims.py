@@ -1,7 +1,5 @@
 """Claims of papers as comparisons of figures."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Quadratic clients whose local work is known in closed form, so that thousands of rounds are cheap."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Data sets in the data folder, and their loaders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path

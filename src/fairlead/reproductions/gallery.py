@@ -1,7 +1,5 @@
 """The gallery: every reproduction by name, and the omitted results with the reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType

@@ -1,7 +1,5 @@
 """`Reproduction`: a published result, the way to obtain it, and its outcome."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

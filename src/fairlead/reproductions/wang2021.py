@@ -1,7 +1,5 @@
 """Wang 2021: Lemma 1 and Figs. 2, 4 on quadratics; Fig. 5 on Synthetic(1, 1) and Table I on CIFAR-10."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Wang 2024: Theorem 3 on linear regression, the IID twin (Fig. 1) and drift against its bound (Figs. 3 and 4)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Weng 2025: limits on quadratics (Figs. 4, 7), rounds and steps to a target (Tables 1, 4, 5, Figs. 6, 9, 10)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache

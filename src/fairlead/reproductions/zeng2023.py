@@ -1,7 +1,5 @@
 """Zeng 2023: FedAWARE under statistical, hybrid and changing hybrid heterogeneity."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Zeng 2025: methods with and without the projection on FedAWARE's direction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """`compare`: several algorithms on one experiment, in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The one comparison: methods against a baseline, their ranking, and whether differences exceed the noise."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

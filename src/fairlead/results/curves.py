@@ -1,7 +1,5 @@
 """Learning curves: of one run, and as means over the seeds of a method."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

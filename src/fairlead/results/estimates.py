@@ -1,7 +1,5 @@
 """Means over seeds with their intervals, and differences between methods that met the same chance."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Figures of a run and of a method, and the measure by which methods are compared."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

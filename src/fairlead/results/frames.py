@@ -1,7 +1,5 @@
 """Runs as a frame: one row per round, of one run or of many."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from os import PathLike

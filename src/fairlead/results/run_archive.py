@@ -4,8 +4,6 @@ Archives of the same table add up: parts may be run on different days and machin
 archived too, so that nobody mistakes them for runs that were never made.
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 import math

@@ -1,7 +1,5 @@
 """The one reader of runs: from their folders, from studies and from archives."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace

@@ -1,7 +1,5 @@
 """The one set of sentences: every result of a comparison in plain words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

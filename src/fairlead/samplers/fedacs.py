@@ -1,7 +1,5 @@
 """Heterogeneity-aware client sampling: FedACS, with known and with estimated conditions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

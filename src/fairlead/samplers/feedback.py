@@ -1,7 +1,5 @@
 """Sampling by the server's own weights: the λ-feedback of FedAWARE's published runs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

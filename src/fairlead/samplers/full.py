@@ -1,7 +1,5 @@
 """All clients: in every round, or in the first round alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

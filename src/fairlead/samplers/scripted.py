@@ -1,7 +1,5 @@
 """Cohorts from a list, for tests, comparisons and logs of real federations."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Equal chances for all clients: a fixed number without replacement, or independent of each other."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import combinations

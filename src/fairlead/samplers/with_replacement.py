@@ -1,7 +1,5 @@
 """Independent draws with replacement: by weight, and by the length of updates."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement

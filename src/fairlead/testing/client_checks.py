@@ -1,7 +1,5 @@
 """Contracts of the parts that clients run: optimizers, schedules and corrections."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -7,8 +7,6 @@ breaks by intention in its class attribute `exemptions`, with the reason.
 >>> check_part(WeightedMean())
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any

@@ -1,7 +1,5 @@
 """Examples of parts: instances that the contract checks can run, made from a class alone."""
 
-from __future__ import annotations
-
 import dataclasses
 import typing
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Populations, conditions and updates for checks of a single part."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path

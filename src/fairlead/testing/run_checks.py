@@ -1,7 +1,5 @@
 """Contracts of algorithms and presets, on small problems with known solutions."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path

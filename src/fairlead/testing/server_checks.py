@@ -1,7 +1,5 @@
 """Contracts of the parts that the server runs: aggregators, samplers and direction transforms."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Contracts of the parts that make clients unequal: work, links, devices and partitioners."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

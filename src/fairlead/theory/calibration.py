@@ -1,7 +1,5 @@
 """Learning rates that give different participation rules the same expected step (Weng 2025 I.2)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """The speed of a method: effective steps and the factors of FedNova's Theorem 1."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

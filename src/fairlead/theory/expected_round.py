@@ -1,7 +1,5 @@
 """A round on average, before it runs: all cohorts and arrivals where they are few, random ones where they are not."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ the mean coefficient that the server gives to an update of client i: the run min
 (`diagnostics.tally`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -13,8 +13,6 @@ work: y_i − x = K_i(e_i − H_i x). A server that adds Σ c_i (y_i − x) ther
 (2.4, 2.0)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product

@@ -1,7 +1,5 @@
 """AWARE as an extension of any method: its step, projected on FedAWARE's direction."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """The role `DirectionTransform`: changes the direction before or after the server optimizer."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 

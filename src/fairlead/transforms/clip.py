@@ -1,7 +1,5 @@
 """Norm clipping of the aggregated direction."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

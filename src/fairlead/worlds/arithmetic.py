@@ -1,7 +1,5 @@
 """Devices of this machine, and the precision of products: torch's switches, set within a block and restored."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

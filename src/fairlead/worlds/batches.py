@@ -1,7 +1,5 @@
 """Which examples a client uses at each local step, and what else is random in it, drawn before any work starts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Responses of simulated clients: which sampled clients respond, their local work, and its duration."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

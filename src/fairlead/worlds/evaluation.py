@@ -1,7 +1,5 @@
 """Evaluation of a global model on a test set and on every client's own data."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

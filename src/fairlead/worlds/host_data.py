@@ -1,7 +1,5 @@
 """Examples in host memory, copied to the device round by round, and the shapes that a model must fit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

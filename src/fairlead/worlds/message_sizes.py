@@ -1,7 +1,5 @@
 """How large the messages of a round are: the model, and the vectors that corrections add to it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """The role `Partitioner`: splits a pooled data set among clients."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Label skew: by the Dirichlet distribution, in blocks, by shards and by classes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

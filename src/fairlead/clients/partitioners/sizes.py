@@ -1,7 +1,5 @@
 """IID labels with equal, given or skewed sizes, and the split that the data came with."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ library and are written from the papers' pseudo-code: for reading, and for tests
 [[1.0], [2.5]]
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from fairlead.testing.transcriptions.averaging import (

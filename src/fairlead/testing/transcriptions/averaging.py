@@ -3,8 +3,6 @@
 Signs as in the papers: g_i = x − y_i points along the gradient, and x ← x − η_g·direction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal, Unpack
 

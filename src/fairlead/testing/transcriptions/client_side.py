@@ -4,8 +4,6 @@ Signs as in the papers: g_i = x − y_i points along the gradient. A client whos
 had (decision 5 of the conventions), and an empty round changes nothing (decision 1).
 """
 
-from __future__ import annotations
-
 from typing import Literal, Unpack
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A scripted federation of quadratics, and local work on it, for all transcriptions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product

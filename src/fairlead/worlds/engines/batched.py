@@ -1,7 +1,5 @@
 """The batched engine: several clients at once, in lanes that take the next client when one ends."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The choice of an engine by model and device, and the reason for it."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Local work with plain stacks of dense layers on a CPU: client by client, in closed form."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Gradients of several clients at once by autograd: one pass for all lanes, or a pass for each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The loop engine: one client after another. It runs any model and defines the numbers of all engines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 

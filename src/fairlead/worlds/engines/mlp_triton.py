@@ -1,7 +1,5 @@
 """Plain steps of many clients' networks with one hidden layer: three Triton kernels, where torch launches thirty."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The map of engines: every path by which local steps are computed, and the one that takes given jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

@@ -5,8 +5,6 @@ that loops over integers serve every type, half precision included, at the full 
 a block torch may choose another to pass a gradient to.
 """
 
-from __future__ import annotations
-
 from copy import copy
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Softmax regression by plain SGD: all local steps of all clients in one call of a compiled kernel."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

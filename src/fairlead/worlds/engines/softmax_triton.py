@@ -1,7 +1,5 @@
 """All local steps of clients with a softmax regression, as one Triton kernel with a program per client."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """`RayCluster`: the Ray actors that train clients, and the address of their cluster."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

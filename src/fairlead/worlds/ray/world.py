@@ -1,7 +1,5 @@
 """`RayWorld`: a simulated world whose clients train on Ray actors."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from fairlead.client_table import PartState
