@@ -27,7 +27,7 @@ from torch import Tensor
 import fairlead as fl
 from fairlead.aggregators.base import normalised, weighted_sum
 from fairlead.client_table import PartState, tensor_in
-from fairlead.clients.pooled import Excerpt
+from fairlead.clients.source import Excerpt
 from fairlead.numerics.minimum_norm import shortest_in_hull
 from fairlead.reproductions.data_sets import source_of
 from fairlead.settings import fedaware_cifar10

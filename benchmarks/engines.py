@@ -20,7 +20,7 @@ import torch
 from benchmarks.machine import describe_machine, seconds_of
 
 import fairlead as fl
-from fairlead.clients.partitioners.sizes import LogNormalPartitioner
+from fairlead.clients.partitioners import LogNormalPartitioner
 from fairlead.models.base import Model
 from fairlead.worlds.arithmetic import Precision
 from fairlead.worlds.base import EngineName

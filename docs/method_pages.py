@@ -14,7 +14,7 @@ from fairlead.component import Component, summary
 from fairlead.errors import FieldError
 from fairlead.experiments.signatures import argument_parameters
 from fairlead.presets import METHODS, Method
-from fairlead.privacy.client_privacy import part_needing_single_updates
+from fairlead.privacy import part_needing_single_updates
 from fairlead.references import reference
 
 NUM_CLIENTS, DIM = 7, 11

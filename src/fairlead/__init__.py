@@ -27,50 +27,40 @@ CONTENTS = {
     "randomness": "Key",
     "samplers.base": "MemorylessSampler Sampler",
     "samplers.fedacs": "FedACS FedACSEstimated",
-    "samplers.feedback": "WeightFeedback",
-    "samplers.full": "FullFirstRound FullParticipation",
-    "samplers.scripted": "ScriptedSampler",
-    "samplers.uniform": "PoissonSampling UniformWithoutReplacement",
-    "samplers.with_replacement": "OptimalSampling WeightedWithReplacement",
-    "optimizers.adaptive": "AMSGrad Adagrad Adam Yogi",
-    "optimizers.base": "Optimizer",
-    "optimizers.schedules": "Constant Cosine Exponential InverseSquareRoot Milestones Schedule",
-    "optimizers.sgd": "SGD",
+    "samplers.learned": "OptimalSampling WeightFeedback",
+    "samplers.fixed": (
+        "FullFirstRound FullParticipation PoissonSampling ScriptedSampler UniformWithoutReplacement "
+        "WeightedWithReplacement"
+    ),
+    "optimizers.descent": "AMSGrad Adagrad Adam SGD Yogi",
+    "optimizers.base": "Constant Cosine Exponential InverseSquareRoot Milestones Optimizer Schedule",
     "corrections.base": "Correction LocalOutcome LocalResult",
-    "corrections.client_momentum": "ClientMomentum",
-    "corrections.variance_reduction": "ControlVariates VRLSGD",
-    "corrections.regularizers": "DynamicRegularizer Proximal",
-    "corrections.stale_start": "StaleStart",
+    "corrections.past_rounds": "ClientMomentum StaleStart",
+    "corrections.drift": "ControlVariates DynamicRegularizer Proximal VRLSGD",
     "aggregators.base": "Aggregator LinearAggregator",
-    "aggregators.fedau": "FedAU",
-    "aggregators.fedaware": "FedAWARE RememberedMean",
-    "aggregators.feddyn": "FedDyn",
-    "aggregators.fedmgda": "FedMGDA",
-    "aggregators.last_updates": "FedVARP MIFA StaleFedVARP",
+    "aggregators.linear": "CommunicationAware FedAU FedDyn FedNova WeightedMean",
+    "aggregators.pareto": "FedAWARE FedMGDA",
+    "aggregators.last_updates": "FedVARP MIFA RememberedMean StaleFedVARP",
     "aggregators.robust": "CoordinateMedian NormBoundedMean TrimmedMean",
-    "aggregators.linear": "CommunicationAware FedNova WeightedMean",
     "memory.update_memory": "UpdateMemory",
-    "transforms.aware_projection": "AwareProjection",
+    "transforms.projections": "AwareProjection Clip",
     "transforms.base": "DirectionTransform",
-    "transforms.clip": "Clip",
-    "privacy.client_privacy": "ClientPrivacy",
-    "clients.arrays": "NpzArrays",
+    "privacy": "ClientPrivacy",
+    "clients.array_files": "LeafFolder NpzArrays",
     "clients.data": "ClientData",
     "clients.feature_skew": "FeatureSkew GaussianNoise Rotation",
     "clients.images": "CifarFolder Digits FashionMnistFolder MnistFolder",
-    "clients.leaf": "LeafFolder",
-    "clients.partitioners.base": "Partitioner",
-    "clients.partitioners.labels": (
-        "DirichletPartitioner InnerDirichletPartitioner LabelBlocksPartitioner PathologicalPartitioner ShardPartitioner"
+    "clients.partitioners": (
+        "DirichletSizePartitioner IidPartitioner LogNormalPartitioner NaturalIdPartitioner Partitioner "
+        "PowerLawPartitioner ReshuffledPartitioner SizePartitioner"
     ),
-    "clients.partitioners.sizes": (
-        "DirichletSizePartitioner IidPartitioner LogNormalPartitioner NaturalIdPartitioner PowerLawPartitioner "
-        "ReshuffledPartitioner SizePartitioner"
+    "clients.label_skew": (
+        "DirichletPartitioner InnerDirichletPartitioner LabelBlocksPartitioner PathologicalPartitioner "
+        "ShardPartitioner"
     ),
     "clients.pool": "Pool",
-    "clients.pooled": "Excerpt PooledSource",
+    "clients.source": "ClientSource Excerpt FederatedData PooledSource RealClients",
     "clients.quadratics": "Quadratics",
-    "clients.source": "ClientSource FederatedData RealClients",
     "clients.synthetic": "SyntheticLogistic SyntheticRegression",
     "clients.tables": "CsvTable CsvText HuggingFaceData ParquetTable",
     "clients.tokenizers": "ByteTokens HashedWords Tokenizer",
@@ -84,16 +74,14 @@ CONTENTS = {
     "conditions.timed": "CombinedLink DeadlineLink FirstArrivals FixedBatchSizes OutageLink TimeBudget",
     "conditions.traces": "TraceEntry read_trace trace_of write_trace",
     "conditions.work": (
-        "EqualWork FixedEpochs FixedSteps LadderEpochs LadderSteps NormalSteps RandomEpochs "
-        "RandomEpochsAndBatches RandomSteps ScriptedWork TraceWork TwoGroupEpochs TwoGroupSteps WorkModel "
-        "Workload"
+        "EqualWork FixedEpochs FixedSteps LadderEpochs LadderSteps NormalSteps RandomEpochs RandomEpochsAndBatches "
+        "RandomSteps ScriptedWork TraceWork TwoGroupEpochs TwoGroupSteps WorkModel Workload"
     ),
     "models.augmentation": "Augmentation HorizontalFlip Normalize RandomCrop",
-    "models.base": "ExampleShape Model",
+    "models.base": "ExampleShape LogisticRegression MLP Model",
     "models.convolutional": (
         "DropoutCNN FedAvgCNN FiveLayerCNN ImageModel PooledCNN ResNet18 UnpooledCNN VGG11"
     ),
-    "models.dense": "LogisticRegression MLP",
     "models.imported": "ImportedModel",
     "models.sequences": "CharLSTM TextTransformer TokenModel WindowCNN",
     "worlds.base": "World",

@@ -6,27 +6,21 @@ from fairlead import presets as presets
 from fairlead import settings as settings
 from fairlead import testing as testing
 from fairlead.aggregators.base import Aggregator as Aggregator, LinearAggregator as LinearAggregator
-from fairlead.aggregators.fedau import FedAU as FedAU
-from fairlead.aggregators.fedaware import FedAWARE as FedAWARE, RememberedMean as RememberedMean
-from fairlead.aggregators.feddyn import FedDyn as FedDyn
-from fairlead.aggregators.fedmgda import FedMGDA as FedMGDA
-from fairlead.aggregators.last_updates import FedVARP as FedVARP, MIFA as MIFA, StaleFedVARP as StaleFedVARP
-from fairlead.aggregators.linear import CommunicationAware as CommunicationAware, FedNova as FedNova, WeightedMean as WeightedMean
+from fairlead.aggregators.last_updates import FedVARP as FedVARP, MIFA as MIFA, RememberedMean as RememberedMean, StaleFedVARP as StaleFedVARP
+from fairlead.aggregators.linear import CommunicationAware as CommunicationAware, FedAU as FedAU, FedDyn as FedDyn, FedNova as FedNova, WeightedMean as WeightedMean
+from fairlead.aggregators.pareto import FedAWARE as FedAWARE, FedMGDA as FedMGDA
 from fairlead.aggregators.robust import CoordinateMedian as CoordinateMedian, NormBoundedMean as NormBoundedMean, TrimmedMean as TrimmedMean
 from fairlead.algorithm import Algorithm as Algorithm
 from fairlead.client_table import ClientTable as ClientTable
-from fairlead.clients.arrays import NpzArrays as NpzArrays
+from fairlead.clients.array_files import LeafFolder as LeafFolder, NpzArrays as NpzArrays
 from fairlead.clients.data import ClientData as ClientData
 from fairlead.clients.feature_skew import FeatureSkew as FeatureSkew, GaussianNoise as GaussianNoise, Rotation as Rotation
 from fairlead.clients.images import CifarFolder as CifarFolder, Digits as Digits, FashionMnistFolder as FashionMnistFolder, MnistFolder as MnistFolder
-from fairlead.clients.leaf import LeafFolder as LeafFolder
-from fairlead.clients.partitioners.base import Partitioner as Partitioner
-from fairlead.clients.partitioners.labels import DirichletPartitioner as DirichletPartitioner, InnerDirichletPartitioner as InnerDirichletPartitioner, LabelBlocksPartitioner as LabelBlocksPartitioner, PathologicalPartitioner as PathologicalPartitioner, ShardPartitioner as ShardPartitioner
-from fairlead.clients.partitioners.sizes import DirichletSizePartitioner as DirichletSizePartitioner, IidPartitioner as IidPartitioner, LogNormalPartitioner as LogNormalPartitioner, NaturalIdPartitioner as NaturalIdPartitioner, PowerLawPartitioner as PowerLawPartitioner, ReshuffledPartitioner as ReshuffledPartitioner, SizePartitioner as SizePartitioner
+from fairlead.clients.label_skew import DirichletPartitioner as DirichletPartitioner, InnerDirichletPartitioner as InnerDirichletPartitioner, LabelBlocksPartitioner as LabelBlocksPartitioner, PathologicalPartitioner as PathologicalPartitioner, ShardPartitioner as ShardPartitioner
+from fairlead.clients.partitioners import DirichletSizePartitioner as DirichletSizePartitioner, IidPartitioner as IidPartitioner, LogNormalPartitioner as LogNormalPartitioner, NaturalIdPartitioner as NaturalIdPartitioner, Partitioner as Partitioner, PowerLawPartitioner as PowerLawPartitioner, ReshuffledPartitioner as ReshuffledPartitioner, SizePartitioner as SizePartitioner
 from fairlead.clients.pool import Pool as Pool
-from fairlead.clients.pooled import Excerpt as Excerpt, PooledSource as PooledSource
 from fairlead.clients.quadratics import Quadratics as Quadratics
-from fairlead.clients.source import ClientSource as ClientSource, FederatedData as FederatedData, RealClients as RealClients
+from fairlead.clients.source import ClientSource as ClientSource, Excerpt as Excerpt, FederatedData as FederatedData, PooledSource as PooledSource, RealClients as RealClients
 from fairlead.clients.synthetic import SyntheticLogistic as SyntheticLogistic, SyntheticRegression as SyntheticRegression
 from fairlead.clients.tables import CsvTable as CsvTable, CsvText as CsvText, HuggingFaceData as HuggingFaceData, ParquetTable as ParquetTable
 from fairlead.clients.tokenizers import ByteTokens as ByteTokens, HashedWords as HashedWords, Tokenizer as Tokenizer
@@ -36,10 +30,8 @@ from fairlead.conditions.timed import CombinedLink as CombinedLink, DeadlineLink
 from fairlead.conditions.traces import TraceEntry as TraceEntry, read_trace as read_trace, trace_of as trace_of, write_trace as write_trace
 from fairlead.conditions.work import EqualWork as EqualWork, FixedEpochs as FixedEpochs, FixedSteps as FixedSteps, LadderEpochs as LadderEpochs, LadderSteps as LadderSteps, NormalSteps as NormalSteps, RandomEpochs as RandomEpochs, RandomEpochsAndBatches as RandomEpochsAndBatches, RandomSteps as RandomSteps, ScriptedWork as ScriptedWork, TraceWork as TraceWork, TwoGroupEpochs as TwoGroupEpochs, TwoGroupSteps as TwoGroupSteps, WorkModel as WorkModel, Workload as Workload
 from fairlead.corrections.base import Correction as Correction, LocalOutcome as LocalOutcome, LocalResult as LocalResult
-from fairlead.corrections.client_momentum import ClientMomentum as ClientMomentum
-from fairlead.corrections.regularizers import DynamicRegularizer as DynamicRegularizer, Proximal as Proximal
-from fairlead.corrections.stale_start import StaleStart as StaleStart
-from fairlead.corrections.variance_reduction import ControlVariates as ControlVariates, VRLSGD as VRLSGD
+from fairlead.corrections.drift import ControlVariates as ControlVariates, DynamicRegularizer as DynamicRegularizer, Proximal as Proximal, VRLSGD as VRLSGD
+from fairlead.corrections.past_rounds import ClientMomentum as ClientMomentum, StaleStart as StaleStart
 from fairlead.experiments.diagnose import diagnose as diagnose
 from fairlead.experiments.experiment import Experiment as Experiment
 from fairlead.experiments.run_folder import RunFolder as RunFolder, RunSummary as RunSummary, load_records as load_records
@@ -51,16 +43,13 @@ from fairlead.federation import Federation as Federation
 from fairlead.local_solver import LocalSolver as LocalSolver
 from fairlead.memory.update_memory import UpdateMemory as UpdateMemory
 from fairlead.models.augmentation import Augmentation as Augmentation, HorizontalFlip as HorizontalFlip, Normalize as Normalize, RandomCrop as RandomCrop
-from fairlead.models.base import ExampleShape as ExampleShape, Model as Model
+from fairlead.models.base import ExampleShape as ExampleShape, LogisticRegression as LogisticRegression, MLP as MLP, Model as Model
 from fairlead.models.convolutional import DropoutCNN as DropoutCNN, FedAvgCNN as FedAvgCNN, FiveLayerCNN as FiveLayerCNN, ImageModel as ImageModel, PooledCNN as PooledCNN, ResNet18 as ResNet18, UnpooledCNN as UnpooledCNN, VGG11 as VGG11
-from fairlead.models.dense import LogisticRegression as LogisticRegression, MLP as MLP
 from fairlead.models.imported import ImportedModel as ImportedModel
 from fairlead.models.sequences import CharLSTM as CharLSTM, TextTransformer as TextTransformer, TokenModel as TokenModel, WindowCNN as WindowCNN
-from fairlead.optimizers.adaptive import AMSGrad as AMSGrad, Adagrad as Adagrad, Adam as Adam, Yogi as Yogi
-from fairlead.optimizers.base import Optimizer as Optimizer
-from fairlead.optimizers.schedules import Constant as Constant, Cosine as Cosine, Exponential as Exponential, InverseSquareRoot as InverseSquareRoot, Milestones as Milestones, Schedule as Schedule
-from fairlead.optimizers.sgd import SGD as SGD
-from fairlead.privacy.client_privacy import ClientPrivacy as ClientPrivacy
+from fairlead.optimizers.base import Constant as Constant, Cosine as Cosine, Exponential as Exponential, InverseSquareRoot as InverseSquareRoot, Milestones as Milestones, Optimizer as Optimizer, Schedule as Schedule
+from fairlead.optimizers.descent import AMSGrad as AMSGrad, Adagrad as Adagrad, Adam as Adam, SGD as SGD, Yogi as Yogi
+from fairlead.privacy import ClientPrivacy as ClientPrivacy
 from fairlead.randomness import Key as Key
 from fairlead.records import Aggregate as Aggregate, ClientUpdates as ClientUpdates, ClientWeights as ClientWeights, Cohort as Cohort, Conditions as Conditions, Contributions as Contributions, Evaluation as Evaluation, ExpectedRound as ExpectedRound, Forecast as Forecast, GradientFigures as GradientFigures, Limit as Limit, MeanCoefficients as MeanCoefficients, NotKnown as NotKnown, Participation as Participation, Population as Population, RoundRecord as RoundRecord, ServerState as ServerState, Transformed as Transformed, WorkOrder as WorkOrder
 from fairlead.results.compared_method import ComparedMethod as ComparedMethod, compare as compare
@@ -68,16 +57,12 @@ from fairlead.results.frames import load_frame as load_frame
 from fairlead.round import initial_state as initial_state, run_round as run_round
 from fairlead.samplers.base import MemorylessSampler as MemorylessSampler, Sampler as Sampler
 from fairlead.samplers.fedacs import FedACS as FedACS, FedACSEstimated as FedACSEstimated
-from fairlead.samplers.feedback import WeightFeedback as WeightFeedback
-from fairlead.samplers.full import FullFirstRound as FullFirstRound, FullParticipation as FullParticipation
-from fairlead.samplers.scripted import ScriptedSampler as ScriptedSampler
-from fairlead.samplers.uniform import PoissonSampling as PoissonSampling, UniformWithoutReplacement as UniformWithoutReplacement
-from fairlead.samplers.with_replacement import OptimalSampling as OptimalSampling, WeightedWithReplacement as WeightedWithReplacement
+from fairlead.samplers.fixed import FullFirstRound as FullFirstRound, FullParticipation as FullParticipation, PoissonSampling as PoissonSampling, ScriptedSampler as ScriptedSampler, UniformWithoutReplacement as UniformWithoutReplacement, WeightedWithReplacement as WeightedWithReplacement
+from fairlead.samplers.learned import OptimalSampling as OptimalSampling, WeightFeedback as WeightFeedback
 from fairlead.task import Task as Task, accuracy as accuracy, cross_entropy as cross_entropy, mean_squared_error as mean_squared_error, squared_error as squared_error
 from fairlead.theory.calibration import calibrated_lr as calibrated_lr, step_length as step_length
-from fairlead.transforms.aware_projection import AwareProjection as AwareProjection
 from fairlead.transforms.base import DirectionTransform as DirectionTransform
-from fairlead.transforms.clip import Clip as Clip
+from fairlead.transforms.projections import AwareProjection as AwareProjection, Clip as Clip
 from fairlead.worlds.base import World as World
 from fairlead.worlds.ray.cluster import RayCluster as RayCluster
 from fairlead.worlds.ray.world import RayWorld as RayWorld

@@ -8,10 +8,10 @@ from fairlead.component import Component, freeze_lists
 from fairlead.errors import ClashError, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.base import Optimizer
-from fairlead.optimizers.sgd import SGD
-from fairlead.privacy.client_privacy import ClientPrivacy, refuse_single_updates
+from fairlead.optimizers.descent import SGD
+from fairlead.privacy import ClientPrivacy, refuse_single_updates
 from fairlead.samplers.base import Sampler
-from fairlead.samplers.full import FullParticipation
+from fairlead.samplers.fixed import FullParticipation
 from fairlead.transforms.base import DirectionTransform
 
 

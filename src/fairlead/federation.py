@@ -16,7 +16,7 @@ from fairlead.algorithm import Algorithm
 from fairlead.checkpoint.store import KEPT, load_state, save_state, warn
 from fairlead.errors import ClashError, FieldError, require_instance
 from fairlead.memory.run_budget import refuse_too_large
-from fairlead.privacy.accounting import PrivacyStatement
+from fairlead.privacy import PrivacyStatement
 from fairlead.randomness import Key
 from fairlead.records import Evaluation, RoundRecord, ServerState, StoredRecords
 from fairlead.round import initial_state, run_round

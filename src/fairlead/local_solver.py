@@ -17,8 +17,7 @@ from torch import Tensor
 from fairlead.component import Component, freeze_lists
 from fairlead.corrections.base import Correction, LocalOutcome, LocalResult
 from fairlead.errors import ClashError, FieldError, require_instance, require_integer, require_number
-from fairlead.optimizers.base import Optimizer, OptimizerState
-from fairlead.optimizers.schedules import Constant, Schedule
+from fairlead.optimizers.base import Constant, Optimizer, OptimizerState, Schedule
 from fairlead.records import Vectors
 
 

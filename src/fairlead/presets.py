@@ -4,31 +4,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, ParamSpec, Required, TypedDict, Unpack
 
-from fairlead.aggregators.fedau import FedAU
-from fairlead.aggregators.fedaware import FedAWARE, RememberedMean
-from fairlead.aggregators.feddyn import FedDyn
-from fairlead.aggregators.fedmgda import FedMGDA
-from fairlead.aggregators.last_updates import MIFA, FedVARP, StaleFedVARP
-from fairlead.aggregators.linear import CommunicationAware, FedNova, WeightedMean
+from fairlead.aggregators.last_updates import MIFA, FedVARP, RememberedMean, StaleFedVARP
+from fairlead.aggregators.linear import CommunicationAware, FedAU, FedDyn, FedNova, WeightedMean
+from fairlead.aggregators.pareto import FedAWARE, FedMGDA
 from fairlead.aggregators.robust import CoordinateMedian, NormBoundedMean, TrimmedMean
 from fairlead.algorithm import Algorithm
 from fairlead.corrections.base import Correction
-from fairlead.corrections.client_momentum import ClientMomentum
-from fairlead.corrections.regularizers import DynamicRegularizer, Proximal
-from fairlead.corrections.stale_start import StaleStart
-from fairlead.corrections.variance_reduction import VRLSGD, ControlVariates
+from fairlead.corrections.drift import VRLSGD, ControlVariates, DynamicRegularizer, Proximal
+from fairlead.corrections.past_rounds import ClientMomentum, StaleStart
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.local_solver import LocalSolver
 from fairlead.memory.update_memory import UpdateMemory
-from fairlead.optimizers.adaptive import Adagrad, Adam, AMSGrad, Yogi
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.descent import SGD, Adagrad, Adam, AMSGrad, Yogi
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.fedacs import FedACS, FedACSEstimated
-from fairlead.samplers.feedback import WeightFeedback
-from fairlead.samplers.full import FullFirstRound, FullParticipation
-from fairlead.samplers.uniform import UniformWithoutReplacement
-from fairlead.samplers.with_replacement import OptimalSampling, WeightedWithReplacement
-from fairlead.transforms.aware_projection import AwareProjection
+from fairlead.samplers.fixed import (
+    FullFirstRound,
+    FullParticipation,
+    UniformWithoutReplacement,
+    WeightedWithReplacement,
+)
+from fairlead.samplers.learned import OptimalSampling, WeightFeedback
+from fairlead.transforms.projections import AwareProjection
 
 
 class ClientSide(TypedDict, total=False):

@@ -17,17 +17,15 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import ParamSpec
 
-from fairlead.clients.partitioners.base import Partitioner
-from fairlead.clients.partitioners.labels import (
+from fairlead.clients.label_skew import (
     DirichletPartitioner,
     LabelBlocksPartitioner,
     PathologicalPartitioner,
     ShardPartitioner,
 )
-from fairlead.clients.partitioners.sizes import NaturalIdPartitioner
-from fairlead.clients.pooled import PooledSource
+from fairlead.clients.partitioners import NaturalIdPartitioner, Partitioner
 from fairlead.clients.quadratics import Quadratics
-from fairlead.clients.source import ClientSource
+from fairlead.clients.source import ClientSource, PooledSource
 from fairlead.clients.synthetic import SyntheticLogistic
 from fairlead.conditions.links import BernoulliLink, LinkModel, PerfectLink, TwoGroupLink
 from fairlead.conditions.work import (
@@ -44,8 +42,8 @@ from fairlead.conditions.work import (
 )
 from fairlead.errors import ClashError
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers.schedules import Milestones
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.base import Milestones
+from fairlead.optimizers.descent import SGD
 from fairlead.presets import ClientSide
 
 _Arguments = ParamSpec("_Arguments")

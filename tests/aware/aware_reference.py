@@ -16,8 +16,8 @@ from fairlead.conditions.links import ScriptedLink
 from fairlead.conditions.work import ScriptedWork
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers.sgd import SGD
-from fairlead.samplers.scripted import ScriptedSampler
+from fairlead.optimizers.descent import SGD
+from fairlead.samplers.fixed import ScriptedSampler
 from fairlead.worlds.simulated import SimulatedWorld
 
 Array = NDArray[np.float64]

@@ -24,22 +24,20 @@ from aware_reference import (
 )
 from torch import Tensor
 
-from fairlead.aggregators.fedaware import FedAWARE
 from fairlead.aggregators.linear import FedNova, WeightedMean
+from fairlead.aggregators.pareto import FedAWARE
 from fairlead.algorithm import Algorithm
 from fairlead.errors import ClashError, FieldError
 from fairlead.memory.aware_memory import aware_memory_of
 from fairlead.memory.update_memory import UpdateMemory
-from fairlead.optimizers.adaptive import Yogi
 from fairlead.optimizers.base import Optimizer
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.descent import SGD, Yogi
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.presets import fedavg, fedaware, feddyn, with_aware
 from fairlead.records import Population, Transformed
 from fairlead.samplers.fedacs import FedACS
 from fairlead.testing.rounds import make_conditions, make_updates
-from fairlead.transforms.aware_projection import AwareProjection
-from fairlead.transforms.clip import Clip
+from fairlead.transforms.projections import AwareProjection, Clip
 
 
 def algorithm(projection: AwareProjection, server: Optimizer | None = None) -> Algorithm:

@@ -26,9 +26,8 @@ from aware_reference import (
 )
 from torch import Tensor
 
-from fairlead.aggregators.fedaware import FedAWARE, RememberedMean
-from fairlead.aggregators.fedmgda import FedMGDA
-from fairlead.aggregators.last_updates import MIFA
+from fairlead.aggregators.last_updates import MIFA, RememberedMean
+from fairlead.aggregators.pareto import FedAWARE, FedMGDA
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import table_in
 from fairlead.clients.quadratics import QuadraticProblem
@@ -39,8 +38,7 @@ from fairlead.numerics.minimum_norm import shortest_in_hull
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.presets import fedavg, fedaware, fedaware_na
 from fairlead.records import ClientUpdates, Population
-from fairlead.samplers.full import FullFirstRound
-from fairlead.samplers.uniform import UniformWithoutReplacement
+from fairlead.samplers.fixed import FullFirstRound, UniformWithoutReplacement
 from fairlead.testing.rounds import make_conditions, make_updates
 from fairlead.worlds.simulated import SimulatedWorld
 

@@ -14,15 +14,13 @@ from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.conditions.links import ScriptedLink
 from fairlead.conditions.work import FixedSteps
-from fairlead.corrections.regularizers import Proximal
-from fairlead.corrections.stale_start import StaleStart
-from fairlead.corrections.variance_reduction import VRLSGD, ControlVariates
+from fairlead.corrections.drift import VRLSGD, ControlVariates, Proximal
+from fairlead.corrections.past_rounds import StaleStart
 from fairlead.errors import ClashError, FieldError
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.descent import SGD
 from fairlead.presets import fedavg, fedawe
-from fairlead.transforms.aware_projection import AwareProjection
-from fairlead.transforms.clip import Clip
+from fairlead.transforms.projections import AwareProjection, Clip
 
 
 def test_three_rounds_by_hand() -> None:

@@ -10,13 +10,12 @@ from scripted_quadratics import LOSSY, PROBLEM, federation, run, vectors
 
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.conditions.work import FixedSteps
-from fairlead.corrections.client_momentum import ClientMomentum
+from fairlead.corrections.past_rounds import ClientMomentum
 from fairlead.errors import ClashError, FieldError
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers.adaptive import Adam
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.descent import SGD, Adam
 from fairlead.presets import fedavg, fedcm
-from fairlead.samplers.scripted import ScriptedSampler
+from fairlead.samplers.fixed import ScriptedSampler
 
 
 def test_two_rounds_by_hand() -> None:

@@ -8,18 +8,17 @@ import pytest
 import torch
 from scripted_quadratics import LOSSY, PROBLEM, federation, memory_of, run, vectors
 
-from fairlead.aggregators.feddyn import FedDyn
-from fairlead.aggregators.linear import WeightedMean
+from fairlead.aggregators.linear import FedDyn, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import tensor_in
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.conditions.work import FixedSteps
-from fairlead.corrections.regularizers import DynamicRegularizer, Proximal
+from fairlead.corrections.drift import DynamicRegularizer, Proximal
 from fairlead.errors import ClashError, FieldError
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.descent import SGD
 from fairlead.presets import feddyn
-from fairlead.samplers.scripted import ScriptedSampler
+from fairlead.samplers.fixed import ScriptedSampler
 
 
 def test_two_rounds_by_hand() -> None:

@@ -10,7 +10,7 @@ import torch
 from scripted_quadratics import LOSSY, PROBLEM, federation, memory_of, run
 
 from fairlead.algorithm import Algorithm
-from fairlead.optimizers.schedules import Cosine
+from fairlead.optimizers.base import Cosine
 from fairlead.presets import fedawe, fedcm, feddyn, fednova_vr, scaffold, vrlsgd
 
 METHODS = {

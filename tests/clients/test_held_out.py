@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fairlead as fl
-from fairlead.clients.pooled import PooledSource
+from fairlead.clients.source import PooledSource
 from fairlead.errors import FieldError
 
 

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import fairlead as fl
-from fairlead.clients.partitioners.base import Rows
+from fairlead.clients.partitioners import Rows
 
 BALANCED = np.repeat(np.arange(10), 600)
 """10 labels of 600 examples."""

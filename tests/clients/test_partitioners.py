@@ -15,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import fairlead as fl
-from fairlead.clients.partitioners.base import Rows, dirichlet_draws, top_up, whole_sizes
+from fairlead.clients.partitioners import Rows, dirichlet_draws, top_up, whole_sizes
 from fairlead.errors import FieldError
 
 seeds = st.integers(0, 2**32)

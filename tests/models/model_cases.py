@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fairlead.clients.data import ClientData
-from fairlead.models.base import ExampleShape, Model
+from fairlead.models.base import MLP, ExampleShape, LogisticRegression, Model
 from fairlead.models.convolutional import (
     VGG11,
     DropoutCNN,
@@ -19,7 +19,6 @@ from fairlead.models.convolutional import (
     ResNet18,
     UnpooledCNN,
 )
-from fairlead.models.dense import MLP, LogisticRegression
 from fairlead.models.imported import ImportedModel
 from fairlead.models.sequences import CharLSTM, TextTransformer, WindowCNN
 

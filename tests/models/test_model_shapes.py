@@ -9,7 +9,7 @@ from torch import nn
 
 from fairlead.component import parts_of
 from fairlead.errors import ClashError, FieldError
-from fairlead.models.base import ExampleShape, Model
+from fairlead.models.base import MLP, ExampleShape, Model
 from fairlead.models.convolutional import (
     VGG11,
     DropoutCNN,
@@ -20,7 +20,6 @@ from fairlead.models.convolutional import (
     ResNet18,
     UnpooledCNN,
 )
-from fairlead.models.dense import MLP
 from fairlead.models.sequences import CharLSTM, TextTransformer, WindowCNN
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.randomness import Key

@@ -23,8 +23,7 @@ from fairlead.models.convolutional import (
     UnpooledCNN,
 )
 from fairlead.models.sequences import CharLSTM, TextTransformer, WindowCNN
-from fairlead.optimizers.adaptive import Adam
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.descent import SGD, Adam
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, WorkOrder
 from fairlead.task import Task

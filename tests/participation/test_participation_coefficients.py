@@ -12,21 +12,19 @@ import torch
 from lossy_quadratics import Array, ClosedFormWorld, updates_of
 
 from fairlead.aggregators.base import Aggregator
-from fairlead.aggregators.fedau import FedAU
 from fairlead.aggregators.last_updates import MIFA, FedVARP, StaleFedVARP
-from fairlead.aggregators.linear import CommunicationAware, FedNova, WeightedMean
+from fairlead.aggregators.linear import CommunicationAware, FedAU, FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState, tensor_in
 from fairlead.conditions.links import BernoulliLink
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.descent import SGD
 from fairlead.randomness import Key
 from fairlead.records import Aggregate, Cohort
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.fedacs import FedACS
-from fairlead.samplers.full import FullParticipation
-from fairlead.samplers.uniform import UniformWithoutReplacement
-from fairlead.samplers.with_replacement import OptimalSampling, WeightedWithReplacement
+from fairlead.samplers.fixed import FullParticipation, UniformWithoutReplacement, WeightedWithReplacement
+from fairlead.samplers.learned import OptimalSampling
 
 OMEGA = np.array([0.1, 0.2, 0.3, 0.4])
 RATE = np.array([1.0, 0.8, 0.5, 0.3])

@@ -10,18 +10,17 @@ import torch
 from lossy_quadratics import ClosedFormWorld, Links
 
 from fairlead import presets
-from fairlead.aggregators.fedau import FedAU
-from fairlead.aggregators.linear import CommunicationAware, FedNova
+from fairlead.aggregators.linear import CommunicationAware, FedAU, FedNova
 from fairlead.algorithm import Algorithm
 from fairlead.conditions.links import BernoulliLink
 from fairlead.errors import ClashError, FieldError
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers.adaptive import Adam
+from fairlead.optimizers.descent import Adam
 from fairlead.randomness import Key
 from fairlead.records import Conditions
 from fairlead.samplers.fedacs import FedACS, FedACSEstimated
-from fairlead.samplers.with_replacement import OptimalSampling
+from fairlead.samplers.learned import OptimalSampling
 
 WEIGHTS = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 

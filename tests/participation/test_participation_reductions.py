@@ -9,9 +9,8 @@ import torch
 
 from fairlead import presets
 from fairlead.aggregators.base import Aggregator
-from fairlead.aggregators.fedau import FedAU
 from fairlead.aggregators.last_updates import MIFA, FedVARP, StaleFedVARP
-from fairlead.aggregators.linear import CommunicationAware, FedNova, WeightedMean
+from fairlead.aggregators.linear import CommunicationAware, FedAU, FedNova, WeightedMean
 from fairlead.clients.quadratics import Quadratics
 from fairlead.conditions.links import BernoulliLink, LinkModel, PerfectLink
 from fairlead.conditions.work import FixedSteps
@@ -19,9 +18,8 @@ from fairlead.errors import FieldError
 from fairlead.federation import Federation
 from fairlead.randomness import Key
 from fairlead.samplers.base import Sampler
-from fairlead.samplers.full import FullParticipation
-from fairlead.samplers.uniform import UniformWithoutReplacement
-from fairlead.samplers.with_replacement import OptimalSampling, WeightedWithReplacement
+from fairlead.samplers.fixed import FullParticipation, UniformWithoutReplacement, WeightedWithReplacement
+from fairlead.samplers.learned import OptimalSampling
 from fairlead.worlds.simulated import SimulatedWorld
 
 PROBLEM = Quadratics(num_clients=5, dim=3, conditioning=3.0).problem(Key.from_seed(2))

@@ -11,7 +11,7 @@ from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]
 from torch import Tensor
 
 import fairlead as fl
-from fairlead.privacy.accounting import Sampling, epsilon, sampling_of
+from fairlead.privacy import Sampling, epsilon, sampling_of
 
 
 def uniform(num_clients: int) -> Tensor:

@@ -15,7 +15,7 @@ from fairlead.client_table import PartState
 from fairlead.component import parts_of
 from fairlead.errors import ClashError, FieldError
 from fairlead.presets import METHODS
-from fairlead.privacy.client_privacy import part_needing_single_updates
+from fairlead.privacy import part_needing_single_updates
 from fairlead.testing import example_of_preset, examples
 from fairlead.testing.rounds import contents, draws, make_conditions, make_population, make_updates
 

@@ -17,9 +17,9 @@ from fairlead.conditions.links import BernoulliLink, LinkModel
 from fairlead.conditions.work import ScriptedWork
 from fairlead.federation import Federation
 from fairlead.presets import METHODS
-from fairlead.samplers.scripted import ScriptedSampler
+from fairlead.samplers.fixed import ScriptedSampler
 from fairlead.testing.transcriptions import TRANSCRIPTIONS, Array, Script, aware_projection
-from fairlead.transforms.aware_projection import AwareProjection
+from fairlead.transforms.projections import AwareProjection
 from fairlead.worlds.simulated import SimulatedWorld
 
 TOLERANCE = 1e-10

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import fairlead as fl
-from fairlead.clients.pooled import PooledSource
+from fairlead.clients.source import PooledSource
 from fairlead.errors import FairleadError
 from fairlead.settings import SETTINGS, Setting
 

@@ -1,12 +1,23 @@
 """The server's memory of every client's last update, and the methods that average it: MIFA and FedVARP."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, normalised, weighted_sum
 from fairlead.client_table import ClientTable, PartState, table_in, tensor_in
+from fairlead.memory.update_memory import (
+    FirstVisit,
+    MovingAverages,
+    UpdateMemory,
+    averages_of,
+    remembers_everything,
+    settle_alpha,
+    with_remembered_part,
+)
 from fairlead.records import (
     Aggregate,
     ClientUpdates,
@@ -168,3 +179,63 @@ class StaleFedVARP(Aggregator):
         return MeanCoefficients(
             expected.participation.importance * reachable, "large cohorts", remembers=True
         )
+
+
+@dataclass(frozen=True)
+class RememberedMean(Aggregator):
+    """Follows the mean of all clients' moving-averaged updates: Zeng 2025's ablation FedAWARE-NA.
+
+        m_i ← (1 − α) m_i + α Δ_i  for i ∈ R,    then Σ_j ω_j m_j over all N clients
+
+    Symbols and fields as in `FedAWARE`; clients without an update have m_j = 0, so that early steps are short.
+    Parameters outside `memory.layers` follow FedAvg's mean of the arrivals.
+
+    Reduces to `MIFA` for α = 1. Limit weights ∝ ω‖a‖₁: links cannot move it, unequal work can.
+    """
+
+    alpha: float | None = None
+    retention: float | None = None
+    first_visit: FirstVisit = "update"
+    memory: UpdateMemory = UpdateMemory()
+
+    references = ("zeng2025fedaware",)
+    exemptions: ClassVar[Mapping[str, str]] = {
+        "identical rows": 'first_visit="scaled" shortens the remembered updates'
+    }
+
+    def __post_init__(self) -> None:
+        settle_alpha(self)
+
+    def init(self, population: Population) -> PartState:
+        return averages_of(self).init(population)
+
+    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
+        if not len(updates):
+            return Aggregate(updates.delta.sum(0), state, None)
+        averages, weights = averages_of(self), conditions.weights
+        state, _ = averages.renew(state, updates, conditions)
+        coefficients = _row_weights(averages, state, weights)
+        direction = remembered_step(averages, state, coefficients, updates)
+        remembered = averages.by_client(state, coefficients, weights)
+        return Aggregate(direction, state, None, remembered, shares=remembered)
+
+    def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients:
+        return remembered_mean(expected)
+
+
+def remembered_step(
+    averages: MovingAverages, state: PartState, coefficients: Tensor, updates: ClientUpdates
+) -> Tensor:
+    """Σ coefficient_i m_i, and the mean of the arrivals for parameters that are not remembered."""
+    remembered = averages.combined(state, coefficients, updates.delta)
+    if remembers_everything(state, updates.delta.shape[1]):
+        return remembered
+    mean = weighted_sum(normalised(updates.importance), updates.delta)
+    return with_remembered_part(state, mean, remembered)
+
+
+def _row_weights(averages: MovingAverages, state: PartState, weights: Tensor) -> Tensor:
+    """ω of the rows seen, in their order: a client's own, or the sum over its cluster."""
+    table = table_in(state, "averages")
+    totals = weights.new_zeros(table.num_clients)
+    return totals.index_add_(0, averages.memory.row_of(len(weights)), weights)[table.clients]

@@ -136,7 +136,7 @@ def _print_make_up(name: str) -> None:
 
 def _print_figures(name: str) -> None:
     """The fields that a setting fills in, by their paths in a spec."""
-    from fairlead.optimizers.schedules import Constant
+    from fairlead.optimizers.base import Constant
     from fairlead.plain_data import NONE
     from fairlead.settings import SETTINGS
 

@@ -13,11 +13,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.errors import DataError, FieldError, field_error, is_integer
+from fairlead.errors import DataError, FieldError, field_error, is_integer, is_number
 from fairlead.text import ClientNames, called, given_names, label
 
 ArrayLike = Any
 """A tensor, a NumPy array, or nested lists of numbers."""
+LARGEST = 1e30
+"""Largest number in a synthetic problem, so that its examples fit float32."""
+
+
+def is_moderate(value: object) -> bool:
+    """Whether a value is a number between −`LARGEST` and `LARGEST`."""
+    return isinstance(value, int | float) and is_number(value) and abs(value) <= LARGEST
 
 
 @runtime_checkable

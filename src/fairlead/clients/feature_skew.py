@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairlead.clients.data import ClientData
-from fairlead.clients.source import LARGEST, is_moderate
+from fairlead.clients.data import LARGEST, ClientData, is_moderate
 from fairlead.component import Component, freeze_lists
 from fairlead.errors import ClashError, field_error, is_number
 from fairlead.randomness import Key

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.clients.files import absent, existing_folder, read_file
-from fairlead.clients.partitioners.base import Partitioner
-from fairlead.clients.partitioners.sizes import IidPartitioner
+from fairlead.clients.partitioners import IidPartitioner, Partitioner
 from fairlead.clients.pool import Pool
-from fairlead.clients.pooled import PooledSource
+from fairlead.clients.source import PooledSource
 from fairlead.errors import DataError, require_choice
+from fairlead.models.base import MLP
 from fairlead.models.convolutional import FedAvgCNN, FiveLayerCNN
-from fairlead.models.dense import MLP
 from fairlead.task import Task
 
 

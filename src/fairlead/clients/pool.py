@@ -14,8 +14,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from fairlead.clients.columns import Columns, Names, Owners, owners_of, require_ids
 from fairlead.clients.data import ArrayLike, ClientData, as_tensor, first_non_finite, offsets_of, stacked
-from fairlead.clients.partitioners.base import Partitioner, Rows
-from fairlead.clients.partitioners.sizes import NaturalIdPartitioner
+from fairlead.clients.partitioners import NaturalIdPartitioner, Partitioner, Rows
 from fairlead.clients.tokenizers import Tokenizer
 from fairlead.errors import ClashError, DataError, FieldError, is_integer
 from fairlead.randomness import Key

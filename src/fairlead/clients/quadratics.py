@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fairlead.clients.data import ClientData
-from fairlead.clients.source import LARGEST, ClientSource, FederatedData, is_moderate
+from fairlead.clients.data import LARGEST, ClientData, is_moderate
+from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.component import freeze_lists
 from fairlead.errors import FieldError, field_error, is_number, require_integer, require_number
 from fairlead.memory.budget import require_memory

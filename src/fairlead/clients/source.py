@@ -1,24 +1,33 @@
-"""The role `ClientSource`: the origin of a federation's data."""
+"""The role `ClientSource`, the origin of a federation's data, and the family of sources that split a pool."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import NoReturn
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.clients.data import ClientData
-from fairlead.component import Component
-from fairlead.errors import DataError, is_number, require_integer
+from fairlead.clients.feature_skew import FeatureSkew
+from fairlead.clients.files import keep_paths
+from fairlead.clients.partitioners import NaturalIdPartitioner, Partitioner, Rows
+from fairlead.clients.pool import Pool
+from fairlead.clients.tokenizers import Tokenizer
+from fairlead.component import Component, freeze_lists
+from fairlead.errors import (
+    DataError,
+    FieldError,
+    field_error,
+    require_instance,
+    require_integer,
+    require_number,
+)
+from fairlead.models.base import LogisticRegression
+from fairlead.models.sequences import TextTransformer
 from fairlead.randomness import Key
 from fairlead.task import Task
-
-LARGEST = 1e30
-"""Largest number in a synthetic problem, so that its examples fit float32."""
-
-
-def is_moderate(value: object) -> bool:
-    """Whether a value is a number between −`LARGEST` and `LARGEST`."""
-    return isinstance(value, int | float) and is_number(value) and abs(value) <= LARGEST
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,3 +74,148 @@ class RealClients(ClientSource):
 
     def default_task(self) -> NoReturn:
         raise DataError("RealClients have no default task: the app of a real federation defines its model.")
+
+
+@dataclass(frozen=True)
+class PooledSource(ClientSource, ABC):
+    """Family of data sets that are read as one pool and then split: a subclass implements `pool`.
+
+    `partition` splits the examples among `num_clients` clients. Without it, clients named by the data keep their
+    examples, and data without clients are refused. If the data have no test set, the seed draws one:
+    `test_fraction` of the examples, in which each client named by the data has its share up to one example, but
+    never its last example. A test set with named clients stays with them if the partition keeps their examples;
+    otherwise all clients share it. `feature_skew` then changes the inputs of each client, in the given order. It
+    changes a test set divided among the clients too, but not a shared one.
+    """
+
+    _: KW_ONLY
+    num_clients: int | None = None
+    partition: Partitioner | None = None
+    test_fraction: float = 0.2
+    feature_skew: tuple[FeatureSkew, ...] = ()
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        keep_paths(self)
+        require_integer(self, "num_clients", at_least=1, optional=True)
+        require_number(self, "test_fraction", at_least=0, below=1)
+        if self.partition is not None:
+            require_instance(self, "partition", self.partition, Partitioner)
+        skews = self.feature_skew
+        if not isinstance(skews, tuple) or not all(isinstance(skew, FeatureSkew) for skew in skews):
+            raise field_error(self, "feature_skew", "a list of feature skews", skews)
+
+    @abstractmethod
+    def pool(self) -> Pool:
+        """Read the data."""
+
+    def load(self, key: Key) -> FederatedData:
+        pool = self.pool()
+        if self.num_clients is None and pool.natural is None:
+            raise FieldError(
+                f"{type(self).__name__}.num_clients is missing, because the data name no clients."
+            )
+        if pool.test_inputs is None:
+            pool = self._hold_out(pool, key.fold("test"))
+        train = pool.deal(self.partition, self.num_clients, key=key.fold("partition"))
+        test = pool.test_data(by_client=isinstance(self.partition, NaturalIdPartitioner | None))
+        for place, skew in enumerate(self.feature_skew):
+            own = key.fold("feature skew", place)
+            train = skew.apply(train, own.fold("train"))
+            if test is not None and test.num_clients == train.num_clients > 1:
+                test = skew.apply(test, own.fold("test"))
+        return FederatedData(train, test)
+
+    def _hold_out(self, pool: Pool, key: Key) -> Pool:
+        """The same examples with some of them as test set."""
+        count = round(self.test_fraction * len(pool))
+        if pool.natural is None and count == len(pool):
+            raise FieldError(
+                f"{type(self).__name__}.test_fraction must leave an example to train on, got "
+                f"{self.test_fraction!r} of {len(pool)} examples."
+            )
+        owner = np.zeros(len(pool), dtype=np.int64) if pool.natural is None else pool.natural.numpy()
+        return pool.hold_out(torch.from_numpy(_drawn(owner, count, key)))
+
+
+def _drawn(owner: Rows, count: int, key: Key) -> NDArray[np.bool_]:
+    """Which of n examples are among `count`, all equally likely, but for a last one that its client keeps.
+
+    Clients stand in a row, their examples shuffled, and n/count steps from a random place lead to each next
+    example: every client gives its share up to one.
+    """
+    generator = key.generator()
+    shuffled = generator.permutation(len(owner))
+    row = shuffled[np.argsort(owner[shuffled], kind="stable")]
+    start = int(generator.integers(len(owner)))
+    is_drawn = np.zeros(len(owner), dtype=bool)
+    is_drawn[row[(np.arange(count) * len(owner) + start) // max(count, 1)]] = True
+    lasts = row[np.flatnonzero(np.diff(owner[row], append=-1))]
+    kept = np.bincount(owner, weights=~is_drawn)
+    is_drawn[lasts[kept[owner[lasts]] == 0]] = False
+    return is_drawn
+
+
+def table_task(tokens: Tokenizer | None, *, regression: bool) -> Task:
+    """The default task of a table: one linear layer over numbers, a small transformer over texts."""
+    model = (
+        LogisticRegression() if tokens is None else TextTransformer(vocabulary=tokens.vocabulary, padding=0)
+    )
+    if regression:
+        return Task(model, loss="squared_error", metrics=("mean_squared_error",))
+    return Task(model)
+
+
+@dataclass(frozen=True)
+class Excerpt(PooledSource):
+    """At most `num_examples` of a data set, the same ones for every seed, and at most `num_test` of its test set.
+
+    They are drawn uniformly, so that classes and natural clients keep their shares on average. If the data have no
+    test set, one is held out of the excerpt. The excerpt's own fields define the split; those of `source` have no
+    effect.
+
+    >>> from fairlead import Digits, IidPartitioner
+    >>> excerpt = Excerpt(Digits(), num_examples=100, num_clients=5, partition=IidPartitioner())
+    >>> excerpt.load(Key.from_seed(0)).train.sizes.tolist()
+    [16, 16, 16, 16, 16]
+    """
+
+    source: PooledSource
+    num_examples: int
+    _: KW_ONLY
+    num_test: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_instance(self, "source", self.source, PooledSource)
+        require_integer(self, "num_examples", at_least=1)
+        require_integer(self, "num_test", at_least=1)
+
+    def pool(self) -> Pool:
+        pool = self.source.pool()
+        chosen = _evenly_drawn(len(pool), self.num_examples)
+        tested = _evenly_drawn(0 if pool.test_inputs is None else len(pool.test_inputs), self.num_test)
+        some = replace(
+            pool,
+            inputs=pool.inputs[chosen],
+            targets=pool.targets[chosen],
+            natural=None,
+            test_inputs=None if pool.test_inputs is None else pool.test_inputs[tested],
+            test_targets=None if pool.test_targets is None else pool.test_targets[tested],
+            test_natural=None,
+            client_names=None,
+        )
+        if pool.natural is None:
+            return some
+        # Nobody's number, where the clients of the test set are not known.
+        test_ids = torch.tensor([-1]) if pool.test_natural is None else pool.test_natural[tested]
+        return some.owned_by_both(pool.natural[chosen], test_ids, pool.client_names)
+
+    def default_task(self) -> Task:
+        return self.source.default_task()
+
+
+def _evenly_drawn(total: int, wanted: int) -> Tensor:
+    """Rows of an excerpt, ascending."""
+    order = torch.from_numpy(Key.from_seed(0).fold("excerpt").generator().permutation(total))
+    return order[:wanted].sort().values

@@ -7,13 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairlead.clients.data import ClientData
-from fairlead.clients.source import LARGEST, ClientSource, FederatedData, is_moderate
+from fairlead.clients.data import LARGEST, ClientData, is_moderate
+from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.component import freeze_lists
 from fairlead.errors import field_error, require_integer, require_number
 from fairlead.memory.budget import require_memory
-from fairlead.models.base import ExampleShape, Model
-from fairlead.models.dense import LogisticRegression
+from fairlead.models.base import ExampleShape, LogisticRegression, Model
 from fairlead.randomness import Key
 from fairlead.task import Task
 

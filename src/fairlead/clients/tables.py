@@ -14,7 +14,7 @@ import torch
 from fairlead.clients.columns import Columns, Names, Owners, refuse_repeated
 from fairlead.clients.files import absent, existing_file, existing_folder, read_text
 from fairlead.clients.pool import Missing, Pool, names_of
-from fairlead.clients.pooled import PooledSource, table_task
+from fairlead.clients.source import PooledSource, table_task
 from fairlead.clients.tokenizers import Tokenizer, character_ids, code_points, next_character_windows
 from fairlead.errors import (
     ClashError,

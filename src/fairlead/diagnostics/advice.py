@@ -22,7 +22,7 @@ from fairlead.diagnostics.objective import (
     theory_confidence,
 )
 from fairlead.diagnostics.rules import MIN_ROUNDS, SECURE_AGGREGATION, Rule, Situation, rule_for, same_cure
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.descent import SGD
 from fairlead.text import percent
 
 _HARDLY = 0.02

@@ -9,15 +9,15 @@ import tomli_w
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
-from fairlead.corrections.regularizers import Proximal
+from fairlead.corrections.drift import Proximal
 from fairlead.diagnostics.consistency import chi_square, total_variation
 from fairlead.diagnostics.evidence import Confidence, Evidence
 from fairlead.errors import ClashError, FieldError
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.descent import SGD
 from fairlead.plain_data import NONE
 from fairlead.presets import ClientSide, method_named
-from fairlead.samplers.full import FullParticipation
+from fairlead.samplers.fixed import FullParticipation
 from fairlead.text import counted, listed
 from fairlead.theory.prediction import Surrogate, implied_surrogate
 

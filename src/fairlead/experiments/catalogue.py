@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fairlead.aggregators.base import Aggregator
 from fairlead.clients.feature_skew import FeatureSkew
-from fairlead.clients.partitioners.base import Partitioner
+from fairlead.clients.partitioners import Partitioner
 from fairlead.clients.source import ClientSource
 from fairlead.clients.tokenizers import Tokenizer
 from fairlead.component import Component, is_part, parts_of, summary
@@ -18,8 +18,7 @@ from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.signatures import Parameter, argument_parameters, spec_parameters
 from fairlead.models.augmentation import Augmentation
 from fairlead.models.base import Model
-from fairlead.optimizers.base import Optimizer
-from fairlead.optimizers.schedules import Schedule
+from fairlead.optimizers.base import Optimizer, Schedule
 from fairlead.presets import METHODS
 from fairlead.references import REFERENCES, Reference, reference
 from fairlead.samplers.base import Sampler

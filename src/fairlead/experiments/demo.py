@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.images import Digits
-from fairlead.clients.partitioners.labels import DirichletPartitioner
+from fairlead.clients.label_skew import DirichletPartitioner
 from fairlead.conditions.links import BernoulliLink
 from fairlead.conditions.work import FixedEpochs
 from fairlead.experiments.experiment import Experiment
-from fairlead.models.dense import LogisticRegression
+from fairlead.models.base import LogisticRegression
 from fairlead.presets import fedavg, method_named
 from fairlead.task import Task
 from fairlead.theory.calibration import step_length

@@ -28,7 +28,7 @@ from fairlead.experiments.provenance import ClientFacts, Provenance
 from fairlead.experiments.record_io import decoded, record_from_line, record_to_line, strict
 from fairlead.experiments.spec import load_experiment, to_toml
 from fairlead.federation import Federation
-from fairlead.privacy.accounting import PrivacyStatement
+from fairlead.privacy import PrivacyStatement
 from fairlead.records import Evaluation, RoundRecord, StoredRecords
 from fairlead.text import counted
 

@@ -18,10 +18,8 @@ from typing import TypeVar
 import tomli_w
 
 from fairlead.algorithm import Algorithm
-from fairlead.clients.partitioners.base import Partitioner
-from fairlead.clients.partitioners.sizes import NaturalIdPartitioner, ReshuffledPartitioner
-from fairlead.clients.pooled import PooledSource
-from fairlead.clients.source import ClientSource
+from fairlead.clients.partitioners import NaturalIdPartitioner, Partitioner, ReshuffledPartitioner
+from fairlead.clients.source import ClientSource, PooledSource
 from fairlead.component import Component, parts_of
 from fairlead.conditions.links import LinkModel
 from fairlead.conditions.work import WorkModel
@@ -35,7 +33,7 @@ from fairlead.experiments.overrides import (
     set_value,
 )
 from fairlead.experiments.signatures import argument_parameters, call_with_plain, spec_parameters
-from fairlead.optimizers.schedules import Constant, Schedule
+from fairlead.optimizers.base import Constant, Schedule
 from fairlead.plain_data import NONE, Plain, from_plain, join, refuse_unknown, settable_fields, to_plain
 from fairlead.presets import METHODS
 from fairlead.settings import SETTINGS, Setting

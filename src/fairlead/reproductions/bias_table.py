@@ -15,7 +15,7 @@ from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.conditions.links import LinkModel
 from fairlead.conditions.work import FixedSteps
-from fairlead.corrections.regularizers import Proximal
+from fairlead.corrections.drift import Proximal
 from fairlead.federation import Federation
 from fairlead.presets import METHODS
 from fairlead.randomness import Key

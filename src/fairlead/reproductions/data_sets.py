@@ -5,10 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from fairlead.clients.arrays import NpzArrays
+from fairlead.clients.array_files import LeafFolder, NpzArrays
 from fairlead.clients.images import CifarFolder, FashionMnistFolder, MnistFolder
-from fairlead.clients.leaf import LeafFolder
-from fairlead.clients.pooled import PooledSource
+from fairlead.clients.source import PooledSource
 from fairlead.clients.tables import CsvTable
 from fairlead.clients.tokenizers import HashedWords
 from fairlead.errors import FairleadError

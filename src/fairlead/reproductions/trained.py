@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.algorithm import Algorithm
-from fairlead.clients.pooled import Excerpt
-from fairlead.clients.source import ClientSource
+from fairlead.clients.source import ClientSource, Excerpt
 from fairlead.component import summary
 from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment

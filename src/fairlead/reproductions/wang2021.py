@@ -16,7 +16,7 @@ from fairlead.diagnostics.consistency import predicted_consistency
 from fairlead.experiments.experiment import Experiment
 from fairlead.models.augmentation import HorizontalFlip, Normalize, RandomCrop
 from fairlead.models.convolutional import VGG11
-from fairlead.optimizers.schedules import Milestones
+from fairlead.optimizers.base import Milestones
 from fairlead.randomness import Key
 from fairlead.reproductions import trained
 from fairlead.reproductions.claims import Falling, Less, Near, TableCell

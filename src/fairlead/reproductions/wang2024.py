@@ -7,19 +7,18 @@ from dataclasses import replace
 import torch
 
 from fairlead import presets
-from fairlead.clients.partitioners.base import Partitioner
-from fairlead.clients.partitioners.labels import PathologicalPartitioner
-from fairlead.clients.partitioners.sizes import NaturalIdPartitioner, ReshuffledPartitioner
-from fairlead.clients.pooled import Excerpt
+from fairlead.clients.label_skew import PathologicalPartitioner
+from fairlead.clients.partitioners import NaturalIdPartitioner, Partitioner, ReshuffledPartitioner
+from fairlead.clients.source import Excerpt
 from fairlead.clients.synthetic import SyntheticRegression
 from fairlead.diagnostics.consensus import consensus_test
 from fairlead.diagnostics.gradients import near_optimum
 from fairlead.experiments.experiment import Experiment
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
+from fairlead.models.base import LogisticRegression
 from fairlead.models.convolutional import FedAvgCNN
-from fairlead.models.dense import LogisticRegression
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.descent import SGD
 from fairlead.randomness import Key
 from fairlead.reproductions.claims import Falling, Less, Near, TableCell
 from fairlead.reproductions.data_sets import source_of

@@ -11,18 +11,16 @@ import torch
 from torch import Tensor
 
 from fairlead import presets, settings
-from fairlead.aggregators.fedau import FedAU
-from fairlead.aggregators.linear import WeightedMean
+from fairlead.aggregators.linear import FedAU, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import Quadratics
-from fairlead.corrections.regularizers import Proximal
+from fairlead.corrections.drift import Proximal
 from fairlead.experiments.experiment import Experiment
 from fairlead.federation import Federation
-from fairlead.models.base import Model
+from fairlead.models.base import MLP, Model
 from fairlead.models.convolutional import PooledCNN, UnpooledCNN
-from fairlead.models.dense import MLP
-from fairlead.optimizers.schedules import Exponential
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.base import Exponential
+from fairlead.optimizers.descent import SGD
 from fairlead.randomness import Key
 from fairlead.reproductions import trained
 from fairlead.reproductions.claims import Best, Less, Published, TableCell

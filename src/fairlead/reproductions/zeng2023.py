@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from fairlead.clients.partitioners.labels import DirichletPartitioner
+from fairlead.clients.label_skew import DirichletPartitioner
 from fairlead.models.augmentation import HorizontalFlip, Normalize, RandomCrop
+from fairlead.models.base import MLP
 from fairlead.models.convolutional import FiveLayerCNN
-from fairlead.models.dense import MLP
 from fairlead.reproductions import trained
 from fairlead.reproductions.claims import Best, Less, TableCell
 from fairlead.reproductions.reproduction import Scale, below, published_table

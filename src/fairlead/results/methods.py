@@ -11,7 +11,7 @@ from typing import Any
 
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.descent import SGD
 from fairlead.plain_data import to_plain
 from fairlead.results.run_archive import table_name
 from fairlead.results.runs import ReportedRun

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from fairlead.corrections.base import Correction, LocalOutcome
-from fairlead.optimizers.base import Optimizer, OptimizerState
-from fairlead.optimizers.schedules import Schedule
+from fairlead.optimizers.base import Optimizer, OptimizerState, Schedule
 from fairlead.records import Vectors
 from fairlead.testing.rounds import (
     NUM_PARAMETERS,

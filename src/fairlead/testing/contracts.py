@@ -13,14 +13,13 @@ from typing import Any
 
 from fairlead.aggregators.base import Aggregator
 from fairlead.algorithm import Algorithm
-from fairlead.clients.partitioners.base import Partitioner
+from fairlead.clients.partitioners import Partitioner
 from fairlead.component import Component
 from fairlead.conditions.devices import DeviceModel
 from fairlead.conditions.links import LinkModel
 from fairlead.conditions.work import WorkModel
 from fairlead.corrections.base import Correction
-from fairlead.optimizers.base import Optimizer
-from fairlead.optimizers.schedules import Schedule
+from fairlead.optimizers.base import Optimizer, Schedule
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.samplers.base import Sampler
 from fairlead.testing.client_checks import check_correction, check_optimizer, check_schedule

@@ -5,17 +5,16 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from fairlead.clients.partitioners.sizes import SizePartitioner
+from fairlead.clients.partitioners import SizePartitioner
 from fairlead.component import Component, parts_of
 from fairlead.conditions.links import BernoulliLink, DriftingLink, ScriptedLink, SinusoidalLink
 from fairlead.conditions.timed import CombinedLink, FixedBatchSizes, OutageLink
 from fairlead.conditions.work import FixedEpochs, FixedSteps, ScriptedWork
 from fairlead.errors import FairleadError
-from fairlead.optimizers.schedules import Exponential
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.base import Exponential
+from fairlead.optimizers.descent import SGD
 from fairlead.plain_data import alternatives, field_types, is_required, settable_fields
-from fairlead.samplers.scripted import ScriptedSampler
-from fairlead.samplers.with_replacement import WeightedWithReplacement
+from fairlead.samplers.fixed import ScriptedSampler, WeightedWithReplacement
 
 PartT = TypeVar("PartT", bound=Component)
 

@@ -15,7 +15,7 @@ from fairlead.conditions.links import BernoulliLink
 from fairlead.conditions.work import FixedSteps, RandomSteps
 from fairlead.errors import FieldError
 from fairlead.federation import Federation
-from fairlead.models.dense import MLP
+from fairlead.models.base import MLP
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.randomness import Key
 from fairlead.records import RoundRecord

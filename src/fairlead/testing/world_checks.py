@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlead.clients.partitioners.base import Partitioner
+from fairlead.clients.partitioners import Partitioner
 from fairlead.conditions.devices import DeviceModel, FixedDevices
 from fairlead.conditions.links import LinkModel
 from fairlead.conditions.timed import arrivals, closing_time, expected_arrival, planned_work
 from fairlead.conditions.work import Workload, WorkModel
-from fairlead.corrections.variance_reduction import ControlVariates
+from fairlead.corrections.drift import ControlVariates
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.descent import SGD
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, WorkOrder
 from fairlead.testing.examples import NUM_CLIENTS, NUM_EXAMPLES

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers.schedules import Constant
+from fairlead.optimizers.base import Constant
 from fairlead.records import Conditions
 from fairlead.text import ClientNames, called
 

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.corrections.regularizers import Proximal
+from fairlead.corrections.drift import Proximal
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers.schedules import Constant, Exponential
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.base import Constant, Exponential
+from fairlead.optimizers.descent import SGD
 from fairlead.records import Conditions, NotKnown
-from fairlead.samplers.full import FullParticipation
+from fairlead.samplers.fixed import FullParticipation
 from fairlead.theory.prediction import averaging, expected_contributions, known_limit
 
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from fairlead.clients.data import ClientData
-from fairlead.corrections.regularizers import Proximal
+from fairlead.corrections.drift import Proximal
 from fairlead.errors import EngineError, FairleadError, MemoryBudgetError
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.descent import SGD
 from fairlead.parameters import FlatModule
 from fairlead.records import PathRun, Vectors
 from fairlead.task import PerExample, refuse_unknown_classes

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fairlead.errors import ClashError, EngineError, FieldError, did_you_mean
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers.sgd import SGD
+from fairlead.optimizers.descent import SGD
 from fairlead.randomness import keyed_uniform
 from fairlead.worlds.base import EngineName
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalSteps, Objective

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.clients.partitioners.base import (
+from fairlead.clients.partitioners import (
     Partitioner,
     Rows,
     dirichlet_draws,

@@ -1,4 +1,4 @@
-"""AWARE as an extension of any method: its step, projected on FedAWARE's direction."""
+"""Projections of the direction: on a ball, and on FedAWARE's direction."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -7,10 +7,34 @@ import torch
 from torch import Tensor
 
 from fairlead.client_table import PartState
+from fairlead.errors import require_number
 from fairlead.memory.aware_memory import Rows, Start, aware_memory_of, settle_aware
 from fairlead.memory.update_memory import FirstVisit, UpdateMemory, remembered_part, with_remembered_part
 from fairlead.records import ClientUpdates, Conditions, Limit, Population, Transformed
 from fairlead.transforms.base import DirectionTransform
+
+
+@dataclass(frozen=True)
+class Clip(DirectionTransform):
+    """Shortens the direction to a given norm: d ← d·min(1, bound/‖d‖).
+
+    Reduces to no change while ‖d‖ ≤ `bound`. The record has the factor.
+    """
+
+    bound: float
+
+    stage: ClassVar[Literal["aggregate", "step"]] = "aggregate"
+
+    def __post_init__(self) -> None:
+        require_number(self, "bound", above=0)
+
+    def transform(
+        self, direction: Tensor, updates: ClientUpdates, state: PartState, conditions: Conditions
+    ) -> Transformed:
+        # In float64, since an infinite norm would shorten a long direction to zero.
+        norm = torch.linalg.vector_norm(direction, dtype=torch.float64)
+        factor = self.bound / norm.clamp(min=self.bound)
+        return Transformed(direction * factor.to(direction), state, {"clip_factor": float(factor)})
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,6 @@
-"""Independent draws with replacement: by weight, and by the length of updates."""
+"""Samplers that learn: by the length of updates, and by the server's own weights."""
 
-import math
 from dataclasses import dataclass, replace
-from itertools import combinations_with_replacement
 from typing import ClassVar
 
 import numpy as np
@@ -12,67 +10,9 @@ from torch import Tensor
 from fairlead.client_table import PartState, tensor_in
 from fairlead.errors import require_integer, require_number
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Cohort, Conditions, Participation, Population
-from fairlead.samplers.base import MemorylessSampler, Sampler
-
-MOST_DRAWS = 10**7
-"""Most draws in a round."""
-
-
-@dataclass(frozen=True)
-class WeightedWithReplacement(MemorylessSampler):
-    """Draws `cohort_size` clients independently with probability ω_i (Wang 2021 (14); Weng 2025 (18), rule "IS").
-
-        importance_i = c_i/K,  so that  E Σ importance_i Δ_i = Σ ω_i Δ_i
-
-    Symbols: K `cohort_size`, c_i how often client i was drawn. A client drawn twice works once and
-    counts twice.
-    """
-
-    cohort_size: int
-
-    references = ("wang2021fednova", "weng2025fedacs")
-
-    def __post_init__(self) -> None:
-        require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)
-
-    def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
-        return draw_with_replacement(conditions.weights, self.cohort_size, key)
-
-    def participation(self, conditions: Conditions) -> Participation:
-        return participation_by_draws(conditions.weights, self.cohort_size)
-
-    def possible_cohorts(self, conditions: Conditions, at_most: int) -> list[tuple[float, Cohort]] | None:
-        return possible_draws(conditions.weights, self.cohort_size, at_most)
-
-
-def draw_with_replacement(probabilities: Tensor, cohort_size: int, key: Key) -> Cohort:
-    """K independent draws; importance c_i/K, the weights of anonymous averaging."""
-    cumulative = np.cumsum(probabilities.numpy())
-    positions = key.generator().random(cohort_size) * cumulative[-1]
-    # A position may round up to the total: the last client of positive weight then gets it.
-    last = int(probabilities.nonzero()[-1])
-    draws = torch.from_numpy(np.searchsorted(cumulative, positions, side="right").clip(max=last))
-    clients, counts = torch.unique(draws, return_counts=True)
-    return Cohort(clients, counts, counts.to(torch.float64) / cohort_size)
-
-
-def participation_by_draws(chances: Tensor, cohort_size: int) -> Participation:
-    """Participation in K independent draws with the given chances, which sum to 1."""
-    return Participation(chances, 1 - (1 - chances) ** cohort_size)
-
-
-def possible_draws(chances: Tensor, cohort_size: int, at_most: int) -> list[tuple[float, Cohort]] | None:
-    """Every result of K independent draws with its probability, from the multinomial distribution."""
-    eligible, found = chances.nonzero().flatten().tolist(), []
-    if math.comb(len(eligible) + cohort_size - 1, cohort_size) > at_most:
-        return None
-    for draws in combinations_with_replacement(eligible, cohort_size):
-        clients, counts = torch.unique(torch.tensor(draws), return_counts=True)
-        ways = math.factorial(cohort_size) / math.prod(map(math.factorial, counts.tolist()))
-        chance = ways * float((chances[clients] ** counts).prod())
-        found.append((chance, Cohort(clients, counts, counts.to(torch.float64) / cohort_size)))
-    return found
+from fairlead.records import ClientUpdates, ClientWeights, Cohort, Conditions, Participation, Population
+from fairlead.samplers.base import Sampler
+from fairlead.samplers.fixed import MOST_DRAWS, draw_with_replacement, refuse_too_many
 
 
 @dataclass(frozen=True)
@@ -132,3 +72,55 @@ class OptimalSampling(Sampler):
     def participation(self, conditions: Conditions) -> Participation:
         # Whatever the chances are, importance divides by them.
         return Participation(conditions.weights, None)
+
+
+@dataclass(frozen=True)
+class WeightFeedback(Sampler):
+    """Draws clients without replacement by the weights that the server gave them in its last step.
+
+        P(i first) = λ_i,   importance_i = (N/K) ω_i
+
+    Symbols: K `cohort_size`, N the clients of positive weight ω, λ the weights over all clients in the last step of an
+    aggregator or transform that remembers updates (`FedAWARE`, `AwareProjection`, `RememberedMean`). If
+    fewer than K clients have a positive λ, all of these are selected, and the rest uniformly. Before the first
+    step, and with aggregators that have no such weights, all clients are equally likely.
+
+    The published runs of Zeng 2023 sample like this; the papers do not print it. The estimate Σ importance·Δ is biased
+    towards the clients that λ favors.
+
+    Reduces to `UniformWithoutReplacement` for equal λ.
+    """
+
+    cohort_size: int
+
+    references = ("zeng2023gradient",)
+    needs_effective_steps: ClassVar[bool] = False
+    needs_arrival: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_integer(self, "cohort_size", at_least=1)
+
+    def init(self, population: Population) -> PartState:
+        refuse_too_many(self, self.cohort_size, population)
+        return {"lambda": torch.zeros(population.num_clients, dtype=torch.float64)}
+
+    def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
+        eligible = conditions.weights > 0
+        shares = torch.where(eligible, tensor_in(state, "lambda"), 0.0).clamp(min=0).numpy()
+        # Exponential clocks of rates λ_i ring in the order of draws without replacement by λ. Clients without λ come
+        # after all others, in random order.
+        clocks = key.generator().exponential(size=len(shares)) / np.where(shares > 0, shares, 1.0)
+        order = np.lexsort((clocks, shares <= 0, ~eligible.numpy()))
+        clients = torch.from_numpy(np.sort(order[: self.cohort_size]))
+        scale = float(eligible.sum()) / self.cohort_size
+        return Cohort(clients, torch.ones_like(clients), scale * conditions.weights[clients])
+
+    def observe(
+        self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates
+    ) -> PartState:
+        return state
+
+    def follow(self, state: PartState, shares: ClientWeights) -> PartState:
+        fresh = torch.zeros_like(tensor_in(state, "lambda"))
+        fresh[shares.clients] = shares.weights.clamp(min=0)
+        return {"lambda": fresh}

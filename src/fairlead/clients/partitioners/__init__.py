@@ -1,1 +1,0 @@
-"""Ways to split a pooled data set among clients."""

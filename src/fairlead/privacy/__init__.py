@@ -1,1 +1,0 @@
-"""Differential privacy of clients, and secure aggregation."""
