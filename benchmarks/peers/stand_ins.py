@@ -22,7 +22,7 @@ class _Nothing:
 
 
 class _StandIn(ModuleType):
-    __path__: list[str] = []  # noqa: RUF012  (what makes a module a package)
+    __path__: list[str] = []
 
     def __getattr__(self, name: str) -> type[_Nothing]:
         if name.startswith("__"):

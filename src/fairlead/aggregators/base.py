@@ -88,7 +88,7 @@ class LinearAggregator(Aggregator, ABC):
     coefficients follow from them, unless they depend on losses.
     """
 
-    needs_single_updates: ClassVar[bool] = False
+    needs_single_updates = False
 
     @abstractmethod
     def coefficients(self, updates: ClientUpdates, conditions: Conditions) -> Tensor:

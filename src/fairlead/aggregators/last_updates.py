@@ -1,8 +1,6 @@
 """The server's memory of every client's last update, and the methods that average it: MIFA and FedVARP."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -199,9 +197,7 @@ class RememberedMean(Aggregator):
     memory: UpdateMemory = UpdateMemory()
 
     references = ("zeng2025fedaware",)
-    exemptions: ClassVar[Mapping[str, str]] = {
-        "identical rows": 'first_visit="scaled" shortens the remembered updates'
-    }
+    exemptions = {"identical rows": 'first_visit="scaled" shortens the remembered updates'}
 
     def __post_init__(self) -> None:
         settle_alpha(self)

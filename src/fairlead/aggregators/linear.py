@@ -1,8 +1,7 @@
 """Weighted sums of the updates: WeightedMean, FedNova, CommunicationAware, FedAU and FedDyn."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -77,7 +76,7 @@ class FedNova(LinearAggregator):
     over: Literal["received", "asked"] = "received"
 
     references = ("wang2021fednova",)
-    needs_effective_steps: ClassVar[bool] = True
+    needs_effective_steps = True
 
     def __post_init__(self) -> None:
         require_choice(self, "over", ("received", "asked"))
@@ -199,7 +198,7 @@ class FedAU(Aggregator):
     cutoff: int | None = 50
 
     references = ("wang2024fedau",)
-    needs_single_updates: ClassVar[bool] = False
+    needs_single_updates = False
 
     def __post_init__(self) -> None:
         if self.cutoff is not None:
@@ -254,10 +253,10 @@ class FedDyn(Aggregator):
     """
 
     references = ("acar2021feddyn",)
-    needs_correction: ClassVar[str | None] = "DynamicRegularizer"
-    exemptions: ClassVar[Mapping[str, str]] = {"identical rows": "it adds all that clients have moved so far"}
-    proposes_descent: ClassVar[bool] = False
-    needs_single_updates: ClassVar[bool] = False
+    needs_correction = "DynamicRegularizer"
+    exemptions = {"identical rows": "it adds all that clients have moved so far"}
+    proposes_descent = False
+    needs_single_updates = False
 
     def init(self, population: Population) -> PartState:
         return {

@@ -1,8 +1,6 @@
 """Multiple-gradient descent, which follows the shortest combination of updates: FedMGDA+ and FedAWARE."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -48,7 +46,7 @@ class FedMGDA(Aggregator):
     epsilon: float = 0.1
 
     references = ("hu2022fedmgda",)
-    exemptions: ClassVar[Mapping[str, str]] = {"identical rows": "updates are normalized to length 1"}
+    exemptions = {"identical rows": "updates are normalized to length 1"}
 
     def __post_init__(self) -> None:
         require_number(self, "epsilon", at_least=0, at_most=1)
@@ -124,7 +122,7 @@ class FedAWARE(Aggregator):
     rho: float = 0.0
 
     references = ("zeng2025fedaware", "zeng2023gradient", "wolfe1976", "judice1994")
-    exemptions: ClassVar[Mapping[str, str]] = {
+    exemptions = {
         "identical rows": 'rows="unit" and first_visit="scaled" change the length of the remembered updates'
     }
 

@@ -1,7 +1,7 @@
 """Aggregators that tolerate a few hostile clients: medians, trimmed means, bounded updates."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class CoordinateMedian(Aggregator):
     """
 
     references = ("yin2018byzantine",)
-    robust: ClassVar[bool] = True
+    robust = True
 
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):
@@ -66,7 +66,7 @@ class TrimmedMean(Aggregator):
     trim: float = 0.2
 
     references = ("yin2018byzantine",)
-    robust: ClassVar[bool] = True
+    robust = True
 
     def __post_init__(self) -> None:
         require_number(self, "trim", above=0, below=0.5)
@@ -105,7 +105,7 @@ class NormBoundedMean(Aggregator):
     bound: Literal["median"] | float = "median"
 
     references = ("sun2019backdoor",)
-    robust: ClassVar[bool] = True
+    robust = True
 
     def __post_init__(self) -> None:
         if isinstance(self.bound, str):

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -93,7 +93,7 @@ class FixedDevices(DeviceModel):
     download: Figures | None = None
     upload: Figures | None = None
 
-    per_client: ClassVar[tuple[str, ...]] = DeviceProfile._fields
+    per_client = DeviceProfile._fields
 
     def __post_init__(self) -> None:
         freeze_lists(self)

@@ -2,10 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -90,7 +89,7 @@ class BernoulliLink(IndependentLink):
     drop: Figures
 
     references = ("weng2025fedacs",)
-    per_client: ClassVar[tuple[str, ...]] = ("drop",)
+    per_client = ("drop",)
 
     def __post_init__(self) -> None:
         freeze_lists(self)
@@ -161,7 +160,7 @@ class SinusoidalLink(IndependentLink):
     period: float
     phases: Literal["drawn", "common"] = "drawn"
 
-    per_client: ClassVar[tuple[str, ...]] = ("drop",)
+    per_client = ("drop",)
 
     def __post_init__(self) -> None:
         freeze_lists(self)
@@ -196,7 +195,7 @@ class DriftingLink(IndependentLink):
     end: Figures
     rounds: int
 
-    per_client: ClassVar[tuple[str, ...]] = ("start", "end")
+    per_client = ("start", "end")
 
     def __post_init__(self) -> None:
         freeze_lists(self)
@@ -229,7 +228,7 @@ class MarkovLink(LinkModel):
     recover: Figures
     forecast: Literal["stationary", "previous"] = "stationary"
 
-    per_client: ClassVar[tuple[str, ...]] = ("fail", "recover")
+    per_client = ("fail", "recover")
 
     def __post_init__(self) -> None:
         freeze_lists(self)
@@ -291,7 +290,7 @@ class TraceLink(LinkModel):
     path: str
     missing: Literal["refuse", "hold", "lost", "arrives"] = "refuse"
 
-    replayed: ClassVar[Mapping[str, tuple[str, ...]]] = {"path": ("arrives",)}
+    replayed = {"path": ("arrives",)}
 
     def __post_init__(self) -> None:
         require_trace_path(self, self.path)

@@ -1,9 +1,7 @@
 """Work and links that depend on the time of clients and the patience of the server."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,7 +26,7 @@ from fairlead.randomness import Key
 class TimedWork(WorkModel, ABC):
     """Family of work models that depend on how fast clients are."""
 
-    needs_devices: ClassVar[bool] = True
+    needs_devices = True
 
     @abstractmethod
     def workload(
@@ -112,7 +110,7 @@ class FixedBatchSizes(WorkModel):
     batch_sizes: tuple[int, ...]
     work: WorkModel = EqualWork()
 
-    per_client: ClassVar[tuple[str, ...]] = ("batch_sizes",)
+    per_client = ("batch_sizes",)
 
     def __post_init__(self) -> None:
         freeze_lists(self)
@@ -167,7 +165,7 @@ class DeadlineLink(TimedLink):
 
     seconds: float
 
-    needs_devices: ClassVar[bool] = True
+    needs_devices = True
 
     def __post_init__(self) -> None:
         require_number(self, "seconds", above=0)
@@ -194,8 +192,8 @@ class FirstArrivals(TimedLink):
     count: int
 
     references = ("bonawitz2019",)
-    exemptions: ClassVar[Mapping[str, str]] = {"independent": "it counts the updates that came before"}
-    needs_devices: ClassVar[bool] = True
+    exemptions = {"independent": "it counts the updates that came before"}
+    needs_devices = True
 
     def __post_init__(self) -> None:
         require_integer(self, "count", at_least=1)
@@ -226,8 +224,8 @@ class OutageLink(TimedLink):
 
     rate: Figures
 
-    needs_devices: ClassVar[bool] = True
-    per_client: ClassVar[tuple[str, ...]] = ("rate",)
+    needs_devices = True
+    per_client = ("rate",)
 
     def __post_init__(self) -> None:
         freeze_lists(self)

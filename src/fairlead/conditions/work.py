@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -73,7 +72,7 @@ class FixedEpochs(EpochCounts):
 
     epochs: tuple[int, ...]
 
-    per_client: ClassVar[tuple[str, ...]] = ("epochs",)
+    per_client = ("epochs",)
 
     def __post_init__(self) -> None:
         freeze_lists(self)
@@ -89,7 +88,7 @@ class FixedSteps(StepCounts):
 
     steps: tuple[int, ...]
 
-    per_client: ClassVar[tuple[str, ...]] = ("steps",)
+    per_client = ("steps",)
 
     def __post_init__(self) -> None:
         freeze_lists(self)
@@ -134,7 +133,7 @@ class ScriptedWork(StepCounts):
 
     steps: tuple[tuple[int, ...], ...]
 
-    per_client: ClassVar[tuple[str, ...]] = ("steps",)
+    per_client = ("steps",)
 
     def __post_init__(self) -> None:
         freeze_lists(self)
@@ -292,7 +291,7 @@ class TraceWork(WorkModel):
     path: str
     missing: Literal["refuse", "hold", "absent"] = "refuse"
 
-    replayed: ClassVar[Mapping[str, tuple[str, ...]]] = {"path": ("steps", "batch_size")}
+    replayed = {"path": ("steps", "batch_size")}
 
     def __post_init__(self) -> None:
         require_trace_path(self, self.path)

@@ -1,12 +1,12 @@
 """Corrections of client drift: FedProx, FedDyn, SCAFFOLD's control variates and VRL-SGD."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fairlead.corrections.base import Correction, Extent, LocalOutcome, LocalResult
+from fairlead.corrections.base import Correction, LocalOutcome, LocalResult
 from fairlead.errors import require_choice, require_number
 from fairlead.records import Averaging, ClientUpdates, Contributions, Limit, Vectors
 
@@ -54,9 +54,9 @@ class DynamicRegularizer(Correction):
     alpha: float
 
     references = ("acar2021feddyn",)
-    memory_extent: ClassVar[dict[str, Extent]] = {"slope": "vector"}
-    needs_aggregator: ClassVar[str | None] = "FedDyn"
-    restores_weights: ClassVar[bool] = True
+    memory_extent = {"slope": "vector"}
+    needs_aggregator = "FedDyn"
+    restores_weights = True
 
     def __post_init__(self) -> None:
         require_number(self, "alpha", above=0)
@@ -93,9 +93,9 @@ class ControlVariates(Correction):
     estimate: Literal["path", "anchor"] = "path"
 
     references = ("karimireddy2020scaffold", "wang2021fednova")
-    memory_extent: ClassVar[dict[str, Extent]] = {"control": "vector"}
-    shared_names: ClassVar[tuple[str, ...]] = ("control_mean",)
-    restores_weights: ClassVar[bool] = True
+    memory_extent = {"control": "vector"}
+    shared_names = ("control_mean",)
+    restores_weights = True
 
     def __post_init__(self) -> None:
         require_choice(self, "estimate", ("path", "anchor"))
@@ -159,8 +159,8 @@ class VRLSGD(Correction):
     """
 
     references = ("liang2019vrlsgd",)
-    memory_extent: ClassVar[dict[str, Extent]] = {"drift": "vector", "pace": "scalar"}
-    needs_effective_steps: ClassVar[bool] = True
+    memory_extent = {"drift": "vector", "pace": "scalar"}
+    needs_effective_steps = True
 
     def correct(
         self, gradient: Tensor, local: Tensor, anchor: Tensor, memory: Vectors, shared: Vectors

@@ -1,13 +1,11 @@
 """Corrections that carry earlier rounds into local work: the momentum of FedCM, the stale start of FedAWE."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fairlead.corrections.base import Correction, Extent, LocalOutcome, LocalResult
+from fairlead.corrections.base import Correction, LocalOutcome, LocalResult
 from fairlead.errors import require_number
 from fairlead.records import Averaging, ClientUpdates, Contributions, Limit, Vectors
 
@@ -33,12 +31,10 @@ class ClientMomentum(Correction):
     alpha: float = 0.1
 
     references = ("xu2021fedcm",)
-    exemptions: ClassVar[Mapping[str, str]] = {
-        "neutral": "it scales the gradient by α even before there is a momentum"
-    }
-    shared_names: ClassVar[tuple[str, ...]] = ("momentum",)
-    needs_effective_steps: ClassVar[bool] = True
-    hides_weights: ClassVar[bool] = True
+    exemptions = {"neutral": "it scales the gradient by α even before there is a momentum"}
+    shared_names = ("momentum",)
+    needs_effective_steps = True
+    hides_weights = True
 
     def __post_init__(self) -> None:
         require_number(self, "alpha", above=0, at_most=1)
@@ -99,11 +95,11 @@ class StaleStart(Correction):
     echo: float = 1.0
 
     references = ("xiang2024fedawe",)
-    memory_extent: ClassVar[dict[str, Extent]] = {"own_model": "vector", "adopted_at": "scalar"}
-    shared_names: ClassVar[tuple[str, ...]] = ("first_model",)
-    needs_aggregator: ClassVar[str | None] = "WeightedMean"
-    starts_elsewhere: ClassVar[bool] = True
-    hides_weights: ClassVar[bool] = True
+    memory_extent = {"own_model": "vector", "adopted_at": "scalar"}
+    shared_names = ("first_model",)
+    needs_aggregator = "WeightedMean"
+    starts_elsewhere = True
+    hides_weights = True
 
     def __post_init__(self) -> None:
         require_number(self, "echo", above=0)

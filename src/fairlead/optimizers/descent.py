@@ -1,7 +1,7 @@
 """Gradient descent with momentum, and with adaptive steps: Adagrad, Adam, Yogi and AMSGrad."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ class SGD(Optimizer):
     nesterov: bool = False
     dampening: float = 0.0
 
-    linear: ClassVar[bool] = True
+    linear = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,7 +73,7 @@ class _Adaptive(Optimizer):
     initial_v: float = 0.0
     """v before the first step; Reddi et al. ask for at least ε², released code starts at 0."""
 
-    linear: ClassVar[bool] = False
+    linear = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,8 +1,6 @@
 """Heterogeneity-aware client sampling: FedACS, with known and with estimated conditions."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -42,11 +40,9 @@ class FedACS(MemorylessSampler):
     cohort_size: int
 
     references = ("weng2025fedacs",)
-    exemptions: ClassVar[Mapping[str, str]] = {
-        "unbiased": "it samples by ω/((1 − q)‖a‖₁), which makes the arriving work unbiased"
-    }
-    needs_effective_steps: ClassVar[bool] = True
-    needs_arrival: ClassVar[bool] = True
+    exemptions = {"unbiased": "it samples by ω/((1 − q)‖a‖₁), which makes the arriving work unbiased"}
+    needs_effective_steps = True
+    needs_arrival = True
 
     def __post_init__(self) -> None:
         require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)
@@ -113,10 +109,8 @@ class FedACSEstimated(Sampler):
     min_arrival: float = 0.05
 
     references = ("weng2025fedacs",)
-    exemptions: ClassVar[Mapping[str, str]] = {
-        "unbiased": "it samples by ω/((1 − q)‖a‖₁), which makes the arriving work unbiased"
-    }
-    needs_effective_steps: ClassVar[bool] = True
+    exemptions = {"unbiased": "it samples by ω/((1 − q)‖a‖₁), which makes the arriving work unbiased"}
+    needs_effective_steps = True
 
     def __post_init__(self) -> None:
         require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)

@@ -2,10 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -23,16 +22,16 @@ from fairlead.errors import (
 )
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, ClientWeights, Cohort, Conditions, Participation, Population
-from fairlead.samplers.base import Adjacency, MemorylessSampler, Sampler
+from fairlead.samplers.base import MemorylessSampler, Sampler
 
 
 @dataclass(frozen=True)
 class FullParticipation(MemorylessSampler):
     """Samples every client of positive weight; importance is ω (Weng 2025, rule "full")."""
 
-    exemptions: ClassVar[Mapping[str, str]] = {"different keys": "it samples all clients"}
-    importance_by_weight: ClassVar[bool] = True
-    adjacency: ClassVar[Adjacency | None] = "zero-out"
+    exemptions = {"different keys": "it samples all clients"}
+    importance_by_weight = True
+    adjacency = "zero-out"
 
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         clients = conditions.weights.nonzero().flatten()
@@ -57,7 +56,7 @@ class FullFirstRound(Sampler):
     sampler: Sampler
 
     references = ("zeng2023gradient",)
-    exemptions: ClassVar[Mapping[str, str]] = {"different keys": "the first round samples all clients"}
+    exemptions = {"different keys": "the first round samples all clients"}
 
     @property
     def needs_effective_steps(self) -> bool:
@@ -102,8 +101,8 @@ class UniformWithoutReplacement(MemorylessSampler):
 
     cohort_size: int
 
-    importance_by_weight: ClassVar[bool] = True
-    adjacency: ClassVar[Adjacency | None] = "replace-one"
+    importance_by_weight = True
+    adjacency = "replace-one"
 
     def __post_init__(self) -> None:
         require_integer(self, "cohort_size", at_least=1)
@@ -154,8 +153,8 @@ class PoissonSampling(MemorylessSampler):
     rate: float
 
     references = ("mcmahan2018private",)
-    importance_by_weight: ClassVar[bool] = True
-    adjacency: ClassVar[Adjacency | None] = "zero-out"
+    importance_by_weight = True
+    adjacency = "zero-out"
 
     def __post_init__(self) -> None:
         require_number(self, "rate", above=0, at_most=1)
@@ -190,11 +189,11 @@ class ScriptedSampler(MemorylessSampler):
     cohorts: tuple[tuple[int, ...], ...]
     importance: Literal["draws", "weights"] = "draws"
 
-    exemptions: ClassVar[Mapping[str, str]] = {
+    exemptions = {
         "different keys": "it replays a list",
         "unbiased": "the list may be anything",
     }
-    varies_by_round: ClassVar[bool] = True
+    varies_by_round = True
 
     def __post_init__(self) -> None:
         freeze_lists(self)

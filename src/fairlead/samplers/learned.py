@@ -1,7 +1,6 @@
 """Samplers that learn: by the length of updates, and by the server's own weights."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -38,7 +37,7 @@ class OptimalSampling(Sampler):
     floor: float = 0.1
 
     references = ("chen2022optimal", "weng2025fedacs")
-    needs_single_updates: ClassVar[bool] = True
+    needs_single_updates = True
 
     def __post_init__(self) -> None:
         require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)
@@ -94,8 +93,8 @@ class WeightFeedback(Sampler):
     cohort_size: int
 
     references = ("zeng2023gradient",)
-    needs_effective_steps: ClassVar[bool] = False
-    needs_arrival: ClassVar[bool] = False
+    needs_effective_steps = False
+    needs_arrival = False
 
     def __post_init__(self) -> None:
         require_integer(self, "cohort_size", at_least=1)

@@ -1,7 +1,6 @@
 """Projections of the direction: on a ball, and on FedAWARE's direction."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ class Clip(DirectionTransform):
 
     bound: float
 
-    stage: ClassVar[Literal["aggregate", "step"]] = "aggregate"
+    stage = "aggregate"
 
     def __post_init__(self) -> None:
         require_number(self, "bound", above=0)
@@ -68,10 +67,10 @@ class AwareProjection(DirectionTransform):
     rho: float = 0.0
 
     references = ("zeng2025fedaware",)
-    stage: ClassVar[Literal["aggregate", "step"]] = "step"
-    needs_descent: ClassVar[bool] = True
-    needs_single_updates: ClassVar[bool] = True
-    hides_weights: ClassVar[bool] = True
+    stage = "step"
+    needs_descent = True
+    needs_single_updates = True
+    hides_weights = True
 
     def __post_init__(self) -> None:
         settle_aware(self)
