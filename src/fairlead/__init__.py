@@ -71,12 +71,13 @@ CONTENTS = {
         "BernoulliLink DriftingLink LinkModel MarkovLink PerfectLink ScriptedLink SinusoidalLink TraceLink "
         "TwoGroupLink UniformBernoulliLink"
     ),
-    "conditions.timed": "CombinedLink DeadlineLink FirstArrivals FixedBatchSizes OutageLink TimeBudget",
-    "conditions.traces": "TraceEntry read_trace trace_of write_trace",
+    "conditions.timed_links": "CombinedLink DeadlineLink FirstArrivals OutageLink",
     "conditions.work": (
-        "EqualWork FixedEpochs FixedSteps LadderEpochs LadderSteps NormalSteps RandomEpochs RandomEpochsAndBatches "
-        "RandomSteps ScriptedWork TraceWork TwoGroupEpochs TwoGroupSteps WorkModel Workload"
+        "EqualWork FixedBatchSizes FixedEpochs FixedSteps LadderEpochs LadderSteps NormalSteps RandomEpochs "
+        "RandomEpochsAndBatches RandomSteps ScriptedWork TimeBudget TraceWork TwoGroupEpochs TwoGroupSteps "
+        "WorkModel Workload"
     ),
+    "conditions.traces": "TraceEntry read_trace trace_of write_trace",
     "models.augmentation": "Augmentation HorizontalFlip Normalize RandomCrop",
     "models.base": "ExampleShape LogisticRegression MLP Model",
     "models.convolutional": (

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.conditions.links import TraceLink
-from fairlead.conditions.timed import expected_arrival
+from fairlead.conditions.links import LinkModel, TraceLink
 from fairlead.conditions.traces import TraceEntry, read_trace, trace_of, write_trace
 from fairlead.conditions.work import TraceWork
 from fairlead.errors import FieldError
@@ -54,16 +53,17 @@ def test_links_are_replayed(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     write_trace(path, ENTRIES)
 
-    def arrives(link: TraceLink, clients: list[int], round: int) -> list[bool]:
+    def arrives(link: LinkModel, clients: list[int], round: int) -> list[bool]:
         arrived: list[bool] = link.arrives(torch.tensor(clients), round, KEY).tolist()
         return arrived
 
-    lost, there = TraceLink(str(path), missing="lost"), TraceLink(str(path), missing="arrives")
+    lost: LinkModel = TraceLink(str(path), missing="lost")
+    there = TraceLink(str(path), missing="arrives")
     assert arrives(lost, [0, 1, 2], 0) == [True, False, False]
     assert arrives(there, [0, 1, 2], 0) == [True, True, False]
     assert arrives(TraceLink(str(path), missing="hold"), [0, 2], 4) == [True, False]
     assert arrives(TraceLink(str(path)), [7], 1) == [True]
-    assert expected_arrival(lost, torch.arange(3), 0, KEY, None) is None
+    assert lost.arrival(torch.arange(3), 0, KEY, None) is None
 
 
 def test_gaps_are_refused_unless_they_mean_something(tmp_path: Path) -> None:

@@ -21,15 +21,7 @@ from fairlead.conditions.links import (
     TwoGroupLink,
     UniformBernoulliLink,
 )
-from fairlead.conditions.timed import (
-    CombinedLink,
-    DeadlineLink,
-    FirstArrivals,
-    OutageLink,
-    arrivals,
-    closing_time,
-    expected_arrival,
-)
+from fairlead.conditions.timed_links import CombinedLink, DeadlineLink, FirstArrivals, OutageLink
 from fairlead.errors import ClashError, FieldError
 
 KEY = fl.Key.from_seed(11)
@@ -57,9 +49,9 @@ LINKS = [
 @pytest.mark.parametrize("round", [0, 3, 12])
 def test_arrivals_happen_at_the_rate_that_is_told(link: LinkModel, round: int) -> None:
     """Σ(arrived − rate) over 20,000 clients has mean 0 and variance Σ rate(1 − rate)."""
-    rate = expected_arrival(link, EVERYONE, round, KEY, DURATIONS)
+    rate = link.arrival(EVERYONE, round, KEY, DURATIONS)
     assert rate is not None
-    arrived = arrivals(link, EVERYONE, round, KEY, DURATIONS).double()
+    arrived = link.arrives(EVERYONE, round, KEY, DURATIONS).double()
     for half in (slice(0, N // 2), slice(N // 2, N)):
         variance = float((rate * (1 - rate))[half].sum())
         assert abs(float((arrived - rate)[half].sum())) <= Z * math.sqrt(variance)
@@ -69,10 +61,10 @@ def test_arrivals_happen_at_the_rate_that_is_told(link: LinkModel, round: int) -
 def test_arrival_is_a_function_of_key_round_and_client(link: LinkModel) -> None:
     some = torch.tensor([5, 4, 19_999, 77])
     for round in (0, 9):
-        whole = arrivals(link, EVERYONE, round, KEY, DURATIONS)
-        assert torch.equal(whole[some], arrivals(link, some, round, KEY, DURATIONS[some]))
-        rates = expected_arrival(link, EVERYONE, round, KEY, DURATIONS)
-        part = expected_arrival(link, some, round, KEY, DURATIONS[some])
+        whole = link.arrives(EVERYONE, round, KEY, DURATIONS)
+        assert torch.equal(whole[some], link.arrives(some, round, KEY, DURATIONS[some]))
+        rates = link.arrival(EVERYONE, round, KEY, DURATIONS)
+        part = link.arrival(some, round, KEY, DURATIONS[some])
         assert rates is not None
         assert part is not None
         assert torch.equal(rates[some], part)
@@ -182,13 +174,13 @@ def test_deadline_arithmetic() -> None:
 
 def test_over_selection_arithmetic() -> None:
     """The first three of 4, 1, 3, 3 and 2 seconds are 1, 2 and the earlier client of the two with 3."""
-    link = FirstArrivals(3)
+    link: LinkModel = FirstArrivals(3)
     durations = torch.tensor([4.0, 1.0, 3.0, 3.0, 2.0], dtype=torch.float64)
     clients = torch.tensor([2, 5, 6, 8, 9])
     arrived = link.arrives(clients, 0, KEY, durations)
     assert arrived.tolist() == [False, True, True, False, True]
     assert link.closes(durations, arrived) == 3.0
-    assert expected_arrival(link, clients, 0, KEY, durations) is None
+    assert link.arrival(clients, 0, KEY, durations) is None
     few = link.arrives(clients[:2], 0, KEY, durations[:2])
     assert few.tolist() == [True, True]
     assert link.closes(durations[:2], few) == 4.0
@@ -217,8 +209,8 @@ def test_the_first_link_to_end_a_round_ends_it() -> None:
 
 def test_a_lost_update_is_known_when_it_would_have_come() -> None:
     durations = torch.tensor([1.0, 7.0], dtype=torch.float64)
-    assert closing_time(BernoulliLink(0.5), durations, torch.tensor([True, False])) == 7.0
-    assert closing_time(PerfectLink(), durations[:0], torch.zeros(0, dtype=torch.bool)) == 0.0
+    assert BernoulliLink(0.5).closes(durations, torch.tensor([True, False])) == 7.0
+    assert PerfectLink().closes(durations[:0], torch.zeros(0, dtype=torch.bool)) == 0.0
 
 
 def test_combined_links_are_independent() -> None:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 import fairlead as fl
 from fairlead.conditions.devices import DeviceProfile, FixedDevices, LogNormalDevices
-from fairlead.conditions.timed import TimeBudget, planned_work
 from fairlead.conditions.work import (
     FixedEpochs,
     FixedSteps,
@@ -22,10 +21,12 @@ from fairlead.conditions.work import (
     RandomEpochsAndBatches,
     RandomSteps,
     ScriptedWork,
+    TimeBudget,
     TwoGroupEpochs,
     TwoGroupSteps,
     Workload,
     WorkModel,
+    planned_work,
 )
 from fairlead.errors import ClashError, FieldError
 

@@ -13,7 +13,8 @@ import fairlead as fl
 from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.devices import FixedDevices, LogNormalDevices, Payload, elapsed, time_to
 from fairlead.conditions.links import MarkovLink
-from fairlead.conditions.timed import CombinedLink, DeadlineLink, FirstArrivals, TimeBudget
+from fairlead.conditions.timed_links import CombinedLink, DeadlineLink, FirstArrivals
+from fairlead.conditions.work import TimeBudget
 from fairlead.errors import ClashError, FieldError
 
 KEY = fl.Key.from_seed(0)

@@ -304,11 +304,11 @@ def test_broken_transforms(mistake: str, sentence: str) -> None:
 class _BrokenLink(fl.LinkModel):
     mistake: str
 
-    def arrival(self, clients: Tensor, round: int, key: fl.Key) -> Tensor:
+    def arrival(self, clients: Tensor, round: int, key: fl.Key, durations: Tensor | None = None) -> Tensor:
         rates = torch.full((len(clients),), 0.7, dtype=torch.float64)
         return rates + 0.5 if self.mistake == "above one" else rates
 
-    def arrives(self, clients: Tensor, round: int, key: fl.Key) -> Tensor:
+    def arrives(self, clients: Tensor, round: int, key: fl.Key, durations: Tensor | None = None) -> Tensor:
         if self.mistake == "by place":
             return key.fold(round).uniform(torch.arange(len(clients))) < 0.7
         if self.mistake == "lies":

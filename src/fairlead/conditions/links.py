@@ -24,36 +24,46 @@ from fairlead.randomness import Key
 
 
 class LinkModel(Condition, ABC):
-    """Decides which updates arrive."""
+    """Decides which updates arrive.
+
+    `durations` (c,) are the seconds from sending the model to receiving the update, None in a world without
+    devices. The server knows that an update is lost at the time when it would have arrived.
+    """
 
     @abstractmethod
-    def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor | None:
+    def arrival(
+        self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None
+    ) -> Tensor | None:
         """1 − q of the given clients (c,) float64, or None where no probability is defined."""
 
     @abstractmethod
-    def arrives(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrives(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         """Whether the update of each given client arrives in this round, (c,) bool."""
+
+    def closes(self, durations: Tensor, arrived: Tensor) -> float:
+        """Seconds until the server ends a round; `arrived` (c,) marks the received updates."""
+        return float(durations.max()) if len(durations) else 0.0
 
 
 class IndependentLink(LinkModel, ABC):
     """Family of links that lose every update independently: a subclass implements `arrival`."""
 
     @abstractmethod
-    def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         """1 − q of the given clients (c,) float64."""
 
-    def arrives(self, clients: Tensor, round: int, key: Key) -> Tensor:
-        return key.fold(round).uniform(clients) < self.arrival(clients, round, key)
+    def arrives(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
+        return key.fold(round).uniform(clients) < self.arrival(clients, round, key, durations)
 
 
 @dataclass(frozen=True)
 class PerfectLink(LinkModel):
     """Every update arrives."""
 
-    def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         return torch.ones(len(clients), dtype=torch.float64)
 
-    def arrives(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrives(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         return torch.ones(len(clients), dtype=torch.bool)
 
 
@@ -71,10 +81,10 @@ class ScriptedLink(LinkModel):
         if not is_client_lists(self.arrivals):
             raise field_error(self, "arrivals", "lists of client ids", self.arrivals)
 
-    def arrival(self, clients: Tensor, round: int, key: Key) -> None:
+    def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> None:
         return None
 
-    def arrives(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrives(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         present = torch.tensor(self.arrivals[round % len(self.arrivals)], dtype=torch.int64)
         return torch.isin(clients, present)
 
@@ -95,7 +105,7 @@ class BernoulliLink(IndependentLink):
         freeze_lists(self)
         require_probabilities(self, "drop")
 
-    def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         return 1.0 - figures_of(self, "drop", clients)
 
 
@@ -112,7 +122,7 @@ class UniformBernoulliLink(IndependentLink):
         require_number(self, "low", at_least=0, at_most=1)
         require_number(self, "high", at_least=self.low, at_most=1)
 
-    def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         draws = key.fold("quality").uniform(clients)
         return 1.0 - (self.low + (self.high - self.low) * draws)
 
@@ -139,7 +149,7 @@ class TwoGroupLink(IndependentLink):
         for field in ("first", "second"):
             require_range(self, field, 0.0, 1.0)
 
-    def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         draws = key.fold("quality", round).uniform(clients)
         first, second = (low + (high - low) * draws for low, high in (self.first, self.second))
         return 1.0 - torch.where(clients < self.boundary, first, second)
@@ -175,7 +185,7 @@ class SinusoidalLink(IndependentLink):
                 f"{self.amplitude!r} with drop from {min(values):g} to {max(values):g}."
             )
 
-    def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         phases = key.fold("phase").uniform(clients) if self.phases == "drawn" else torch.zeros(len(clients))
         wave = torch.sin(2 * math.pi * (round / self.period + phases.to(torch.float64)))
         return (1.0 - figures_of(self, "drop", clients) - self.amplitude * wave).clamp(0.0, 1.0)
@@ -202,7 +212,7 @@ class DriftingLink(IndependentLink):
         require_probabilities(self, "start", "end")
         require_integer(self, "rounds", at_least=1)
 
-    def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         progress = min(round / self.rounds, 1.0)
         start, end = figures_of(self, "start", clients), figures_of(self, "end", clients)
         return 1.0 - ((1.0 - progress) * start + progress * end)
@@ -243,13 +253,13 @@ class MarkovLink(LinkModel):
                 "got 0 and 0."
             )
 
-    def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         fail, recover = figures_of(self, "fail", clients), figures_of(self, "recover", clients)
         if self.forecast == "stationary" or round == 0:
             return recover / (fail + recover)
         return torch.where(self.arrives(clients, round - 1, key), 1.0 - fail, recover)
 
-    def arrives(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrives(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         """Whether each link is up.
 
         The step to round t is driven by one uniform number u per client: up if u < P(up | state before).
@@ -296,10 +306,10 @@ class TraceLink(LinkModel):
         require_trace_path(self, self.path)
         require_choice(self, "missing", ("refuse", "hold", "lost", "arrives"))
 
-    def arrival(self, clients: Tensor, round: int, key: Key) -> None:
+    def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> None:
         return None
 
-    def arrives(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrives(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         table = timetable(self.path, *self.replayed["path"])
         rows = (table.latest_rows if self.missing == "hold" else table.rows)(clients, round)
         if self.missing in ("refuse", "hold"):

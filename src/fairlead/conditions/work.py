@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -11,8 +11,17 @@ from torch import Tensor
 
 from fairlead.component import freeze_lists
 from fairlead.conditions.base import Condition, entries_of, require_counts, require_range
+from fairlead.conditions.devices import DeviceProfile
 from fairlead.conditions.traces import require_trace_path, timetable
-from fairlead.errors import field_error, require_choice, require_integer, require_number
+from fairlead.errors import (
+    ClashError,
+    FieldError,
+    field_error,
+    require_choice,
+    require_instance,
+    require_integer,
+    require_number,
+)
 from fairlead.local_solver import MOST_STEPS, LocalSolver, epochs_to_steps
 from fairlead.randomness import Key
 
@@ -307,3 +316,97 @@ class TraceWork(WorkModel):
             (rows >= 0) & (batch_sizes > 0), batch_sizes.minimum(sizes), solver.batches(sizes)
         )
         return Workload(torch.where((rows >= 0) & (sizes > 0), steps, 0), batches)
+
+
+@dataclass(frozen=True)
+class TimeBudget(WorkModel):
+    """Every client takes as many local steps as its device can within the same `seconds` (Wang 2021 §II).
+
+        K_i = max{k : seconds of k steps ≤ budget}, bounded by `min_steps` and `max_steps`
+
+    The budget covers computing; latency and transmission come on top. `min_steps` = 0 leaves out clients
+    that cannot finish a single step; with 1 they are late instead. Batches are the solver's.
+    """
+
+    seconds: float
+    min_steps: int = 1
+    max_steps: int | None = None
+
+    references = ("wang2021fednova",)
+    needs_devices = True
+
+    def __post_init__(self) -> None:
+        require_number(self, "seconds", above=0)
+        require_integer(self, "min_steps", at_least=0, at_most=MOST_STEPS)
+        require_integer(self, "max_steps", at_least=max(1, self.min_steps), at_most=MOST_STEPS, optional=True)
+
+    def workload(
+        self,
+        clients: Tensor,
+        sizes: Tensor,
+        solver: LocalSolver,
+        round: int,
+        key: Key,
+        devices: DeviceProfile | None = None,
+    ) -> Workload:
+        if devices is None:
+            raise ClashError("TimeBudget needs devices that define the time of a local step.")
+        batches = solver.batches(sizes)
+        steps = torch.where(sizes > 0, devices.steps_within(self.seconds, batches, sizes), 0.0)
+        steps = steps.clamp(min=self.min_steps, max=self.max_steps)
+        if bool(steps.isinf().any()):
+            client = int(clients[steps.isinf()][0])
+            raise FieldError(
+                f"TimeBudget.max_steps must be given, since the device of client {client} takes no time for "
+                "a step."
+            )
+        return Workload(torch.where(sizes > 0, steps, 0.0).to(torch.int64), batches)
+
+
+def planned_work(
+    work: WorkModel,
+    clients: Tensor,
+    sizes: Tensor,
+    solver: LocalSolver,
+    round: int,
+    key: Key,
+    devices: DeviceProfile | None,
+) -> Workload:
+    """The workload of any model, with or without devices."""
+    if isinstance(work, TimeBudget):
+        return work.workload(clients, sizes, solver, round, key, devices)
+    return work.workload(clients, sizes, solver, round, key)
+
+
+@dataclass(frozen=True)
+class FixedBatchSizes(WorkModel):
+    """Each client its own batch size, the same in every round; `work` says how many epochs or steps.
+
+    Reduces to `work` where all batch sizes are the solver's.
+    """
+
+    batch_sizes: tuple[int, ...]
+    work: WorkModel = EqualWork()
+
+    per_client = ("batch_sizes",)
+
+    def __post_init__(self) -> None:
+        freeze_lists(self)
+        require_counts(self, "batch_sizes", self.batch_sizes)
+        require_instance(self, "work", self.work, WorkModel)
+        if isinstance(self.work, TimeBudget):
+            raise FieldError(
+                "FixedBatchSizes.work must not depend on the speed of devices, got "
+                f"{type(self.work).__name__}."
+            )
+
+    def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
+        own = torch.tensor(entries_of(self, "batch_sizes", self.batch_sizes, clients), dtype=torch.int64)
+        steps, batches = torch.zeros_like(sizes), torch.zeros_like(sizes)
+        for batch_size in sorted(set(own.tolist())):
+            chosen = own == batch_size
+            part = self.work.workload(
+                clients[chosen], sizes[chosen], replace(solver, batch_size=batch_size), round, key
+            )
+            steps[chosen], batches[chosen] = part.num_steps, part.batch_sizes
+        return Workload(steps, batches)

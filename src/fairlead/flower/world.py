@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from fairlead.client_table import PartState, tensor_in
 from fairlead.conditions.base import refuse_misfits
-from fairlead.conditions.timed import planned_work
-from fairlead.conditions.work import EqualWork, Workload, WorkModel
+from fairlead.conditions.work import EqualWork, Workload, WorkModel, planned_work
 from fairlead.errors import FairleadError
 from fairlead.flower.messages import ModelForm, Question, answer_shapes, evaluation_request
 from fairlead.flower.pending import ClientRequest, PendingRequests, RoundRules, collect_metrics

@@ -89,10 +89,10 @@ class _EverySet(LinkModel):
         # In threes, which reach every one of a power of two, so that no client is away for long.
         return [sets[place * 3 % length] for place in range(length)]
 
-    def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         return torch.tensor(self.rates, dtype=torch.float64)[clients]
 
-    def arrives(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrives(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         present = self.period[round % len(self.period)]
         return torch.isin(clients, torch.tensor(present, dtype=torch.int64))
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from fairlead.clients.partitioners import SizePartitioner
 from fairlead.component import Component, parts_of
 from fairlead.conditions.links import BernoulliLink, DriftingLink, ScriptedLink, SinusoidalLink
-from fairlead.conditions.timed import CombinedLink, FixedBatchSizes, OutageLink
-from fairlead.conditions.work import FixedEpochs, FixedSteps, ScriptedWork
+from fairlead.conditions.timed_links import CombinedLink, OutageLink
+from fairlead.conditions.work import FixedBatchSizes, FixedEpochs, FixedSteps, ScriptedWork
 from fairlead.errors import FairleadError
 from fairlead.optimizers.base import Exponential
 from fairlead.optimizers.descent import SGD

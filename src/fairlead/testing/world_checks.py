@@ -9,8 +9,7 @@ from torch import Tensor
 from fairlead.clients.partitioners import Partitioner
 from fairlead.conditions.devices import DeviceModel, FixedDevices
 from fairlead.conditions.links import LinkModel
-from fairlead.conditions.timed import arrivals, closing_time, expected_arrival, planned_work
-from fairlead.conditions.work import Workload, WorkModel
+from fairlead.conditions.work import Workload, WorkModel, planned_work
 from fairlead.corrections.drift import ControlVariates
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.descent import SGD
@@ -77,29 +76,29 @@ def check_link(part: LinkModel) -> None:
     everyone = torch.arange(NUM_CLIENTS)
     for round in range(5):
         key = Key.from_seed(round)
-        arrives = arrivals(part, everyone, round, key, _DURATIONS)
-        rates = expected_arrival(part, everyone, round, key, _DURATIONS)
+        arrives = part.arrives(everyone, round, key, _DURATIONS)
+        rates = part.arrival(everyone, round, key, _DURATIONS)
         require(
             arrives.shape == everyone.shape and arrives.dtype == torch.bool,
             f"{part!r} must return for every client whether its update arrives.",
         )
         if is_bound(part, "independent"):
             require(
-                torch.equal(arrivals(part, _SOME, round, key, _DURATIONS[_SOME]), arrives[_SOME]),
+                torch.equal(part.arrives(_SOME, round, key, _DURATIONS[_SOME]), arrives[_SOME]),
                 f"{part!r} must not let an arrival depend on the rest of the cohort.",
             )
-        closes = closing_time(part, _DURATIONS, arrives)
+        closes = part.closes(_DURATIONS, arrives)
         require(
             math.isfinite(closes) and closes >= 0,
             f"{part!r} must end the round after a finite time, got {closes}.",
         )
         require(
-            torch.equal(arrivals(part, everyone, round, key, _DURATIONS), arrives),
+            torch.equal(part.arrives(everyone, round, key, _DURATIONS), arrives),
             f"{part!r} must give the same arrivals for the same key and round.",
         )
         if rates is None:
             continue
-        some = expected_arrival(part, _SOME, round, key, _DURATIONS[_SOME])
+        some = part.arrival(_SOME, round, key, _DURATIONS[_SOME])
         require(
             rates.shape == everyone.shape
             and rates.dtype == torch.float64
@@ -120,10 +119,10 @@ def _check_rates(part: LinkModel, round: int) -> None:
     surplus, variance = torch.zeros(2, NUM_CLIENTS, dtype=torch.float64)
     for seed in range(1000):
         key = Key.from_seed(seed)
-        rates = expected_arrival(part, everyone, round, key, _DURATIONS)
+        rates = part.arrival(everyone, round, key, _DURATIONS)
         if rates is None:
             return
-        surplus += arrivals(part, everyone, round, key, _DURATIONS).to(torch.float64) - rates
+        surplus += part.arrives(everyone, round, key, _DURATIONS).to(torch.float64) - rates
         variance += rates * (1 - rates)
     worst = int((surplus.abs() - Z_LIMIT * variance.sqrt()).argmax())
     z = float(surplus[worst]) / math.sqrt(max(float(variance[worst]), 1e-12))

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from fairlead.conditions.devices import DeviceModel
 from fairlead.conditions.links import LinkModel
-from fairlead.conditions.timed import arrivals, closing_time, expected_arrival, planned_work
-from fairlead.conditions.work import Workload, WorkModel
+from fairlead.conditions.work import Workload, WorkModel, planned_work
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.worlds.executor import ClientBlock
@@ -53,7 +52,7 @@ class ClientBehaviour:
     def expected_arrival(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor | None:
         """Probability that each client's update arrives, if it is known."""
         durations = None if self.devices is None else self._plan(clients, solver, round, key).durations
-        return expected_arrival(self.link, clients, round, key.fold("link"), durations)
+        return self.link.arrival(clients, round, key.fold("link"), durations)
 
     def responders(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Responders:
         """The sampled clients that respond, their local work, and its duration."""
@@ -61,7 +60,7 @@ class ClientBehaviour:
         # Clients without work send nothing, and must not count as the first to arrive.
         able = (plan.work.num_steps > 0).nonzero().flatten()
         durations = None if plan.durations is None else plan.durations[able]
-        arrived = arrivals(self.link, clients[able], round, key.fold("link"), durations)
+        arrived = self.link.arrives(clients[able], round, key.fold("link"), durations)
         places = able[arrived]
         block = ClientBlock(
             clients[places],
@@ -73,7 +72,7 @@ class ClientBehaviour:
         return Responders(
             places,
             block,
-            None if durations is None else closing_time(self.link, durations, arrived),
+            None if durations is None else self.link.closes(durations, arrived),
             None if plan.computing is None else float(plan.computing.sum()),
         )
 
