@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fairlead.reproductions import OMITTED, REPRODUCTIONS, Outcome
+from fairlead.reproductions import OMITTED, REPRODUCTIONS
 from fairlead.reproductions.claims import Check, worded
-from fairlead.reproductions.reproduction import SCALES, load_outcomes
+from fairlead.reproductions.reproduction import SCALES, Outcome, load_outcomes
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "reproductions"

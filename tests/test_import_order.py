@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "text", "references", "results.formats"),
+    ("errors", "text", "references", "results.estimates"),
     ("numerics", "randomness", "memory.budget", "charts"),
     ("component", "client_table"),
     ("records", "models", "plain_data"),

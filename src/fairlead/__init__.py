@@ -98,7 +98,7 @@ CONTENTS = {
     "experiments.study": "PlannedRun StudyFolder",
     "experiments.workers": "run_study",
     "results.compared_method": "ComparedMethod compare",
-    "results.frames": "load_frame",
+    "results.runs": "load_frame",
 }
 """Public names by the module that defines them; parts are discovered from this table too."""
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fairlead.charts.chart import plain_curves, plain_intervals
-from fairlead.charts.terminal import draw_bars, draw_intervals, draw_line
+from fairlead.charts.chart import draw_bars, draw_intervals, draw_line, plain_curves, plain_intervals
 
 
 def line_chart(points: list[tuple[float, float]], **size: int) -> str:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fairlead.results.formats import Kind, show, show_difference, show_estimate, show_tick
+from fairlead.results.estimates import Kind, show, show_difference, show_estimate, show_tick
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from fabricated import Made, fabricate
 
 from fairlead.errors import FieldError
-from fairlead.reports.table_files import csv_table, latex_table, write_tables
+from fairlead.reports.paper_files import csv_table, latex_table, write_tables
 from fairlead.reports.tables import Table, report_tables
 from fairlead.results.comparison import Summary, summarise_runs
 

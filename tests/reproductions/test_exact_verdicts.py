@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 import fairlead as fl
-from fairlead.reproductions import REPRODUCTIONS, Request
-from fairlead.reproductions.bias_table import BIAS_TABLE, _EverySet
+from fairlead.reproductions import REPRODUCTIONS
 from fairlead.reproductions.claims import TableCell
-from fairlead.reproductions.reproduction import Computation
+from fairlead.reproductions.closed_form import BIAS_TABLE, _EverySet
+from fairlead.reproductions.reproduction import Computation, Request
 from fairlead.reproductions.weng2025 import FIGURE_7
 
 pytestmark = pytest.mark.full

@@ -12,10 +12,10 @@ import pytest
 import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.references import REFERENCES
-from fairlead.reproductions import OMITTED, REPRODUCTIONS, Request, reproduction_named
+from fairlead.reproductions import OMITTED, REPRODUCTIONS, reproduction_named
 from fairlead.reproductions.claims import TableCell, judge
 from fairlead.reproductions.data_sets import DATA_SETS, NotRunError, source_of
-from fairlead.reproductions.reproduction import SCALES
+from fairlead.reproductions.reproduction import SCALES, Request
 from fairlead.reproductions.trained import TrainedTable, figure_column
 
 TRAINED = [entry for entry in REPRODUCTIONS.values() if isinstance(entry, TrainedTable)]

@@ -15,8 +15,7 @@ import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.experiments.study import StudyFolder
 from fairlead.experiments.workers import run_study
-from fairlead.reproductions import Request
-from fairlead.reproductions.reproduction import listed_parts
+from fairlead.reproductions.reproduction import Request, listed_parts
 from fairlead.reproductions.trained import TableRow
 from fairlead.results.run_archive import ArchivedRun, archive_file, load_archive, merged, save_archive
 

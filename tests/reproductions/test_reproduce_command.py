@@ -85,7 +85,7 @@ def test_options_are_for_those_that_heed_them_where_all_are_run(monkeypatch: pyt
     """What is computed on the CPU whatever is asked for does not say that it was elsewhere."""
     monkeypatch.setattr("fairlead.worlds.arithmetic.usable_device", lambda owner, device: device)
     exact = {"wang2021_figure_4": REPRODUCTIONS["wang2021_figure_4"]}
-    monkeypatch.setattr("fairlead.reproductions.gallery.REPRODUCTIONS", exact)
+    monkeypatch.setattr("fairlead.reproductions.REPRODUCTIONS", exact)
     done = fairlead("reproduce", "--jobs", "2", "--device", "cuda", "--precision", "tf32", "--json")
     (outcome,) = json.loads(done.stdout)
     assert (done.stderr, outcome["verdict"]) == ("", "holds")

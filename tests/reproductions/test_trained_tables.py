@@ -13,9 +13,8 @@ import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.experiments.study import PlannedRun, StudyFolder
 from fairlead.experiments.workers import run_study
-from fairlead.reproductions import Request
 from fairlead.reproductions.claims import Less, Published, TableCell
-from fairlead.reproductions.reproduction import load_outcomes, save_outcome
+from fairlead.reproductions.reproduction import Request, load_outcomes, save_outcome
 from fairlead.reproductions.trained import (
     Size,
     TableColumn,

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import fairlead as fl
 from fairlead.cli import app
 from fairlead.reports import render_page, summarise_runs
+from fairlead.results.estimates import show_estimate
 from fairlead.results.figures import Figure
-from fairlead.results.formats import show_estimate
 
 SPEC = """
 rounds = 20

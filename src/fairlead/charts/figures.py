@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairlead.charts.chart import MARKERS_SHOWN, Chart, ChartAxis, LineStyle
 from fairlead.errors import FieldError
-from fairlead.results.formats import show_tick
+from fairlead.results.estimates import show_tick
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

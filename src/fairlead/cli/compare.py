@@ -148,8 +148,7 @@ def _print_table(summary: Summary, rows: Sequence[study_view.PlannedMethod], tar
 
 def _draw(summary: Summary) -> None:
     """Intervals of the differences, and the mean curves of all methods."""
-    from fairlead.charts.chart import plain_curves, plain_intervals
-    from fairlead.charts.terminal import draw_bars, draw_intervals
+    from fairlead.charts.chart import draw_bars, draw_intervals, plain_curves, plain_intervals
     from fairlead.results.curves import ROUNDS, bands
     from fairlead.results.sentences import COVERED
 

@@ -60,7 +60,7 @@ _SCENE = (
 
 
 def _report(methods: list[ComparedMethod]) -> None:
-    from fairlead.results.formats import show
+    from fairlead.results.estimates import show
     from fairlead.results.sentences import headline
 
     measure = methods[0].summary.measure

@@ -77,7 +77,7 @@ def _list_methods(as_json: bool) -> None:
 
 
 def _list_reproductions(as_json: bool) -> None:
-    from fairlead.reproductions.gallery import OMITTED, REPRODUCTIONS
+    from fairlead.reproductions import OMITTED, REPRODUCTIONS
 
     found = REPRODUCTIONS.values()
     if as_json:

@@ -92,8 +92,7 @@ def _write_files(
     summaries: Sequence[Summary], tables: Path | None, figures: Path | None, formats: str | None
 ) -> dict[str, list[Path]]:
     """Tables and figures for papers, as far as they are asked for."""
-    from fairlead.reports.paper_figures import write_figures
-    from fairlead.reports.table_files import write_tables
+    from fairlead.reports.paper_files import write_figures, write_tables
 
     made: dict[str, list[Path]] = {}
     if tables is not None:

@@ -78,7 +78,7 @@ def reproduce(
     Re-running the command resumes interrupted runs and skips finished ones. Runs started with --only add up.
     """
     from fairlead.experiments.overrides import read_seeds
-    from fairlead.reproductions.gallery import REPRODUCTIONS, reproduction_named
+    from fairlead.reproductions import REPRODUCTIONS, reproduction_named
     from fairlead.reproductions.reproduction import Request, listed_parts
     from fairlead.worlds.arithmetic import usable_device
 

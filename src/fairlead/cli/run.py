@@ -178,8 +178,7 @@ def _how_to_go_on(folder: Path) -> str:
 
 
 def _report(ended: Run) -> None:
-    from fairlead.charts.chart import plain_curves
-    from fairlead.charts.terminal import draw_line
+    from fairlead.charts.chart import draw_line, plain_curves
     from fairlead.results.comparison import summarise
     from fairlead.results.curves import TRAIN_LOSS
     from fairlead.results.runs import FoundRun, read_run

@@ -16,9 +16,8 @@ from fairlead.cli.progress import StudyProgress, duration
 if TYPE_CHECKING:
     from fairlead.experiments.study import Label, PlannedRun, StudyFolder
     from fairlead.results.comparison import Summary
-    from fairlead.results.estimates import Estimate
+    from fairlead.results.estimates import Estimate, Kind
     from fairlead.results.figures import Measure, MethodFigures
-    from fairlead.results.formats import Kind
 
 _FAILED = 1
 

@@ -2,8 +2,8 @@
 
 from fairlead.reports.page import render_page as render_page
 from fairlead.reports.page import write_page as write_page
-from fairlead.reports.paper_figures import write_figures as write_figures
-from fairlead.reports.table_files import write_tables as write_tables
+from fairlead.reports.paper_files import write_figures as write_figures
+from fairlead.reports.paper_files import write_tables as write_tables
 from fairlead.results.comparison import Summary as Summary
 from fairlead.results.comparison import summarise_runs as summarise_runs
 from fairlead.results.comparison import summarise_settings as summarise_settings

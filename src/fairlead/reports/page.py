@@ -18,7 +18,7 @@ from markupsafe import Markup
 from fairlead import __version__
 from fairlead.charts.chart import BANDS_AT_ONCE, Chart, LineStyle
 from fairlead.errors import FieldError
-from fairlead.reports import svg
+from fairlead.reports import charts
 from fairlead.reports.charts import (
     LearningCurves,
     clients_chart,
@@ -30,8 +30,8 @@ from fairlead.reports.charts import (
 from fairlead.reports.tables import Table, report_tables
 from fairlead.results.comparison import Summary
 from fairlead.results.curves import AXES, ROUNDS, Axis
+from fairlead.results.estimates import show, show_estimate
 from fairlead.results.figures import Measure, MethodFigures, RunFigures
-from fairlead.results.formats import show, show_estimate
 from fairlead.results.runs import ReportedRun
 from fairlead.results.sentences import COVERED, headline, verdict
 from fairlead.text import counted, shown
@@ -94,7 +94,7 @@ def _environment() -> Environment:
         "px": lambda value: f"{value:.1f}".removesuffix(".0"),
     }
     made.globals |= {
-        "svg": svg,
+        "svg": charts,
         "style_of": LineStyle,
         "show_estimate": show_estimate,
         "headline": headline,

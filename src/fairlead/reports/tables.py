@@ -6,9 +6,18 @@ from dataclasses import dataclass, replace
 
 from fairlead.results.comparison import Summary
 from fairlead.results.curves import tenth
-from fairlead.results.estimates import Estimate, estimate, judged, paired_difference
+from fairlead.results.estimates import (
+    Estimate,
+    Kind,
+    estimate,
+    judged,
+    paired_difference,
+    show,
+    show_estimate,
+    show_signed,
+    show_tick,
+)
 from fairlead.results.figures import MethodFigures, Reached, RunFigures, by_seed
-from fairlead.results.formats import Kind, show, show_estimate, show_signed, show_tick
 from fairlead.results.sentences import target_resolution
 
 

@@ -1,14 +1,73 @@
-"""The gallery of published results: each by name, with the claim it tests and a verdict computed from what was run.
+"""The gallery of published results: each by name, with the claim it tests and a verdict computed from its runs.
 
 >>> from pathlib import Path
+>>> from fairlead.reproductions.reproduction import Request
 >>> outcome = reproduction_named("wang2021_figure_4").reproduce(Request(out=Path("runs")))
 >>> outcome.verdict
 'holds'
 """
 
-from fairlead.reproductions.gallery import OMITTED as OMITTED
-from fairlead.reproductions.gallery import REPRODUCTIONS as REPRODUCTIONS
-from fairlead.reproductions.gallery import reproduction_named as reproduction_named
-from fairlead.reproductions.reproduction import Outcome as Outcome
-from fairlead.reproductions.reproduction import Reproduction as Reproduction
-from fairlead.reproductions.reproduction import Request as Request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+
+from fairlead.errors import FieldError, did_you_mean
+from fairlead.reproductions import closed_form, wang2021, wang2024, weng2025, zeng2023, zeng2025
+from fairlead.reproductions.reproduction import Reproduction, cited
+
+
+def _found(module: ModuleType) -> Iterator[Reproduction]:
+    """The reproductions that a module defines, alone or in tuples, in their order."""
+    for value in vars(module).values():
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, Reproduction):
+                yield each
+
+
+_PAPERS = (wang2021, wang2024, zeng2023, zeng2025, weng2025, closed_form)
+REPRODUCTIONS: dict[str, Reproduction] = {entry.name: entry for paper in _PAPERS for entry in _found(paper)}
+"""By name, paper by paper."""
+
+
+@dataclass(frozen=True)
+class Omitted:
+    """A published result that is not in the gallery."""
+
+    reference: str
+    where: str
+    reason: str
+
+    @property
+    def paper(self) -> str:
+        """The paper as text cites it."""
+        return cited(self.reference)
+
+
+OMITTED = (
+    Omitted(
+        "zeng2025fedaware",
+        "Figs. 2, 3 and 8",
+        "Curves of the runs of Table 2; `fairlead report` draws them from the archive.",
+    ),
+    Omitted("zeng2025fedaware", "Fig. 5", "A picture of a partition, without a claim."),
+    Omitted(
+        "wang2024unreasonable", "Figs. 1 and 3, Stack Overflow", "The data are not available as plain files."
+    ),
+    Omitted("wang2024unreasonable", "Fig. 2", "A drawing."),
+    Omitted("wang2024unreasonable", "Table 2", "Rates of theorems, without a measurement."),
+    Omitted(
+        "weng2025fedacs",
+        "Tables 1 and 4, seconds",
+        "Times of the authors' machine; local steps are counted instead.",
+    ),
+)
+
+
+def reproduction_named(name: str) -> Reproduction:
+    """The reproduction of that name."""
+    if name not in REPRODUCTIONS:
+        raise FieldError(
+            f"{name!r} is not a reproduction."
+            + did_you_mean(name, REPRODUCTIONS, otherwise="`fairlead list reproductions` shows all.")
+        )
+    return REPRODUCTIONS[name]

@@ -13,8 +13,7 @@ from fairlead.diagnostics.consistency import report_of
 from fairlead.diagnostics.tally import Tally
 from fairlead.experiments.study import folder_name
 from fairlead.records import RoundRecord
-from fairlead.results.estimates import estimate
-from fairlead.results.formats import Kind
+from fairlead.results.estimates import Kind, estimate
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
 

@@ -25,8 +25,7 @@ from fairlead.results.curves import (
     tenth,
     worst_tenth,
 )
-from fairlead.results.estimates import Estimate, Judgement, estimate, judged
-from fairlead.results.formats import Kind
+from fairlead.results.estimates import Estimate, Judgement, Kind, estimate, judged
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
 from fairlead.theory.prediction import known_limit

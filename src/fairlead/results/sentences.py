@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.results.comparison import Ranking, Standing, Summary
-from fairlead.results.estimates import Estimate, too_few
+from fairlead.results.estimates import Estimate, Kind, show_difference, show_estimate, show_signed, too_few
 from fairlead.results.figures import Measure, MethodFigures
-from fairlead.results.formats import Kind, show_difference, show_estimate, show_signed
 from fairlead.results.methods import MethodRuns
 from fairlead.text import counted, listed
 
