@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import tokenize
@@ -82,13 +83,20 @@ def test_a_round_loads_little_and_neither_diagnostics_nor_ray() -> None:
     assert len(loaded_by("fairlead.round")) <= LIMITS["modules of a round"]
 
 
-def test_no_class_name_has_two_meanings() -> None:
-    places = defaultdict[str, set[str]](set)
+def test_no_name_of_a_class_or_type_has_two_meanings() -> None:
+    """Type aliases count as classes, unless two of them say the same."""
+    places = defaultdict[str, dict[str, str]](dict)
     for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
-                places[node.name.lstrip("_")].add(f"{module}:{node.lineno}")
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+                places[node.name.lstrip("_")][f"{module}:{node.lineno}"] = f"{module}:{node.lineno}"
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript | ast.BinOp):
+                for name in node.targets:
+                    if isinstance(name, ast.Name) and re.fullmatch(r"_?[A-Z][a-z]\w*", name.id):
+                        places[name.id.lstrip("_")][f"{module}:{node.lineno}"] = ast.unparse(node.value)
+    assert {name: found for name, found in places.items() if len(set(found.values())) > 1} == {}
 
 
 def test_the_front_door_is_one_table() -> None:

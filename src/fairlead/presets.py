@@ -47,7 +47,7 @@ class ClientSide(TypedDict, total=False):
     """Clients asked in a round; all if not given. For methods that draw with replacement, the draws."""
 
 
-Cause = Literal["work", "links", "drift"]
+Correctable = Literal["work", "links", "drift"]
 _Arguments = ParamSpec("_Arguments")
 
 
@@ -57,7 +57,7 @@ class Method:
 
     name: str
     build: Callable[..., Algorithm]
-    corrects: tuple[Cause, ...]
+    corrects: tuple[Correctable, ...]
     """What cannot move its limit: unequal work, unequal links, the drift of heterogeneous clients."""
     references: tuple[str, ...]
 
@@ -66,7 +66,7 @@ METHODS: dict[str, Method] = {}
 
 
 def method(
-    *references: str, corrects: tuple[Cause, ...] = ()
+    *references: str, corrects: tuple[Correctable, ...] = ()
 ) -> Callable[[Callable[_Arguments, Algorithm]], Callable[_Arguments, Algorithm]]:
     """Enter a preset into the table of methods."""
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fairlead.results.estimates import Kind, show, show_difference, show_estimate, show_tick
+from fairlead.results.estimates import NumberKind, show, show_difference, show_estimate, show_tick
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from fairlead.results.estimates import Kind, show, show_difference, show_estimat
         (None, "share", "–"),
     ],
 )
-def test_values(value: float | None, kind: Kind, text: str) -> None:
+def test_values(value: float | None, kind: NumberKind, text: str) -> None:
     assert show(value, kind) == text
 
 
@@ -53,7 +53,7 @@ def test_values(value: float | None, kind: Kind, text: str) -> None:
         (150.0, 15.0, "seconds", ("2.50 min", "± 0.25")),
     ],
 )
-def test_estimates(mean: float, half: float | None, kind: Kind, texts: tuple[str, str]) -> None:
+def test_estimates(mean: float, half: float | None, kind: NumberKind, texts: tuple[str, str]) -> None:
     assert show_estimate(mean, half, kind) == texts
 
 
@@ -66,7 +66,7 @@ def test_estimates(mean: float, half: float | None, kind: Kind, texts: tuple[str
         (-1.25, "number", "−1.25"),
     ],
 )
-def test_differences_have_a_sign_unless_they_vanish(value: float, kind: Kind, text: str) -> None:
+def test_differences_have_a_sign_unless_they_vanish(value: float, kind: NumberKind, text: str) -> None:
     assert show_difference(value, kind) == text
 
 
@@ -85,5 +85,5 @@ def test_differences_have_a_sign_unless_they_vanish(value: float, kind: Kind, te
         (86_400.0 * 120, "seconds", "120 d"),
     ],
 )
-def test_ticks_are_short(value: float, kind: Kind, text: str) -> None:
+def test_ticks_are_short(value: float, kind: NumberKind, text: str) -> None:
     assert show_tick(value, kind) == text

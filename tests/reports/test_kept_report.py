@@ -21,7 +21,7 @@ from fairlead.errors import FieldError, RunFolderError
 from fairlead.reports import summarise_runs, summarise_settings
 from fairlead.reports.tables import report_tables
 from fairlead.results.curves import AXES, quantities
-from fairlead.results.figures import Figure, RunFigures
+from fairlead.results.figures import FigureName, RunFigures
 from fairlead.results.run_archive import ArchivedRun, archive_file, curves_of, save_archive
 
 KEPT = Path(__file__).parents[2] / "reproductions"
@@ -84,7 +84,7 @@ def test_figures_are_those_of_the_run_folders(tmp_path: Path) -> None:
     for ours, theirs in zip(files.methods, folders.methods, strict=True):
         assert ours.label == theirs.label
         for one, other in zip(ours.runs, theirs.runs, strict=True):
-            for figure in get_args(Figure):
+            for figure in get_args(FigureName):
                 assert one.figure(figure) == pytest.approx(other.figure(figure), rel=1e-4), figure
             for name in ("seed", "eludd", "steps"):
                 assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-4), name

@@ -11,7 +11,7 @@ from fabricated import Made, fabricate
 
 from fairlead.errors import FieldError
 from fairlead.reports.paper_files import csv_table, latex_table, write_tables
-from fairlead.reports.tables import Table, report_tables
+from fairlead.reports.tables import ReportTable, report_tables
 from fairlead.results.comparison import Summary, summarise_runs
 
 
@@ -31,7 +31,7 @@ def summary(tmp_path: Path) -> Summary:
     return summarise_runs([tmp_path], targets=[0.5])
 
 
-def table(summary: Summary, key: str) -> Table:
+def table(summary: Summary, key: str) -> ReportTable:
     return next(each for each in report_tables(summary) if each.key == key)
 
 

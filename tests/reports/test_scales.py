@@ -8,27 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.charts.chart import Scale, fitted, round_step
+from fairlead.charts.chart import AxisScale, fitted, round_step
 
 
 def test_an_even_scale() -> None:
-    scale = Scale(0.0, 1.0)
+    scale = AxisScale(0.0, 1.0)
     assert [scale.at(value) for value in (0.0, 0.25, 1.0)] == [0.0, 0.25, 1.0]
     assert scale.ticks(5) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 
 
 def test_a_logarithmic_scale() -> None:
-    scale = Scale(0.01, 100.0, logarithmic=True)
+    scale = AxisScale(0.01, 100.0, logarithmic=True)
     assert scale.at(1.0) == pytest.approx(0.5)
     assert scale.ticks(5) == pytest.approx([0.01, 0.1, 1.0, 10.0, 100.0])
 
 
 def test_a_short_logarithmic_scale_has_ticks_between_powers() -> None:
-    assert Scale(0.4, 6.0, logarithmic=True).ticks() == pytest.approx([0.5, 1.0, 2.0, 5.0])
+    assert AxisScale(0.4, 6.0, logarithmic=True).ticks() == pytest.approx([0.5, 1.0, 2.0, 5.0])
 
 
 def test_a_logarithmic_scale_of_a_small_factor_has_even_ticks() -> None:
-    assert Scale(0.63, 1.58, logarithmic=True).ticks() == pytest.approx([0.8, 1.0, 1.2, 1.4])
+    assert AxisScale(0.63, 1.58, logarithmic=True).ticks() == pytest.approx([0.8, 1.0, 1.2, 1.4])
 
 
 @pytest.mark.parametrize(("least", "step"), [(0.11, 0.2), (0.2, 0.2), (3.0, 5.0), (7.0, 10.0), (0.0, 1.0)])

@@ -14,7 +14,7 @@ import fairlead as fl
 from fairlead.cli import app
 from fairlead.reports import render_page, summarise_runs
 from fairlead.results.estimates import show_estimate
-from fairlead.results.figures import Figure
+from fairlead.results.figures import FigureName
 
 SPEC = """
 rounds = 20
@@ -30,7 +30,7 @@ steps = 2
 type = "BernoulliLink"
 drop = 0.5
 """
-FIGURES: tuple[Figure, ...] = ("last-tenth", "last5", "final", "best")
+FIGURES: tuple[FigureName, ...] = ("last-tenth", "last5", "final", "best")
 METHODS = ("fedavg", "fedavg:lr=0.2")
 
 
@@ -50,12 +50,12 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def compare(folder: Path, figure: Figure, *more: str) -> Any:
+def compare(folder: Path, figure: FigureName, *more: str) -> Any:
     words = ("--methods", ",".join(METHODS), "--seeds", "0..2", "--jobs", "1", "-o", str(folder / "compared"))
     return command("compare", str(folder / "spec.toml"), *words, "--figure", figure, *more)
 
 
-def sweep(folder: Path, figure: Figure) -> Any:
+def sweep(folder: Path, figure: FigureName) -> Any:
     grid = (
         "--grid",
         "algorithm.lr=0.3,0.2",
@@ -69,7 +69,7 @@ def sweep(folder: Path, figure: Figure) -> Any:
     return command("sweep", str(folder / "spec.toml"), *grid, "--figure", figure)
 
 
-def from_rounds(rounds: Any, figure: Figure) -> float:
+def from_rounds(rounds: Any, figure: FigureName) -> float:
     """The figure of a run by its definition, from a frame with a row per round."""
     known = [
         (done, value)
@@ -82,7 +82,7 @@ def from_rounds(rounds: Any, figure: Figure) -> float:
 
 
 @pytest.mark.parametrize("figure", FIGURES)
-def test_everything_agrees_on_figure_sign_and_verdict(folder: Path, figure: Figure) -> None:
+def test_everything_agrees_on_figure_sign_and_verdict(folder: Path, figure: FigureName) -> None:
     compared, reported = (
         compare(folder, figure),
         command("report", str(folder / "compared"), "--figure", figure),
@@ -112,7 +112,7 @@ def test_everything_agrees_on_figure_sign_and_verdict(folder: Path, figure: Figu
 
 
 @pytest.mark.parametrize("figure", FIGURES)
-def test_the_python_function_agrees_with_the_command_at_one_seed(folder: Path, figure: Figure) -> None:
+def test_the_python_function_agrees_with_the_command_at_one_seed(folder: Path, figure: FigureName) -> None:
     experiment = fl.load_experiment(folder / "spec.toml")
     algorithms = {
         method: fl.load_experiment(folder / "compared" / name / "seed-0" / "spec.toml").algorithm

@@ -13,8 +13,8 @@ from fairlead.errors import FieldError
 from fairlead.records import Evaluation, RoundRecord
 from fairlead.results.comparison import Summary, summarise
 from fairlead.results.figures import measure_named
-from fairlead.results.runs import ReportedRun, State
-from fairlead.results.sentences import headline, verdict
+from fairlead.results.runs import ReportedRun, RunState
+from fairlead.results.sentences import describe_standing, headline
 
 EXPERIMENT = fl.Experiment(fl.Quadratics(3), fl.presets.fedavg(lr=0.1, steps=2), rounds=1, evaluate_every=0)
 
@@ -58,7 +58,7 @@ def summary_of(
     for method, by_seed in accuracies.items():
         for seed, value in by_seed.items():
             evaluation = None if value is None else Evaluation(1.0, {"accuracy": value})
-            state: State = "failed" if (method, seed) in failed else "finished"
+            state: RunState = "failed" if (method, seed) in failed else "finished"
             runs.append(
                 ReportedRun(
                     method,
@@ -85,7 +85,7 @@ def test_survivors_of_a_method_are_not_judged() -> None:
     summary = summary_of({"fedavg": fedavg, "fednova": {0: 0.8, 1: 0.82, 2: 0.1}}, failed=(("fednova", 2),))
     rival = summary.methods[1]
     assert summary.standing(rival) == "unfinished"
-    assert str(verdict(summary, rival)) == (
+    assert str(describe_standing(summary, rival)) == (
         "+30.5 ± 6.4 points on the seeds that both finished (1 of 3 runs failed)"
     )
     assert headline(summary).startswith(

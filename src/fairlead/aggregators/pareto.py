@@ -9,7 +9,7 @@ from fairlead.aggregators.base import Aggregator, normalised, weighted_sum
 from fairlead.aggregators.last_updates import remembered_step
 from fairlead.client_table import PartState
 from fairlead.errors import FieldError, require_number
-from fairlead.memory.aware_memory import Rows, Start, aware_memory_of, settle_aware
+from fairlead.memory.aware_memory import RowLength, Start, aware_memory_of, settle_aware
 from fairlead.memory.update_memory import (
     FirstVisit,
     UpdateMemory,
@@ -117,7 +117,7 @@ class FedAWARE(Aggregator):
     retention: float | None = None
     start: Start = "seen"
     first_visit: FirstVisit = "update"
-    rows: Rows = "raw"
+    rows: RowLength = "raw"
     memory: UpdateMemory = UpdateMemory()
     rho: float = 0.0
 

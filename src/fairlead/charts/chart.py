@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairlead.results.estimates import Kind
+from fairlead.results.estimates import NumberKind
 
 BANDS_AT_ONCE = 6
 """Most series of a chart that all show their intervals."""
@@ -20,7 +20,7 @@ _DECADES = 1.0
 
 
 @dataclass(frozen=True)
-class Scale:
+class AxisScale:
     """Maps [low, high] onto [0, 1], evenly or by logarithm."""
 
     low: float
@@ -73,24 +73,24 @@ def fitted(
     logarithmic: bool = False,
     bounds: tuple[float, float] = (-math.inf, math.inf),
     margin: float = 0.04,
-) -> Scale:
+) -> AxisScale:
     """A scale for the finite values with a little room, within `bounds`.
 
     Logarithmic only if all values are positive and span an order of magnitude.
     """
     known = [value for value in values if math.isfinite(value)]
     if not known:
-        return Scale(0.0, 1.0)
+        return AxisScale(0.0, 1.0)
     low, high = min(known), max(known)
     if logarithmic and low > 0 and math.log10(high / low) >= _DECADES:
         room = (high / low) ** margin
-        return Scale(low / room, high * room, logarithmic=True)
+        return AxisScale(low / room, high * room, logarithmic=True)
     # A single value is the middle of a scale from zero to twice the value, which has round ticks.
     room = (high - low) * margin if high > low else abs(high) or 1.0
     fitted_low, fitted_high = max(low - room, bounds[0]), min(high + room, bounds[1])
     if fitted_high <= fitted_low:
-        return Scale(low - room, high + room)
-    return Scale(fitted_low, fitted_high)
+        return AxisScale(low - room, high + room)
+    return AxisScale(fitted_low, fitted_high)
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ class ChartAxis:
     """A scale with its title and the kind of its numbers."""
 
     title: str
-    scale: Scale
-    kind: Kind = "number"
+    scale: AxisScale
+    kind: NumberKind = "number"
 
     @property
     def ticks(self) -> list[float]:
@@ -203,16 +203,16 @@ def plain_intervals(intervals: Mapping[str, tuple[float, float]]) -> Chart:
     return Chart("", ChartAxis("", _extent([0.0, *ends])), None, rows, mark=0.0)
 
 
-def _extent(values: Iterable[float]) -> Scale:
+def _extent(values: Iterable[float]) -> AxisScale:
     known = list(values) or [0.0]
-    return Scale(min(known), max(known))
+    return AxisScale(min(known), max(known))
 
 
-def ratio_scale(ratios: Iterable[float]) -> Scale:
+def ratio_scale(ratios: Iterable[float]) -> AxisScale:
     """A logarithmic scale around 1 that shows factors up to 100 either way."""
     known = [min(max(ratio, 0.01), 100.0) for ratio in ratios if ratio >= 0]
     reach = max([1.5, *(max(ratio, 1 / ratio) for ratio in known)]) * 1.05
-    return Scale(1 / reach, reach, logarithmic=True)
+    return AxisScale(1 / reach, reach, logarithmic=True)
 
 
 _BLANK = 0x2800
@@ -227,7 +227,7 @@ def draw_line(chart: Chart, *, width: int = 60, height: int = 8) -> str:
         return ""
     left, right = chart.x.scale.low, chart.x.scale.high
     low, high = chart.y.scale.low, chart.y.scale.high
-    down = Scale(high, low)
+    down = AxisScale(high, low)
     cells = [[_BLANK] * width for _ in range(height)]
     former: int | None = None
     for column, value in enumerate(_sampled(chart.series[0], 2 * width)):

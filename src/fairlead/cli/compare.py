@@ -107,7 +107,7 @@ _SPARE = ("chi-square", "by\nchance", "time", "objective\ndifference", "seeds", 
 
 
 def _report(summary: Summary, rows: Sequence[study_view.PlannedMethod], target: float | None) -> None:
-    from fairlead.results.sentences import headline, verdict
+    from fairlead.results.sentences import describe_standing, headline
 
     _print_table(summary, rows, target)
     _draw(summary)
@@ -115,7 +115,7 @@ def _report(summary: Summary, rows: Sequence[study_view.PlannedMethod], target: 
     say(headline(summary))
     for method in summary.methods:
         if method.method is not summary.baseline:
-            say(f"{method.label}: {verdict(summary, method)}.")
+            say(f"{method.label}: {describe_standing(summary, method)}.")
     study_view.say_failures(rows, "method")
 
 

@@ -13,8 +13,8 @@ from fairlead.cli.console import print_table, say
 from fairlead.cli.progress import duration
 
 if TYPE_CHECKING:
-    from fairlead.reproductions.claims import Check, Published, State
-    from fairlead.reproductions.reproduction import FailedRun, Figure, Outcome, Reproduction, Scale
+    from fairlead.reproductions.claims import Check, CheckState, Published
+    from fairlead.reproductions.reproduction import FailedRun, Outcome, ReproducedFigure, Reproduction, Scale
 
 _WIDE = 4
 """A table with more columns has one line per figure."""
@@ -76,7 +76,7 @@ def _say_checks(checks: Sequence[Check], of_what: str = "") -> None:
     for check in checks:
         if check.holds is not None:
             say(f"  {'yes' if check.holds else 'no':4} {of_what}{check.statement}: {check.numbers}")
-    wordings: dict[State, tuple[str, str]] = {
+    wordings: dict[CheckState, tuple[str, str]] = {
         "lacks runs": ("comparison lacks runs of", "comparisons lack runs of"),
         "needs failed runs": ("comparison needs a run that failed:", "comparisons need runs that failed:"),
     }
@@ -154,9 +154,9 @@ def _key(outcome: Outcome, measured: str) -> str:
     return f"{key}." + (f" Figures: {measured}." if measured else "")
 
 
-def _decimals_by_column(figures: Sequence[Figure]) -> dict[str, int | None]:
+def _decimals_by_column(figures: Sequence[ReproducedFigure]) -> dict[str, int | None]:
     """Number of decimals in each column; None where every number has four digits."""
-    columns: dict[str, list[Figure]] = {}
+    columns: dict[str, list[ReproducedFigure]] = {}
     for figure in figures:
         columns.setdefault(figure.column, []).append(figure)
     return {
@@ -183,7 +183,7 @@ def _decimals(numbers: Sequence[float], spreads: Sequence[float]) -> int | None:
     return decimals if min(numbers) * 10**decimals >= 10 else None
 
 
-def _ours(figure: Figure, most: int, decimals: int | None) -> str:
+def _ours(figure: ReproducedFigure, most: int, decimals: int | None) -> str:
     """A figure, with its number of seeds where others have more."""
     from fairlead.text import counted
 

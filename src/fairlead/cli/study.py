@@ -16,7 +16,7 @@ from fairlead.cli.progress import StudyProgress, duration
 if TYPE_CHECKING:
     from fairlead.experiments.study import Label, PlannedRun, StudyFolder
     from fairlead.results.comparison import Summary
-    from fairlead.results.estimates import Estimate, Kind
+    from fairlead.results.estimates import Estimate, NumberKind
     from fairlead.results.figures import Measure, MethodFigures
 
 _FAILED = 1
@@ -107,7 +107,7 @@ class PlannedMethod:
             return not all(outcome.startswith("failed") for outcome in self.failures.values())
         return self.figures.method.learned
 
-    def shown(self, estimate: str, kind: Kind, *, sign: bool = False) -> str:
+    def shown(self, estimate: str, kind: NumberKind, *, sign: bool = False) -> str:
         """One of the estimates of `figures` in words; empty without figures."""
         from fairlead.results.sentences import show_value
 
@@ -230,14 +230,14 @@ def planned_facts(
 
 def method_facts(summary: Summary, method: MethodFigures) -> dict[str, Any]:
     """A method against the baseline for JSON: the same in every command."""
-    from fairlead.results.sentences import verdict
+    from fairlead.results.sentences import describe_standing
 
     return {
         "value": estimate_facts(method.value),
         "difference": estimate_facts(method.difference, judged=True),
         "objective_difference": estimate_facts(method.objective_difference, judged=True),
         "standing": summary.standing(method),
-        "verdict": str(verdict(summary, method)),
+        "verdict": str(describe_standing(summary, method)),
     }
 
 

@@ -22,7 +22,7 @@ from fairlead.randomness import Key
 from fairlead.worlds.batches import draw_batches
 from fairlead.worlds.simulated import SimulatedWorld
 
-Verdict = Literal["FedAvg is enough here", "drift matters", "not enough data to say"]
+ConsensusVerdict = Literal["FedAvg is enough here", "drift matters", "not enough data to say"]
 
 MIN_CLIENTS = 10
 """Effective clients below which a bootstrap over clients is meaningless."""
@@ -68,7 +68,7 @@ class ConsensusReport:
 
     drifts: tuple[Drift, ...]
     """One for each number of local steps."""
-    verdict: Verdict
+    verdict: ConsensusVerdict
     reason: str
     num_clients: int
     gradient_norm: float
@@ -263,7 +263,7 @@ def _shares(gram: Tensor, weights: Tensor) -> Tensor:
 
 def _judge(
     drifts: Sequence[Drift], weights: Tensor, norm: float, spread: float, size: float, threshold: float
-) -> tuple[Verdict, str]:
+) -> tuple[ConsensusVerdict, str]:
     effective = float(1 / weights.square().sum())
     relevant = [drift for drift in drifts if drift.steps > 1]
     if not relevant:

@@ -21,8 +21,8 @@ from fairlead.samplers.fixed import FullParticipation
 from fairlead.text import counted, listed
 from fairlead.theory.prediction import Surrogate, implied_surrogate
 
-Argument = float | int | bool | None
-Arguments = Mapping[str, Argument]
+PresetArgument = float | int | bool | None
+Arguments = Mapping[str, PresetArgument]
 
 _USUAL: Mapping[str, Arguments] = {"fedprox": {"mu": 0.01}, "feddyn": {"alpha": 0.01}}
 """Required arguments of presets, at the values of their papers."""
@@ -91,7 +91,7 @@ def fits_in(preset: str, evidence: Evidence) -> bool:
 def arguments_for(preset: str, evidence: Evidence) -> Arguments:
     """The arguments that give a preset the present method's clients; without lr where it is not known."""
     present, own = evidence.algorithm, dict(_USUAL.get(preset, {}))
-    found: dict[str, Argument] = {}
+    found: dict[str, PresetArgument] = {}
     if present is not None:
         found = _client_side(present.solver)
         proximal = [part.mu for part in present.solver.corrections if isinstance(part, Proximal)]
@@ -103,14 +103,14 @@ def arguments_for(preset: str, evidence: Evidence) -> Arguments:
     return {**found, **_cohort(preset, evidence), **own}
 
 
-def _client_side(solver: LocalSolver) -> dict[str, Argument]:
+def _client_side(solver: LocalSolver) -> dict[str, PresetArgument]:
     """A solver as arguments of presets; defaults are left out."""
     optimizer = solver.optimizer
-    found: dict[str, Argument] = {"lr": optimizer.lr_at(0)}
+    found: dict[str, PresetArgument] = {"lr": optimizer.lr_at(0)}
     if isinstance(optimizer, SGD):
         found |= {name: getattr(optimizer, name) for name in ("momentum", "nesterov", "weight_decay")}
     found |= {"epochs": solver.epochs, "steps": solver.steps, "clip": solver.clip}
-    kept: dict[str, Argument] = {name: value for name, value in found.items() if value}
+    kept: dict[str, PresetArgument] = {name: value for name, value in found.items() if value}
     if solver.batch_size != _DEFAULT_BATCH:
         kept["batch_size"] = solver.batch_size
     return kept
@@ -142,7 +142,7 @@ def _planted(preset: str, arguments: Arguments, present: Algorithm | None) -> Al
     return replace(made, solver=replace(present.solver, corrections=made.solver.corrections))
 
 
-def _server_side(arguments: Arguments) -> dict[str, Argument]:
+def _server_side(arguments: Arguments) -> dict[str, PresetArgument]:
     """The arguments that do not concern the clients' work."""
     clients = set(ClientSide.__annotations__) - {"cohort_size"}
     return {name: value for name, value in arguments.items() if name not in clients}
@@ -159,18 +159,18 @@ class SpecFile:
     """Overrides of the spec that concern every method."""
 
 
-_Unequal = Literal["assumption", "sizes", "labels", "work", "links"]
-_Objective = Literal["foreseen", "measured", "clients", "unheard", "aware"]
-_Agreement = Literal["consensus", "diversity", "dynamics", "gradients"]
-Kind = _Unequal | _Objective | _Agreement
+_UnequalKind = Literal["assumption", "sizes", "labels", "work", "links"]
+_ObjectiveKind = Literal["foreseen", "measured", "clients", "unheard", "aware"]
+_AgreementKind = Literal["consensus", "diversity", "dynamics", "gradients"]
+FindingKind = _UnequalKind | _ObjectiveKind | _AgreementKind
 Number = float | int | None
 Numbers = Mapping[str, Number | Mapping[str, Number]]
 Decision = Literal["change", "keep", "undecided"]
 
-SECTIONS: Mapping[str, tuple[Kind, ...]] = {
-    "What is unequal": get_args(_Unequal),
-    "Which objective is optimized": get_args(_Objective),
-    "Whether clients agree": get_args(_Agreement),
+SECTIONS: Mapping[str, tuple[FindingKind, ...]] = {
+    "What is unequal": get_args(_UnequalKind),
+    "Which objective is optimized": get_args(_ObjectiveKind),
+    "Whether clients agree": get_args(_AgreementKind),
 }
 
 
@@ -178,7 +178,7 @@ SECTIONS: Mapping[str, tuple[Kind, ...]] = {
 class Finding:
     """One statement with its named numbers."""
 
-    kind: Kind
+    kind: FindingKind
     statement: str
     evidence: Numbers
     confidence: Confidence
@@ -245,7 +245,7 @@ class Advice:
         return shlex.join(["fairlead", "compare", spec.path, "--methods", ",".join(methods), *changes])
 
 
-def _plain(value: Argument) -> float | int | bool | str:
+def _plain(value: PresetArgument) -> float | int | bool | str:
     return NONE if value is None else value
 
 
@@ -271,7 +271,7 @@ class Diagnosis:
         """The command that tries the advice; None without a spec or a change."""
         return None if self.spec is None else self.advice.command(self.spec)
 
-    def finding(self, kind: Kind) -> Finding | None:
+    def finding(self, kind: FindingKind) -> Finding | None:
         """The statement of a kind, if there is one."""
         return next((finding for finding in self.findings if finding.kind == kind), None)
 

@@ -17,7 +17,7 @@ from fairlead.local_solver import LocalSolver
 from fairlead.records import Conditions, RoundRecord
 from fairlead.text import ClientNames, label
 
-Verdict = Literal["equal", "unequal", "unknown"]
+Balance = Literal["equal", "unequal", "unknown"]
 Confidence = Literal["high", "moderate", "low", "none"]
 """Confidence in a statement: computed or almost certain; at a risk of a few percent; a description without a test;
 not enough data."""
@@ -76,7 +76,7 @@ class Inequality:
         return float(seen.min()), float(seen.max())
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Balance:
         if self.covered < COVERED or math.isnan(self.cv):
             return "unknown"
         if self.lasting > NOTABLE and self.p_value < _RISK:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from fairlead.charts.chart import Chart, ChartAxis, Scale, Series, fitted, ratio_scale
+from fairlead.charts.chart import AxisScale, Chart, ChartAxis, Series, fitted, ratio_scale
 from fairlead.charts.figures import COLORS, clear_frame, draw_chart, new_figure, plain_label, save_figure
 from fairlead.diagnostics.diagnosis import Diagnosis
 from fairlead.diagnostics.diversity import running_elud
@@ -144,7 +144,7 @@ def _in_order(intended: Tensor, series: list[tuple[str, Tensor, int]]) -> Figure
     return _drawn(
         Chart(
             "Weights of clients",
-            ChartAxis(across, Scale(0.0, 100.0)),
+            ChartAxis(across, AxisScale(0.0, 100.0)),
             ChartAxis("Ω/ω", ratio_scale(ratios)),
             tuple(found),
             mark=1.0,

@@ -8,16 +8,16 @@ both, and control variates make the fixed point exact in any case.
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from fairlead.diagnostics.evidence import Verdict
-from fairlead.presets import METHODS, Cause
+from fairlead.diagnostics.evidence import Balance
+from fairlead.presets import METHODS, Correctable
 
 MIN_ROUNDS = 5
 """Rounds below which nothing is advised."""
 
 Drifting = Literal["no", "yes", "unknown"]
 Rates = Literal["told", "estimated"]
-Solver = Literal["linear", "not linear"]
-Reach = Literal["everybody", "not everybody"]
+Linearity = Literal["linear", "not linear"]
+Participants = Literal["everybody", "not everybody"]
 Length = Literal["enough rounds", "too few rounds"]
 
 
@@ -25,21 +25,21 @@ Length = Literal["enough rounds", "too few rounds"]
 class Situation:
     """The facts on which the advice depends."""
 
-    work: Verdict
-    links: Verdict
+    work: Balance
+    links: Balance
     drift: Drifting
     """Whether the clients' local steps fail to cancel at the optimum."""
     rates: Rates = "told"
     """Whether the server knows arrival rates before a round, or has to estimate them."""
-    solver: Solver = "linear"
+    solver: Linearity = "linear"
     """Whether the clients' updates are linear in their gradients, so that ‖a‖₁ exists."""
-    reach: Reach = "everybody"
+    reach: Participants = "everybody"
     length: Length = "enough rounds"
 
     @property
-    def causes(self) -> frozenset[Cause]:
+    def causes(self) -> frozenset[Correctable]:
         """The causes that a method has to correct here."""
-        wrong: dict[Cause, bool] = {
+        wrong: dict[Correctable, bool] = {
             "work": self.work == "unequal",
             "links": self.links == "unequal",
             "drift": self.drift == "yes",
@@ -56,12 +56,12 @@ class Situation:
 class Case:
     """The situations that a rule is meant for; None where anything fits."""
 
-    work: Verdict | None = None
-    links: Verdict | None = None
+    work: Balance | None = None
+    links: Balance | None = None
     drift: Drifting | None = None
     rates: Rates | None = None
-    solver: Solver | None = None
-    reach: Reach | None = None
+    solver: Linearity | None = None
+    reach: Participants | None = None
     length: Length | None = None
 
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tomli_w
 
 from fairlead.errors import FairleadError, FieldError, short
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.overrides import split_values
-from fairlead.experiments.spec import from_toml, load_experiment
+from fairlead.experiments.spec import TomlTable, from_toml, load_experiment
 from fairlead.experiments.study import Label, PlannedRun, folder_name
 from fairlead.plain_data import refuse_unknown
 from fairlead.presets import ClientSide, method_named
@@ -54,7 +54,7 @@ def compare_table(spec: str | PathLike[str]) -> CompareTable:
     )
 
 
-def _listed_in_table(table: dict[str, Any], name: str, kind: type, allowed: str) -> str | None:
+def _listed_in_table(table: TomlTable, name: str, kind: type, allowed: str) -> str | None:
     """A list in one text, from a list or such a text."""
     value = table.get(name)
     if value is None or (isinstance(value, str) and value):
@@ -62,9 +62,6 @@ def _listed_in_table(table: dict[str, Any], name: str, kind: type, allowed: str)
     if not isinstance(value, list) or not value or not all(type(entry) is kind for entry in value):
         raise FieldError(f"compare.{name} must be {allowed}, got {value!r}.")
     return ",".join(map(str, value))
-
-
-Table = dict[str, Any]
 
 
 class ListedMethod(NamedTuple):
@@ -101,7 +98,9 @@ def planned_comparison(methods: Sequence[ListedMethod], seeds: Sequence[int]) ->
     ]
 
 
-def _listed(text: str, own: Experiment, table: Table, spec: Path, overrides: Sequence[str]) -> ListedMethod:
+def _listed(
+    text: str, own: Experiment, table: TomlTable, spec: Path, overrides: Sequence[str]
+) -> ListedMethod:
     # A colon inside a value, as in 'module:function', is not followed by a name and an equals sign.
     base, *values = re.split(r":(?=[A-Za-z_][\w.\[\]]*=)", text.strip())
     if base.endswith(".toml"):
@@ -116,7 +115,7 @@ def _listed(text: str, own: Experiment, table: Table, spec: Path, overrides: Seq
         raise type(error)(f"Method {name}: {error}") from error
 
 
-def _with_preset(preset: str, own: Experiment, algorithm: Table) -> Table:
+def _with_preset(preset: str, own: Experiment, algorithm: TomlTable) -> TomlTable:
     """A table that names the preset and keeps the client side of the spec's algorithm."""
     if algorithm.get("preset") == preset:
         return algorithm
@@ -132,9 +131,9 @@ def _with_preset(preset: str, own: Experiment, algorithm: Table) -> Table:
     return {"preset": preset, **kept, **({"solver": solver} if solver else {})}
 
 
-def _algorithm_of(file: Path) -> Table:
+def _algorithm_of(file: Path) -> TomlTable:
     load_experiment(file)
-    algorithm: Table = tomllib.loads(file.read_text(encoding="utf-8"))["algorithm"]
+    algorithm: TomlTable = tomllib.loads(file.read_text(encoding="utf-8"))["algorithm"]
     return algorithm
 
 

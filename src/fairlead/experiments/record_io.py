@@ -88,21 +88,21 @@ def _table(value: Any) -> dict[str, Any]:
     return value
 
 
-Cell = float | int | None
+RowValue = float | int | None
 
 _COUNTED = ("asked", "arrived", "refused", "late")
 _LISTS = ("multiplicity", "num_steps", "effective_steps", "coefficients", "remembered")
 _TABLES = ("facts", "evaluation", "gradients")
 
 
-def row_of(record: RoundRecord) -> dict[str, Cell]:
+def row_of(record: RoundRecord) -> dict[str, RowValue]:
     """The single numbers of a record by name.
 
     `asked`, `arrived`, `refused` and `late` are counts, `local_steps` is the sum over arrived updates; loss and metrics
     of an evaluation stand under their own names, figures of full gradients under `gradients.`, other facts under
     `facts.`.
     """
-    row: dict[str, Cell] = {}
+    row: dict[str, RowValue] = {}
     if record.evaluation is not None:
         row |= {"loss": record.evaluation.loss, **record.evaluation.metrics}
     for field in fields(record):

@@ -52,7 +52,7 @@ def interrupts(on_interrupt: Callable[[], None] | None = None) -> Iterator[threa
             signal.signal(number, handler)
 
 
-Outcome = Literal["finished", "interrupted"]
+Ending = Literal["finished", "interrupted"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Run:
 
     federation: Federation
     folder: RunFolder
-    outcome: Outcome
+    outcome: Ending
     summary: RunSummary | None
     """Its summary; None if it was interrupted."""
 
@@ -134,7 +134,7 @@ def run_experiment(
             with suppress(RunFolderError):
                 store.note(ended(start, federation, said), renew=True)
             raise
-        outcome: Outcome = "interrupted" if summary is None else "finished"
+        outcome: Ending = "interrupted" if summary is None else "finished"
         store.note(ended(start, federation, outcome), renew=True)
         return Run(federation, store, outcome, summary)
 

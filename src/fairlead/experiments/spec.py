@@ -160,7 +160,7 @@ def _read(given: Plain) -> Setting:
 
 
 SpecT = TypeVar("SpecT", Experiment, Algorithm)
-Table = dict[str, Plain]
+TomlTable = dict[str, Plain]
 
 
 def load_experiment(
@@ -213,7 +213,7 @@ def from_toml(
     return from_plain(declared, table)
 
 
-def _parse(text: str, source: str) -> Table:
+def _parse(text: str, source: str) -> TomlTable:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -231,12 +231,12 @@ def _is_within_algorithm(declared: type[SpecT], path: tuple[str, ...]) -> bool:
     return bool(inner) and inner[0] in settable_fields(Algorithm)
 
 
-def _apply(declared: type[SpecT], table: Table, changes: Iterable[Override]) -> None:
+def _apply(declared: type[SpecT], table: TomlTable, changes: Iterable[Override]) -> None:
     for change in changes:
         set_value(declared, table, change.path, change.value)
 
 
-def _filled_experiment(table: Table, changes: Sequence[Override]) -> Table:
+def _filled_experiment(table: TomlTable, changes: Sequence[Override]) -> TomlTable:
     """The table of an experiment after changes, with its setting become fields."""
     # For `fairlead compare`, which reads it itself.
     table = {key: value for key, value in table.items() if key != "compare"}
@@ -260,7 +260,7 @@ def _filled_experiment(table: Table, changes: Sequence[Override]) -> Table:
     return table
 
 
-def _says_partition(table: Table, changes: Iterable[Override]) -> bool:
+def _says_partition(table: TomlTable, changes: Iterable[Override]) -> bool:
     """Whether a spec or a change of it has its own partition."""
     values = [table.get("clients"), *(change.value for change in changes if change.path == ("clients",))]
     return any(isinstance(value, dict) and "partition" in value for value in values) or any(
@@ -268,7 +268,7 @@ def _says_partition(table: Table, changes: Iterable[Override]) -> bool:
     )
 
 
-def _expand_preset(table: Table, where: str) -> Table:
+def _expand_preset(table: TomlTable, where: str) -> TomlTable:
     """The table of an algorithm with its parts instead of a preset."""
     parts = settable_fields(Algorithm)
     if "preset" not in table:
@@ -279,13 +279,13 @@ def _expand_preset(table: Table, where: str) -> Table:
     method = preset_named(table["preset"], where)
     given = {key: value for key, value in table.items() if key != "preset" and key not in parts}
     algorithm = call_with_plain(method.build, given, f"the preset {method.name}", where, also_known=parts)
-    expanded: Table = to_plain(algorithm, Algorithm)
+    expanded: TomlTable = to_plain(algorithm, Algorithm)
     for path, value in _leaves({key: value for key, value in table.items() if key in parts}):
         set_value(Algorithm, expanded, path, value, where)
     return expanded
 
 
-def _refuse_lone_arguments(table: Table, where: str) -> None:
+def _refuse_lone_arguments(table: TomlTable, where: str) -> None:
     """Refuse arguments of presets where no preset is named."""
     arguments = {parameter.name for each in METHODS.values() for parameter in argument_parameters(each.build)}
     lone = [key for key in table if key in arguments and key not in settable_fields(Algorithm)]

@@ -14,7 +14,7 @@ from fairlead.numerics.row_products import inner_products
 from fairlead.records import ClientUpdates, ClientWeights, Conditions, Population
 
 Start = Literal["seen", "all_seen", "zero"]
-Rows = Literal["raw", "unit"]
+RowLength = Literal["raw", "unit"]
 
 
 _SOLVED_ON_HOST = 500
@@ -65,7 +65,7 @@ class AwareMemory:
 
     averages: MovingAverages
     start: Start
-    rows: Rows
+    rows: RowLength
     rho: float = 0.0
 
     def shares(self, recalled: Recalled, weights: Tensor) -> ClientWeights | None:
@@ -115,7 +115,7 @@ class Aware(Remembers, Protocol):
     def start(self) -> Start: ...
 
     @property
-    def rows(self) -> Rows: ...
+    def rows(self) -> RowLength: ...
 
     @property
     def rho(self) -> float: ...

@@ -7,17 +7,17 @@ from statistics import median_low, quantiles
 
 from fairlead.charts.chart import (
     MARKERS_SHOWN,
+    AxisScale,
     Chart,
     ChartAxis,
     LineStyle,
-    Scale,
     Series,
     fitted,
     ratio_scale,
 )
 from fairlead.results.comparison import Summary
 from fairlead.results.curves import AXES, Axis, Quantity, bands, quantities
-from fairlead.results.estimates import Kind, show, show_estimate, show_tick
+from fairlead.results.estimates import NumberKind, show, show_estimate, show_tick
 from fairlead.results.figures import MethodFigures, RunFigures
 from fairlead.text import label
 
@@ -67,7 +67,7 @@ def _curve_chart(quantity: Quantity, axis: Axis, series: tuple[Series, ...]) -> 
     )
 
 
-def _vertical(quantity: Quantity, series: Sequence[Series]) -> Scale:
+def _vertical(quantity: Quantity, series: Sequence[Series]) -> AxisScale:
     """A scale for the means and most of their intervals.
 
     Along curves an interval may leave the chart: over two or three seeds it can be far wider than the curve.
@@ -145,7 +145,7 @@ def _client_chart(
     read: Callable[[RunFigures], Iterable[float | None]],
     axis: Callable[[Sequence[float]], ChartAxis],
     name: str,
-    kind: Kind,
+    kind: NumberKind,
     mark: float | None = None,
 ) -> Chart | None:
     found = [

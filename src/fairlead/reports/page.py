@@ -27,13 +27,13 @@ from fairlead.reports.charts import (
     shortened,
     weights_chart,
 )
-from fairlead.reports.tables import Table, report_tables
+from fairlead.reports.tables import ReportTable, report_tables
 from fairlead.results.comparison import Summary
 from fairlead.results.curves import AXES, ROUNDS, Axis
 from fairlead.results.estimates import show, show_estimate
 from fairlead.results.figures import Measure, MethodFigures, RunFigures
 from fairlead.results.runs import ReportedRun
-from fairlead.results.sentences import COVERED, headline, verdict
+from fairlead.results.sentences import COVERED, describe_standing, headline
 from fairlead.text import counted, shown
 
 _LINKS = {
@@ -98,7 +98,7 @@ def _environment() -> Environment:
         "style_of": LineStyle,
         "show_estimate": show_estimate,
         "headline": headline,
-        "verdict": verdict,
+        "describe_standing": describe_standing,
         "counted": counted,
         "shortened": shortened,
         "bands_at_once": BANDS_AT_ONCE,
@@ -129,7 +129,7 @@ class _SettingSection:
     summary: Summary
     differences: Chart | None
     curves: list[LearningCurves]
-    tables: list[Table]
+    tables: list[ReportTable]
     clients: dict[str, Chart | None]
     """Charts of clients by the key of the table beside them."""
 

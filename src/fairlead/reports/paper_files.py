@@ -11,7 +11,7 @@ from fairlead.charts.chart import Chart
 from fairlead.charts.figures import draw_chart, new_figure, save_figure
 from fairlead.errors import FieldError
 from fairlead.reports.charts import clients_chart, learning_curves, weights_chart
-from fairlead.reports.tables import Cell, Table, report_tables
+from fairlead.reports.tables import Cell, ReportTable, report_tables
 from fairlead.results.comparison import Summary
 from fairlead.results.curves import ROUNDS
 
@@ -57,7 +57,7 @@ def write_tables(summary: Summary, folder: Path) -> list[Path]:
     return written
 
 
-def latex_table(table: Table, labels: Sequence[str]) -> str:
+def latex_table(table: ReportTable, labels: Sequence[str]) -> str:
     """A table to \\input into a paper; needs the package booktabs. The caption explains the columns."""
     notes = "; ".join(f"{column.title}: {column.note}" for column in table.columns if column.note)
     caption = f"{table.title}. {table.note}" + (f" {notes}." if notes else "")
@@ -77,7 +77,7 @@ def latex_table(table: Table, labels: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def csv_table(table: Table, labels: Sequence[str]) -> str:
+def csv_table(table: ReportTable, labels: Sequence[str]) -> str:
     """A table with columns for the mean, both ends of the interval, the standard deviation and the number of runs."""
     buffer = io.StringIO()
     writer = csv.writer(buffer)

@@ -8,7 +8,7 @@ from fairlead.results.comparison import Summary
 from fairlead.results.curves import tenth
 from fairlead.results.estimates import (
     Estimate,
-    Kind,
+    NumberKind,
     estimate,
     judged,
     paired_difference,
@@ -45,7 +45,7 @@ class ReportColumn:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """Figures of all methods."""
 
     key: str
@@ -64,7 +64,7 @@ class Table:
 _BOLD = "Bold marks the best method, and those within the noise of it over equal seeds."
 
 
-def report_tables(summary: Summary) -> list[Table]:
+def report_tables(summary: Summary) -> list[ReportTable]:
     """All tables that these runs can fill."""
     if not summary.methods:
         return []
@@ -74,7 +74,7 @@ def report_tables(summary: Summary) -> list[Table]:
 
 def _table(
     summary: Summary, key: str, title: str, note: str, columns: Iterable[ReportColumn | None]
-) -> Table | None:
+) -> ReportTable | None:
     """A table of the known columns; None without any.
 
     The title names the setting, and the note names the methods with missing runs.
@@ -82,13 +82,13 @@ def _table(
     known = tuple(column for column in columns if column is not None)
     bold = _BOLD if any(cell.best for column in known for cell in column.cells) else ""
     full_note = " ".join(filter(None, (note, bold, summary.study.shortfalls)))
-    return Table(key, summary.key(key), summary.titled(title), full_note, known) if known else None
+    return ReportTable(key, summary.key(key), summary.titled(title), full_note, known) if known else None
 
 
 def _means(
     summary: Summary,
     title: str,
-    kind: Kind,
+    kind: NumberKind,
     read: Callable[[RunFigures], float | None],
     note: str,
     higher: bool | None = None,
@@ -132,7 +132,7 @@ def _leading(entrants: Mapping[int, Mapping[int, float]], higher: bool | None) -
     return leading if len(leading) < len(entrants) else set()
 
 
-def _results_table(summary: Summary) -> Table | None:
+def _results_table(summary: Summary) -> ReportTable | None:
     """The measure and the objective of every method, and differences to the baseline."""
     measure, baseline = summary.measure, summary.baseline
     kind, higher = measure.kind, measure.higher
@@ -187,18 +187,18 @@ def _seeds(figures: MethodFigures) -> Cell:
     return Cell(text, "so far" if still_running else "", float(done))
 
 
-def _difference(found: Estimate | None, kind: Kind) -> Cell:
+def _difference(found: Estimate | None, kind: NumberKind) -> Cell:
     if found is None:
         return Cell("–")
     text, detail = show_signed(found.mean, found.half_width, kind)
     return Cell(text, detail, found.mean, found)
 
 
-def _targets_table(summary: Summary) -> Table | None:
+def _targets_table(summary: Summary) -> ReportTable | None:
     """The cost of reaching each target, and its ratio to the baseline's."""
     if not summary.targets or summary.baseline is None:
         return None
-    costs: dict[str, tuple[Kind, Callable[[Reached], float | None], str]] = {
+    costs: dict[str, tuple[NumberKind, Callable[[Reached], float | None], str]] = {
         "Rounds": ("count", lambda reached: float(reached.rounds), ""),
         "Compute time": (
             "seconds",
@@ -233,7 +233,7 @@ def _targets_table(summary: Summary) -> Table | None:
 
 
 def _target_cells(
-    summary: Summary, place: int, kind: Kind, read: Callable[[Reached], float | None]
+    summary: Summary, place: int, kind: NumberKind, read: Callable[[Reached], float | None]
 ) -> list[Cell]:
     def spent_by(method: MethodFigures) -> list[float]:
         reached = [run.reached[place] for run in method.runs]
@@ -270,7 +270,7 @@ def _target_cells(
     return cells
 
 
-def _consistency_table(summary: Summary) -> Table | None:
+def _consistency_table(summary: Summary) -> ReportTable | None:
     """The distance between effective and intended weights."""
 
     def by_chance(run: RunFigures) -> float | None:
@@ -321,7 +321,7 @@ def _consistency_table(summary: Summary) -> Table | None:
     return _table(summary, "consistency", "Consistency", note, columns)
 
 
-def _clients_table(summary: Summary) -> Table | None:
+def _clients_table(summary: Summary) -> ReportTable | None:
     """How evenly the final model serves clients."""
     measure = summary.measure
     kind, higher, worst = (
@@ -359,9 +359,9 @@ def _number_of_worst(summary: Summary) -> str:
     return f": {tenth(count)} of {count} clients"
 
 
-def _cost_table(summary: Summary) -> Table | None:
+def _cost_table(summary: Summary) -> ReportTable | None:
     """The cost of a whole run."""
-    figures: list[tuple[str, Kind, Callable[[RunFigures], float | None], str]] = [
+    figures: list[tuple[str, NumberKind, Callable[[RunFigures], float | None], str]] = [
         ("Bytes down", "bytes", lambda run: run.bytes_down, "to clients"),
         ("Bytes up", "bytes", lambda run: run.bytes_up, "of updates that arrived"),
         ("Local steps", "count", lambda run: run.steps, "whose updates arrived"),

@@ -49,7 +49,7 @@ def deviation(values: BySeed) -> float | None:
 
 Noise = Literal["beyond", "within", "one seed"]
 """Whether the difference of two figures exceeds the noise over seeds; one seed cannot tell."""
-State = Literal["holds", "fails", "lacks runs", "needs failed runs"]
+CheckState = Literal["holds", "fails", "lacks runs", "needs failed runs"]
 
 
 class Comparison(NamedTuple):
@@ -82,7 +82,7 @@ class Check:
     """The missing figures whose runs failed."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> CheckState:
         """The result in words."""
         if self.holds is not None:
             return "holds" if self.holds else "fails"
@@ -276,7 +276,7 @@ def _value(operand: Operand, results: Results) -> float:
 Verdict = Literal["holds", "does not hold", "open", "not judged", "not run"]
 """Open: runs that a comparison needs are missing or failed; not judged: the scale cannot test the claim; not run:
 there are no figures."""
-_COUNTED: dict[State, tuple[str, str]] = {
+_COUNTED: dict[CheckState, tuple[str, str]] = {
     "fails": ("fails", "fail"),
     "lacks runs": ("lacks runs", "lack runs"),
     "needs failed runs": ("needs a run that failed", "need runs that failed"),

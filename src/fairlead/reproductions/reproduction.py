@@ -123,7 +123,7 @@ class Measured(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Figure:
+class ReproducedFigure:
     """A number of ours beside the published one."""
 
     row: str
@@ -154,7 +154,7 @@ class Outcome:
     reason: str
     """Why it was not run or judged, or the number of failing comparisons; empty otherwise."""
     seeds: tuple[int, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[ReproducedFigure, ...]
     checks: tuple[Check, ...]
     """Empty at a scale that cannot test the claim."""
     seconds: float
@@ -261,7 +261,7 @@ class Reproduction(ABC):
             reason=printed.reason,
             seeds=seeds_of(measured.results) or request.seeds,
             figures=tuple(
-                Figure(
+                ReproducedFigure(
                     *cell,
                     mean(values),
                     deviation(values),

@@ -30,7 +30,7 @@ from fairlead.reproductions.reproduction import (
     Scale,
 )
 from fairlead.results.curves import Curve, tenth
-from fairlead.results.figures import Figure, figure_of
+from fairlead.results.figures import FigureName, figure_of
 from fairlead.results.run_archive import (
     ArchivedRun,
     Place,
@@ -124,7 +124,7 @@ def _accuracy(records: Sequence[RoundRecord]) -> Curve:
     return Curve(tuple(done for done, _ in points), tuple(value for _, value in points))
 
 
-def _percent(records: Sequence[RoundRecord], figure: Figure) -> float | None:
+def _percent(records: Sequence[RoundRecord], figure: FigureName) -> float | None:
     share = figure_of(_accuracy(records), len(records), figure, higher=True)
     return None if share is None else 100 * share
 

@@ -37,7 +37,7 @@ _FORESEEN: dict[Scale, int] = {"smoke": 20, "small": 100, "full": 1_000}
 _WARMING_UP = 30
 """Simulated rounds that are not counted."""
 
-Coefficients = Callable[[Tensor, Tensor, Tensor], Tensor]
+RuleCoefficients = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Mean coefficient of each client's update in a round, of ω, 1 − q and ‖a‖₁; the scale does not matter."""
 
 
@@ -72,7 +72,7 @@ class _TheoryRule:
     """A rule of participation with a local solver: how the library runs it, and what theory says."""
 
     preset: str
-    coefficients: Coefficients
+    coefficients: RuleCoefficients
     local: LocalWork = _SGD
 
     def algorithm(self, setting: Setting, lr: float) -> Algorithm:

@@ -42,11 +42,11 @@ _DIFFERENCES = (
 )
 _table = partial(table, reference="zeng2025fedaware", statistics=_STATISTICS)
 
-Rows = Mapping[str, tuple[float, float | None, float | None, float | None]]
+PrintedRows = Mapping[str, tuple[float, float | None, float | None, float | None]]
 """Accuracy and e-LUDD of a method without AWARE, then with it."""
 
 
-def _published(title: str, rows: Rows) -> dict[TableCell, Published]:
+def _published(title: str, rows: PrintedRows) -> dict[TableCell, Published]:
     """The paper's figures; those with AWARE stand beside both variants of it."""
     found: dict[TableCell, Published] = {}
     for row, numbers in rows.items():
@@ -93,7 +93,7 @@ def _table_2(
     name: str,
     title: str,
     column: TableColumn,
-    rows: Rows,
+    rows: PrintedRows,
     rounds: int,
     smaller: Mapping[Scale, Size] | None = None,
     differences: tuple[str, ...] = (),

@@ -12,10 +12,9 @@ from fairlead.experiments.runner import summarise as summarise_run
 from fairlead.federation import Federation
 from fairlead.records import Evaluation, RoundRecord
 from fairlead.results.comparison import Summary, summarise
-from fairlead.results.figures import Figure, MethodFigures
+from fairlead.results.figures import FigureName, MethodFigures
 from fairlead.results.runs import ReportedRun
-from fairlead.results.sentences import objective_verdict
-from fairlead.results.sentences import verdict as method_verdict
+from fairlead.results.sentences import describe_standing, objective_verdict
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +47,7 @@ class ComparedMethod:
 
     def standing(self) -> str:
         """How it compares with the first method, in words."""
-        return str(method_verdict(self.summary, self.figures))
+        return str(describe_standing(self.summary, self.figures))
 
     def verdict(self) -> str:
         """One sentence on the objective that the method optimized."""
@@ -61,7 +60,7 @@ def compare(
     *,
     metric: str | None = None,
     minimize: bool = False,
-    figure: Figure = "last-tenth",
+    figure: FigureName = "last-tenth",
     on_round: Callable[[str, RoundRecord], None] | None = None,
 ) -> list[ComparedMethod]:
     """Run each algorithm instead of the experiment's own, one after another.

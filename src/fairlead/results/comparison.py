@@ -11,7 +11,7 @@ from fairlead.errors import FieldError
 from fairlead.experiments.study import folder_name
 from fairlead.results.estimates import Estimate, paired_difference
 from fairlead.results.figures import (
-    Figure,
+    FigureName,
     Measure,
     MethodFigures,
     RunFigures,
@@ -194,7 +194,7 @@ class SummaryOptions(TypedDict, total=False):
     """The first that was evaluated unless given."""
     minimize: bool
     """Smaller is better; known of losses and of the library's own metrics."""
-    figure: Figure
+    figure: FigureName
     """The number that is compared: "last-tenth", the mean over the last 10 % of rounds, "last5", "final" or "best"."""
 
 

@@ -13,7 +13,7 @@ from fairlead.diagnostics.consistency import report_of
 from fairlead.diagnostics.tally import Tally
 from fairlead.experiments.study import folder_name
 from fairlead.records import RoundRecord
-from fairlead.results.estimates import Kind, estimate
+from fairlead.results.estimates import NumberKind, estimate
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
 
@@ -90,7 +90,7 @@ class Quantity:
     key: str
     """Part of file names."""
     title: str
-    kind: Kind
+    kind: NumberKind
     note: str
     read: Callable[[ReportedRun], Curve]
     logarithmic: bool = False
@@ -103,7 +103,7 @@ class Axis:
 
     key: str
     title: str
-    kind: Kind
+    kind: NumberKind
     read: Callable[[ReportedRun], tuple[float, ...] | None]
     """Its value after each round; None for a run without it."""
 

@@ -12,7 +12,7 @@ CONFIDENCE = 0.95
 
 _ROUNDING = 1e-9
 
-Judgement = Literal["better", "worse"]
+Comparative = Literal["better", "worse"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def too_few(difference: Estimate) -> str:
     return "one seed" if difference.count == 1 else "two seeds that agree"
 
 
-def judged(difference: Estimate | None, *, smaller_is_better: bool) -> Judgement | None:
+def judged(difference: Estimate | None, *, smaller_is_better: bool) -> Comparative | None:
     """What a difference to another method amounts to; None if it may be noise or the noise is not known."""
     if difference is None or not difference.excludes_zero:
         return None
@@ -117,13 +117,13 @@ def _within(t: float, freedom: int) -> float:
     return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
 
 
-Kind = Literal["share", "points", "number", "count", "seconds", "bytes", "factor", "divergence"]
+NumberKind = Literal["share", "points", "number", "count", "seconds", "bytes", "factor", "divergence"]
 """What a number is: a share of 1 is shown in percent, as points without the sign; a factor with a ×; a χ² may be 0."""
 
 _MISSING = "–"
 
 
-def show(value: float | None, kind: Kind = "number") -> str:
+def show(value: float | None, kind: NumberKind = "number") -> str:
     """A value in a few characters.
 
     >>> [show(0.8125, "share"), show(2_500_000, "bytes"), show(None)]
@@ -152,7 +152,7 @@ def show(value: float | None, kind: Kind = "number") -> str:
             return _number(value if abs(value) >= LEAST_DIVERGENCE else 0.0)
 
 
-def show_estimate(mean: float, half_width: float | None, kind: Kind) -> tuple[str, str]:
+def show_estimate(mean: float, half_width: float | None, kind: NumberKind) -> tuple[str, str]:
     """A mean and the ± of its interval, to two digits of the smaller of them, but at most three of the latter.
 
     >>> show_estimate(1.8372, 0.0464, "number")
@@ -174,7 +174,7 @@ def show_estimate(mean: float, half_width: float | None, kind: Kind) -> tuple[st
     return show(mean, kind), f"± {show(half_width, kind)}"
 
 
-def show_difference(value: float | None, kind: Kind) -> str:
+def show_difference(value: float | None, kind: NumberKind) -> str:
     """A signed difference; of shares, in percentage points."""
     if value is None or not math.isfinite(value):
         return show(value, kind)
@@ -184,7 +184,7 @@ def show_difference(value: float | None, kind: Kind) -> str:
     return text if not any(digit in text for digit in "123456789") else sign + text
 
 
-def show_signed(mean: float, half_width: float | None, kind: Kind) -> tuple[str, str]:
+def show_signed(mean: float, half_width: float | None, kind: NumberKind) -> tuple[str, str]:
     """A difference with its sign, and the ± of its interval; of shares, in percentage points.
 
     >>> show_signed(0.021, 0.009, "share")
@@ -197,7 +197,7 @@ def show_signed(mean: float, half_width: float | None, kind: Kind) -> tuple[str,
     return f"+{text}" if mean > 0 and any(digit in text for digit in "123456789") else text, detail
 
 
-def show_tick(value: float, kind: Kind) -> str:
+def show_tick(value: float, kind: NumberKind) -> str:
     """A value beside an axis, as short as can be."""
     if kind in ("share", "points"):
         return _signed(f"{100 * value:.4g}{' %' if kind == 'share' else ''}")

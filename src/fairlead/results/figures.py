@@ -25,15 +25,15 @@ from fairlead.results.curves import (
     tenth,
     worst_tenth,
 )
-from fairlead.results.estimates import Estimate, Judgement, Kind, estimate, judged
+from fairlead.results.estimates import Comparative, Estimate, NumberKind, estimate, judged
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
 from fairlead.theory.prediction import known_limit
 
-Figure = Literal["last-tenth", "last5", "final", "best"]
+FigureName = Literal["last-tenth", "last5", "final", "best"]
 """The figure of a curve by which runs are compared."""
 
-_PHRASES: dict[Figure, tuple[str, str]] = {
+_PHRASES: dict[FigureName, tuple[str, str]] = {
     "last-tenth": ("last 10 %", "over the last 10 % of rounds"),
     "last5": ("last 5 rounds", "over the last 5 rounds"),
     "final": ("final", "after the last round"),
@@ -47,7 +47,7 @@ def _last_measured(run: ReportedRun, curve: Curve) -> int:
     return max(next(evaluated, 0), *curve.rounds[-1:], 0)
 
 
-def figure_of(curve: Curve, total: int, figure: Figure, *, higher: bool) -> float | None:
+def figure_of(curve: Curve, total: int, figure: FigureName, *, higher: bool) -> float | None:
     """The figure of a curve over `total` rounds; None where it was not evaluated in them.
 
     `total` is the last measured round.
@@ -62,7 +62,7 @@ def figure_of(curve: Curve, total: int, figure: Figure, *, higher: bool) -> floa
     return curve.tail_mean(total, tenth(total) if figure == "last-tenth" else 5)
 
 
-_AT_THE_END: dict[str, tuple[str, Kind]] = {
+_AT_THE_END: dict[str, tuple[str, NumberKind]] = {
     "objective": ("Objective", "number"),
     "misplaced_weight": ("Misplaced weight", "share"),
     "chi_square": ("Chi-square", "divergence"),
@@ -77,7 +77,7 @@ class Measure:
 
     metric: str
     smaller_is_better: bool
-    figure: Figure
+    figure: FigureName
     quantity: Quantity
     """The curve of the metric; a single point where only the final model has it."""
 
@@ -91,7 +91,7 @@ class Measure:
         return self.quantity.title.lower()
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> NumberKind:
         return self.quantity.kind
 
     @property
@@ -134,10 +134,10 @@ class Measure:
             raise FieldError(f"{named} must be from 0 to 1 for accuracy, got {target:g}{meant}.")
 
 
-def measure_named(metric: str, figure: Figure = "last-tenth", *, minimize: bool = False) -> Measure:
+def measure_named(metric: str, figure: FigureName = "last-tenth", *, minimize: bool = False) -> Measure:
     """A figure of the metric with that name."""
-    if figure not in get_args(Figure):
-        raise FieldError(f"figure must be one of {', '.join(get_args(Figure))}, got {figure!r}.")
+    if figure not in get_args(FigureName):
+        raise FieldError(f"figure must be one of {', '.join(get_args(FigureName))}, got {figure!r}.")
     if metric in _AT_THE_END:
         title, kind = _AT_THE_END[metric]
         note = "Of the final model."
@@ -153,7 +153,7 @@ def _at_the_end(metric: str, run: ReportedRun) -> Curve:
 
 
 def experiment_measure(
-    experiment: Experiment, metric: str | None, figure: Figure = "last-tenth", *, minimize: bool = False
+    experiment: Experiment, metric: str | None, figure: FigureName = "last-tenth", *, minimize: bool = False
 ) -> Measure:
     """The measure of an experiment: its first metric unless one is named, or its objective if it evaluates nothing."""
     task = experiment.task or experiment.clients.default_task()
@@ -164,7 +164,7 @@ def experiment_measure(
 def runs_measure(
     runs: Iterable[ReportedRun],
     metric: str | None = None,
-    figure: Figure = "last-tenth",
+    figure: FigureName = "last-tenth",
     *,
     minimize: bool = False,
 ) -> Measure:
@@ -182,7 +182,7 @@ def runs_measure(
     return _chosen([*known, *_AT_THE_END, "train_loss"], metric, figure, minimize=minimize)
 
 
-def _chosen(known: Sequence[str], metric: str | None, figure: Figure, *, minimize: bool) -> Measure:
+def _chosen(known: Sequence[str], metric: str | None, figure: FigureName, *, minimize: bool) -> Measure:
     if metric is not None and metric not in known:
         raise FieldError(f"{metric!r} is not a metric of these runs." + did_you_mean(metric, known))
     return measure_named(metric or known[0], figure, minimize=minimize)
@@ -238,7 +238,7 @@ class RunFigures:
     def _curve(self) -> Curve:
         return self.measure.quantity.read(self.run)
 
-    def figure(self, figure: Figure) -> float | None:
+    def figure(self, figure: FigureName) -> float | None:
         """A figure of the metric."""
         return figure_of(
             self._curve, _last_measured(self.run, self._curve), figure, higher=self.measure.higher
@@ -395,13 +395,13 @@ class MethodFigures:
         """Mean and interval of a figure over the runs that have it."""
         return estimate(list(by_seed(self.runs, read).values()))
 
-    def judged(self, measure: Measure) -> Judgement | None:
+    def judged(self, measure: Measure) -> Comparative | None:
         """How it compares with the baseline; None where that may be noise."""
         if not self.both_complete:
             return None
         return judged(self.difference, smaller_is_better=measure.smaller_is_better)
 
-    def judged_otherwise(self, measure: Measure) -> Judgement | None:
+    def judged_otherwise(self, measure: Measure) -> Comparative | None:
         """How it compares by the objective, if that is clear and contradicts the measure."""
         if not self.both_complete:
             return None

@@ -27,7 +27,7 @@ from fairlead.worlds.base import objective_weights
 
 _ANY_ALGORITHM = fedavg(lr=1.0)
 
-State = Literal["finished", "interrupted", "running", "waiting", "failed", "unreadable"]
+RunState = Literal["finished", "interrupted", "running", "waiting", "failed", "unreadable"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class ReportedRun:
     """The labels that its study gives it; empty for a run on its own."""
     seed: int | None = None
     """None if the run never started or cannot be read."""
-    state: State = "unreadable"
+    state: RunState = "unreadable"
     reason: str = ""
     """Why it did not finish, in one sentence; empty if it did."""
     experiment: Experiment | None = None
@@ -182,7 +182,7 @@ def _origin(start: Provenance) -> dict[str, str | None]:
     return {name: None if value is None else str(value) for name, value in facts.items()}
 
 
-def _ending(outcome: str, after: str) -> tuple[State, str]:
+def _ending(outcome: str, after: str) -> tuple[RunState, str]:
     if outcome == "finished":
         return "finished", ""
     if outcome == "interrupted":

@@ -5,7 +5,14 @@ from typing import NamedTuple
 
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.results.comparison import Ranking, Standing, Summary
-from fairlead.results.estimates import Estimate, Kind, show_difference, show_estimate, show_signed, too_few
+from fairlead.results.estimates import (
+    Estimate,
+    NumberKind,
+    show_difference,
+    show_estimate,
+    show_signed,
+    too_few,
+)
 from fairlead.results.figures import Measure, MethodFigures
 from fairlead.results.methods import MethodRuns
 from fairlead.text import counted, listed
@@ -36,7 +43,7 @@ _HEADLINES: dict[Ranking, str] = {
     "within noise": f"{_FIRST}, {{ahead}}, which is within the noise over seeds.",
 }
 
-_VERDICTS: dict[Standing, tuple[str, str]] = {
+_STANDINGS: dict[Standing, tuple[str, str]] = {
     "no round": ("", "no round was finished"),
     "one method": ("", "{runs}"),
     "baseline": ("", "baseline"),
@@ -52,7 +59,7 @@ _VERDICTS: dict[Standing, tuple[str, str]] = {
 """The judgement, if there is one, and the numbers behind it."""
 
 
-class Verdict(NamedTuple):
+class StandingText(NamedTuple):
     """A method against the baseline in words."""
 
     judgement: str
@@ -182,7 +189,7 @@ def any_or_listed(names: Sequence[str], number: int, noun: str) -> str:
     return f"any {noun}" if len(names) == number > 1 else listed(names)
 
 
-def verdict(summary: Summary, method: MethodFigures) -> Verdict:
+def describe_standing(summary: Summary, method: MethodFigures) -> StandingText:
     """How a method compares with the baseline."""
     standing = summary.standing(method)
     difference, baseline, measure = method.difference, summary.baseline, summary.measure
@@ -203,10 +210,10 @@ def verdict(summary: Summary, method: MethodFigures) -> Verdict:
     otherwise = method.judged_otherwise(measure)
     if otherwise is not None:
         values["objective"] = f"; objective {otherwise} by {_by_objective(method)}"
-    judgement, numbers = _VERDICTS[standing]
+    judgement, numbers = _STANDINGS[standing]
     text = numbers.format(**values)
     shown = standing not in ("no round", "failed") and method.method.shortfall
-    return Verdict(judgement, f"{text} ({shown})" if shown else text)
+    return StandingText(judgement, f"{text} ({shown})" if shown else text)
 
 
 def show_lead(summary: Summary, method: MethodFigures, other: MethodFigures) -> str:
@@ -230,7 +237,7 @@ def _why_not(method: MethodRuns, baseline: MethodRuns) -> str:
     return f"{'other data' if other else 'another task'}, not comparable with {baseline.label}"
 
 
-def show_value(found: Estimate | None, kind: Kind, *, sign: bool = False) -> str:
+def show_value(found: Estimate | None, kind: NumberKind, *, sign: bool = False) -> str:
     """A mean with its margin, as in "93.1 % ± 1.2", or a difference with its sign; empty without one."""
     if found is None:
         return ""

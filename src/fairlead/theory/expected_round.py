@@ -31,7 +31,7 @@ _UNLIKELY = math.sqrt(2)
 _TRIED = 10
 """Clients on which it is tried whether coefficients depend on losses or updates."""
 
-Outcome = tuple[float, Cohort, Tensor]
+CohortOutcome = tuple[float, Cohort, Tensor]
 """Chance, cohort, and which of it arrive, (c,) bool."""
 Coefficients = Callable[[ClientUpdates, Conditions], Tensor]
 
@@ -165,7 +165,7 @@ class _RandomRound(ExpectedRound):
         )
 
 
-def outcomes(sampler: Sampler, conditions: Conditions, at_most: int) -> list[Outcome] | None:
+def outcomes(sampler: Sampler, conditions: Conditions, at_most: int) -> list[CohortOutcome] | None:
     """All pairs of a cohort and the part of it that arrives, with independent links.
 
     None where there are more than `at_most`, or where cohorts or arrival rates are not known.
@@ -173,7 +173,7 @@ def outcomes(sampler: Sampler, conditions: Conditions, at_most: int) -> list[Out
     arrival, drawn = conditions.arrival, sampler.possible_cohorts(conditions, at_most)
     if arrival is None or drawn is None:
         return None
-    found: list[Outcome] = []
+    found: list[CohortOutcome] = []
     for chance, cohort in drawn:
         rates = arrival[cohort.clients]
         uncertain = int(((rates > 0) & (rates < 1)).sum())

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fairlead.client_table import PartState
 from fairlead.errors import require_number
-from fairlead.memory.aware_memory import Rows, Start, aware_memory_of, settle_aware
+from fairlead.memory.aware_memory import RowLength, Start, aware_memory_of, settle_aware
 from fairlead.memory.update_memory import FirstVisit, UpdateMemory, remembered_part, with_remembered_part
 from fairlead.records import ClientUpdates, Conditions, Limit, Population, Transformed
 from fairlead.transforms.base import DirectionTransform
@@ -62,7 +62,7 @@ class AwareProjection(DirectionTransform):
     retention: float | None = None
     start: Start = "seen"
     first_visit: FirstVisit = "update"
-    rows: Rows = "raw"
+    rows: RowLength = "raw"
     memory: UpdateMemory = UpdateMemory()
     rho: float = 0.0
 
