@@ -165,6 +165,17 @@ def test_who_counts_too_much_is_said_with_its_source(tmp_path: Path) -> None:
         )
 
 
+def test_a_factor_near_one_is_never_shown_as_one() -> None:
+    """24 clients take 25 steps and one takes a single step, so that each of the 24 counts 25/24.04 of its weight."""
+    work = fl.FixedSteps((1, *[25] * 24))
+    subject = fl.Experiment(
+        fl.Quadratics(num_clients=25), fl.presets.fedavg(lr=0.01, steps=1), rounds=20, work=work
+    )
+    said = finding(fl.diagnose(subject), "clients").statement
+    assert "over-weighted: client 24 (1.04×), client 23 (1.04×)" in said
+    assert "(1×)" not in said
+
+
 def test_the_advice_quotes_what_was_measured_beside_theory() -> None:
     found = fl.diagnose(experiment(*CASES["both"]))
     theory, measured = (number(found, kind, "misplaced_weight") for kind in ("foreseen", "measured"))

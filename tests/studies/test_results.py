@@ -12,7 +12,7 @@ import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.records import Evaluation, RoundRecord
 from fairlead.results.comparison import Summary, summarise
-from fairlead.results.figures import measure_named
+from fairlead.results.figures import FigureName, measure_named
 from fairlead.results.runs import ReportedRun, RunState
 from fairlead.results.sentences import describe_standing, headline
 
@@ -91,3 +91,80 @@ def test_survivors_of_a_method_are_not_judged() -> None:
     assert headline(summary).startswith(
         "Only fedavg has finished all its runs, so no method is ranked first."
     )
+
+
+Losses = dict[int, tuple[float, ...]]
+"""After each round, by seed."""
+
+
+def by_loss(losses: dict[str, Losses], figure: FigureName = "final") -> Summary:
+    """A comparison by the loss of finished runs, given after each round."""
+    record = RoundRecord(0, (0,), (1,), (0,), (1,), None, None, {}, 0.5, 1.0, 1.0, None, 0, 0)
+    runs = [
+        ReportedRun(
+            method,
+            Path(method),
+            {"method": method, "seed": seed},
+            seed=seed,
+            state="finished",
+            records=tuple(
+                replace(record, round=round, evaluation=Evaluation(loss, {}))
+                for round, loss in enumerate(curve)
+            ),
+            detailed=True,
+        )
+        for method, by_seed in losses.items()
+        for seed, curve in by_seed.items()
+    ]
+    (summary,) = summarise(runs, metric="loss", figure=figure)
+    return summary
+
+
+FINE: Losses = {0: (1.0, 0.5), 1: (1.0, 0.6)}
+
+
+@pytest.mark.parametrize("loss", [math.inf, math.nan])
+@pytest.mark.parametrize("figure", ["final", "last-tenth", "last5"])
+def test_a_method_that_diverged_is_called_so(loss: float, figure: FigureName) -> None:
+    summary = by_loss({"A": FINE, "B": {0: (1.0, 0.7), 1: (1.0, loss)}}, figure)
+    _, rival = summary.methods
+    assert [run.value is None for run in rival.runs] == [False, True]
+    assert summary.standing(rival) == "diverged"
+    assert str(describe_standing(summary, rival)) == "test loss diverged in 1 of 2 runs"
+    assert headline(summary) == (
+        "Only A has a finite test loss at the end of all its runs, so no method is ranked first. "
+        "The test loss diverged to infinity or NaN: B (in 1 of 2 runs). Methods with such runs are not ranked."
+    )
+
+
+def test_methods_are_ranked_without_those_that_diverged() -> None:
+    lost: Losses = {0: (1.0, math.inf), 1: (1.0, math.nan)}
+    summary = by_loss({"A": lost, "B": FINE, "C": {0: (1.0, 0.9), 1: (1.0, 1.1)}})
+    first = summary.best_first[0]
+    assert (first.label, summary.ranking) == ("B", "baseline diverged")
+    assert str(describe_standing(summary, first)) == "not comparable with A, which diverged"
+    assert (
+        str(describe_standing(summary, summary.methods[0])) == "baseline (test loss diverged in 2 of 2 runs)"
+    )
+    assert "It cannot be compared with A, which diverged." in headline(summary)
+
+
+def test_nothing_is_compared_where_every_run_diverged() -> None:
+    summary = by_loss({"A": {0: (1.0, math.inf)}})
+    assert headline(summary) == (
+        "There is nothing to compare. The test loss diverged to infinity or NaN: A (in 1 of 1 run)."
+    )
+
+
+def test_the_best_round_of_a_run_that_diverged_counts() -> None:
+    summary = by_loss({"A": FINE, "B": {0: (0.2, math.inf), 1: (0.3, 0.4)}}, "best")
+    assert [run.value for run in summary.methods[1].runs] == [0.2, 0.3]
+    assert not summary.diverged
+
+
+def test_an_archive_without_losses_did_not_diverge() -> None:
+    """Its evaluations have NaN in their place."""
+    summary = by_loss({"A": {0: (math.nan, math.nan)}})
+    (run,) = summary.methods[0].runs
+    assert run.diverged
+    assert not replace(run, run=replace(run.run, detailed=False)).diverged

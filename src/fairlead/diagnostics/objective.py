@@ -165,7 +165,12 @@ def _who(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _times(ratios: dict[str, Number]) -> str:
-    return ", ".join(f"{name} ({ratio:.2g}×)" for name, ratio in ratios.items())
+    """Each client with its factor, to two digits or as many as tell it from 1; rounding errors are left out."""
+    texts = {
+        name: next((text for digits in range(2, 8) if (text := f"{ratio:.{digits}g}") != "1"), "")
+        for name, ratio in ratios.items()
+    }
+    return ", ".join(f"{name} ({text}×)" for name, text in texts.items() if text) or "none"
 
 
 def _unheard(evidence: Evidence, unheard: tuple[int, ...]) -> Finding:

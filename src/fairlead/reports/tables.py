@@ -18,7 +18,7 @@ from fairlead.results.estimates import (
     show_tick,
 )
 from fairlead.results.figures import MethodFigures, Reached, RunFigures, by_seed
-from fairlead.results.sentences import target_resolution
+from fairlead.results.sentences import divergences, target_resolution
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _table(
     """
     known = tuple(column for column in columns if column is not None)
     bold = _BOLD if any(cell.best for column in known for cell in column.cells) else ""
-    full_note = " ".join(filter(None, (note, bold, summary.study.shortfalls)))
+    full_note = " ".join(filter(None, (note, bold, divergences(summary), summary.study.shortfalls)))
     return ReportTable(key, summary.key(key), summary.titled(title), full_note, known) if known else None
 
 
@@ -105,7 +105,10 @@ def _means(
     entrants = {
         place: by_seed(summary.methods[place].runs, read)
         for place, each in enumerate(found)
-        if each is not None and math.isfinite(each.mean) and summary.methods[place].method.complete
+        if each is not None
+        and math.isfinite(each.mean)
+        and summary.methods[place].method.complete
+        and not summary.methods[place].num_diverged
     }
     leading = _leading(entrants, higher) if summary.ranked else set()
     cells = []

@@ -27,17 +27,20 @@ Ranking = Literal[
     "one method",
     "not comparable",
     "unfinished",
+    "all diverged",
+    "diverged",
     "nothing learned",
     "tied",
     "baseline first",
     "baseline unfinished",
+    "baseline diverged",
     "no common seed",
     "behind on common seeds",
     "noise unknown",
     "beyond noise",
     "within noise",
 ]
-"""The result of a comparison; the last six are about the first method against the baseline."""
+"""The result of a comparison; the last seven are about the first method against the baseline."""
 
 Standing = Literal[
     "no round",
@@ -45,6 +48,7 @@ Standing = Literal[
     "baseline",
     "not comparable",
     "failed",
+    "diverged",
     "no common seed",
     "noise unknown",
     "unfinished",
@@ -118,6 +122,11 @@ class Summary:
         return [method for method in self.best_first if method.value is not None]
 
     @property
+    def diverged(self) -> list[MethodFigures]:
+        """The methods of which a finished run has no finite value of the measure."""
+        return [method for method in self.methods if method.num_diverged]
+
+    @property
     def tied(self) -> list[MethodFigures]:
         """The complete methods with the same mean as the first."""
         first = self.evaluated[0].value
@@ -131,20 +140,22 @@ class Summary:
     def ranking(self) -> Ranking:
         """Which method comes first, and by how much."""
         if not self.evaluated or self.baseline is None:
-            return "not evaluated"
+            return "all diverged" if self.diverged else "not evaluated"
         first = self.evaluated[0]
         if not self.compared:
             return "one method"
         if not self.ranked:
             return "not comparable"
         if sum(method.complete for method in self.evaluated) < 2:
-            return "unfinished"
+            return "diverged" if self.diverged else "unfinished"
         if not first.method.learned:
             return "nothing learned"
         if len(self.tied) > 1 and first in self.tied:
             return "tied"
         if first.method is self.baseline:
             return "baseline first"
+        if any(method.method is self.baseline for method in self.diverged):
+            return "baseline diverged"
         return "baseline unfinished" if not self.baseline.complete else self._lead(first.difference)
 
     def _lead(self, difference: Estimate | None) -> Ranking:
@@ -168,6 +179,8 @@ class Summary:
             return "not comparable"
         if method.method.failed:
             return "failed"
+        if any(each.method in (method.method, baseline) for each in self.diverged):
+            return "diverged"
         if difference is None:
             return "no common seed"
         if difference.half_width is None:
@@ -261,6 +274,8 @@ def _summarise(
         for method in study.methods
     }
 
+    diverged = {label for label, runs in figures.items() if any(run.diverged for run in runs)}
+
     def difference(method: MethodRuns, read: Callable[[RunFigures], float | None]) -> Estimate | None:
         return _difference(method, figures[method.label], reference, figures[reference.label], read)
 
@@ -271,7 +286,9 @@ def _summarise(
             figures[method.label],
             difference(method, lambda run: run.value),
             difference(method, lambda run: run.objective),
-            both_complete=method.complete and reference.complete,
+            both_complete=method.complete
+            and reference.complete
+            and not (diverged & {method.label, reference.label}),
         )
         for method in study.methods
     )

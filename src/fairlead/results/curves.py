@@ -1,9 +1,10 @@
 """Learning curves: of one run, and as means over the seeds of a method."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Self
 
 import numpy as np
 import torch
@@ -25,6 +26,19 @@ class Curve:
     rounds: tuple[int, ...]
     """Numbers of finished rounds, ascending."""
     values: tuple[float, ...]
+    """Infinite or NaN where a run diverged."""
+
+    @classmethod
+    def of(cls, points: Iterable[tuple[int, float]]) -> Self:
+        """A curve through (round, value) points."""
+        pairs = list(points)
+        return cls(tuple(done for done, _ in pairs), tuple(value for _, value in pairs))
+
+    @property
+    def finite(self) -> Self:
+        """The curve without its infinite values and those that are not numbers."""
+        points = zip(self.rounds, self.values, strict=True)
+        return self.of(point for point in points if math.isfinite(point[1]))
 
     def __len__(self) -> int:
         return len(self.values)
@@ -44,17 +58,16 @@ class Curve:
         return math.fsum(tail) / len(tail) if tail else None
 
     def best(self, *, higher: bool) -> float | None:
-        """The largest value, or the smallest unless `higher` is better."""
-        if not self.values:
-            return None
-        return max(self.values) if higher else min(self.values)
+        """The largest finite value, or the smallest unless `higher` is better; the last if none is finite."""
+        values = self.finite.values or self.values[-1:]
+        return (max if higher else min)(values, default=None)
 
     def rounds_to(self, target: float, *, higher: bool) -> int | None:
         """Rounds until the target was first met; None if it never was."""
-        for done, value in zip(self.rounds, self.values, strict=True):
-            if value >= target if higher else value <= target:
-                return done
-        return None
+        points = zip(self.rounds, self.values, strict=True)
+        return next(
+            (done for done, value in points if (value >= target if higher else value <= target)), None
+        )
 
 
 def tenth(rounds: int) -> int:
@@ -138,10 +151,12 @@ def _metric(record: RoundRecord, name: str) -> float | None:
 
 
 def _evaluated(run: ReportedRun, read: Callable[[RoundRecord], float | None]) -> Curve:
-    """A figure of rounds, where it is known and finite."""
+    """A figure of rounds, where it is known."""
     points = [(record.round + 1, read(record)) for record in run.records]
-    known = [(done, value) for done, value in points if value is not None and math.isfinite(value)]
-    return Curve(tuple(done for done, _ in known), tuple(value for _, value in known))
+    curve = Curve.of((done, value) for done, value in points if value is not None)
+    # An archive without losses has NaN in all of its evaluations.
+    missing = not run.detailed and all(map(math.isnan, curve.values))
+    return Curve((), ()) if missing else curve
 
 
 def _objective(run: ReportedRun) -> Curve:
@@ -173,7 +188,7 @@ def _chi_square(run: ReportedRun) -> Curve:
                 continue
             if math.isfinite(report.chi_square):
                 points.append((record.round + 1, max(report.chi_square, _FLOOR)))
-    return Curve(tuple(done for done, _ in points), tuple(value for _, value in points))
+    return Curve.of(points)
 
 
 LOSS = Quantity(
@@ -238,7 +253,7 @@ AXES = (ROUNDS, VIRTUAL_TIME, COMPUTE_TIME, LOCAL_STEPS, BYTES)
 
 def bands(method: MethodRuns, quantity: Quantity, axes: Sequence[Axis]) -> dict[str, Series]:
     """The mean curve of a method against every axis that its runs have, by the key of the axis."""
-    curves = [(run, curve) for run in method.counted if len(curve := quantity.read(run))]
+    curves = [(run, curve) for run in method.counted if len(curve := quantity.read(run).finite)]
     found = {}
     for axis in axes:
         progress = [(axis.read(run), curve) for run, curve in curves]

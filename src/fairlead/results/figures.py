@@ -41,16 +41,8 @@ _PHRASES: dict[FigureName, tuple[str, str]] = {
 }
 
 
-def _last_measured(run: ReportedRun, curve: Curve) -> int:
-    """Rounds up to the last value of a curve or the last evaluation, which may not be finite."""
-    evaluated = (record.round + 1 for record in reversed(run.records) if record.evaluation is not None)
-    return max(next(evaluated, 0), *curve.rounds[-1:], 0)
-
-
 def figure_of(curve: Curve, total: int, figure: FigureName, *, higher: bool) -> float | None:
     """The figure of a curve over `total` rounds; None where it was not evaluated in them.
-
-    `total` is the last measured round.
 
     Figures: the mean of the evaluations in the last tenth of the rounds (Zeng 2025) or in the last five (Weng 2025);
     the last evaluation; the best one.
@@ -192,10 +184,7 @@ def own_target(baseline: MethodRuns, measure: Measure) -> tuple[float, ...]:
     """A target that every run of the baseline holds over its last 10 % of rounds, to two digits on the easy side."""
     if measure.at_the_end:
         return ()
-    ends = [
-        figure_of(curve, _last_measured(run, curve), "last-tenth", higher=measure.higher)
-        for run, curve in ((run, measure.quantity.read(run)) for run in baseline.counted)
-    ]
+    ends = [RunFigures(run, measure).figure("last-tenth") for run in baseline.counted]
     held = [end for end in ends if end is not None]
     if not held:
         return ()
@@ -239,10 +228,23 @@ class RunFigures:
         return self.measure.quantity.read(self.run)
 
     def figure(self, figure: FigureName) -> float | None:
-        """A figure of the metric."""
-        return figure_of(
-            self._curve, _last_measured(self.run, self._curve), figure, higher=self.measure.higher
-        )
+        """A figure of the metric; None also where it diverged."""
+        found = self._measured(figure)
+        return None if found is None or self._is_beyond(found) else found
+
+    def _measured(self, figure: FigureName) -> float | None:
+        total = max(self._curve.rounds, default=0)
+        return figure_of(self._curve, total, figure, higher=self.measure.higher)
+
+    def _is_beyond(self, value: float) -> bool:
+        """Whether a value shows divergence; an infinite χ² only shows that a client's updates never arrived."""
+        return not math.isfinite(value) and self.measure.metric != "chi_square"
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the run finished with an infinite figure, or one that is not a number."""
+        found = self._measured(self.measure.figure)
+        return self.run.finished and found is not None and self._is_beyond(found)
 
     @property
     def value(self) -> float | None:
@@ -375,7 +377,7 @@ class MethodFigures:
     objective_difference: Estimate | None
     """The same of the objective of the final models."""
     both_complete: bool
-    """Whether every run of it and of the baseline finished, without which no difference is judged."""
+    """Whether every run of it and of the baseline finished without divergence, without which none is judged."""
 
     @property
     def label(self) -> str:
@@ -385,6 +387,11 @@ class MethodFigures:
     def value(self) -> Estimate | None:
         """The figure by which methods are compared."""
         return self.over_seeds(lambda run: run.value)
+
+    @cached_property
+    def num_diverged(self) -> int:
+        """The number of runs that diverged."""
+        return sum(run.diverged for run in self.runs)
 
     @property
     def complete(self) -> bool:

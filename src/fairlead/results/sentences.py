@@ -31,11 +31,14 @@ _HEADLINES: dict[Ranking, str] = {
     "one method": "{first} reaches {value} {over}.",
     "not comparable": "These runs are of {differing}, which cannot be compared, so no method is ranked first.",
     "unfinished": "{finished} has finished all its runs, so no method is ranked first.",
+    "all diverged": "There is nothing to compare.",
+    "diverged": "{finished} has a finite {measure} at the end of all its runs, so no method is ranked first.",
     "nothing learned": "{first} has the best {measure}, but its final objective is not below the initial model's, so "
     "no method is ranked first.",
     "tied": "{tied} are tied at {value} {over}.",
     "baseline first": "{first}, the baseline, comes first with {value} {over}. {behind}",
     "baseline unfinished": f"{_FIRST}.",
+    "baseline diverged": f"{_FIRST}. It cannot be compared with {{baseline}}, which diverged.",
     "no common seed": f"{_FIRST}; it has no seed in common with {{baseline}}, so the noise is unknown.",
     "behind on common seeds": f"{_FIRST}, but is not ahead of {{baseline}} on the seeds that both have.",
     "noise unknown": f"{_FIRST}, {{ahead}}. With only {{seeds}}, the noise is unknown.",
@@ -49,6 +52,7 @@ _STANDINGS: dict[Standing, tuple[str, str]] = {
     "baseline": ("", "baseline"),
     "not comparable": ("", "{why_not}"),
     "failed": ("", "{shortfall}"),
+    "diverged": ("", "{divergence}"),
     "no common seed": ("", "no seed in common with {baseline}"),
     "noise unknown": ("", "{difference}; {seeds}, so the noise is unknown"),
     "unfinished": ("", "{difference} on the seeds that both finished"),
@@ -73,11 +77,12 @@ class StandingText(NamedTuple):
 def headline(summary: Summary) -> str:
     """Which method is better, by how much, and whether that is more than noise; and the limits of the comparison."""
     ranking = summary.ranking
-    values = {} if ranking == "not evaluated" else _headline_values(summary)
+    values = _headline_values(summary) if summary.evaluated else {}
     sentences = (
         _HEADLINES[ranking].format(**values),
         _contradictions(summary),
         _unlearned(summary),
+        divergences(summary),
         summary.study.shortfalls,
     )
     return " ".join(filter(None, sentences))
@@ -176,6 +181,19 @@ def _unlearned(summary: Summary) -> str:
     return unlearned([method.label for method in lost], len(summary.methods), "method")
 
 
+def divergences(summary: Summary) -> str:
+    """A sentence on methods whose runs diverged; empty if there are none."""
+    found = [f"{each.label} (in {_diverged_runs(each)})" for each in summary.diverged]
+    if not found:
+        return ""
+    ranked = " Methods with such runs are not ranked." if summary.compared else ""
+    return f"The {summary.measure.name} diverged to infinity or NaN: {', '.join(found)}.{ranked}"
+
+
+def _diverged_runs(method: MethodFigures) -> str:
+    return f"{method.num_diverged} of {counted(method.method.num_runs, 'run')}"
+
+
 def unlearned(names: Sequence[str], number: int, noun: str) -> str:
     """A sentence on those of a number of methods, or of another noun, that learned nothing."""
     found = (
@@ -197,9 +215,14 @@ def describe_standing(summary: Summary, method: MethodFigures) -> StandingText:
         "runs": counted(len(method.runs), "seed"),
         "shortfall": method.method.shortfall,
         "baseline": "" if baseline is None else baseline.label,
+        "divergence": "",
         "why_not": "",
         "objective": "",
     }
+    if method.num_diverged:
+        values["divergence"] = f"{measure.name} diverged in {_diverged_runs(method)}"
+    elif standing == "diverged":
+        values["divergence"] = f"not comparable with {values['baseline']}, which diverged"
     if standing == "not comparable" and baseline is not None:
         values["why_not"] = _why_not(method.method, baseline)
     if difference is not None:
@@ -212,7 +235,11 @@ def describe_standing(summary: Summary, method: MethodFigures) -> StandingText:
         values["objective"] = f"; objective {otherwise} by {_by_objective(method)}"
     judgement, numbers = _STANDINGS[standing]
     text = numbers.format(**values)
-    shown = standing not in ("no round", "failed") and method.method.shortfall
+    lacking = [
+        "" if standing in ("no round", "failed") else method.method.shortfall,
+        "" if standing == "diverged" else values["divergence"],
+    ]
+    shown = "; ".join(filter(None, lacking))
     return StandingText(judgement, f"{text} ({shown})" if shown else text)
 
 
