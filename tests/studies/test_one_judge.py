@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 import fairlead as fl
 from fairlead.cli import app
 from fairlead.reports import render_page, summarise_runs
-from fairlead.results.estimates import show_estimate
 from fairlead.results.figures import FigureName
 
 SPEC = """
@@ -106,7 +105,7 @@ def test_everything_agrees_on_figure_sign_and_verdict(folder: Path, figure: Figu
         assert [run.value for run in figures.runs] == pytest.approx(values)
         assert figures.value is not None
         assert figures.value.mean == pytest.approx(sum(values) / 3)
-        assert show_estimate(figures.value.mean, figures.value.half_width, "share")[0] in page
+        assert figures.value.shown("share")[0] in page
     assert summary.measure.described in page
     assert compared["methods"][1]["verdict"].removeprefix("no clear difference ") in page
 

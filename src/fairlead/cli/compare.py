@@ -177,14 +177,13 @@ def _draw(summary: Summary) -> None:
 def _reached(row: study_view.PlannedMethod) -> str:
     """Rounds to the target with their margin; where not all seeds met it, the mean and the number of those that did."""
     from fairlead.results.estimates import estimate
-    from fairlead.results.sentences import show_value
 
     runs = [run.reached[0] for run in row.figures.runs if run.run.finished] if row.figures else []
     found = estimate([float(reached.rounds) for reached in runs if reached is not None])
     if found is None:
         return "never" if runs else ""
     if found.count == row.num_runs:
-        return show_value(found, "count")
+        return found.text("count")
     return f"{found.mean:.4g} in {found.count} of {row.num_runs}"
 
 

@@ -109,9 +109,8 @@ class PlannedMethod:
 
     def shown(self, estimate: str, kind: NumberKind, *, sign: bool = False) -> str:
         """One of the estimates of `figures` in words; empty without figures."""
-        from fairlead.results.sentences import show_value
-
-        return show_value(getattr(self.figures, estimate, None), kind, sign=sign)
+        found: Estimate | None = getattr(self.figures, estimate, None)
+        return found.text(kind, sign=sign) if found else ""
 
     def mean(self, figure: str) -> float | None:
         """The mean of a figure over seeds."""

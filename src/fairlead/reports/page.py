@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fairlead import __version__
-from fairlead.charts.chart import BANDS_AT_ONCE, Chart, LineStyle
+from fairlead.charts.chart import BANDS_AT_ONCE, Chart, LineStyle, Series
 from fairlead.errors import FieldError
 from fairlead.reports import charts
 from fairlead.reports.charts import (
@@ -30,7 +30,7 @@ from fairlead.reports.charts import (
 from fairlead.reports.tables import ReportTable, report_tables
 from fairlead.results.comparison import Summary
 from fairlead.results.curves import AXES, ROUNDS, Axis
-from fairlead.results.estimates import show, show_estimate
+from fairlead.results.estimates import show
 from fairlead.results.figures import Measure, MethodFigures, RunFigures
 from fairlead.results.runs import ReportedRun
 from fairlead.results.sentences import COVERED, describe_standing, headline
@@ -96,12 +96,12 @@ def _environment() -> Environment:
     made.globals |= {
         "svg": charts,
         "style_of": LineStyle,
-        "show_estimate": show_estimate,
         "headline": headline,
         "describe_standing": describe_standing,
         "counted": counted,
         "shortened": shortened,
         "bands_at_once": BANDS_AT_ONCE,
+        "covered": COVERED,
         "style": _asset("page.css"),
         "script": _asset("page.js"),
     }
@@ -151,39 +151,16 @@ class _SettingSection:
         return keys | {"curves"} if self.curves else keys
 
     @property
-    def ranking_note(self) -> str:
-        """How methods are sorted and judged."""
-        order = f"Sorted by mean {self.summary.measure.described}. " if self.summary.ranked else ""
-        return (
-            f"{order}Differences are between runs of equal seed. One is called better or worse if its 95 % interval "
-            "(Student, over seeds) excludes 0; intervals are not corrected for the number of methods. An arrow head "
-            f"marks an interval that is wider than the row. {COVERED}"
-        )
-
-    @property
     def axes(self) -> list[Axis]:
         """Axes that some curve is drawn against."""
         used = {key for curves in self.curves for key in curves.charts}
         return [axis for axis in AXES if axis is ROUNDS or axis.key in used]
 
     @property
-    def curves_note(self) -> str:
-        """How to read the curves."""
-        note = "Every line is a single run."
-        if any(len(method.runs) > 1 for method in self.summary.methods):
-            note = "Lines are means over seeds, shaded areas 95 % intervals."
+    def points(self) -> list[Series]:
+        """The series of a single measurement."""
         charts = [chart for curves in self.curves for chart in curves.charts.values()]
-        points = [series for chart in charts for series in chart.series if series.is_point]
-        if points:
-            note += " A point is a single measurement, such as accuracy if evaluate_every is at least rounds."
-        if any(series.low is not None for series in points):
-            note += " The vertical bar is its interval."
-        if self.crowded:
-            note += (
-                f" With more than {BANDS_AT_ONCE} methods in view, only the method under the pointer in the legend "
-                "shows its interval."
-            )
-        return note
+        return [series for chart in charts for series in chart.series if series.is_point]
 
     @property
     def crowded(self) -> bool:

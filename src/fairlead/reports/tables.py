@@ -1,23 +1,15 @@
 """The tables of a report."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
 
 from fairlead.results.comparison import Summary
 from fairlead.results.curves import tenth
-from fairlead.results.estimates import (
-    Estimate,
-    NumberKind,
-    estimate,
-    judged,
-    paired_difference,
-    show,
-    show_estimate,
-    show_signed,
-    show_tick,
-)
-from fairlead.results.figures import MethodFigures, Reached, RunFigures, by_seed
+from fairlead.results.estimates import Estimate, NumberKind, estimate, paired_difference, show, show_tick
+from fairlead.results.figures import FigureName, MethodFigures, Reached, RunFigures, by_seed
 from fairlead.results.sentences import divergences, target_resolution
 
 
@@ -116,8 +108,7 @@ def _means(
         if each is None:
             cells.append(Cell("–"))
             continue
-        text, detail = show_estimate(each.mean, each.half_width if interval else None, kind)
-        cells.append(Cell(text, detail, each.mean, each, place in leading))
+        cells.append(Cell(*each.shown(kind, interval=interval), each.mean, each, place in leading))
     return ReportColumn(title, note, tuple(cells))
 
 
@@ -125,61 +116,51 @@ def _leading(entrants: Mapping[int, Mapping[int, float]], higher: bool | None) -
     """The best method by figures per seed, and those within the noise of it; none if that would be all."""
     if higher is None or len(entrants) < 2:
         return set()
-    means = {place: math.fsum(values.values()) / len(values) for place, values in entrants.items()}
+    means = {place: fmean(values.values()) for place, values in entrants.items()}
     best = (max if higher else min)(means, key=lambda place: means[place])
+    against_best = {place: paired_difference(values, entrants[best]) for place, values in entrants.items()}
     leading = {
         place
-        for place, values in entrants.items()
-        if judged(paired_difference(values, entrants[best]), smaller_is_better=not higher) != "worse"
+        for place, found in against_best.items()
+        if found is None or found.judged(smaller_is_better=not higher) != "worse"
     }
     return leading if len(leading) < len(entrants) else set()
 
 
+_FIGURES: dict[FigureName, tuple[str, str]] = {
+    "last-tenth": ("Last 10 %", "mean over the last 10 % of rounds"),
+    "final": ("Final", "after the last round"),
+    "best": ("Best", "of all evaluations"),
+    "last5": ("Last 5 rounds", "mean over the last five rounds"),
+}
+"""Titles and notes of the columns of the measure."""
+
+
 def _results_table(summary: Summary) -> ReportTable | None:
     """The measure and the objective of every method, and differences to the baseline."""
-    measure, baseline = summary.measure, summary.baseline
-    kind, higher = measure.kind, measure.higher
-
-    def means(title: str, read: Callable[[RunFigures], float | None], note: str) -> ReportColumn | None:
-        return _means(summary, title, kind, read, note, higher)
-
-    others = {
-        "last-tenth": means(
-            "Last 10 %", lambda run: run.figure("last-tenth"), "mean over the last 10 % of rounds"
-        ),
-        "final": means("Final", lambda run: run.figure("final"), "after the last round"),
-        "best": means("Best", lambda run: run.figure("best"), "of all evaluations"),
-        "last5": means("Last 5 rounds", lambda run: run.figure("last5"), "mean over the last five rounds"),
+    measure, means = summary.measure, partial(_means, summary)
+    figures = {
+        figure: means(title, measure.kind, partial(RunFigures.figure, figure=figure), note, measure.higher)
+        for figure, (title, note) in _FIGURES.items()
     }
-    compared = others.pop(measure.figure)
-    objective = _means(
-        summary, "Objective", "number", lambda run: run.objective, "Σ ω F of the final model", False
+    objective = means("Objective", "number", lambda run: run.objective, "Σ ω F of the final model", False)
+    columns = [
+        ReportColumn("Seeds", "finished of all", tuple(map(_seeds, summary.methods))),
+        figures.pop(measure.figure),
+        _differences(summary, "Difference", measure.kind, lambda method: method.difference),
+        objective,
+        objective
+        and _differences(
+            summary, "Objective difference", "number", lambda method: method.objective_difference
+        ),
+        *figures.values(),
+        means("e-LUDD", "number", lambda run: run.eludd, "mean of e-LUD over rounds"),
+    ]
+    note = (
+        f"{measure.quantity.title}: mean over seeds ± half the 95 % interval, averaged over the evaluations in the "
+        "named rounds."
     )
-    difference = objective_difference = None
-    if summary.compared and baseline is not None:
-        note = f"to {baseline.label}, paired by seed"
-        unit = "percentage points " if kind == "share" else ""
-        found = tuple(_difference(method.difference, kind) for method in summary.methods)
-        difference = ReportColumn("Difference", f"{unit}{note}", found)
-        if objective is not None:
-            found = tuple(_difference(method.objective_difference, "number") for method in summary.methods)
-            objective_difference = ReportColumn("Objective difference", note, found)
-    return _table(
-        summary,
-        "results",
-        "Results",
-        f"{measure.quantity.title}: mean over seeds ± half the 95 % interval, averaged over the "
-        "evaluations in the named rounds.",
-        [
-            ReportColumn("Seeds", "finished of all", tuple(map(_seeds, summary.methods))),
-            compared,
-            difference,
-            objective,
-            objective_difference,
-            *others.values(),
-            _means(summary, "e-LUDD", "number", lambda run: run.eludd, "mean of e-LUD over rounds"),
-        ],
-    )
+    return _table(summary, "results", "Results", note, columns)
 
 
 def _seeds(figures: MethodFigures) -> Cell:
@@ -190,35 +171,43 @@ def _seeds(figures: MethodFigures) -> Cell:
     return Cell(text, "so far" if still_running else "", float(done))
 
 
-def _difference(found: Estimate | None, kind: NumberKind) -> Cell:
-    if found is None:
-        return Cell("–")
-    text, detail = show_signed(found.mean, found.half_width, kind)
-    return Cell(text, detail, found.mean, found)
+def _differences(
+    summary: Summary, title: str, kind: NumberKind, read: Callable[[MethodFigures], Estimate | None]
+) -> ReportColumn | None:
+    """Differences to the baseline; None without other methods."""
+    if not summary.compared or summary.baseline is None:
+        return None
+    cells = []
+    for found in map(read, summary.methods):
+        if found is None:
+            cells.append(Cell("–"))
+        else:
+            cells.append(Cell(*found.shown(kind, sign=True), found.mean, found))
+    unit = "percentage points " if kind == "share" else ""
+    return ReportColumn(title, f"{unit}to {summary.baseline.label}, paired by seed", tuple(cells))
+
+
+_COSTS: dict[str, tuple[NumberKind, Callable[[Reached], float | None], str]] = {
+    "Rounds": ("count", lambda reached: float(reached.rounds), ""),
+    "Compute time": (
+        "seconds",
+        lambda reached: reached.compute_seconds,
+        "Compute time is the sum over all devices.",
+    ),
+    "Virtual time": ("seconds", lambda reached: reached.virtual_seconds, ""),
+    "Local steps": ("count", lambda reached: reached.steps, "Local steps count if their update arrived."),
+}
+"""Costs of a target, with an explanation."""
 
 
 def _targets_table(summary: Summary) -> ReportTable | None:
     """The cost of reaching each target, and its ratio to the baseline's."""
     if not summary.targets or summary.baseline is None:
         return None
-    costs: dict[str, tuple[NumberKind, Callable[[Reached], float | None], str]] = {
-        "Rounds": ("count", lambda reached: float(reached.rounds), ""),
-        "Compute time": (
-            "seconds",
-            lambda reached: reached.compute_seconds,
-            "Compute time is the sum over all devices.",
-        ),
-        "Virtual time": ("seconds", lambda reached: reached.virtual_seconds, ""),
-        "Local steps": (
-            "count",
-            lambda reached: reached.steps,
-            "Local steps count if their update arrived.",
-        ),
-    }
     columns, explained = [], set()
     goals = [show_tick(target, summary.measure.kind) for target in summary.targets]
     for place, goal in enumerate(goals):
-        for title, (kind, read, explanation) in costs.items():
+        for title, (kind, read, explanation) in _COSTS.items():
             cells = _target_cells(summary, place, kind, read)
             if title == "Rounds" or any(cell.estimate is not None for cell in cells):
                 explained.add(explanation)
@@ -230,7 +219,7 @@ def _targets_table(summary: Summary) -> ReportTable | None:
         f"{' and '.join(goals)}: mean over seeds ± half the 95 % interval where every run reached it.",
         ratio if summary.compared else "",
         target_resolution(max((curve.spacing for curve in curves), default=0)),
-        *(explanation for _, _, explanation in costs.values() if explanation in explained),
+        *(explanation for _, _, explanation in _COSTS.values() if explanation in explained),
     ]
     return _table(summary, "targets", "Time to target", " ".join(filter(None, notes)), columns)
 
@@ -238,34 +227,33 @@ def _targets_table(summary: Summary) -> ReportTable | None:
 def _target_cells(
     summary: Summary, place: int, kind: NumberKind, read: Callable[[Reached], float | None]
 ) -> list[Cell]:
-    def spent_by(method: MethodFigures) -> list[float]:
+    def spent_by(method: MethodFigures) -> Estimate | None:
         reached = [run.reached[place] for run in method.runs]
-        return [cost for each in reached if each is not None and (cost := read(each)) is not None]
+        return estimate([cost for each in reached if each and (cost := read(each)) is not None])
 
-    def all_arrived(method: MethodFigures, spent: Sequence[float]) -> bool:
+    def all_arrived(method: MethodFigures, spent: Estimate) -> bool:
         """Whether every run finished and reached the target."""
-        return method.method.complete and len(spent) == method.method.num_runs
+        return method.method.complete and spent.count == method.method.num_runs
 
     baseline = next(each for each in summary.methods if each.method is summary.baseline)
-    theirs = spent_by(baseline)
-    reference = estimate(theirs) if all_arrived(baseline, theirs) else None
+    reference = spent_by(baseline)
     cells = []
     for method in summary.methods:
-        spent = spent_by(method)
-        found = estimate(spent)
+        found = spent_by(method)
         if found is None:
             cells.append(Cell("–"))
             continue
-        complete = all_arrived(method, spent)
+        complete = all_arrived(method, found)
         # An interval over only the runs that reached it would say nothing about the method.
-        text, detail = show_estimate(found.mean, found.half_width if complete else None, kind)
+        text, detail = found.shown(kind, interval=complete)
         if not complete:
             so_far = "" if any(run.run.finished for run in method.runs) else "so far, "
-            detail = f"{so_far}in {len(spent)} of {method.method.num_runs} runs"
+            detail = f"{so_far}in {found.count} of {method.method.num_runs} runs"
         elif (
             summary.compared
             and method.method.comparable_with(baseline.method)
             and reference is not None
+            and all_arrived(baseline, reference)
             and reference.mean > 0
         ):
             detail = f"{detail} ({show(found.mean / reference.mean, 'factor')})".lstrip()
@@ -279,14 +267,10 @@ def _consistency_table(summary: Summary) -> ReportTable | None:
     def by_chance(run: RunFigures) -> float | None:
         return None if run.misplaced is None else run.by_chance
 
-    def extreme(choose: Callable[[list[float]], float]) -> Callable[[RunFigures], float | None]:
+    def extreme(choose: Callable[[list[float]], float], run: RunFigures) -> float | None:
         """The smallest or largest Ω/ω over the clients with ω > 0."""
-
-        def read(run: RunFigures) -> float | None:
-            ratios = [ratio for ratio in run.client_ratios() if ratio is not None]
-            return choose(ratios) if ratios else None
-
-        return read
+        ratios = [ratio for ratio in run.client_ratios() if ratio is not None]
+        return choose(ratios) if ratios else None
 
     note = (
         "ω is the weight of a client in the intended objective, Ω its share of the steps actually taken. To first "
@@ -297,57 +281,40 @@ def _consistency_table(summary: Summary) -> ReportTable | None:
         if reason is not None:
             note += f" The weights of {method.label} cannot be measured. {reason}"
     lost = "expected from lost updates and sampling alone"
+    unheard = "∞: no update of a client arrived"
+    means = partial(_means, summary)
     found = [
-        _means(summary, "Misplaced weight", "share", lambda run: run.misplaced, "½ Σ |ω − Ω|", False),
-        _means(summary, "By chance", "share", by_chance, lost, interval=False),
-        _means(
-            summary,
-            "χ²(ω‖Ω)",
-            "divergence",
-            lambda run: run.chi_square,
-            "∞: no update of a client arrived",
-            False,
-        ),
-        _means(summary, "Smallest Ω/ω", "factor", extreme(min), "of a client"),
-        _means(summary, "Largest Ω/ω", "factor", extreme(max), "of a client"),
+        means("Misplaced weight", "share", lambda run: run.misplaced, "½ Σ |ω − Ω|", False),
+        means("By chance", "share", by_chance, lost, interval=False),
+        means("χ²(ω‖Ω)", "divergence", lambda run: run.chi_square, unheard, False),
+        means("Smallest Ω/ω", "factor", partial(extreme, min), "of a client"),
+        means("Largest Ω/ω", "factor", partial(extreme, max), "of a client"),
     ]
-    designed = [method.by_design() for method in summary.methods]
     columns: list[ReportColumn] = []
     for column in filter(None, found):
-        cells = [
-            (Cell("–") if columns else Cell("by design", value=0.0, estimate=cell.estimate))
-            if known
-            else cell
-            for known, cell in zip(designed, column.cells, strict=True)
-        ]
+        cells = list(column.cells)
+        for place, method in enumerate(summary.methods):
+            if method.by_design():
+                known = Cell("by design", value=0.0, estimate=cells[place].estimate)
+                cells[place] = Cell("–") if columns else known
         columns.append(replace(column, cells=tuple(cells)))
     return _table(summary, "consistency", "Consistency", note, columns)
 
 
 def _clients_table(summary: Summary) -> ReportTable | None:
     """How evenly the final model serves clients."""
-    measure = summary.measure
-    kind, higher, worst = (
-        measure.kind,
-        measure.higher,
-        f"mean over the worst tenth{_number_of_worst(summary)}",
-    )
+    kind, higher, means = summary.measure.kind, summary.measure.higher, partial(_means, summary)
+    worst = f"mean over the worst tenth{_number_of_worst(summary)}"
+    deviation = "standard deviation over clients"
     return _table(
         summary,
         "clients",
         "Clients",
-        f"{measure.quantity.title} of the final model for every client, on {summary.client_data}.",
+        f"{summary.measure.quantity.title} of the final model for every client, on {summary.client_data}.",
         [
-            _means(summary, "Mean", kind, lambda run: run.client_mean, "over clients, unweighted", higher),
-            _means(summary, "Worst 10 %", kind, lambda run: run.client_worst, worst, higher),
-            _means(
-                summary,
-                "Spread",
-                kind,
-                lambda run: run.client_spread,
-                "standard deviation over clients",
-                False,
-            ),
+            means("Mean", kind, lambda run: run.client_mean, "over clients, unweighted", higher),
+            means("Worst 10 %", kind, lambda run: run.client_worst, worst, higher),
+            means("Spread", kind, lambda run: run.client_spread, deviation, False),
         ],
     )
 
@@ -364,15 +331,16 @@ def _number_of_worst(summary: Summary) -> str:
 
 def _cost_table(summary: Summary) -> ReportTable | None:
     """The cost of a whole run."""
-    figures: list[tuple[str, NumberKind, Callable[[RunFigures], float | None], str]] = [
-        ("Bytes down", "bytes", lambda run: run.bytes_down, "to clients"),
-        ("Bytes up", "bytes", lambda run: run.bytes_up, "of updates that arrived"),
-        ("Local steps", "count", lambda run: run.steps, "whose updates arrived"),
-        ("Compute time", "seconds", lambda run: run.compute_seconds, "of all devices together"),
-        ("Virtual time", "seconds", lambda run: run.virtual_seconds, "by the simulated clock"),
-        ("Wall time", "seconds", lambda run: run.seconds, "of this simulation, without evaluations"),
+    means = partial(_means, summary, interval=False)
+    simulated = "of this simulation, without evaluations"
+    columns = [
+        means("Bytes down", "bytes", lambda run: run.bytes_down, "to clients"),
+        means("Bytes up", "bytes", lambda run: run.bytes_up, "of updates that arrived"),
+        means("Local steps", "count", lambda run: run.steps, "whose updates arrived"),
+        means("Compute time", "seconds", lambda run: run.compute_seconds, "of all devices together"),
+        means("Virtual time", "seconds", lambda run: run.virtual_seconds, "by the simulated clock"),
+        means("Wall time", "seconds", lambda run: run.seconds, simulated),
     ]
-    columns = [_means(summary, *figure, interval=False) for figure in figures]
     note = "Totals, averaged over seeds."
     if columns[-1] is not None:
         note += (

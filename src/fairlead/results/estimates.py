@@ -1,4 +1,4 @@
-"""Means over seeds with their intervals, and differences between methods that met the same chance."""
+"""Means over seeds with their intervals, differences between methods, and numbers as people read them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,11 @@ from fairlead.text import LEAST_DIVERGENCE
 CONFIDENCE = 0.95
 
 _ROUNDING = 1e-9
+_BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 Comparative = Literal["better", "worse"]
+NumberKind = Literal["share", "points", "number", "count", "seconds", "bytes", "factor", "divergence"]
+"""What a number is: a share of 1 is shown in percent, as points without the sign; a factor with a ×; a χ² may be 0."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,25 @@ class Estimate:
     def excludes_zero(self) -> bool | None:
         """Whether the interval lies on one side of zero; None without an interval."""
         return None if self.half_width is None else abs(self.mean) > self.half_width
+
+    @property
+    def too_few(self) -> str:
+        """The seeds behind a difference without an interval, in words."""
+        return "one seed" if self.count == 1 else "two seeds that agree"
+
+    def judged(self, *, smaller_is_better: bool) -> Comparative | None:
+        """What a difference to another method amounts to; None if it may be noise or the noise is not known."""
+        if not self.excludes_zero:
+            return None
+        return "better" if (self.mean < 0) == smaller_is_better else "worse"
+
+    def text(self, kind: NumberKind, *, sign: bool = False) -> str:
+        """The mean with its margin, as in "93.1 % ± 1.2", or a difference with its sign."""
+        return " ".join(self.shown(kind, sign=sign)).rstrip()
+
+    def shown(self, kind: NumberKind, *, interval: bool = True, sign: bool = False) -> tuple[str, str]:
+        """The mean and its margin, as `show_estimate` has them; without `interval`, the mean alone."""
+        return show_estimate(self.mean, self.half_width if interval else None, kind, sign=sign)
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
@@ -70,18 +92,6 @@ def paired_difference(values: Mapping[int, float], others: Mapping[int, float]) 
     if found is None or found.std is None or found.count > 2 or found.std > _ROUNDING * abs(found.mean):
         return found
     return replace(found, half_width=None)
-
-
-def too_few(difference: Estimate) -> str:
-    """The seeds behind a difference without an interval, in words."""
-    return "one seed" if difference.count == 1 else "two seeds that agree"
-
-
-def judged(difference: Estimate | None, *, smaller_is_better: bool) -> Comparative | None:
-    """What a difference to another method amounts to; None if it may be noise or the noise is not known."""
-    if difference is None or not difference.excludes_zero:
-        return None
-    return "better" if (difference.mean < 0) == smaller_is_better else "worse"
 
 
 @cache
@@ -117,12 +127,6 @@ def _within(t: float, freedom: int) -> float:
     return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
 
 
-NumberKind = Literal["share", "points", "number", "count", "seconds", "bytes", "factor", "divergence"]
-"""What a number is: a share of 1 is shown in percent, as points without the sign; a factor with a ×; a χ² may be 0."""
-
-_MISSING = "–"
-
-
 def show(value: float | None, kind: NumberKind = "number") -> str:
     """A value in a few characters.
 
@@ -130,7 +134,7 @@ def show(value: float | None, kind: NumberKind = "number") -> str:
     ['81.2 %', '2.50 MB', '–']
     """
     if value is None or math.isnan(value):
-        return _MISSING
+        return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     match kind:
@@ -141,7 +145,7 @@ def show(value: float | None, kind: NumberKind = "number") -> str:
         case "factor":
             return f"{value:.2f}×"
         case "bytes":
-            return _with_unit(value, 1000.0, ("B", "kB", "MB", "GB", "TB", "PB"))
+            return _with_unit(value, _BYTES)
         case "seconds":
             return _seconds(value)
         case "count":
@@ -152,12 +156,23 @@ def show(value: float | None, kind: NumberKind = "number") -> str:
             return _number(value if abs(value) >= LEAST_DIVERGENCE else 0.0)
 
 
-def show_estimate(mean: float, half_width: float | None, kind: NumberKind) -> tuple[str, str]:
+def show_estimate(
+    mean: float, half_width: float | None, kind: NumberKind, *, sign: bool = False
+) -> tuple[str, str]:
     """A mean and the ± of its interval, to two digits of the smaller of them, but at most three of the latter.
+
+    A difference has its sign; of shares, it is in percentage points.
 
     >>> show_estimate(1.8372, 0.0464, "number")
     ('1.837', '± 0.046')
+    >>> show_estimate(0.021, 0.009, "share", sign=True)
+    ('+2.1', '± 0.9')
     """
+    if sign:
+        text, detail = show_estimate(mean, half_width, kind)
+        if kind == "share" or not detail:
+            return show_difference(mean, kind), detail
+        return f"+{text}" if mean > 0 and _is_visible(text) else text, detail
     if half_width is None or not math.isfinite(half_width) or not math.isfinite(mean):
         return show(mean, kind), ""
     if kind == "share":
@@ -180,21 +195,12 @@ def show_difference(value: float | None, kind: NumberKind) -> str:
         return show(value, kind)
     sign = "+" if value >= 0 else "−"
     text = f"{100 * abs(value):.1f}" if kind == "share" else show(abs(value), kind)
-    # A difference that rounds to nothing has no sign.
-    return text if not any(digit in text for digit in "123456789") else sign + text
+    return sign + text if _is_visible(text) else text
 
 
-def show_signed(mean: float, half_width: float | None, kind: NumberKind) -> tuple[str, str]:
-    """A difference with its sign, and the ± of its interval; of shares, in percentage points.
-
-    >>> show_signed(0.021, 0.009, "share")
-    ('+2.1', '± 0.9')
-    """
-    text, detail = show_estimate(mean, half_width, kind)
-    if kind == "share" or not detail:
-        return show_difference(mean, kind), detail
-    # A difference that rounds to nothing has no sign.
-    return f"+{text}" if mean > 0 and any(digit in text for digit in "123456789") else text, detail
+def _is_visible(text: str) -> bool:
+    """Whether a difference does not round to nothing, which has no sign."""
+    return any(digit in text for digit in "123456789")
 
 
 def show_tick(value: float, kind: NumberKind) -> str:
@@ -202,12 +208,12 @@ def show_tick(value: float, kind: NumberKind) -> str:
     if kind in ("share", "points"):
         return _signed(f"{100 * value:.4g}{' %' if kind == 'share' else ''}")
     if kind == "bytes" and value:
-        return _with_unit(value, 1000.0, ("B", "kB", "MB", "GB", "TB", "PB"), digits=2)
+        return _with_unit(value, _BYTES, digits=2)
     if kind == "seconds" and value:
         return _seconds(value, digits=2)
     if value and (abs(value) >= 10_000 or abs(value) < 0.001):
         if kind == "count" and abs(value) >= 10_000:
-            return _with_unit(value, 1000.0, ("", "k", "M", "G", "T", "P"), digits=2)
+            return _with_unit(value, ("", "k", "M", "G", "T", "P"), digits=2)
         return _scientific(value)
     return _signed(f"{value:.4g}")
 
@@ -225,10 +231,10 @@ def _scientific(value: float) -> str:
     return _signed(f"10{power}" if lead == "1" else f"{lead}·10{power}")
 
 
-def _with_unit(value: float, step: float, units: tuple[str, ...], digits: int = 3) -> str:
+def _with_unit(value: float, units: tuple[str, ...], digits: int = 3) -> str:
     rank = 0
-    while abs(value) >= step and rank < len(units) - 1:
-        value, rank = value / step, rank + 1
+    while abs(value) >= 1000 and rank < len(units) - 1:
+        value, rank = value / 1000, rank + 1
     if rank == 0:
         return f"{value:.0f} {units[0]}".strip()
     text = _short(value, digits) if digits < 3 else f"{value:#.3g}".rstrip(".")

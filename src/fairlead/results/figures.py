@@ -25,7 +25,7 @@ from fairlead.results.curves import (
     tenth,
     worst_tenth,
 )
-from fairlead.results.estimates import Comparative, Estimate, NumberKind, estimate, judged
+from fairlead.results.estimates import Comparative, Estimate, NumberKind, estimate
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
 from fairlead.theory.prediction import known_limit
@@ -404,15 +404,15 @@ class MethodFigures:
 
     def judged(self, measure: Measure) -> Comparative | None:
         """How it compares with the baseline; None where that may be noise."""
-        if not self.both_complete:
+        if self.difference is None or not self.both_complete:
             return None
-        return judged(self.difference, smaller_is_better=measure.smaller_is_better)
+        return self.difference.judged(smaller_is_better=measure.smaller_is_better)
 
     def judged_otherwise(self, measure: Measure) -> Comparative | None:
         """How it compares by the objective, if that is clear and contradicts the measure."""
-        if not self.both_complete:
+        if self.objective_difference is None or not self.both_complete:
             return None
-        by_objective = judged(self.objective_difference, smaller_is_better=True)
+        by_objective = self.objective_difference.judged(smaller_is_better=True)
         return None if by_objective == self.judged(measure) else by_objective
 
     def no_weights(self) -> str | None:

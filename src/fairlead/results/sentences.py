@@ -5,14 +5,7 @@ from typing import NamedTuple
 
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.results.comparison import Ranking, Standing, Summary
-from fairlead.results.estimates import (
-    Estimate,
-    NumberKind,
-    show_difference,
-    show_estimate,
-    show_signed,
-    too_few,
-)
+from fairlead.results.estimates import Estimate, show_difference, show_estimate
 from fairlead.results.figures import Measure, MethodFigures
 from fairlead.results.methods import MethodRuns
 from fairlead.text import counted, listed
@@ -99,7 +92,7 @@ def _headline_values(summary: Summary) -> dict[str, str]:
         "first": first.label,
         "baseline": baseline.label,
         "measure": measure.name,
-        "value": show_value(found, measure.kind),
+        "value": found.text(measure.kind),
         "over": f"{measure.described}{so_far}, {counted(found.count, 'seed')}",
         "differing": _differing(summary),
         "finished": f"Only {complete[0]}" if complete else "No method",
@@ -108,7 +101,7 @@ def _headline_values(summary: Summary) -> dict[str, str]:
         "ahead": ""
         if difference is None
         else f"{_size(difference, measure)} {_side(measure)} {baseline.label}",
-        "seeds": "" if difference is None else too_few(difference),
+        "seeds": "" if difference is None else difference.too_few,
     }
 
 
@@ -227,8 +220,8 @@ def describe_standing(summary: Summary, method: MethodFigures) -> StandingText:
         values["why_not"] = _why_not(method.method, baseline)
     if difference is not None:
         values |= {
-            "difference": f"{show_value(difference, measure.kind, sign=True)}{_unit(measure)}",
-            "seeds": too_few(difference),
+            "difference": f"{difference.text(measure.kind, sign=True)}{_unit(measure)}",
+            "seeds": difference.too_few,
         }
     otherwise = method.judged_otherwise(measure)
     if otherwise is not None:
@@ -248,9 +241,9 @@ def show_lead(summary: Summary, method: MethodFigures, other: MethodFigures) -> 
     difference = summary.against(method, other)
     if difference is None:
         return f"{method.label} has no seed in common with {other.label}, the next."
-    amount = f"{show_value(difference, summary.measure.kind, sign=True)}{_unit(summary.measure)}"
+    amount = f"{difference.text(summary.measure.kind, sign=True)}{_unit(summary.measure)}"
     if difference.half_width is None:
-        return f"Against {other.label}, the next: {amount}; {too_few(difference)}, so the noise is unknown."
+        return f"Against {other.label}, the next: {amount}; {difference.too_few}, so the noise is unknown."
     clear = "more than" if difference.excludes_zero else "within"
     return f"Against {other.label}, the next: {amount}, {clear} the noise over seeds."
 
@@ -262,13 +255,6 @@ def _why_not(method: MethodRuns, baseline: MethodRuns) -> str:
         return f"{counted(ours.rounds, 'round')}, not comparable with {theirs.rounds}"
     other = ours is None or theirs is None or ours.clients != theirs.clients
     return f"{'other data' if other else 'another task'}, not comparable with {baseline.label}"
-
-
-def show_value(found: Estimate | None, kind: NumberKind, *, sign: bool = False) -> str:
-    """A mean with its margin, as in "93.1 % ± 1.2", or a difference with its sign; empty without one."""
-    if found is None:
-        return ""
-    return " ".join((show_signed if sign else show_estimate)(found.mean, found.half_width, kind)).rstrip()
 
 
 def target_resolution(apart: int) -> str:
