@@ -16,7 +16,7 @@ from fairlead.client_table import PartState
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.conditions.links import LinkModel
 from fairlead.conditions.work import FixedSteps, WorkModel
-from fairlead.corrections.regularizers import Proximal
+from fairlead.corrections.drift import Proximal
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
 from fairlead.presets import METHODS
@@ -204,10 +204,10 @@ class _EverySet(LinkModel):
         # In threes, which reach every one of a power of two, so that no client is away for long.
         return [sets[place * 3 % length] for place in range(length)]
 
-    def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         return torch.tensor(self.rates, dtype=torch.float64)[clients]
 
-    def arrives(self, clients: Tensor, round: int, key: Key) -> Tensor:
+    def arrives(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         present = self.period[round % len(self.period)]
         return torch.isin(clients, torch.tensor(present, dtype=torch.int64))
 
