@@ -35,6 +35,7 @@ _NEEDED = {
     "tests/test_packaging.py": ("hatchling",),
     "tests/ray": ("ray",),
     "src/fairlead/flower": ("flwr",),
+    "src/fairlead/worlds/ray": ("ray",),
 }
 """Tests and modules that need packages which fairlead does not; all are in the extra `test`."""
 _LEFT_OUT = {

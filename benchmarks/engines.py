@@ -22,8 +22,8 @@ from benchmarks.machine import describe_machine, seconds_of
 import fairlead as fl
 from fairlead.clients.partitioners import LogNormalPartitioner
 from fairlead.models.base import Model
-from fairlead.worlds.arithmetic import Precision
 from fairlead.worlds.base import EngineName
+from fairlead.worlds.device import Precision
 
 
 @dataclass(frozen=True)

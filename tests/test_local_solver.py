@@ -7,7 +7,7 @@ import torch
 
 import fairlead as fl
 from fairlead.local_solver import epochs_to_steps
-from fairlead.worlds.batches import draw_batches
+from fairlead.worlds.executor import draw_batches
 
 
 def walk(solver: fl.LocalSolver, gradients: list[list[float]], lr: float) -> list[float]:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fairlead.aggregators.base import weighted_sum
-from fairlead.numerics import row_products, row_products_numba
-from fairlead.numerics.row_products import inner_products, wide_sum
+from fairlead.numerics import rows as long_rows
+from fairlead.numerics.rows import inner_products, wide_sum
 
 
 def test_sums_are_wide_and_rounded_once() -> None:
@@ -38,9 +38,9 @@ def test_large_rows_are_shared_out_between_cores_without_a_change_of_bits(
     monkeypatch: pytest.MonkeyPatch, natively: bool
 ) -> None:
     """By NumPy's products in float64, for one core and for three; the shares of 70,001 columns are of unequal width."""
-    monkeypatch.setattr(row_products, "has_numba", lambda: natively)
+    monkeypatch.setattr(long_rows, "has_numba", lambda: natively)
     rows = torch.randn((64, 70_001), generator=torch.Generator().manual_seed(3))
-    assert rows.numel() > row_products._LARGE
+    assert rows.numel() > long_rows._LARGE
     chosen, factors = torch.tensor([5, 0, 63]), torch.linspace(-1, 2, 64, dtype=torch.float64)
     before, found = torch.get_num_threads(), []
     try:
@@ -58,19 +58,19 @@ def test_large_rows_are_shared_out_between_cores_without_a_change_of_bits(
 @pytest.mark.parametrize(("count", "chosen"), [(1, 1), (3, 2), (7, 3), (40, 32), (40, 33)])
 def test_products_by_a_compiled_loop(monkeypatch: pytest.MonkeyPatch, count: int, chosen: int) -> None:
     """By NumPy; rows come in groups that these numbers do not fill, and from 33 chosen ones on in blocks."""
-    monkeypatch.setattr(row_products, "_LARGE", 1)
-    by_loop = Mock(wraps=row_products_numba.products_over)
-    monkeypatch.setattr(row_products_numba, "products_over", by_loop)
+    monkeypatch.setattr(long_rows, "_LARGE", 1)
+    by_loop = Mock(wraps=long_rows.products_by_loop)
+    monkeypatch.setattr(long_rows, "products_by_loop", by_loop)
     draw = torch.Generator().manual_seed(5)
     rows = torch.randn((count, 2_511), generator=draw)
     at = torch.randperm(count, generator=draw)[:chosen]
     found, wide = inner_products(rows, at), rows.double().numpy()
     assert np.allclose(found.numpy(), wide[at] @ wide.T, rtol=0, atol=1e-10)
-    assert by_loop.called == (chosen <= row_products_numba.MOST_CHOSEN)
+    assert by_loop.called == (chosen <= long_rows.MOST_IN_LOOP)
 
 
 def test_rows_that_lie_apart_or_are_not_there_need_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_products, "_LARGE", 1)
+    monkeypatch.setattr(long_rows, "_LARGE", 1)
     rows = torch.randn((7, 2_511), generator=torch.Generator().manual_seed(6))[:, 3:]
     wide = rows.double()
     assert torch.allclose(
@@ -80,7 +80,7 @@ def test_rows_that_lie_apart_or_are_not_there_need_no_loop(monkeypatch: pytest.M
 
 
 def test_a_compiled_loop_does_not_hide_what_is_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_products, "_LARGE", 1)
+    monkeypatch.setattr(long_rows, "_LARGE", 1)
     rows = torch.ones((5, 100))
     rows[1, 7], rows[4, 99] = float("nan"), float("inf")
     found = inner_products(rows, torch.tensor([0, 2]))

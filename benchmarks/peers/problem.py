@@ -14,7 +14,7 @@ from benchmarks.peers.workloads import SEED, Workload
 from torch import Tensor, nn
 
 import fairlead as fl
-from fairlead.worlds.batches import draw_batches
+from fairlead.worlds.executor import draw_batches
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,7 +101,7 @@ def keyed_uniform(key: Tensor, shape: torch.Size, device: torch.device) -> Tenso
     """
     # A compiler fuses the plain operations into one kernel itself, and must not look for another.
     if device.type == "cuda" and not torch.compiler.is_compiling() and _has_triton():
-        from fairlead.numerics.keyed_triton import KeyedUniform
+        from fairlead.numerics.kernels_triton import KeyedUniform
 
         numbers: Tensor = KeyedUniform.apply(key, tuple(shape))  # type: ignore[no-untyped-call]
         return numbers

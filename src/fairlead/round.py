@@ -14,7 +14,7 @@ from fairlead.aggregators.base import normalised, refuse_claimed_weights, weight
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState, tensor_in
 from fairlead.errors import FairleadError, NonFiniteError
-from fairlead.numerics.order_statistics import weighted_median
+from fairlead.numerics.rows import weighted_median
 from fairlead.randomness import Key
 from fairlead.records import (
     Aggregate,

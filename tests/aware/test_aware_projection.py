@@ -28,8 +28,7 @@ from fairlead.aggregators.linear import FedNova, WeightedMean
 from fairlead.aggregators.pareto import FedAWARE
 from fairlead.algorithm import Algorithm
 from fairlead.errors import ClashError, FieldError
-from fairlead.memory.aware_memory import aware_memory_of
-from fairlead.memory.update_memory import UpdateMemory
+from fairlead.memory.update_memory import UpdateMemory, aware_memory_of
 from fairlead.optimizers.base import Optimizer
 from fairlead.optimizers.descent import SGD, Yogi
 from fairlead.plain_data import from_plain, to_plain

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import fairlead as fl
 from fairlead.diagnostics import client_gradients, consensus_test, near_optimum
 from fairlead.diagnostics.gradients import stationarity
-from fairlead.worlds.arithmetic import Precision
+from fairlead.worlds.device import Precision
 
 SIZES = (9, 4, 6)
 

@@ -9,7 +9,7 @@ import torch
 
 import fairlead as fl
 from fairlead.errors import FairleadError
-from fairlead.worlds.arithmetic import Arithmetic
+from fairlead.worlds.device import Arithmetic
 
 
 def train(device: torch.device, **options: Any) -> fl.Federation:

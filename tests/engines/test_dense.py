@@ -18,7 +18,7 @@ from fairlead.parameters import FlatModule
 from fairlead.task import PerExample, cross_entropy, squared_error
 from fairlead.worlds.engines.base import LaneBatch, Objective
 from fairlead.worlds.engines.dense import ClosedForm
-from fairlead.worlds.engines.paths import stacked_losses
+from fairlead.worlds.engines.lane_gradients import stacked_losses
 
 ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity)
 

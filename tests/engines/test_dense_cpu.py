@@ -19,13 +19,13 @@ from fairlead.local_solver import LocalSolver
 from fairlead.models.augmentation import Augmentation, InputPipeline
 from fairlead.parameters import FlatModule
 from fairlead.task import PerExample, cross_entropy, squared_error
-from fairlead.worlds.batches import draw_batches
 from fairlead.worlds.engines import dense_cpu as module
-from fairlead.worlds.engines import threads as workers
-from fairlead.worlds.engines.base import LocalJobs, LocalResults, LocalSteps, Objective
-from fairlead.worlds.engines.batched import BatchedEngine
+from fairlead.worlds.engines import loop as workers
+from fairlead.worlds.engines.base import LocalJobs, LocalReturns, LocalSteps, Objective
 from fairlead.worlds.engines.dense_cpu import DenseCpu
 from fairlead.worlds.engines.loop import LoopEngine
+from fairlead.worlds.engines.paths import BatchedEngine
+from fairlead.worlds.executor import draw_batches
 
 SIZES, STEPS = (7, 1, 4, 30, 3), (5, 3, 6, 9, 1)
 PLAIN = LocalSolver(fl.SGD(0.3), batch_size=3)
@@ -85,13 +85,13 @@ def jobs_of(objective: Objective, solver: LocalSolver = PLAIN, batch_size: int =
     )
 
 
-def run(objective: Objective, jobs: LocalJobs) -> LocalResults:
+def run(objective: Objective, jobs: LocalJobs) -> LocalReturns:
     assert DenseCpu().refusal(objective, jobs) is None
     return DenseCpu().run(objective, jobs)
 
 
 def assert_as_the_loop(
-    results: LocalResults, objective: Objective, jobs: LocalJobs, tolerance: float = 1e-12
+    results: LocalReturns, objective: Objective, jobs: LocalJobs, tolerance: float = 1e-12
 ) -> None:
     before = jobs.anchor.clone()
     wanted = LoopEngine().run(objective, jobs)

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 import fairlead as fl
 from fairlead.errors import ClashError, EngineError, FieldError
-from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.loop import LoopEngine
+from fairlead.worlds.engines.paths import BatchedEngine
 
 
 def data(sizes: tuple[int, ...] = (8, 4, 6), features: int = 4) -> fl.ClientData:

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.worlds.arithmetic import Arithmetic, Precision
 from fairlead.worlds.base import DataPlace, EngineName
-from fairlead.worlds.host_data import HostData
+from fairlead.worlds.device import Arithmetic, HostData, Precision
 
 PAGE = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 import fairlead as fl
 from fairlead.errors import EngineError
 from fairlead.worlds.base import DataPlace
+from fairlead.worlds.device import HostData
 from fairlead.worlds.engines import graphs
 from fairlead.worlds.engines import lanes as lane_memory
 from fairlead.worlds.engines.base import LocalJobs, LocalSteps
 from fairlead.worlds.engines.graphs import GraphEngine, _next_width, _roomy_batch
 from fairlead.worlds.engines.lanes import LanePlan, LaneSchedule, lanes_that_fit
 from fairlead.worlds.engines.paths import Backend
-from fairlead.worlds.host_data import HostData
 
 SIZES = (40, 3, 17, 9, 1, 25, 60, 12)
 COHORTS = ((4,), (0, 1, 2), (3,), tuple(range(8)), (5, 6), (0, 7), tuple(range(8)), (1,))

@@ -9,7 +9,7 @@ import torch
 
 import fairlead as fl
 from fairlead.worlds.base import DataPlace, EngineName
-from fairlead.worlds.host_data import HostData
+from fairlead.worlds.device import HostData
 
 SIZES = (5, 1, 2, 9, 3)
 

@@ -15,10 +15,10 @@ from fairlead.errors import EngineError
 from fairlead.parameters import FlatModule
 from fairlead.worlds.engines import graphs
 from fairlead.worlds.engines.base import Engine, LaneOrder, LocalJobs, LocalSteps
-from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.graphs import GraphEngine
 from fairlead.worlds.engines.lane_gradients import Branches
 from fairlead.worlds.engines.lanes import LaneBlock, LaneSchedule
+from fairlead.worlds.engines.paths import BatchedEngine
 
 
 class Standardised(nn.Conv2d):

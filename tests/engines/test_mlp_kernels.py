@@ -10,12 +10,12 @@ import fairlead as fl
 from fairlead.models.augmentation import InputPipeline
 from fairlead.parameters import FlatModule
 from fairlead.task import PerExample, cross_entropy, squared_error
-from fairlead.worlds.batches import draw_batches
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalSteps, Objective
-from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.dense import MlpTriton
 from fairlead.worlds.engines.graphs import GraphEngine
 from fairlead.worlds.engines.loop import LoopEngine
+from fairlead.worlds.engines.paths import BatchedEngine
+from fairlead.worlds.executor import draw_batches
 
 SIZES, STEPS, WIDTH, CLASSES = (70, 1, 40, 130, 9), (5, 3, 6, 4, 1), 21, 5
 PLAIN = fl.LocalSolver(fl.SGD(0.3))

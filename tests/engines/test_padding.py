@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import fairlead as fl
 from fairlead.errors import NonFiniteError
-from fairlead.worlds.batches import draw_batches
+from fairlead.worlds.executor import draw_batches
 
 SIZES = (7, 1, 0, 4, 3)
 POISON = 1e6

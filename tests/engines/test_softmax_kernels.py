@@ -14,12 +14,12 @@ import fairlead as fl
 from fairlead.models.augmentation import Augmentation, InputPipeline
 from fairlead.parameters import FlatModule
 from fairlead.task import PerExample, cross_entropy
-from fairlead.worlds.batches import draw_batches
 from fairlead.worlds.engines import softmax_kernels as kernel_numba
 from fairlead.worlds.engines.base import LocalJobs, LocalSteps, Objective
-from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.loop import LoopEngine
+from fairlead.worlds.engines.paths import BatchedEngine
 from fairlead.worlds.engines.softmax_kernels import SoftmaxNumba, SoftmaxTriton
+from fairlead.worlds.executor import draw_batches
 
 SIZES, STEPS = (7, 1, 4, 30, 3), (5, 3, 6, 4, 1)
 PLAIN = fl.LocalSolver(fl.SGD(0.3), batch_size=3)
@@ -229,4 +229,4 @@ def test_numba_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     objective = problem(torch.device("cpu"), torch.float32)
     assert SoftmaxNumba().missing() == "Numba is not installed"
     results = BatchedEngine().run(objective, jobs_of(objective, PLAIN))
-    assert (results.ran.path, results.ran.backend) == ("dense, client by client", "torch")
+    assert [(run.path, run.backend) for run in results.ran] == [("dense, client by client", "torch")]

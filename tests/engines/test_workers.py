@@ -13,8 +13,7 @@ from torch import nn
 import fairlead as fl
 from fairlead.errors import EngineError
 from fairlead.worlds.base import EngineName
-from fairlead.worlds.engines.loop import LoopEngine
-from fairlead.worlds.engines.threads import Workers
+from fairlead.worlds.engines.loop import LoopEngine, Workers
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from torch import nn
 
 import fairlead as fl
 from fairlead.errors import FieldError, NonFiniteError
-from fairlead.worlds import batches
-from fairlead.worlds.engines.base import AsyncEngine, LocalJobs, LocalResults, LocalSteps, Objective
+from fairlead.worlds import executor
+from fairlead.worlds.engines.base import AsyncEngine, LocalJobs, LocalReturns, LocalSteps, Objective
 from fairlead.worlds.engines.loop import LoopEngine
 
 ROUNDS = 5
@@ -24,7 +24,7 @@ UNEQUAL = {"work": fl.RandomEpochs(1, 3), "link": fl.BernoulliLink(0.3)}
 class EarlyLoop(AsyncEngine):
     """The loop engine, taken for one that returns before its work is done."""
 
-    def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
+    def run(self, objective: Objective, jobs: LocalJobs) -> LocalReturns:
         return LoopEngine().run(objective, jobs)
 
     def prepare(self, objective: Objective, steps: LocalSteps) -> None:
@@ -74,13 +74,13 @@ class Draws:
     """Counts how often batches were drawn by the end of each round."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.count, original = 0, batches.draw_batches
+        self.count, original = 0, executor.draw_batches
 
         def counted(*arguments: Any) -> torch.Tensor:
             self.count += 1
             return original(*arguments)
 
-        patch.setattr(batches, "draw_batches", counted)
+        patch.setattr(executor, "draw_batches", counted)
 
     def by_round(self, federation: fl.Federation) -> tuple[list[int], list[int]]:
         """Draws and arrivals, added up over the rounds so far."""

@@ -15,7 +15,8 @@ from fault_runs import FULL, METHODS, experiment, outcome
 import fairlead as fl
 from fairlead.experiments.study import PlannedRun
 from fairlead.records import WorkOrder
-from fairlead.worlds.executor import ClientBlock, ClientExecutor, LocalExecutor, LocalReturns
+from fairlead.worlds.engines.base import LocalReturns
+from fairlead.worlds.executor import ClientBlock, ClientExecutor, LocalExecutor
 
 ROUNDS = 12
 ORDERS = 100 if FULL else 10

@@ -17,7 +17,7 @@ from small_federation import build_model, get_data
 import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.flower import ClientLimits, make_client_app
-from fairlead.flower.client_memory import ClientMemory
+from fairlead.flower.client import ClientMemory
 from fairlead.flower.messages import ModelForm, Question, RequestError, refusal_in, unchecked_reply
 from fairlead.parameters import FlatModule
 from fairlead.plain_data import to_plain

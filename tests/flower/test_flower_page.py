@@ -12,7 +12,7 @@ import pytest
 import fairlead as fl
 from fairlead.errors import ClashError
 from fairlead.flower import FlowerStrategy
-from fairlead.flower.validation import refuse_late_adopters
+from fairlead.flower.requests import refuse_late_adopters
 
 PAGE = (Path(__file__).parents[2] / "docs" / "flower.md").read_text(encoding="utf-8")
 

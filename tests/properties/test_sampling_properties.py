@@ -13,7 +13,7 @@ from fairlead.component import parts_of
 from fairlead.errors import FieldError
 from fairlead.records import Population
 from fairlead.testing import examples
-from fairlead.worlds.batches import draw_batches
+from fairlead.worlds.executor import draw_batches
 
 WEIGHTS = st.lists(st.floats(0, 10), min_size=1, max_size=20).filter(lambda w: sum(w) > 1e-6)
 

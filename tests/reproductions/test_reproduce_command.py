@@ -83,7 +83,7 @@ def test_options_without_effect_are_refused(name: str, words: str, refused: str)
 
 def test_options_are_for_those_that_heed_them_where_all_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is computed on the CPU whatever is asked for does not say that it was elsewhere."""
-    monkeypatch.setattr("fairlead.worlds.arithmetic.usable_device", lambda owner, device: device)
+    monkeypatch.setattr("fairlead.worlds.device.usable_device", lambda owner, device: device)
     exact = {"wang2021_figure_4": REPRODUCTIONS["wang2021_figure_4"]}
     monkeypatch.setattr("fairlead.reproductions.REPRODUCTIONS", exact)
     done = fairlead("reproduce", "--jobs", "2", "--device", "cuda", "--precision", "tf32", "--json")

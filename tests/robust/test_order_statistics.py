@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fairlead.numerics.order_statistics
-from fairlead.numerics.order_statistics import weighted_median, weighted_trimmed_mean
+import fairlead.numerics.rows
+from fairlead.numerics.rows import weighted_median, weighted_trimmed_mean
 
 Rows = st.lists(
     st.tuples(st.integers(-5, 5), st.integers(1, 6)).map(lambda pair: (float(pair[0]), float(pair[1]))),
@@ -68,7 +68,7 @@ def test_blocks_of_columns_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch
     rows = torch.from_numpy(np.random.default_rng(1).normal(size=(5, 37)))
     shares = torch.tensor([0.1, 0.3, 0.2, 0.15, 0.25], dtype=torch.float64)
     whole = weighted_median(rows, shares), weighted_trimmed_mean(rows, shares, 0.2)
-    monkeypatch.setattr(fairlead.numerics.order_statistics, "_BLOCK", 20)
+    monkeypatch.setattr(fairlead.numerics.rows, "_BLOCK", 20)
     parts = weighted_median(rows, shares), weighted_trimmed_mean(rows, shares, 0.2)
     for one, other in zip(whole, parts, strict=True):
         assert torch.allclose(one, other, rtol=1e-14, atol=1e-14)

@@ -9,8 +9,8 @@ import torch
 
 import fairlead as fl
 from fairlead.experiments.plans import listed_methods, planned_comparison
-from fairlead.worlds import batches as batches_of_world
-from fairlead.worlds.batches import draw_batches
+from fairlead.worlds import executor
+from fairlead.worlds.executor import draw_batches
 
 SPEC = """
 rounds = 4
@@ -68,7 +68,7 @@ def met(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], tuple
         return federation
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(batches_of_world, "draw_batches", overheard)
+        patched.setattr(executor, "draw_batches", overheard)
         patched.setattr(fl.Experiment, "build", built)
         for run in planned:
             heard[0] = Met()

@@ -8,7 +8,7 @@ from torch import Tensor
 from fairlead.client_table import PartState
 from fairlead.component import Component
 from fairlead.errors import ClashError
-from fairlead.numerics.row_products import wide_sum
+from fairlead.numerics.rows import wide_sum
 from fairlead.records import (
     Aggregate,
     ClientUpdates,

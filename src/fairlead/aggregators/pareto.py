@@ -9,13 +9,16 @@ from fairlead.aggregators.base import Aggregator, normalised, weighted_sum
 from fairlead.aggregators.last_updates import remembered_step
 from fairlead.client_table import PartState
 from fairlead.errors import FieldError, require_number
-from fairlead.memory.aware_memory import RowLength, Start, aware_memory_of, settle_aware
 from fairlead.memory.update_memory import (
     FirstVisit,
+    RowLength,
+    Start,
     UpdateMemory,
+    aware_memory_of,
+    settle_aware,
 )
 from fairlead.numerics.minimum_norm import shortest_in_box
-from fairlead.numerics.row_products import inner_products
+from fairlead.numerics.rows import inner_products
 from fairlead.records import (
     Aggregate,
     ClientUpdates,

@@ -9,7 +9,7 @@ from torch import Tensor
 from fairlead.aggregators.base import Aggregator, normalised, weighted_sum
 from fairlead.client_table import PartState
 from fairlead.errors import require_choice, require_number
-from fairlead.numerics.order_statistics import weighted_median, weighted_trimmed_mean
+from fairlead.numerics.rows import weighted_median, weighted_trimmed_mean
 from fairlead.records import Aggregate, ClientUpdates, Conditions, Limit
 
 

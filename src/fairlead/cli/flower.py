@@ -70,8 +70,8 @@ def up(
     from fairlead.experiments.run_folder import RunFolder
     from fairlead.flower.local_trial import Credentials, LocalFederation
     from fairlead.flower.project import own_modules, refuse_without_imports
+    from fairlead.flower.requests import refuse_reported_weights
     from fairlead.flower.server import MEMBERS, consistency_of
-    from fairlead.flower.validation import refuse_reported_weights
 
     experiment, package = _experiment_of(app)
     _require_settings(app)

@@ -80,7 +80,7 @@ def reproduce(
     from fairlead.experiments.overrides import read_seeds
     from fairlead.reproductions import REPRODUCTIONS, reproduction_named
     from fairlead.reproductions.reproduction import Request, listed_parts
-    from fairlead.worlds.arithmetic import usable_device
+    from fairlead.worlds.device import usable_device
 
     # Checked for every reproduction, also for those that are computed on the CPU.
     usable_device("reproduce", device)

@@ -17,9 +17,9 @@ from fairlead.diagnostics.gradients import (
     objective_value,
 )
 from fairlead.errors import FieldError
-from fairlead.numerics.row_products import combination, inner_products
+from fairlead.numerics.rows import combination, inner_products
 from fairlead.randomness import Key
-from fairlead.worlds.batches import draw_batches
+from fairlead.worlds.executor import draw_batches
 from fairlead.worlds.simulated import SimulatedWorld
 
 ConsensusVerdict = Literal["FedAvg is enough here", "drift matters", "not enough data to say"]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fairlead.errors import FieldError
-from fairlead.numerics.row_products import inner_products
+from fairlead.numerics.rows import inner_products
 from fairlead.records import RoundRecord
 from fairlead.round_record import diversity, length_ratio
 

@@ -17,8 +17,8 @@ from fairlead.federation import Federation
 from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
 from fairlead.task import Task
-from fairlead.worlds.arithmetic import Arithmetic, Precision, usable_device
 from fairlead.worlds.base import DataPlace, EngineName, World
+from fairlead.worlds.device import Arithmetic, Precision, usable_device
 from fairlead.worlds.ray.cluster import RayCluster
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}

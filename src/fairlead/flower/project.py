@@ -13,9 +13,9 @@ from fairlead.component import Component
 from fairlead.errors import DataError, FieldError, field_error
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.spec import to_toml
-from fairlead.flower.validation import refuse_reported_weights
+from fairlead.flower.requests import refuse_reported_weights
 from fairlead.models.base import Model
-from fairlead.worlds.host_data import example_shape
+from fairlead.worlds.simulated import example_shape
 
 _FILES = ("pyproject.toml", "README.md", "package/task.py", "package/client_app.py", "package/server_app.py")
 _LONGEST_NAME = 32

@@ -26,9 +26,8 @@ from fairlead.experiments.runner import Run, run_experiment
 from fairlead.experiments.spec import load_experiment
 from fairlead.federation import Federation
 from fairlead.flower.messages import ModelForm
-from fairlead.flower.pending import RoundRules
+from fairlead.flower.requests import RoundRules, refuse_reported_weights
 from fairlead.flower.roster import Member, Roster
-from fairlead.flower.validation import refuse_reported_weights
 from fairlead.flower.world import FlowerWorld, RunIdentity
 from fairlead.parameters import FlatModule
 from fairlead.records import RoundRecord

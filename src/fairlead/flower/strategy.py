@@ -31,8 +31,8 @@ from fairlead.errors import (
 from fairlead.experiments.diagnose import evidence_of_records
 from fairlead.experiments.external_log import REAL_CLIENTS, Recorded
 from fairlead.flower.messages import packed
+from fairlead.flower.requests import refuse_reported_weights, updates_of
 from fairlead.flower.roster import Estimates
-from fairlead.flower.validation import refuse_reported_weights, updates_of
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import (

@@ -15,9 +15,17 @@ from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.work import EqualWork, Workload, WorkModel, planned_work
 from fairlead.errors import FairleadError
 from fairlead.flower.messages import ModelForm, Question, answer_shapes, evaluation_request
-from fairlead.flower.pending import ClientRequest, PendingRequests, RoundRules, collect_metrics
+from fairlead.flower.requests import (
+    ClientRequest,
+    PendingRequests,
+    RoundRules,
+    are_self_reported,
+    collect_metrics,
+    refuse_late_adopters,
+    updates_of,
+    validate_answer,
+)
 from fairlead.flower.roster import Estimates, Roster
-from fairlead.flower.validation import are_self_reported, refuse_late_adopters, updates_of, validate_answer
 from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key

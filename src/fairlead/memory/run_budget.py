@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from fairlead.algorithm import Algorithm
-from fairlead.checkpoint.state_tensors import tables_of
+from fairlead.checkpoint.store import tables_of
 from fairlead.client_table import ClientTable
 from fairlead.errors import MemoryBudgetError
 from fairlead.memory.budget import available_bytes

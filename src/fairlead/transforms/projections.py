@@ -7,8 +7,16 @@ from torch import Tensor
 
 from fairlead.client_table import PartState
 from fairlead.errors import require_number
-from fairlead.memory.aware_memory import RowLength, Start, aware_memory_of, settle_aware
-from fairlead.memory.update_memory import FirstVisit, UpdateMemory, remembered_part, with_remembered_part
+from fairlead.memory.update_memory import (
+    FirstVisit,
+    RowLength,
+    Start,
+    UpdateMemory,
+    aware_memory_of,
+    remembered_part,
+    settle_aware,
+    with_remembered_part,
+)
 from fairlead.records import ClientUpdates, Conditions, Limit, Population, Transformed
 from fairlead.transforms.base import DirectionTransform
 

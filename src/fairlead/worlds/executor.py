@@ -1,23 +1,77 @@
-"""Execution of a round's local work: the role `ClientExecutor`, and `LocalExecutor` for this process."""
+"""Execution of a round's local work: its batches, the role `ClientExecutor`, and `LocalExecutor` for this process.
+
+Batches and all other chance of local work are drawn before it starts.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fairlead.corrections.base import LocalOutcome, LocalResult
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
-from fairlead.records import Broadcast, PathRun, Vectors, WorkOrder
-from fairlead.worlds.arithmetic import Arithmetic
-from fairlead.worlds.batches import LocalDraw
-from fairlead.worlds.engines.base import AsyncEngine, Engine, LocalJobs, LocalSteps, Objective
-from fairlead.worlds.host_data import HostData
+from fairlead.records import Broadcast, Vectors, WorkOrder
+from fairlead.worlds.device import Arithmetic, HostData
+from fairlead.worlds.engines.base import AsyncEngine, Engine, LocalJobs, LocalReturns, LocalSteps, Objective
+
+
+class LocalDraw(NamedTuple):
+    """All that decides the local steps of some clients; tuples have a number for each."""
+
+    solver: LocalSolver
+    key: Key
+    round: int
+    draws_noise: bool
+    clients: tuple[int, ...]
+    first_rows: tuple[int, ...]
+    sizes: tuple[int, ...]
+    num_steps: tuple[int, ...]
+    batch_sizes: tuple[int, ...]
+
+    def steps(self) -> LocalSteps:
+        """The batches, the keys of noise and the learning rates."""
+        shuffle, noise = (self.key.fold(purpose, self.round) for purpose in ("batches", "noise"))
+        each = zip(self.first_rows, self.sizes, self.num_steps, self.batch_sizes, strict=True)
+        batches = [
+            draw_batches(*one, shuffle.fold(client)) for client, one in zip(self.clients, each, strict=True)
+        ]
+        noise_keys = map(noise.fold, self.clients) if self.draws_noise else None
+        return local_steps(self.solver, self.round, batches, noise_keys)
+
+
+def local_steps(
+    solver: LocalSolver, round: int, batches: Sequence[Tensor], noise: Iterable[Key] | None
+) -> LocalSteps:
+    """The local steps of clients with the given batches; `noise` has a key per client where the model draws any."""
+    longest = max(map(len, batches), default=0)
+    if noise is None:
+        keys = [torch.zeros(longest + 1, dtype=torch.int64)] * len(batches)
+    else:
+        words = (key.words(np.arange(len(own) + 1)) for key, own in zip(noise, batches, strict=True))
+        keys = [torch.from_numpy(word.view(np.int64)) for word in words]
+    return LocalSteps(solver, batches, keys, solver.step_lrs(round, longest))
+
+
+def draw_batches(first_row: int, size: int, num_steps: int, batch_size: int, key: Key) -> Tensor:
+    """Row numbers (num_steps, batch_size), -1 where the last batch of an epoch is short.
+
+    Every epoch is a new permutation of the client's rows, cut into batches with the partial one kept;
+    a client that uses all its rows at every step keeps their order.
+    """
+    per_epoch = -(-size // batch_size)
+    epochs = -(-num_steps // per_epoch)
+    rows = np.full((epochs, per_epoch * batch_size), -1, dtype=np.int64)
+    rows[:, :size] = np.arange(first_row, first_row + size)
+    if batch_size < size:
+        rows[:, :size] = key.generator().permuted(rows[:, :size], axis=1)
+    return torch.from_numpy(rows.reshape(-1, batch_size)[:num_steps])
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,48 +109,6 @@ class ClientBlock:
                 self.batch_sizes[part],
                 {name: rows[part] for name, rows in self.memory.items()},
             )
-
-
-class LocalReturns(NamedTuple):
-    """Results of local work, one row per client."""
-
-    delta: Tensor
-    """(m, d) local − anchor."""
-    loss: Tensor
-    """(m,) mean loss over the local steps."""
-    buffers: Tensor
-    """(m, b) running statistics after local work."""
-    anchor_gradient: Tensor | None
-    """(m, d) ∇F_i at the anchor; None if no correction needs it."""
-    ran: tuple[PathRun, ...]
-    """How it was computed."""
-
-    @staticmethod
-    def empty(order: WorkOrder, num_clients: int) -> LocalReturns:
-        """Uninitialized rows for so many clients."""
-        anchor, buffers = order.anchor, order.buffers
-        delta = anchor.new_empty((num_clients, len(anchor)))
-        return LocalReturns(
-            delta,
-            anchor.new_empty(num_clients),
-            buffers.new_empty((num_clients, len(buffers))),
-            torch.empty_like(delta) if order.solver.needs_anchor_gradient else None,
-            (),
-        )
-
-    @staticmethod
-    def joined(parts: Sequence[LocalReturns]) -> LocalReturns:
-        """All parts, concatenated."""
-        if len(parts) == 1:
-            return parts[0]
-        gradients = [part.anchor_gradient for part in parts if part.anchor_gradient is not None]
-        return LocalReturns(
-            torch.cat([part.delta for part in parts]),
-            torch.cat([part.loss for part in parts]),
-            torch.cat([part.buffers for part in parts]),
-            torch.cat(gradients) if gradients else None,
-            PathRun.tally(run for part in parts for run in part.ran),
-        )
 
 
 def finish_work(
@@ -175,17 +187,9 @@ class LocalExecutor(ClientExecutor):
     def _draw(
         self, round: int, solver: LocalSolver, key: Key, block: ClientBlock, first_rows: Tensor
     ) -> LocalDraw:
-        return LocalDraw(
-            solver,
-            key,
-            round,
-            clients=tuple(block.clients.tolist()),
-            first_rows=tuple(first_rows.tolist()),
-            sizes=tuple(block.sizes.tolist()),
-            num_steps=tuple(block.num_steps.tolist()),
-            batch_sizes=tuple(block.batch_sizes.tolist()),
-            draws_noise=self.objective.draws_noise,
-        )
+        columns = (block.clients, first_rows, block.sizes, block.num_steps, block.batch_sizes)
+        numbers = (tuple(column.tolist()) for column in columns)
+        return LocalDraw(solver, key, round, self.objective.draws_noise, *numbers)
 
     def _train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
         if self.host_data is None:
@@ -209,11 +213,10 @@ def run_jobs(
     engine: Engine, objective: Objective, jobs: LocalJobs, first_rows: Tensor, sizes: Tensor
 ) -> LocalReturns:
     """The local work of clients whose `sizes` examples begin at `first_rows` of the objective's data."""
-    results = engine.run(objective, jobs)
-    gradients = None
+    returns = engine.run(objective, jobs)
     if jobs.steps.solver.needs_anchor_gradient:
-        gradients = _anchor_gradients(objective, jobs, first_rows, sizes)
-    return LocalReturns(results.delta, results.loss, results.buffers, gradients, (results.ran,))
+        return returns._replace(anchor_gradient=_anchor_gradients(objective, jobs, first_rows, sizes))
+    return returns
 
 
 def _anchor_gradients(objective: Objective, jobs: LocalJobs, first_rows: Tensor, sizes: Tensor) -> Tensor:

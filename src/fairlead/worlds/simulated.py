@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from hashlib import sha256
@@ -18,12 +19,12 @@ from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.devices import DeviceModel, Payload
 from fairlead.conditions.links import LinkModel, PerfectLink
 from fairlead.conditions.work import EqualWork, WorkModel
-from fairlead.errors import FieldError, field_error, is_integer, require_instance
+from fairlead.errors import DataError, FieldError, field_error, is_integer, require_instance
 from fairlead.local_solver import LocalSolver
+from fairlead.models.base import ExampleShape
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, PathRun, Population, WorkOrder
 from fairlead.task import Task
-from fairlead.worlds.arithmetic import Arithmetic, Precision, usable_device
 from fairlead.worlds.base import (
     DataPlace,
     EngineName,
@@ -33,13 +34,19 @@ from fairlead.worlds.base import (
     Workings,
     objective_weights,
 )
-from fairlead.worlds.behaviour import ClientBehaviour, Responders
+from fairlead.worlds.behaviour import ClientBehaviour, MessageSizes, Responders
+from fairlead.worlds.device import (
+    Arithmetic,
+    HostData,
+    Precision,
+    on_host,
+    stays_on_host,
+    usable_device,
+)
 from fairlead.worlds.engines.base import AsyncEngine, Engine, Objective
 from fairlead.worlds.engines.choice import choose_engine
 from fairlead.worlds.evaluation import evaluate
 from fairlead.worlds.executor import ClientExecutor, LocalExecutor, finish_work
-from fairlead.worlds.host_data import HostData, example_shape, on_host, stays_on_host
-from fairlead.worlds.message_sizes import MessageSizes
 
 _PREFETCHED_CLIENTS = 100_000
 """Up to so many clients, drawing a cohort takes a millisecond or two, no longer than drawing its batches."""
@@ -306,3 +313,38 @@ def _data_digest(data: ClientData) -> str:
     for values in (data.inputs, data.targets):
         digest.update(values[rows.to(values.device)].cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+_CLASSES_AT_MOST = 2**24
+"""A model has an output for each; larger targets are ids or quantities by mistake."""
+
+
+def example_shape(clients: ClientData, test: ClientData | None) -> ExampleShape:
+    """The shape that a model for these clients must fit, classes and tokens of the test set included."""
+    targets = clients.targets
+    if targets.is_floating_point():
+        outputs = int(targets.shape[1:].numel())
+    else:
+        outputs = _count_values([targets] if test is None else [targets, test.targets])
+        if outputs > _CLASSES_AT_MOST:
+            raise DataError(
+                f"Targets of whole numbers are classes, counted from 0, and must be below {_CLASSES_AT_MOST}, got "
+                f"{outputs - 1}: number the classes 0, 1, 2, ..., or give quantities as floating-point numbers."
+            )
+    inputs = [clients.inputs] if test is None else [clients.inputs, test.inputs]
+    # Bytes are pixels, which the model's input pipeline scales.
+    if inputs[0].is_floating_point() or inputs[0].dtype == torch.uint8:
+        return ExampleShape(tuple(inputs[0].shape[1:]), outputs, None)
+    smallest = min((int(part.min()) for part in inputs if len(part)), default=0)
+    if smallest < 0:
+        # Some engines would take them for places counted from the end of an embedding.
+        raise DataError(
+            f"Inputs of whole numbers are token ids and must be at least 0, got {smallest}: give quantities as "
+            "floating-point numbers."
+        )
+    return ExampleShape(tuple(inputs[0].shape[1:]), outputs, _count_values(inputs))
+
+
+def _count_values(parts: Sequence[Tensor]) -> int:
+    """How many whole numbers there are from 0 to the largest in any part."""
+    return max((int(part.max()) for part in parts if len(part)), default=0) + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -18,7 +18,7 @@ from fairlead.errors import EngineError, FairleadError, MemoryBudgetError
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.descent import SGD
 from fairlead.parameters import FlatModule
-from fairlead.records import PathRun, Vectors
+from fairlead.records import PathRun, Vectors, WorkOrder
 from fairlead.task import PerExample, refuse_unknown_classes
 
 if TYPE_CHECKING:
@@ -230,15 +230,46 @@ class LocalJobs:
         return len(self.steps.batches)
 
 
-class LocalResults(NamedTuple):
-    """Results of an engine, one row per job."""
+class LocalReturns(NamedTuple):
+    """Results of local work, one row per client."""
 
     delta: Tensor
+    """(m, d) local − anchor."""
     loss: Tensor
     """(m,) mean loss over the local steps."""
     buffers: Tensor
-    ran: PathRun
-    """The path that computed it."""
+    """(m, b) running statistics after local work."""
+    ran: tuple[PathRun, ...]
+    """How it was computed."""
+    anchor_gradient: Tensor | None = None
+    """(m, d) ∇F_i at the anchor; None if no correction needs it."""
+
+    @staticmethod
+    def empty(order: WorkOrder, num_clients: int) -> LocalReturns:
+        """Uninitialized rows for so many clients."""
+        delta = order.anchor.new_empty((num_clients, len(order.anchor)))
+        buffers = order.buffers.new_empty((num_clients, len(order.buffers)))
+        gradient = torch.empty_like(delta) if order.solver.needs_anchor_gradient else None
+        return LocalReturns(delta, delta.new_empty(num_clients), buffers, (), gradient)
+
+    @staticmethod
+    def joined(parts: Sequence[LocalReturns]) -> LocalReturns:
+        """All parts, concatenated."""
+        if len(parts) == 1:
+            return parts[0]
+        gradients = [part.anchor_gradient for part in parts if part.anchor_gradient is not None]
+        return LocalReturns(
+            torch.cat([part.delta for part in parts]),
+            torch.cat([part.loss for part in parts]),
+            torch.cat([part.buffers for part in parts]),
+            PathRun.tally(run for part in parts for run in part.ran),
+            torch.cat(gradients) if gradients else None,
+        )
+
+    @property
+    def rows(self) -> tuple[Tensor | None, ...]:
+        """All tensors."""
+        return self.delta, self.loss, self.buffers, self.anchor_gradient
 
 
 class LaneBatch(NamedTuple):
@@ -269,7 +300,7 @@ class Engine(ABC):
     """Runs clients' local work. All engines give the same numbers up to rounding."""
 
     @abstractmethod
-    def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
+    def run(self, objective: Objective, jobs: LocalJobs) -> LocalReturns:
         """Local work of every job."""
 
 
@@ -329,37 +360,6 @@ class LanePath(Path, ABC):
     def kernels(self, objective: Objective, solver: LocalSolver) -> MlpDescent | None:
         """Whole steps of lanes by kernels, where gradients are not even written; None for all paths but one."""
         return None
-
-
-StackedLosses = Callable[[Tensor, Tensor, Tensor, "Tensor | None"], Tensor]
-"""(params (L, d), inputs (L, B, ...), targets (L, B, ...), noise (L,)) -> losses (L, B)."""
-
-
-class StackedGradient(LaneGradient):
-    """One forward pass of all lanes, and one backward pass over their summed losses."""
-
-    def __init__(self, losses_of: StackedLosses) -> None:
-        self._losses_of = losses_of
-
-    def __call__(self, params: Tensor, batch: LaneBatch, out: Tensor) -> Tensor:
-        leaf = params.detach().requires_grad_()
-        losses = self._losses_of(leaf, batch.inputs, batch.targets, batch.noise)
-        loss = (losses * batch.weight).sum(1)
-        out.copy_(torch.autograd.grad(loss.sum(), leaf)[0])
-        return loss.detach()
-
-
-class StackedPath(LanePath, ABC):
-    """Family of paths that run the forward pass of all lanes at once."""
-
-    engine = "batched"
-
-    @abstractmethod
-    def losses(self, objective: Objective, buffers: Tensor) -> StackedLosses:
-        """The loss of every example of every lane."""
-
-    def gradient(self, objective: Objective, buffers: Tensor, *, compiled: bool = False) -> LaneGradient:
-        return StackedGradient(self.losses(objective, buffers))
 
 
 class AsyncEngine(Engine, ABC):

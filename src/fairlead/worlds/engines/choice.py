@@ -15,11 +15,11 @@ from fairlead.optimizers.descent import SGD
 from fairlead.randomness import keyed_uniform
 from fairlead.worlds.base import EngineName
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalSteps, Objective
-from fairlead.worlds.engines.batched import BatchedEngine
 from fairlead.worlds.engines.dense import dense_stack
 from fairlead.worlds.engines.graphs import GraphEngine
+from fairlead.worlds.engines.lane_gradients import has_own_stack, stacked_losses
 from fairlead.worlds.engines.loop import LoopEngine
-from fairlead.worlds.engines.paths import Backend, has_own_stack, stacked_losses
+from fairlead.worlds.engines.paths import Backend, BatchedEngine
 
 _CLIENTS, _STEPS, _BATCH, _REPEATS = 8, 8, 32, 3
 

@@ -21,8 +21,6 @@ from fairlead.worlds.engines.base import (
     LanePath,
     LocalJobs,
     Objective,
-    StackedLosses,
-    StackedPath,
     sgd_only,
 )
 
@@ -88,47 +86,6 @@ class MlpTriton(ClosedForm):
         assert layers is not None
         assert descent is not None
         return MlpDescent(*layers, data.inputs.flatten(1), data.targets, descent)
-
-
-class BatchedProducts(StackedPath):
-    """Batched matrix products for plain stacks of dense layers."""
-
-    name = "batched products"
-    takes_only = "linear and elementwise layers with any loss, without dropout or augmentation"
-
-    def refusal(self, objective: Objective, jobs: LocalJobs | None = None) -> str | None:
-        if objective.draws_noise:
-            return "the model draws dropout or augmentation"
-        return (
-            None
-            if dense_layers(objective)
-            else "the model is no plain stack of linear and elementwise layers"
-        )
-
-    def losses(self, objective: Objective, buffers: Tensor) -> StackedLosses:
-        sizes, shapes, layers = objective.model.sizes, objective.model.shapes, dense_layers(objective)
-        assert layers is not None
-
-        def losses(params: Tensor, inputs: Tensor, targets: Tensor, noise: Tensor | None) -> Tensor:
-            lanes, batch = inputs.shape[:2]
-            pieces = iter(
-                piece.view(lanes, *shape)
-                for piece, shape in zip(torch.split(params, sizes, dim=1), shapes, strict=True)
-            )
-            hidden = objective.model.pipeline.apply(inputs.flatten(0, 1), None, params.dtype)
-            hidden = hidden.view(lanes, batch, -1)
-            for layer in layers:
-                if not isinstance(layer, nn.Linear):
-                    hidden = layer(hidden)
-                    continue
-                weight = next(pieces).mT
-                if layer.bias is None:
-                    hidden = torch.bmm(hidden, weight)
-                else:
-                    hidden = torch.baddbmm(next(pieces)[:, None, :], hidden, weight)
-            return objective.loss(hidden.flatten(0, 1), targets.flatten(0, 1)).view(lanes, batch)
-
-        return losses
 
 
 def _two_layers(objective: Objective) -> tuple[Affine, Affine] | None:

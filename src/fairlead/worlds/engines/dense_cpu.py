@@ -8,9 +8,9 @@ from torch import Tensor
 
 from fairlead.local_solver import LocalState
 from fairlead.task import cross_entropy
-from fairlead.worlds.engines.base import LocalJobs, LocalResults, Objective, WholePath, sgd_only
+from fairlead.worlds.engines.base import LocalJobs, LocalReturns, Objective, WholePath, sgd_only
 from fairlead.worlds.engines.dense import NOT_DENSE, Activation, Affine, dense_stack
-from fairlead.worlds.engines.threads import Workers, heavy_steps
+from fairlead.worlds.engines.loop import Workers, heavy_steps
 
 _CHUNK_BYTES = 1 << 21
 """Examples that are gathered at once: the batches of several steps, which are then still in a cache."""
@@ -41,12 +41,12 @@ class DenseCpu(WholePath):
             return "so many clients with light steps are faster in lanes"
         return None
 
-    def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
+    def run(self, objective: Objective, jobs: LocalJobs) -> LocalReturns:
         num_steps = jobs.steps.num_steps
         work, workers = _DenseWork(objective, jobs), Workers.for_jobs(num_steps, heavy=heavy_steps(jobs))
         workers.train(num_steps, work.train)
-        ran = self.ran(jobs.anchor, workers.number)
-        return LocalResults(work.delta, work.loss, jobs.buffers.expand(len(jobs), -1), ran)
+        ran = (self.ran(jobs.anchor, workers.number),)
+        return LocalReturns(work.delta, work.loss, jobs.buffers.expand(len(jobs), -1), ran)
 
 
 class _Layer(NamedTuple):

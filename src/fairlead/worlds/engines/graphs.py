@@ -18,7 +18,7 @@ from fairlead.worlds.engines.base import (
     AsyncEngine,
     LanePath,
     LocalJobs,
-    LocalResults,
+    LocalReturns,
     LocalSteps,
     Objective,
     Path,
@@ -61,7 +61,7 @@ class GraphEngine(AsyncEngine):
     compiled: bool = False
     _captured: dict[_Kind, _CapturedLanes] = field(default_factory=dict, init=False, repr=False)
 
-    def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
+    def run(self, objective: Objective, jobs: LocalJobs) -> LocalReturns:
         kind = _Kind.of(objective, jobs.steps)
         # Work of a kind that was captured has its path already.
         if kind in self._captured:

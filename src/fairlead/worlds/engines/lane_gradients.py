@@ -1,10 +1,11 @@
 """Gradients of several clients at once by autograd: one pass for all lanes, or a pass for each."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
 
 from fairlead.models.base import StackableModule
@@ -14,14 +15,44 @@ from fairlead.worlds.engines.base import (
     LanePath,
     LocalJobs,
     Objective,
-    StackedLosses,
-    StackedPath,
 )
+from fairlead.worlds.engines.dense import dense_layers
 
 Named = Callable[[Tensor], Mapping[str, Tensor]]
 """Parameters by name that share memory with a vector (d,)."""
 Branch = Callable[[Tensor, Tensor, Tensor, Tensor, "Tensor | None", Tensor], Tensor]
 """(params (d,), inputs, targets, weight (B,), noise, out (d,)) -> loss, with its gradient written into `out`."""
+
+
+StackedLosses = Callable[[Tensor, Tensor, Tensor, "Tensor | None"], Tensor]
+"""(params (L, d), inputs (L, B, ...), targets (L, B, ...), noise (L,)) -> losses (L, B)."""
+
+
+class StackedGradient(LaneGradient):
+    """One forward pass of all lanes, and one backward pass over their summed losses."""
+
+    def __init__(self, losses_of: StackedLosses) -> None:
+        self._losses_of = losses_of
+
+    def __call__(self, params: Tensor, batch: LaneBatch, out: Tensor) -> Tensor:
+        leaf = params.detach().requires_grad_()
+        losses = self._losses_of(leaf, batch.inputs, batch.targets, batch.noise)
+        loss = (losses * batch.weight).sum(1)
+        out.copy_(torch.autograd.grad(loss.sum(), leaf)[0])
+        return loss.detach()
+
+
+class StackedPath(LanePath, ABC):
+    """Family of paths that run the forward pass of all lanes at once."""
+
+    engine = "batched"
+
+    @abstractmethod
+    def losses(self, objective: Objective, buffers: Tensor) -> StackedLosses:
+        """The loss of every example of every lane."""
+
+    def gradient(self, objective: Objective, buffers: Tensor, *, compiled: bool = False) -> LaneGradient:
+        return StackedGradient(self.losses(objective, buffers))
 
 
 class OwnStack(StackedPath):
@@ -49,6 +80,47 @@ class OwnStack(StackedPath):
         return losses
 
 
+class BatchedProducts(StackedPath):
+    """Batched matrix products for plain stacks of dense layers."""
+
+    name = "batched products"
+    takes_only = "linear and elementwise layers with any loss, without dropout or augmentation"
+
+    def refusal(self, objective: Objective, jobs: LocalJobs | None = None) -> str | None:
+        if objective.draws_noise:
+            return "the model draws dropout or augmentation"
+        return (
+            None
+            if dense_layers(objective)
+            else "the model is no plain stack of linear and elementwise layers"
+        )
+
+    def losses(self, objective: Objective, buffers: Tensor) -> StackedLosses:
+        sizes, shapes, layers = objective.model.sizes, objective.model.shapes, dense_layers(objective)
+        assert layers is not None
+
+        def losses(params: Tensor, inputs: Tensor, targets: Tensor, noise: Tensor | None) -> Tensor:
+            lanes, batch = inputs.shape[:2]
+            pieces = iter(
+                piece.view(lanes, *shape)
+                for piece, shape in zip(torch.split(params, sizes, dim=1), shapes, strict=True)
+            )
+            hidden = objective.model.pipeline.apply(inputs.flatten(0, 1), None, params.dtype)
+            hidden = hidden.view(lanes, batch, -1)
+            for layer in layers:
+                if not isinstance(layer, nn.Linear):
+                    hidden = layer(hidden)
+                    continue
+                weight = next(pieces).mT
+                if layer.bias is None:
+                    hidden = torch.bmm(hidden, weight)
+                else:
+                    hidden = torch.baddbmm(next(pieces)[:, None, :], hidden, weight)
+            return objective.loss(hidden.flatten(0, 1), targets.flatten(0, 1)).view(lanes, batch)
+
+        return losses
+
+
 class Vmap(StackedPath):
     """`torch.func.vmap` of the model."""
 
@@ -64,6 +136,21 @@ class Vmap(StackedPath):
             return result
 
         return losses
+
+
+STACKED: tuple[StackedPath, ...] = (OwnStack(), BatchedProducts(), Vmap())
+"""Fastest first."""
+
+
+def stacked_losses(objective: Objective, buffers: Tensor) -> StackedLosses:
+    """Losses by the first of `STACKED` that takes the model."""
+    path = next(path for path in STACKED if path.refusal(objective) is None)
+    return path.losses(objective, buffers)
+
+
+def has_own_stack(objective: Objective) -> bool:
+    """Whether the model runs in lanes by batched products rather than by `vmap`."""
+    return any(path.refusal(objective) is None for path in STACKED if not isinstance(path, Vmap))
 
 
 class Branches(LanePath):

@@ -22,7 +22,7 @@ from fairlead.worlds.engines.base import (
     LaneBatch,
     LaneGradient,
     LocalJobs,
-    LocalResults,
+    LocalReturns,
     LocalSteps,
     Objective,
 )
@@ -204,7 +204,7 @@ class LaneBlock:
 
     def run(
         self, plan: LanePlan, jobs: LocalJobs, advance: Callable[[int, int, int], None], ran: PathRun
-    ) -> LocalResults:
+    ) -> LocalReturns:
         """Let lanes work by a plan; `advance(start, end, width)` must step the first lanes tick by tick."""
         delta = self.anchor.new_zeros((len(jobs), len(self.anchor)))
         starting, ending = defaultdict[int, list[Slot]](list), defaultdict[int, list[Slot]](list)
@@ -220,8 +220,8 @@ class LaneBlock:
                 torch.sub(held[slot.lane], self.anchor, out=moved[slot.job])
         order = self._gradient_of.order
         delta = delta if order is None else order.restored(delta)
-        loss = _LossRuns.of(plan, delta.device).means(self.losses[: plan.ticks, : len(plan.loads)])
-        return LocalResults(delta, loss, jobs.buffers.expand(len(jobs), -1), ran)
+        loss = _mean_losses(plan, self.losses[: plan.ticks, : len(plan.loads)])
+        return LocalReturns(delta, loss, jobs.buffers.expand(len(jobs), -1), (ran,))
 
     def load(self, jobs: LocalJobs, schedule: LaneSchedule) -> None:
         """Take over the vectors of a round, and what its lanes read."""
@@ -295,31 +295,23 @@ def _aligned_zeros(shape: Sequence[int], like: Tensor) -> Tensor:
     return like.new_zeros((*shape[:-1], -(-shape[-1] // numbers) * numbers))[..., : shape[-1]]
 
 
-class _LossRuns(NamedTuple):
-    """Where the losses of each job stand among those of all lanes, lane by lane."""
-
-    lengths: Tensor
-    """Ticks of each job, and of each lane's idle time after its last job."""
-    places: Tensor
-    """(m,) which of these runs is a job's."""
-
-    @staticmethod
-    def of(plan: LanePlan, device: torch.device) -> _LossRuns:
-        jobs = [(slot.lane, slot.start, slot.end - slot.start, slot.job) for slot in plan.slots]
-        idle = [(lane, load, plan.ticks - load, -1) for lane, load in enumerate(plan.loads)]
-        runs = sorted(jobs + idle)
-        place_of = {job: place for place, (*_, job) in enumerate(runs)}
-        lengths = [length for _, _, length, _ in runs]
-        places = [place_of[job] for job in range(len(plan.slots))]
-        sent = (torch.tensor(n, dtype=torch.int64).to(device, non_blocking=True) for n in (lengths, places))
-        return _LossRuns(*sent)
-
-    def means(self, losses: Tensor) -> Tensor:
-        """Mean loss of every job over its steps, (m,), from losses (ticks, lanes)."""
-        if not len(self.places):
-            return losses.new_zeros(0)
-        columns = losses.T.flatten()
-        return torch.segment_reduce(columns, "mean", lengths=self.lengths, unsafe=True)[self.places]
+def _mean_losses(plan: LanePlan, losses: Tensor) -> Tensor:
+    """Mean loss of every job over its steps, (m,), from losses (ticks, lanes)."""
+    if not plan.slots:
+        return losses.new_zeros(0)
+    # Lane by lane: the ticks of each job, and of the idle time after the lane's last job.
+    jobs = [(slot.lane, slot.start, slot.end - slot.start, slot.job) for slot in plan.slots]
+    idle = [(lane, load, plan.ticks - load, -1) for lane, load in enumerate(plan.loads)]
+    runs = sorted(jobs + idle)
+    place_of = {job: place for place, (*_, job) in enumerate(runs)}
+    lengths, places = (
+        torch.tensor(numbers, dtype=torch.int64).to(losses.device, non_blocking=True)
+        for numbers in (
+            [length for _, _, length, _ in runs],
+            [place_of[job] for job in range(len(plan.slots))],
+        )
+    )
+    return torch.segment_reduce(losses.T.flatten(), "mean", lengths=lengths, unsafe=True)[places]
 
 
 _UPDATE_COPIES = 4

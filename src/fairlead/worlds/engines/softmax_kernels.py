@@ -15,7 +15,7 @@ from fairlead.task import cross_entropy
 from fairlead.worlds.engines.base import (
     NOT_SGD_ONLY,
     LocalJobs,
-    LocalResults,
+    LocalReturns,
     Objective,
     WholePath,
     sgd_only,
@@ -209,12 +209,12 @@ class _SoftmaxKernel(WholePath, ABC):
     def _train(self, work: LinearWork) -> tuple[Tensor, Tensor]:
         """Displacements (m, d) and mean losses (m,) of all jobs."""
 
-    def run(self, objective: Objective, jobs: LocalJobs) -> LocalResults:
+    def run(self, objective: Objective, jobs: LocalJobs) -> LocalReturns:
         delta, loss = self._train(_work_of(objective, jobs))
         full = str(delta.dtype).removeprefix("torch.")
         lanes = min(torch.get_num_threads(), len(jobs)) if delta.device.type == "cpu" else len(jobs)
         ran = self.ran(jobs.anchor, lanes, precision=full)
-        return LocalResults(delta, loss, jobs.buffers.expand(len(jobs), -1), ran)
+        return LocalReturns(delta, loss, jobs.buffers.expand(len(jobs), -1), (ran,))
 
 
 class SoftmaxNumba(_SoftmaxKernel):

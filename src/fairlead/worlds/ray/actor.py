@@ -9,23 +9,21 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
+import ray
 import torch
 from numpy.typing import NDArray
+from ray import ObjectRef, cloudpickle
 from torch import Tensor
 
 from fairlead.clients.data import ClientData
 from fairlead.records import PathRun, WorkOrder
-from fairlead.worlds.arithmetic import Arithmetic
+from fairlead.worlds.device import Arithmetic, HostData
 from fairlead.worlds.engines.base import Engine, Objective
 from fairlead.worlds.executor import ClientBlock, LocalExecutor
-from fairlead.worlds.host_data import HostData
 from fairlead.worlds.simulated import SimulatedWorld
-
-if TYPE_CHECKING:
-    from ray import ObjectRef
 
 ValueT = TypeVar("ValueT")
 
@@ -55,8 +53,6 @@ class Parcel(Generic[ValueT]):
     """Any value with its tensors packed; opening it copies them."""
 
     def __init__(self, value: ValueT) -> None:
-        from ray import cloudpickle
-
         tensors: list[Packed] = []
 
         class Packer(cloudpickle.Pickler):
@@ -112,8 +108,6 @@ class Shards:
     @staticmethod
     def put(data: ClientData, most_bytes: int = _SHARD_BYTES) -> Shards:
         """Shards of about `most_bytes` each; no client is divided."""
-        import ray
-
         first_clients = first_clients_of_shards(data, most_bytes)
         references = []
         for first, last in zip(first_clients, [*first_clients[1:], data.num_clients], strict=True):
@@ -127,8 +121,6 @@ class Shards:
 
     def examples_of(self, client: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of one client, in memory that others share."""
-        import ray
-
         shard = bisect_right(self.first_clients, client) - 1
         if shard not in self._viewed:
             self._viewed[shard] = ray.get(self.references[shard]).view()
@@ -211,15 +203,14 @@ class ShardActor:
         self, assignment: Assignment, order: Parcel[WorkOrder], block: Parcel[ClientBlock]
     ) -> PackedReturns:
         """Local work of one block, which the engine receives as a whole."""
-        import ray
-
         if assignment != self._assignment:
             recipe, shards = ray.get(list(assignment))
             self._executor = recipe.executor(shards)
             self._assignment = assignment
         device = self._executor.objective.device
-        *rows, ran = self._executor.train(_order_on(device, order.open()), _block_on(device, block.open()))
-        return PackedReturns(tuple(None if each is None else Packed.of(each) for each in rows), ran)
+        returns = self._executor.train(_order_on(device, order.open()), _block_on(device, block.open()))
+        packed = tuple(None if rows is None else Packed.of(rows) for rows in returns.rows)
+        return PackedReturns(packed, returns.ran)
 
 
 def _block_on(device: torch.device, block: ClientBlock) -> ClientBlock:

@@ -1,25 +1,75 @@
-"""`RayExecutor`: distributes a round's clients over actors."""
+"""`RayExecutor`: connects to a cluster, and distributes a round's clients over actors."""
 
 from __future__ import annotations
 
+import logging
+import os
+import socket
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from fairlead.errors import EngineError
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from fairlead.errors import EngineError, FieldError, field_error
 from fairlead.records import PathRun, WorkOrder
-from fairlead.worlds.engines.base import Engine
-from fairlead.worlds.engines.loop import LoopEngine
-from fairlead.worlds.executor import ClientBlock, ClientExecutor, LocalReturns
+from fairlead.worlds.engines.base import LocalReturns
+from fairlead.worlds.executor import ClientBlock, ClientExecutor
 from fairlead.worlds.ray.actor import Assignment, Packed, PackedReturns, Parcel, Recipe, ShardActor, Shards
-from fairlead.worlds.ray.cluster import RayCluster
+from fairlead.worlds.ray.cluster import ADDRESS, RayCluster
 from fairlead.worlds.simulated import SimulatedWorld
 
-_SECONDS_TO_START = 300.0
+_SECONDS_TO_ANSWER, _SECONDS_TO_START = 5.0, 300.0
 _STARTS = 3
 """Consecutive failed starts of actors after which a run gives up."""
+
+
+def connect(cluster: RayCluster) -> None:
+    """Connect this process to a cluster, unless it is already."""
+    if ray.is_initialized():
+        current = ray.get_runtime_context().gcs_address
+        if cluster.address not in (None, "auto", current):
+            constraint = f"that of the cluster which this process is connected to, {current!r}"
+            raise field_error(cluster, "address", constraint, cluster.address)
+        return
+    address = cluster.address or os.environ.get("RAY_ADDRESS")
+    if address is None:
+        _start_here(num_cpus=cluster.actors * cluster.threads)
+        return
+    try:
+        _require_listener(address)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise FieldError(
+            f"RayCluster.address must be where a Ray cluster can be reached, got {address!r}: {reason}."
+        ) from error
+
+
+def _start_here(num_cpus: int) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        ray.init(
+            address="local",
+            num_cpus=num_cpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except Exception as error:
+        # Ray raises a plain Exception if its start takes more than 30 s, as on a busy machine.
+        raise EngineError(f"Ray cannot be started on this machine: {error}") from error
+
+
+def _require_listener(address: str) -> None:
+    """Raise if nothing listens at an address: Ray itself would try for a minute."""
+    place = ADDRESS.fullmatch(address)
+    if place is not None and place["host"] is not None:
+        host, port = place["host"].strip("[]"), int(place["port"])
+        socket.create_connection((host, port), _SECONDS_TO_ANSWER).close()
 
 
 @dataclass(eq=False)
@@ -36,8 +86,6 @@ class ActorPool:
     """The actors of a cluster, in fixed places; they stop with the last user of the pool."""
 
     def __init__(self, cluster: RayCluster) -> None:
-        import ray
-
         self._cluster = cluster
         self._actor_class: Any = ray.remote(ShardActor).options(
             num_cpus=cluster.threads, num_gpus=cluster.gpus, scheduling_strategy="SPREAD", max_restarts=0
@@ -48,9 +96,7 @@ class ActorPool:
     @staticmethod
     def of(cluster: RayCluster) -> ActorPool:
         """The pool of a cluster: one for all worlds of this process, which would otherwise compete for CPUs."""
-        import ray
-
-        cluster.connect()
+        connect(cluster)
         context = ray.get_runtime_context()
         # The node too: a Ray that this process starts anew counts its jobs from the beginning.
         key = cluster, context.get_node_id(), context.get_job_id()
@@ -60,15 +106,11 @@ class ActorPool:
 
     def processes(self) -> list[int]:
         """The process ids of all actors, once they have started."""
-        import ray
-
         numbers: list[int] = ray.get([actor.readiness for actor in self.actors])
         return numbers
 
     def wait(self, work: Iterable[Any]) -> list[Any]:
         """References of `work` that has ended, with or without an error; empty if only an actor has become ready."""
-        import ray
-
         work = list(work)
         starting = {actor.readiness: actor for actor in self.actors if not actor.is_ready}
         patience = None if work else _SECONDS_TO_START
@@ -86,9 +128,6 @@ class ActorPool:
 
     def collect(self, reference: Any, actor: PoolActor) -> PackedReturns | None:
         """The results of an actor, or None if it died: then a new actor takes its place."""
-        import ray
-        from ray.exceptions import RayError, RayTaskError
-
         try:
             returns: PackedReturns = ray.get(reference)
         except RayTaskError as error:
@@ -103,9 +142,6 @@ class ActorPool:
         return PoolActor(handle, handle.process.remote())
 
     def _admit(self, actor: PoolActor) -> None:
-        import ray
-        from ray.exceptions import RayError
-
         try:
             ray.get(actor.readiness)
         except RayError as error:
@@ -127,8 +163,6 @@ _POOLS: WeakValueDictionary[tuple[RayCluster, str, str], ActorPool] = WeakValueD
 
 
 def _free_resources() -> str:
-    import ray
-
     free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
     return f"{free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs"
 
@@ -138,14 +172,6 @@ _AT_ONCE = 2
 _BLOCKS_PER_ACTOR = 4
 """If blocks may have any size: enough of them that actors end at about the same time."""
 _ATTEMPTS = 4
-
-
-def needs_block(engine: Engine, threads: int) -> bool:
-    """Whether the bits of clients may depend on the division of a round into blocks.
-
-    They do not if clients train one after another, unless the threads of a client depend on the number of clients.
-    """
-    return not isinstance(engine, LoopEngine) or (engine.per_core and threads > 1)
 
 
 class _BlockRun(NamedTuple):
@@ -169,10 +195,7 @@ class RayExecutor(ClientExecutor):
     """
 
     def __init__(self, cluster: RayCluster, simulation: SimulatedWorld) -> None:
-        import ray
-
         self._num_actors, self._block = cluster.actors, simulation.executor.block
-        self._is_free_to_cut = self._block is None and not needs_block(simulation.engine, cluster.threads)
         self.pool = ActorPool.of(cluster)
         try:
             # Ray does not resolve references inside a pair, so that actors fetch them once and not every time.
@@ -184,10 +207,8 @@ class RayExecutor(ClientExecutor):
             raise EngineError(f"The world's task cannot be sent to other processes: {reason}") from error
 
     def train(self, order: WorkOrder, block: ClientBlock) -> LocalReturns:
-        import ray
-
         returns, ran = LocalReturns.empty(order, len(block)), list[PathRun]()
-        size = self._block_size(len(block))
+        size = self._block or -(-len(block) // (self._num_actors * _BLOCKS_PER_ACTOR))
         blocks = list(block.cut(size)) if len(block) else []
         shared_order = ray.put(Parcel(replace(order, memory={})))
         waiting = self._dealt(len(blocks))
@@ -212,11 +233,6 @@ class RayExecutor(ClientExecutor):
                     ran += packed.ran
                     unfinished -= 1
         return returns._replace(ran=PathRun.tally(ran))
-
-    def _block_size(self, num_clients: int) -> int:
-        if self._is_free_to_cut:
-            return -(-num_clients // (self._num_actors * _BLOCKS_PER_ACTOR))
-        return self._block or num_clients
 
     def _dealt(self, num_blocks: int) -> list[deque[int]]:
         """The numbers of the consecutive blocks that each actor begins with."""
@@ -254,6 +270,6 @@ def _refuse_deadly(block: ClientBlock, attempts: int) -> None:
 
 def _fill(returns: LocalReturns, first: int, packed: Sequence[Packed | None]) -> None:
     """Write the rows of one block."""
-    for rows, part in zip(returns[:-1], packed, strict=True):
+    for rows, part in zip(returns.rows, packed, strict=True):
         if rows is not None and part is not None:
             rows[first : first + part.shape[0]].copy_(part.view())

@@ -1,16 +1,32 @@
-"""`RayWorld`: a simulated world whose clients train on Ray actors."""
+"""`RayWorld`: a simulated world whose clients train on the actors of a `RayCluster`."""
+
+from importlib.util import find_spec
 
 from torch import Tensor, nn
 
 from fairlead.client_table import PartState
-from fairlead.errors import ClashError, field_error, require_instance
+from fairlead.errors import (
+    ClashError,
+    FieldError,
+    field_error,
+    require_instance,
+)
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
 from fairlead.worlds.base import RunWorld, Workings
+from fairlead.worlds.engines.base import Engine
+from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.ray.cluster import RayCluster
-from fairlead.worlds.ray.executor import RayExecutor, needs_block
 from fairlead.worlds.simulated import SimulatedWorld
+
+
+def needs_block(engine: Engine, threads: int) -> bool:
+    """Whether the bits of clients may depend on the division of a round into blocks.
+
+    They do not if clients train one after another, unless the threads of a client depend on the number of clients.
+    """
+    return not isinstance(engine, LoopEngine) or (engine.per_core and threads > 1)
 
 
 class RayWorld(RunWorld):
@@ -43,6 +59,10 @@ bits in each division: set SimulatedWorld.block, such as block=32.
                 "in each division: set SimulatedWorld.block, such as block=32."
             )
         self._simulation, self.cluster = simulation, cluster
+        if find_spec("ray") is None:
+            raise FieldError("RayWorld needs Ray: install it with pip install 'ray>=2.55,<3'.")
+        from fairlead.worlds.ray.executor import RayExecutor
+
         self.executor = RayExecutor(cluster, simulation)
 
     @property

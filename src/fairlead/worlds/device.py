@@ -1,14 +1,18 @@
-"""Devices of this machine, and the precision of products: torch's switches, set within a block and restored."""
+"""Devices: those of this machine, how they multiply, and how examples in host memory reach them."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
+from torch import Tensor
 
+from fairlead.clients.data import ClientData, offsets_of
 from fairlead.errors import ClashError, FieldError, did_you_mean, field_error
+from fairlead.memory.budget import available_bytes
+from fairlead.worlds.engines.base import Objective
 
 
 def usable_device(owner: object, device: torch.device | str) -> torch.device:
@@ -98,3 +102,61 @@ class Arithmetic:
             finally:
                 cudnn.allow_tf32, matmul.allow_tf32, cudnn.deterministic, cudnn.benchmark = before
                 torch.use_deterministic_algorithms(strict, warn_only=only_warned)
+
+
+_SPARE = 1.25
+"""Room beyond what a round needs, so that the next one seldom needs more."""
+
+
+class HostData:
+    """Room on the device for the examples of one round's clients, at a fixed address.
+
+    The clients of a round own ranges of rows, so each is one copy; engines then read the room as they would
+    read data that live on the device. `examples_of` gives a client's inputs and targets; by default they are
+    those of the objective.
+    """
+
+    def __init__(
+        self, objective: Objective, examples_of: Callable[[int], tuple[Tensor, Tensor]] | None = None
+    ) -> None:
+        self._source = objective
+        self._examples_of = examples_of or objective.data.examples_of
+        self._room = self._allocate(0)
+
+    def load(self, clients: Tensor) -> tuple[Objective, Tensor]:
+        """The objective over the given clients' examples, and the row at which each client's begin."""
+        examples = [self._examples_of(client) for client in clients.tolist()]
+        starts = offsets_of(torch.tensor([len(inputs) for inputs, _ in examples], dtype=torch.int64))
+        total = int(starts[-1])
+        if total > len(self._room.data.inputs):
+            self._room = self._allocate(int(total * _SPARE))
+        for start, (inputs, targets) in zip(starts.tolist(), examples, strict=False):
+            place = slice(start, start + len(inputs))
+            self._room.data.inputs[place].copy_(inputs, non_blocking=True)
+            self._room.data.targets[place].copy_(targets, non_blocking=True)
+        return self._room, starts[:-1]
+
+    def _allocate(self, rows: int) -> Objective:
+        inputs, targets = self._source.data.inputs, self._source.data.targets
+        device = self._source.device
+        room = ClientData(
+            torch.zeros((rows, *inputs.shape[1:]), dtype=inputs.dtype, device=device),
+            torch.zeros((rows, *targets.shape[1:]), dtype=targets.dtype, device=device),
+            torch.tensor([0, rows]),
+        )
+        return replace(self._source, data=room)
+
+
+def stays_on_host(data: ClientData, device: torch.device) -> bool:
+    """Whether the examples would take more than half of a device's free memory."""
+    if device.type != "cuda":
+        return False
+    return data.inputs.nbytes + data.targets.nbytes > available_bytes(device) // 2
+
+
+def on_host(data: ClientData, dtype: torch.dtype, device: torch.device) -> ClientData:
+    """The same data in host memory, from which the device can fetch without a detour if it is one."""
+    data = data.to(torch.device("cpu"), dtype)
+    if device.type != "cuda":
+        return data
+    return replace(data, inputs=data.inputs.pin_memory(), targets=data.targets.pin_memory())

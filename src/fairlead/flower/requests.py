@@ -1,0 +1,246 @@
+"""Requests to clients of a real federation: when a round stops waiting for answers, and which of them count."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic, sleep
+from typing import Literal, NamedTuple
+
+import torch
+from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+from torch import Tensor
+
+from fairlead.aggregators.base import Aggregator, refuse_claimed_weights
+from fairlead.corrections.base import Correction
+from fairlead.errors import ClashError, require_choice, require_integer, require_number
+from fairlead.flower.messages import RequestError, read_metrics, refusal_in, unchecked_reply, uploads_in
+from fairlead.local_solver import LocalSolver
+from fairlead.records import ClientUpdates, Refusal, WorkOrder
+from fairlead.reply_checks import Reason, ReceivedUpdate, ReplyForm, ReplyLimits, validate_reply
+from fairlead.worlds.base import Weights
+
+
+@dataclass(frozen=True)
+class RoundRules:
+    """When a round of a real federation ends, and how late answers are treated.
+
+    A round ends when every client asked has answered or is known to be lost, after `deadline` seconds, or with the
+    first `first` updates (over-selection: the sampler asks more clients than that, as `FirstArrivals` in simulation).
+    A round with fewer than `quorum` updates is void: it uses none of them.
+
+    A client with an unanswered request is not asked again. If it is sampled meanwhile, its late answer counts under
+    `late` = "use", with its age, and is dropped under "discard". A request expires after `patience` seconds. The
+    server polls for answers every `poll` seconds.
+    """
+
+    deadline: float = 600.0
+    first: int | None = None
+    quorum: int = 1
+    late: Literal["discard", "use"] = "discard"
+    patience: float = 43_200.0
+    poll: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_number(self, "deadline", above=0)
+        require_number(self, "patience", at_least=self.deadline)
+        require_number(self, "poll", above=0)
+        require_integer(self, "quorum", at_least=0)
+        if self.first is not None:
+            require_integer(self, "first", at_least=max(self.quorum, 1))
+        require_choice(self, "late", ("discard", "use"))
+
+
+class ClientRequest(NamedTuple):
+    """A message to a client that needs an answer."""
+
+    client: int
+    node: int
+    round: int
+    kind: str
+    num_steps: int
+    """Local steps asked for; 0 for a request other than training."""
+
+
+class PendingRequests:
+    """Sends requests over a Flower grid, fetches the answers, and tracks the requests without one."""
+
+    def __init__(self, grid: Grid, patience: float) -> None:
+        self._grid, self._patience = grid, patience
+        self._by_message: dict[str, ClientRequest] = {}
+
+    @property
+    def by_client(self) -> dict[int, ClientRequest]:
+        """The unanswered request of each client that has one."""
+        return {request.client: request for request in self._by_message.values()}
+
+    def send(self, requests: Mapping[ClientRequest, RecordDict]) -> None:
+        """Send requests to clients without an unanswered one."""
+        messages = [
+            Message(content, request.node, request.kind, ttl=self._patience, group_id=str(request.round))
+            for request, content in requests.items()
+        ]
+        if not messages:
+            return
+        for request, message_id in zip(requests, self._grid.push_messages(messages), strict=True):
+            # The grid returns no id for a message that it could not accept: it will have no answer.
+            if message_id:
+                self._by_message[message_id] = request
+
+    def fetch(self, kind: str | None = None) -> list[tuple[ClientRequest, Message]]:
+        """New answers by client, of requests of the given `kind` or of any; others stay until they are fetched."""
+        wanted = [name for name, request in self._by_message.items() if kind in (None, request.kind)]
+        if not wanted:
+            return []
+        found = []
+        for message in self._grid.pull_messages(wanted):
+            # By the message answered, because Flower itself answers for a node that is gone.
+            request = self._by_message.pop(message.metadata.reply_to_message_id, None)
+            if request is not None:
+                found.append((request, message))
+        return sorted(found, key=lambda pair: pair[0])
+
+
+_NO_ROUND = -1
+
+
+def collect_metrics(
+    pending: PendingRequests, nodes: Mapping[int, int], content: RecordDict, rules: RoundRules
+) -> dict[int, dict[str, float]]:
+    """Loss and metrics by client, from those at the given nodes that are free and answer in time."""
+    # Late updates stay for the next round if it may use them; otherwise they are dropped here too, so that their
+    # clients can be asked again.
+    kind = MessageType.EVALUATE if rules.late == "use" else None
+    pending.fetch(kind)
+    busy = pending.by_client
+    requests = {
+        ClientRequest(client, node, _NO_ROUND, MessageType.EVALUATE, 0): content
+        for client, node in nodes.items()
+        if client not in busy
+    }
+    pending.send(requests)
+    found: dict[int, dict[str, float]] = {}
+    closing = monotonic() + rules.deadline
+    while True:
+        for request, message in pending.fetch(kind):
+            if request in requests:
+                found.update(_metrics_in(request, message))
+        if not requests.keys() & set(pending.by_client.values()) or monotonic() >= closing:
+            return found
+        sleep(rules.poll)
+
+
+def _metrics_in(request: ClientRequest, message: Message) -> dict[int, dict[str, float]]:
+    """The metrics in an answer, if the client that was asked sent them."""
+    if not message.has_content() or message.metadata.src_node_id != request.node:
+        return {}
+    if refusal_in(message.content) is not None:
+        return {}
+    try:
+        client, metrics = read_metrics(message.content)
+    except RequestError:
+        return {}
+    return {client: metrics} if client == request.client else {}
+
+
+def are_self_reported(weights: Weights | None) -> bool:
+    """Whether ω follows the sizes that clients report: the default of a spec."""
+    return weights is None or (isinstance(weights, str) and weights == "examples")
+
+
+def refuse_reported_weights(aggregator: Aggregator, weights: Weights | None) -> None:
+    """Raise before the server waits for clients if the first round would refuse the aggregator."""
+    if are_self_reported(weights):
+        refuse_claimed_weights(aggregator)
+
+
+def refuse_late_adopters(solver: LocalSolver) -> None:
+    """Refuse corrections whose client memory depends on the server's result of a round.
+
+    A client of a real federation learns that its update was used when it is asked again, perhaps many rounds later.
+    The model and the direction of that round are then gone.
+    """
+    for correction in solver.corrections:
+        if type(correction).after_round is not Correction.after_round:
+            raise ClashError(
+                f"{type(correction).__name__} completes client memory with the server's new model or direction, "
+                "which clients at Flower nodes do not receive: use ControlVariates or DynamicRegularizer there, or "
+                "run it in simulation."
+            )
+
+
+def validate_answer(
+    request: ClientRequest, message: Message, form: ReplyForm, late: Literal["discard", "use"]
+) -> ReceivedUpdate | Refusal:
+    """The update in an answer, or why it does not count in the round of `form`."""
+    client = request.client
+    if request.kind != MessageType.TRAIN:
+        return Refusal(client, "late", f"Client {client} answered a question other than this round's.")
+    if request.round != form.round and (late == "discard" or client not in form.asked):
+        sentence = f"Client {client} answered round {request.round} in round {form.round}."
+        return Refusal(client, "late", sentence)
+    if message.has_error():
+        return Refusal(client, "failed", f"Client {client} failed: Flower's error {message.error.code}.")
+    if message.metadata.src_node_id != request.node:
+        return Refusal(client, Reason.WRONG_CLIENT, f"Another node answered for client {client}.")
+    refused = refusal_in(message.content)
+    if refused is not None:
+        return Refusal(client, refused[0], f"Client {client} refused: {refused[1]}")
+    limits = ReplyLimits(max_steps=request.num_steps)
+    own = replace(form, round=request.round, asked={client}, limits=limits)
+    return validate_reply(unchecked_reply(message.content), own, sender=client)
+
+
+def updates_of(
+    order: WorkOrder,
+    received: Mapping[int, ReceivedUpdate],
+    uploads: Mapping[str, int],
+    refused: Sequence[Refusal],
+) -> ClientUpdates:
+    """The rows of a round in the order of client ids; `uploads` are the lengths of the extra uploads.
+
+    Of client memory the server knows the version alone.
+    """
+    cohort, solver, anchor = order.cohort, order.solver, order.anchor
+    places = torch.tensor([client in received for client in cohort.clients.tolist()], dtype=torch.bool)
+    updates = [received[client] for client in cohort.clients[places].tolist()]
+    num_steps, num_examples, rounds = (
+        torch.tensor([getattr(update, name) for update in updates], dtype=torch.int64)
+        for name in ("num_steps", "num_examples", "round")
+    )
+    extra = [uploads_in(update.arrays) for update in updates]
+
+    def stacked(vectors: Sequence[Tensor], length: int) -> Tensor:
+        return torch.stack(list(vectors)) if vectors else anchor.new_zeros((0, length))
+
+    return ClientUpdates.of(
+        cohort,
+        places,
+        stacked([update.arrays["delta"] for update in updates], len(anchor)),
+        num_steps,
+        _effective_steps(solver, num_steps, rounds, order.round),
+        lr=solver.optimizer.lr_at(order.round),
+        loss=anchor.new_tensor([update.loss for update in updates]),
+        num_examples=num_examples,
+        buffers=stacked([update.arrays["buffers"] for update in updates], len(order.buffers)),
+        messages={name: stacked([each[name] for each in extra], n) for name, n in uploads.items()},
+        memory={"version": rounds[:, None] + 1},
+        age=order.round - rounds,
+        refused=tuple(sorted(refused, key=lambda each: -1 if each.client is None else each.client)),
+    )
+
+
+def _effective_steps(solver: LocalSolver, num_steps: Tensor, rounds: Tensor, round: int) -> Tensor | None:
+    """‖a‖₁ of updates (m,), each with the learning rate of the round in which it was asked for.
+
+    The unit is this round's η, so that delta = −η Σ_j a_j g_j holds for late updates too.
+    """
+    if not solver.is_linear:
+        return None
+    lr = solver.optimizer.lr_at(round)
+    steps = torch.zeros(len(num_steps), dtype=torch.float64)
+    for asked in set(rounds.tolist()):
+        rows = rounds == asked
+        own = solver.effective_steps(num_steps[rows], asked)
+        assert own is not None
+        steps[rows] = own * (solver.optimizer.lr_at(asked) / lr if lr > 0 else 1.0)
+    return steps
