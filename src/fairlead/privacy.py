@@ -167,8 +167,7 @@ class ClientPrivacy(Component):
     references = ("mcmahan2018private", "mironov2017renyi", "wang2019subsampled")
 
     def __post_init__(self) -> None:
-        require_number(self, "clip", above=0)
-        require_number(self, "noise_multiplier", above=0)
+        require_number(self, "clip", "noise_multiplier", above=0)
         require_number(self, "delta", above=0, below=1)
 
     def refuse_parts(

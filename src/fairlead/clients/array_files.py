@@ -1,7 +1,5 @@
 """Client data from files of arrays: NumPy's .npz and the JSON of the LEAF benchmark."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile
@@ -27,7 +25,7 @@ from fairlead.clients.files import (
 )
 from fairlead.clients.pool import Pool
 from fairlead.clients.source import PooledSource, table_task
-from fairlead.clients.tokenizers import character_ids, code_points
+from fairlead.clients.tokenizers import code_points, next_characters
 from fairlead.errors import (
     ClashError,
     DataError,
@@ -41,6 +39,24 @@ from fairlead.models.base import LogisticRegression
 from fairlead.models.convolutional import FedAvgCNN
 from fairlead.models.sequences import CharLSTM
 from fairlead.task import Task
+
+
+@dataclass(frozen=True, eq=False)
+class _Arrays:
+    """Arrays of a file by name."""
+
+    file: str
+    named: dict[str, NDArray[Any]]
+
+    def label(self, name: str) -> str:
+        return f"{self.file}, array {name!r}"
+
+    def ids(self, name: str) -> NDArray[Any]:
+        """Clients, one per example."""
+        return require_ids(self.named[name], self.label(name))
+
+    def tensor(self, name: str) -> Tensor:
+        return as_tensor(self.named[name], self.label(name))
 
 
 @dataclass(frozen=True)
@@ -142,24 +158,6 @@ def _numbered(pool: Pool) -> Pool:
     return replace(pool, targets=train, test_targets=test[0] if test else None, class_names=classes.names)
 
 
-@dataclass(frozen=True, eq=False)
-class _Arrays:
-    """Arrays of a file by name."""
-
-    file: str
-    named: dict[str, NDArray[Any]]
-
-    def label(self, name: str) -> str:
-        return f"{self.file}, array {name!r}"
-
-    def ids(self, name: str) -> NDArray[Any]:
-        """Clients, one per example."""
-        return require_ids(self.named[name], self.label(name))
-
-    def tensor(self, name: str) -> Tensor:
-        return as_tensor(self.named[name], self.label(name))
-
-
 def _read_npz(file: Path, used: Mapping[str, str]) -> _Arrays:
     """The arrays of a file that fields name, the only ones that are unpacked."""
     names = list(used.values())
@@ -199,6 +197,18 @@ def _unpacked_bytes(archive: zipfile.ZipFile, name: str) -> int:
     """The unpacked size of an array according to the archive, which limits reading."""
     entries = archive.NameToInfo
     return (entries.get(f"{name}.npy") or entries[name]).file_size
+
+
+class _User(NamedTuple):
+    """One user's examples."""
+
+    name: str
+    inputs: NDArray[Any]
+    """(samples, length) float32, or the code points of characters."""
+    targets: NDArray[np.int64]
+    """(samples,) classes, or code points."""
+    place: str
+    """Name of the user in errors."""
 
 
 @dataclass(frozen=True)
@@ -265,22 +275,8 @@ class LeafFolder(PooledSource):
         inputs = np.concatenate([user.inputs for user in users])
         targets = np.concatenate([user.targets for user in users])
         if self.text:
-            texts = np.concatenate([inputs, targets[:, None]], axis=1)
-            ids = torch.from_numpy(character_ids(texts))
-            return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+            return next_characters(np.concatenate([inputs, targets[:, None]], axis=1))
         return shaped(self, self.shape, torch.from_numpy(inputs), self.path), torch.from_numpy(targets)
-
-
-class _User(NamedTuple):
-    """One user's examples."""
-
-    name: str
-    inputs: NDArray[Any]
-    """(samples, length) float32, or the code points of characters."""
-    targets: NDArray[np.int64]
-    """(samples,) classes, or code points."""
-    place: str
-    """Name of the user in errors."""
 
 
 def _read_users(file: Path, *, text: bool) -> list[_User]:

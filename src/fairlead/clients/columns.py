@@ -1,11 +1,9 @@
 """Named columns of cells as numbers, classes, clients and texts, with errors that say which cell is wrong."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -71,8 +69,8 @@ class Columns:
     locate: Callable[[int], str]
     """The location of a row, such as "data.csv, line 12"."""
 
-    @staticmethod
-    def of(table: Any, name: str) -> Columns:
+    @classmethod
+    def of(cls, table: Any, name: str) -> Self:
         """A pandas or Polars frame, a pyarrow table or a Hugging Face dataset."""
         # pyarrow has both, and means by `columns` what they hold.
         found = getattr(table, "column_names", None) or getattr(table, "columns", None)
@@ -85,7 +83,7 @@ class Columns:
         columns = {str(column): column for column in found}
         refuse_repeated([str(column) for column in found], name)
         cells = {column: _cells(table[own]) for column, own in columns.items()}
-        return Columns(name, cells, lambda row: f"{name}, row {row}")
+        return cls(name, cells, lambda row: f"{name}, row {row}")
 
     def __len__(self) -> int:
         return len(next(iter(self.cells.values()))) if self.cells else 0
@@ -103,10 +101,10 @@ class Columns:
                     f"{self.name} has no column {short(column)}{named}." + did_you_mean(column, self.cells)
                 )
 
-    def rows(self, rows: NDArray[np.int64]) -> Columns:
+    def rows(self, rows: NDArray[np.int64]) -> Self:
         """Some of the rows."""
         cells = {name: cells[rows] for name, cells in self.cells.items()}
-        return Columns(self.name, cells, lambda row: self.locate(int(rows[row])))
+        return type(self)(self.name, cells, lambda row: self.locate(int(rows[row])))
 
     def complete(self, columns: Sequence[str], owners: Sequence[str]) -> NDArray[np.int64]:
         """Numbers of the rows without a gap in the given columns and in those of the clients.
@@ -134,8 +132,8 @@ class Columns:
             gaps |= _gaps(self.cells[column])
         return gaps
 
-    @staticmethod
-    def stacked(tables: Sequence[Columns], name: str) -> Columns:
+    @classmethod
+    def stacked(cls, tables: Sequence[Self], name: str) -> Self:
         """The rows of several tables, one after the other, in the columns of the first."""
         for table in tables[1:]:
             table.require(tables[0].cells)
@@ -148,7 +146,7 @@ class Columns:
             table = int(np.searchsorted(starts, row, side="right")) - 1
             return tables[table].locate(row - int(starts[table]))
 
-        return Columns(name, cells, locate)
+        return cls(name, cells, locate)
 
     def inputs(self, columns: Sequence[str]) -> Tensor:
         """Numbers (rows, columns); a single column may hold images or arrays of one shape instead."""

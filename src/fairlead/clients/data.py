@@ -1,12 +1,10 @@
 """`ClientData`: the examples of all clients, with a range of rows per client."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -178,10 +176,10 @@ class ClientData:
                     f"{self.whose(row)}."
                 )
 
-    @staticmethod
+    @classmethod
     def from_lists(
-        inputs: Sequence[ArrayLike], targets: Sequence[ArrayLike], names: Sequence[str] | None = None
-    ) -> ClientData:
+        cls, inputs: Sequence[ArrayLike], targets: Sequence[ArrayLike], names: Sequence[str] | None = None
+    ) -> Self:
         """One tensor or array per client, and the names of the clients."""
         if len(inputs) != len(targets) or not inputs:
             raise FieldError(
@@ -205,16 +203,17 @@ class ClientData:
                         f"got {tuple(part.shape[1:])}."
                     )
         sizes = torch.tensor([len(part) for part in own_inputs])
-        return ClientData(torch.cat(own_inputs), torch.cat(own_targets), offsets_of(sizes), known)
+        return cls(torch.cat(own_inputs), torch.cat(own_targets), offsets_of(sizes), known)
 
-    @staticmethod
+    @classmethod
     def from_owners(
+        cls,
         inputs: ArrayLike,
         targets: ArrayLike,
         owner: ArrayLike,
         num_clients: int,
         names: Sequence[str] | None = None,
-    ) -> ClientData:
+    ) -> Self:
         """Examples in any order, with the client number of each, and the names of the clients."""
         inputs, targets = as_tensor(inputs, "The inputs"), as_tensor(targets, "The targets")
         owner = as_tensor(owner, "The owners")
@@ -233,7 +232,7 @@ class ClientData:
         order = torch.argsort(owner, stable=True)
         sizes = torch.bincount(owner, minlength=num_clients)
         known = given_names(names, num_clients)
-        return ClientData(inputs[order], targets[order], offsets_of(sizes), known)
+        return cls(inputs[order], targets[order], offsets_of(sizes), known)
 
     def __repr__(self) -> str:
         examples = f"{len(self.inputs)} examples of shape {tuple(self.inputs.shape[1:])}"
@@ -261,7 +260,7 @@ class ClientData:
         """The label of the client that owns a row."""
         return label(int(torch.searchsorted(self.offsets, row, right=True)) - 1, self.names)
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> ClientData:
+    def to(self, device: torch.device, dtype: torch.dtype) -> Self:
         """The same data on a device, floating-point values in the given type, refused if they do not fit it."""
         inputs, targets = _moved(self.inputs, device, dtype), _moved(self.targets, device, dtype)
         for kind, given, moved in (("inputs", self.inputs, inputs), ("targets", self.targets, targets)):

@@ -1,20 +1,12 @@
 """Files of data, compressed or not, with errors that name them."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma
-import os
 import zlib
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fairlead.errors import DataError, field_error
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from fairlead.errors import DataError
 
 _PACKED: dict[str, type[gzip.GzipFile | lzma.LZMAFile | bz2.BZ2File]] = {
     ".gz": gzip.GzipFile,
@@ -90,14 +82,3 @@ def read_text(file: Path) -> str:
         return read_file(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{file} is not UTF-8 text: byte {error.start} is invalid.") from error
-
-
-def keep_paths(source: DataclassInstance) -> None:
-    """Make `path` and `test_path` of a source the text that a spec holds, refused unless text or a path of Python's."""
-    for field in fields(source):
-        value = getattr(source, field.name)
-        if field.name == "path" or (field.name == "test_path" and value is not None):
-            path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-            if not isinstance(path, str):
-                raise field_error(source, field.name, "a path", value)
-            object.__setattr__(source, field.name, path)

@@ -1,7 +1,5 @@
 """Images of public data sets: the embedded digits, and the folders in which torchvision leaves the others."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import pickletools
@@ -9,7 +7,7 @@ from abc import ABC
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -237,7 +235,7 @@ class _StatedArray(_Stated):
 class _Latin1(bytes):
     """The call by which Python 3 pickles make the bytes of an array; other encodings are refused."""
 
-    def __new__(cls, text: str, encoding: str) -> _Latin1:
+    def __new__(cls, text: str, encoding: str) -> Self:
         if encoding != "latin1":
             raise pickle.UnpicklingError(f"it encodes text as {encoding}")
         return super().__new__(cls, text.encode("latin1"))

@@ -1,10 +1,8 @@
 """`Pool`: all examples of a data set before they belong to clients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 import torch
@@ -97,22 +95,22 @@ class Pool:
                     f"training set, got {tuple(test.shape[1:])}."
                 )
 
-    @staticmethod
-    def from_arrays(inputs: ArrayLike, targets: ArrayLike, clients: Ids | None = None) -> Pool:
+    @classmethod
+    def from_arrays(cls, inputs: ArrayLike, targets: ArrayLike, clients: Ids | None = None) -> Self:
         """Tensors, NumPy arrays or lists, with the id or name of each example's client if there is one.
 
         Clients get the numbers 0, 1, 2, ... in the sorted order of their ids, and keep them as names.
         """
-        pool = Pool(as_tensor(inputs, "The inputs"), as_tensor(targets, "The targets"))
+        pool = cls(as_tensor(inputs, "The inputs"), as_tensor(targets, "The targets"))
         return pool.owned_by(_owners(clients))
 
-    @staticmethod
-    def from_dataset(dataset: Dataset[Any], clients: Ids | None = None) -> Pool:
+    @classmethod
+    def from_dataset(cls, dataset: Dataset[Any], clients: Ids | None = None) -> Self:
         """A `torch.utils.data.Dataset` whose examples are (input, target), each read once, in order."""
         name = f"The {type(dataset).__name__}"
         if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
             inputs, targets = (as_tensor(part, name) for part in dataset.tensors)
-            return Pool(inputs, targets, name=name).owned_by(_owners(clients))
+            return cls(inputs, targets, name=name).owned_by(_owners(clients))
         try:
             count = len(dataset)  # type: ignore[arg-type]
         except TypeError as error:
@@ -120,10 +118,11 @@ class Pool:
         targets_read: list[Any] = []
         inputs = stacked(_inputs(dataset, count, targets_read, name), count, f"{name}, inputs")
         targets = stacked(targets_read, count, f"{name}, targets")
-        return Pool(inputs, targets, name=name).owned_by(_owners(clients))
+        return cls(inputs, targets, name=name).owned_by(_owners(clients))
 
-    @staticmethod
+    @classmethod
     def from_table(
+        cls,
         table: Any,
         target: str,
         *,
@@ -132,7 +131,7 @@ class Pool:
         tokens: Tokenizer | None = None,
         regression: bool = False,
         missing: Missing = "refuse",
-    ) -> Pool:
+    ) -> Self:
         """A pandas or Polars frame, a pyarrow table or a Hugging Face dataset, by the names of its columns.
 
         `features` are all columns but target and client unless named: numbers, or a single column of images
@@ -142,12 +141,13 @@ class Pool:
         `missing` = "drop" leaves out rows that lack a value and counts them in `num_dropped`.
         """
         columns = Columns.of(table, f"The {type(table).__name__}")
-        return Pool.from_columns(
+        return cls.from_columns(
             columns, target, features, client, tokens, regression=regression, missing=missing
         )
 
-    @staticmethod
+    @classmethod
     def from_partitions(
+        cls,
         partitions: Partitions,
         target: str,
         *,
@@ -156,7 +156,7 @@ class Pool:
         regression: bool = False,
         missing: Missing = "refuse",
         names: Sequence[str] | None = None,
-    ) -> Pool:
+    ) -> Self:
         """The partitions of a flwr-datasets partitioner, one client each, in their order.
 
         Clients have no names unless they are given.
@@ -174,13 +174,14 @@ class Pool:
         owner = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
         columns = Columns.stacked(tables, f"The {type(partitions).__name__}")
         columns = replace(columns, cells={**columns.cells, _PARTITION: owner})
-        pool = Pool.from_columns(
+        pool = cls.from_columns(
             columns, target, features, _PARTITION, tokens, regression=regression, missing=missing
         )
         return replace(pool, client_names=given_names(names, len(tables)))
 
-    @staticmethod
+    @classmethod
     def from_columns(
+        cls,
         columns: Columns,
         target: str,
         features: Names | None,
@@ -190,7 +191,7 @@ class Pool:
         regression: bool,
         missing: Missing = "refuse",
         is_test: NDArray[np.bool_] | None = None,
-    ) -> Pool:
+    ) -> Self:
         """The examples of a table, each of its rows one; those marked (rows,) are the test set."""
         owners = names_of(client)
         columns.require((target,), "target")
@@ -210,7 +211,7 @@ class Pool:
         num_dropped = len(columns) - len(kept)
         columns = columns.rows(kept) if num_dropped else columns
         classes = None if regression else columns.classes(target)
-        pool = Pool(
+        pool = cls(
             columns.inputs(chosen) if tokens is None else tokens.encode(columns.texts(chosen)),
             torch.from_numpy(columns.numbers(target, target=True)).to(torch.float32)
             if classes is None
@@ -229,33 +230,42 @@ class Pool:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def owned_by(self, owners: Owners | None) -> Pool:
+    def owned_by(self, owners: Owners | None) -> Self:
         """The same examples with the clients that they came from."""
         if owners is None:
             return self
         return replace(self, natural=torch.from_numpy(owners.numbers), client_names=owners.names)
 
-    def hold_out(self, is_test: Tensor) -> Pool:
+    def hold_out(self, is_test: Tensor) -> Self:
         """The same examples with those marked (examples,) as the test set."""
         if bool(is_test.all()):
             raise DataError(f"{self.name} has no row for training.")
         if not bool(is_test.any()):
             return self
+        own = None if self.natural is None else self.natural[is_test]
+        return self.selected(~is_test, self.inputs[is_test], self.targets[is_test], own)
+
+    def selected(
+        self, rows: Tensor, test_inputs: Tensor | None, test_targets: Tensor | None, test_ids: Tensor | None
+    ) -> Self:
+        """The examples in `rows`, numbers or a mask, and the given test set with its clients, if they are known."""
         pool = replace(
             self,
-            inputs=self.inputs[~is_test],
-            targets=self.targets[~is_test],
+            inputs=self.inputs[rows],
+            targets=self.targets[rows],
             natural=None,
-            test_inputs=self.inputs[is_test],
-            test_targets=self.targets[is_test],
+            test_inputs=test_inputs,
+            test_targets=test_targets,
             test_natural=None,
             client_names=None,
         )
         if self.natural is None:
             return pool
-        return pool.owned_by_both(self.natural[~is_test], self.natural[is_test], self.client_names)
+        # Nobody's number, where the clients of the test set are not known.
+        test_ids = torch.tensor([-1]) if test_ids is None else test_ids
+        return pool.owned_by_both(self.natural[rows], test_ids, self.client_names)
 
-    def owned_by_both(self, ids: Tensor, test_ids: Tensor, names: ClientNames | None) -> Pool:
+    def owned_by_both(self, ids: Tensor, test_ids: Tensor, names: ClientNames | None) -> Self:
         """The same examples with the clients of training and test set, by their places in `names`.
 
         Those that train get the numbers 0, 1, 2, ...; test clients are known only where all of them train.

@@ -153,8 +153,7 @@ class Quadratics(ClientSource):
                 if getattr(self, field) not in (given, getattr(type(self), field)):
                     raise field_error(self, field, f"{given} as in linear, or left out", getattr(self, field))
                 object.__setattr__(self, field, given)
-        require_integer(self, "num_clients", at_least=1)
-        require_integer(self, "dim", at_least=1)
+        require_integer(self, "num_clients", "dim", at_least=1)
         require_number(self, "spread", at_least=0, at_most=LARGEST)
         require_number(self, "conditioning", at_least=1, at_most=LARGEST)
         require_number(self, "start", at_least=-LARGEST, at_most=LARGEST)

@@ -1,7 +1,8 @@
 """The role `ClientSource`, the origin of a federation's data, and the family of sources that split a pool."""
 
+import os
 from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import NoReturn
 
 import numpy as np
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from fairlead.clients.data import ClientData
 from fairlead.clients.feature_skew import FeatureSkew
-from fairlead.clients.files import keep_paths
 from fairlead.clients.partitioners import NaturalIdPartitioner, Partitioner, Rows
 from fairlead.clients.pool import Pool
 from fairlead.clients.tokenizers import Tokenizer
@@ -96,7 +96,7 @@ class PooledSource(ClientSource, ABC):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        keep_paths(self)
+        self._keep_paths()
         require_integer(self, "num_clients", at_least=1, optional=True)
         require_number(self, "test_fraction", at_least=0, below=1)
         if self.partition is not None:
@@ -104,6 +104,16 @@ class PooledSource(ClientSource, ABC):
         skews = self.feature_skew
         if not isinstance(skews, tuple) or not all(isinstance(skew, FeatureSkew) for skew in skews):
             raise field_error(self, "feature_skew", "a list of feature skews", skews)
+
+    def _keep_paths(self) -> None:
+        """Make `path` and `test_path` the text that a spec holds, refused unless text or a path of Python's."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "path" or (field.name == "test_path" and value is not None):
+                path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+                if not isinstance(path, str):
+                    raise field_error(self, field.name, "a path", value)
+                object.__setattr__(self, field.name, path)
 
     @abstractmethod
     def pool(self) -> Pool:
@@ -188,28 +198,17 @@ class Excerpt(PooledSource):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_instance(self, "source", self.source, PooledSource)
-        require_integer(self, "num_examples", at_least=1)
-        require_integer(self, "num_test", at_least=1)
+        require_integer(self, "num_examples", "num_test", at_least=1)
 
     def pool(self) -> Pool:
         pool = self.source.pool()
         chosen = _evenly_drawn(len(pool), self.num_examples)
         tested = _evenly_drawn(0 if pool.test_inputs is None else len(pool.test_inputs), self.num_test)
-        some = replace(
-            pool,
-            inputs=pool.inputs[chosen],
-            targets=pool.targets[chosen],
-            natural=None,
-            test_inputs=None if pool.test_inputs is None else pool.test_inputs[tested],
-            test_targets=None if pool.test_targets is None else pool.test_targets[tested],
-            test_natural=None,
-            client_names=None,
+        test_inputs, test_targets, test_natural = (
+            None if part is None else part[tested]
+            for part in (pool.test_inputs, pool.test_targets, pool.test_natural)
         )
-        if pool.natural is None:
-            return some
-        # Nobody's number, where the clients of the test set are not known.
-        test_ids = torch.tensor([-1]) if pool.test_natural is None else pool.test_natural[tested]
-        return some.owned_by_both(pool.natural[chosen], test_ids, pool.client_names)
+        return pool.selected(chosen, test_inputs, test_targets, test_natural)
 
     def default_task(self) -> Task:
         return self.source.default_task()

@@ -182,8 +182,7 @@ class SyntheticRegression(ClientSource):
                 raise field_error(self, "dim", f"{len(self.truth)} as in truth, or left out", self.dim)
             object.__setattr__(self, "dim", len(self.truth))
         require_integer(self, "num_clients", "num_examples", "dim", at_least=1)
-        require_number(self, "noise", at_least=0, at_most=LARGEST)
-        require_number(self, "shift", at_least=0, at_most=LARGEST)
+        require_number(self, "noise", "shift", at_least=0, at_most=LARGEST)
         require_number(self, "min_length", at_least=0, at_most=1)
         require_number(self, "start", at_least=-LARGEST, at_most=LARGEST)
 
@@ -267,8 +266,7 @@ class SyntheticLogistic(ClientSource):
     references = ("li2020fedprox",)
 
     def __post_init__(self) -> None:
-        require_number(self, "alpha", at_least=0, at_most=LARGEST)
-        require_number(self, "beta", at_least=0, at_most=LARGEST)
+        require_number(self, "alpha", "beta", at_least=0, at_most=LARGEST)
         require_integer(self, "num_clients", "dim", at_least=1)
         require_integer(self, "num_classes", at_least=2)
         require_integer(self, "max_examples", at_least=1, optional=True)

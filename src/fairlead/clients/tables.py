@@ -15,7 +15,7 @@ from fairlead.clients.columns import Columns, Names, Owners, refuse_repeated
 from fairlead.clients.files import absent, existing_file, existing_folder, read_text
 from fairlead.clients.pool import Missing, Pool, names_of
 from fairlead.clients.source import PooledSource, table_task
-from fairlead.clients.tokenizers import Tokenizer, character_ids, code_points, next_character_windows
+from fairlead.clients.tokenizers import Tokenizer, code_points, next_character_windows, next_characters
 from fairlead.errors import (
     ClashError,
     DataError,
@@ -171,15 +171,10 @@ class CsvText(PooledSource):
         ends = np.cumsum(np.bincount(owner))
         texts = [columns.cells[self.text][rows] for rows in np.split(order, ends[:-1])]
         windows = [next_character_windows(code_points("\n".join(own)), self.length) for own in texts]
-        ids = torch.from_numpy(character_ids(np.concatenate(windows)))
-        if len(ids) == 0:
+        inputs, targets = next_characters(np.concatenate(windows))
+        if len(inputs) == 0:
             raise DataError(f"{columns.name} has no client with more than {self.length} characters.")
-        pool = Pool(
-            ids[:, :-1].contiguous(),
-            ids[:, 1:].contiguous(),
-            name=columns.name,
-            num_dropped=num_rows - len(columns),
-        )
+        pool = Pool(inputs, targets, name=columns.name, num_dropped=num_rows - len(columns))
         counts = np.array([len(own) for own in windows])
         spoken = counts > 0
         natural = np.repeat(np.arange(spoken.sum()), counts[spoken])

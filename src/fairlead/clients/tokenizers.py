@@ -82,8 +82,7 @@ class HashedWords(Tokenizer):
     buckets: int = 8192
 
     def __post_init__(self) -> None:
-        require_integer(self, "length", at_least=1)
-        require_integer(self, "buckets", at_least=1)
+        require_integer(self, "length", "buckets", at_least=1)
 
     @property
     def vocabulary(self) -> int:
@@ -100,11 +99,14 @@ def code_points(text: str) -> NDArray[np.int64]:
     return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype=np.uint32).astype(np.int64)
 
 
-def character_ids(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Characters as 0, 1, 2, ... in the sorted order of all that occur, in an array of the same shape."""
-    occurs = np.bincount(codes.ravel()) > 0
-    places: NDArray[np.int64] = (np.cumsum(occurs) - 1)[codes]
-    return places
+def next_characters(texts: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Inputs and targets (texts, length) of texts (texts, length + 1): characters, and those that follow them.
+
+    Characters become 0, 1, 2, ... in the sorted order of all that occur.
+    """
+    occurs = np.bincount(texts.ravel()) > 0
+    ids = torch.from_numpy((np.cumsum(occurs) - 1)[texts])
+    return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
 
 def next_character_windows(ids: NDArray[np.int64], length: int) -> NDArray[np.int64]:

@@ -1,7 +1,5 @@
 """Local work of each client in each round."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -156,11 +154,6 @@ class ScriptedWork(StepCounts):
         return torch.tensor(entries_of(self, "steps", row, clients), dtype=torch.int64)
 
 
-def _require_bounds(work: _Uniform | NormalSteps | RandomEpochsAndBatches) -> None:
-    require_integer(work, "low", at_least=1)
-    require_integer(work, "high", at_least=work.low, at_most=MOST_STEPS)
-
-
 @dataclass(frozen=True)
 class _Uniform:
     """Counts drawn uniformly, anew for every client and round."""
@@ -285,6 +278,11 @@ class RandomEpochsAndBatches(WorkModel):
         epochs = key.integers(clients, self.low, self.high)
         batches = key.fold("batch").integers(clients, sizes.clamp(max=self.min_batch_size), sizes)
         return Workload(epochs_to_steps(epochs, sizes, batches), batches)
+
+
+def _require_bounds(work: _Uniform | NormalSteps | RandomEpochsAndBatches) -> None:
+    require_integer(work, "low", at_least=1)
+    require_integer(work, "high", at_least=work.low, at_most=MOST_STEPS)
 
 
 @dataclass(frozen=True)

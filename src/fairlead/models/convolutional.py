@@ -321,8 +321,7 @@ class ResNet18(ImageModel):
     smallest_side = 1
 
     def __post_init__(self) -> None:
-        require_integer(self, "groups", at_least=1)
-        require_integer(self, "width", at_least=1)
+        require_integer(self, "groups", "width", at_least=1)
         if self.width % self.groups:
             raise field_error(self, "width", f"a multiple of groups={self.groups}", self.width)
 

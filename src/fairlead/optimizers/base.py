@@ -113,8 +113,7 @@ class Optimizer(Component, ABC):
     """Whether the displacement is a linear function of the gradients (Wang 2021 §IV)."""
 
     def __post_init__(self) -> None:
-        require_number(self, "lr", at_least=0)
-        require_number(self, "weight_decay", at_least=0)
+        require_number(self, "lr", "weight_decay", at_least=0)
 
     def lr_at(self, round: int) -> float:
         """Learning rate of a round."""

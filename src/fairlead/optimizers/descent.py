@@ -1,5 +1,6 @@
 """Gradient descent with momentum, and with adaptive steps: Adagrad, Adam, Yogi and AMSGrad."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,8 +39,7 @@ class SGD(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_number(self, "momentum", at_least=0, below=1)
-        require_number(self, "dampening", at_least=0, below=1)
+        require_number(self, "momentum", "dampening", at_least=0, below=1)
         if self.nesterov and (self.momentum == 0 or self.dampening != 0):
             raise FieldError("SGD.nesterov needs momentum above 0 and dampening 0.")
 
@@ -67,7 +67,12 @@ class SGD(Optimizer):
 
 
 @dataclass(frozen=True)
-class _Adaptive(Optimizer):
+class _Adaptive(Optimizer, ABC):
+    """Family of steps scaled by the size of past gradients: asks for the second moment.
+
+    m ← β₁ m + (1 − β₁) g,   y ← y − η m/(√v + ε)
+    """
+
     beta1: float = 0.9
     eps: float = 1e-4
     initial_v: float = 0.0
@@ -81,11 +86,41 @@ class _Adaptive(Optimizer):
         require_number(self, "eps", above=0)
         require_number(self, "initial_v", at_least=0)
 
-    def _moments(self, params: Tensor) -> OptimizerState:
+    def init(self, params: Tensor) -> OptimizerState:
         return {"m": torch.zeros_like(params), "v": torch.full_like(params, self.initial_v)}
 
-    def _first_moment(self, gradient: Tensor, state: OptimizerState) -> Tensor:
-        return self.beta1 * state["m"] + (1 - self.beta1) * gradient
+    def step(
+        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
+    ) -> tuple[Tensor, OptimizerState]:
+        gradient = self.penalised(params, gradient)
+        m = self.beta1 * state["m"] + (1 - self.beta1) * gradient
+        v = self.second_moment(state["v"], gradient.square())
+        move, more = self.scaled(m, v, state, lr)
+        return params - move, {"m": m, "v": v, **more}
+
+    @abstractmethod
+    def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
+        """v after a gradient with the given square."""
+
+    def scaled(
+        self, m: Tensor, v: Tensor, state: OptimizerState, lr: Tensor
+    ) -> tuple[Tensor, OptimizerState]:
+        """The step along m and v, and the rest of the state after it."""
+        return lr * m / (v.sqrt() + self.eps), {}
+
+
+@dataclass(frozen=True)
+class _Discounted(_Adaptive, ABC):
+    """Adaptive steps whose second moment forgets: v ← β₂ v + (1 − β₂) g²."""
+
+    beta2: float = 0.99
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_number(self, "beta2", at_least=0, below=1)
+
+    def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
+        return self.beta2 * v + (1 - self.beta2) * square
 
 
 @dataclass(frozen=True)
@@ -98,20 +133,12 @@ class Adagrad(_Adaptive):
     beta1: float = 0.0
     references = ("reddi2021",)
 
-    def init(self, params: Tensor) -> OptimizerState:
-        return self._moments(params)
-
-    def step(
-        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
-    ) -> tuple[Tensor, OptimizerState]:
-        gradient = self.penalised(params, gradient)
-        m = self._first_moment(gradient, state)
-        v = state["v"] + gradient.square()
-        return params - lr * m / (v.sqrt() + self.eps), {"m": m, "v": v}
+    def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
+        return v + square
 
 
 @dataclass(frozen=True)
-class Adam(_Adaptive):
+class Adam(_Discounted):
     """Adaptive steps by a moving average of squared gradients (FedAdam on the server).
 
         v ← β₂ v + (1 − β₂) g²
@@ -122,32 +149,23 @@ class Adam(_Adaptive):
     Reduces to torch.optim.Adam with bias correction and `initial_v` = 0.
     """
 
-    beta2: float = 0.99
     bias_correction: bool = True
     references = ("reddi2021",)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_number(self, "beta2", at_least=0, below=1)
-
     def init(self, params: Tensor) -> OptimizerState:
-        return {**self._moments(params), "t": params.new_zeros((*params.shape[:-1], 1))}
+        return {**super().init(params), "t": params.new_zeros((*params.shape[:-1], 1))}
 
-    def step(
-        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
+    def scaled(
+        self, m: Tensor, v: Tensor, state: OptimizerState, lr: Tensor
     ) -> tuple[Tensor, OptimizerState]:
-        gradient = self.penalised(params, gradient)
         t = state["t"] + 1
-        m = self._first_moment(gradient, state)
-        v = self.beta2 * state["v"] + (1 - self.beta2) * gradient.square()
-        m_hat, v_hat = m, v
         if self.bias_correction:
-            m_hat, v_hat = m / (1 - self.beta1**t), v / (1 - self.beta2**t)
-        return params - lr * m_hat / (v_hat.sqrt() + self.eps), {"m": m, "v": v, "t": t}
+            m, v = m / (1 - self.beta1**t), v / (1 - self.beta2**t)
+        return lr * m / (v.sqrt() + self.eps), {"t": t}
 
 
 @dataclass(frozen=True)
-class Yogi(_Adaptive):
+class Yogi(_Discounted):
     """Adam with a second moment that changes by bounded amounts (FedYogi on the server).
 
         v ← v − (1 − β₂) g² sign(v − g²)
@@ -155,28 +173,14 @@ class Yogi(_Adaptive):
     Symbols: β₁ `beta1`, β₂ `beta2`, ε `eps`; sign(0) = 0.
     """
 
-    beta2: float = 0.99
     references = ("reddi2021",)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_number(self, "beta2", at_least=0, below=1)
-
-    def init(self, params: Tensor) -> OptimizerState:
-        return self._moments(params)
-
-    def step(
-        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
-    ) -> tuple[Tensor, OptimizerState]:
-        gradient = self.penalised(params, gradient)
-        square = gradient.square()
-        m = self._first_moment(gradient, state)
-        v = state["v"] - (1 - self.beta2) * square * torch.sign(state["v"] - square)
-        return params - lr * m / (v.sqrt() + self.eps), {"m": m, "v": v}
+    def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
+        return v - (1 - self.beta2) * square * torch.sign(v - square)
 
 
 @dataclass(frozen=True)
-class AMSGrad(_Adaptive):
+class AMSGrad(_Discounted):
     """Adam with a second moment that never falls (FedAMS on the server, Wang, Lin and Chen 2022).
 
         v ← β₂ v + (1 − β₂) g²
@@ -190,28 +194,21 @@ class AMSGrad(_Adaptive):
     paper has none, and neither has this.
     """
 
-    beta2: float = 0.99
     floor: Literal["square", "root"] = "root"
     references = ("wang2022fedams",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_number(self, "beta2", at_least=0, below=1)
         require_choice(self, "floor", ("square", "root"))
 
     def init(self, params: Tensor) -> OptimizerState:
-        return {**self._moments(params), "v_max": torch.zeros_like(params)}
+        return {**super().init(params), "v_max": torch.zeros_like(params)}
 
-    def step(
-        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
+    def scaled(
+        self, m: Tensor, v: Tensor, state: OptimizerState, lr: Tensor
     ) -> tuple[Tensor, OptimizerState]:
-        gradient = self.penalised(params, gradient)
-        m = self._first_moment(gradient, state)
-        v = self.beta2 * state["v"] + (1 - self.beta2) * gradient.square()
         v_max = torch.maximum(state["v_max"], v)
         if self.floor == "square":
             v_max = v_max.clamp(min=self.eps)
-            scaled = m / v_max.sqrt()
-        else:
-            scaled = m / (v_max.sqrt() + self.eps)
-        return params - lr * scaled, {"m": m, "v": v, "v_max": v_max}
+            return lr * (m / v_max.sqrt()), {"v_max": v_max}
+        return lr * (m / (v_max.sqrt() + self.eps)), {"v_max": v_max}

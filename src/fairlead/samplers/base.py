@@ -1,7 +1,5 @@
 """The role `Sampler`: the cohort of a round, and the importance of each of its updates."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
@@ -64,7 +62,7 @@ class Sampler(Component, ABC):
         return state
 
     @property
-    def long_run(self) -> Sampler:
+    def long_run(self) -> "Sampler":
         """The sampler that draws in all but the first rounds."""
         return self
 

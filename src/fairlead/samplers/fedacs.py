@@ -117,8 +117,7 @@ class FedACSEstimated(Sampler):
         require_number(self, "prior_arrived", above=0)
         require_number(self, "prior_lost", at_least=0)
         require_number(self, "forget", at_least=0, below=1)
-        require_number(self, "work_rate", above=0, at_most=1)
-        require_number(self, "min_arrival", above=0, at_most=1)
+        require_number(self, "work_rate", "min_arrival", above=0, at_most=1)
 
     def init(self, population: Population) -> PartState:
         nothing = torch.zeros(population.num_clients, dtype=torch.float64)
