@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
@@ -27,6 +27,34 @@ class Component:
     """Keys into `fairlead.references` for the papers that the part implements."""
     exemptions: ClassVar[Mapping[str, str]] = {}
     """Contracts of `fairlead.testing` that do not bind the part, each with the reason."""
+
+
+class MethodPart(Component):
+    """Base of the roles that make up a method: samplers, aggregators, transforms and corrections."""
+
+    needs_single_updates: ClassVar[bool] = False
+    """Whether it needs the updates of single clients, which secure aggregation hides."""
+
+    @property
+    def needs_effective_steps(self) -> bool:
+        """Whether it uses ‖a‖₁, the effective number of local steps, so that only linear solvers will do."""
+        return False
+
+    @property
+    def needs_arrival(self) -> bool:
+        """Whether it uses 1 − q, so that the world must know the arrival rates."""
+        return False
+
+
+def parts_within(part: Component) -> Iterator[Component]:
+    """A part and all parts that it is made of."""
+    yield part
+    if dataclasses.is_dataclass(part):
+        for field in dataclasses.fields(part):
+            value = getattr(part, field.name)
+            for inner in value if isinstance(value, tuple) else (value,):
+                if isinstance(inner, Component):
+                    yield from parts_within(inner)
 
 
 def freeze_lists(part: Component) -> None:

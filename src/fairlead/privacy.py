@@ -2,8 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, weighted_sum
 from fairlead.aggregators.linear import WeightedMean
-from fairlead.component import Component
+from fairlead.component import Component, MethodPart, parts_within
 from fairlead.corrections.base import Correction
 from fairlead.errors import ClashError, require_number
 from fairlead.randomness import Key
@@ -262,8 +262,8 @@ class ClientPrivacy(Component):
 
 def part_needing_single_updates(part: Component) -> str | None:
     """Name of the part, or of one within it, that needs single updates; None where sums suffice."""
-    for inner in _parts_within(part):
-        if isinstance(inner, Aggregator | Sampler | DirectionTransform) and inner.needs_single_updates:
+    for inner in parts_within(part):
+        if isinstance(inner, MethodPart) and inner.needs_single_updates:
             return type(inner).__name__
     return None
 
@@ -277,14 +277,3 @@ def refuse_single_updates(*parts: Component) -> None:
                 f"{name} needs single updates, and secure aggregation shows the server nothing but sums: remove "
                 "Algorithm.secure_aggregation, or use a method of sums such as FedAvg, FedNova or FedACS."
             )
-
-
-def _parts_within(part: Component) -> Iterator[Component]:
-    """A part and all parts that it is made of."""
-    yield part
-    if is_dataclass(part):
-        for field in fields(part):
-            value = getattr(part, field.name)
-            for inner in value if isinstance(value, tuple) else (value,):
-                if isinstance(inner, Component):
-                    yield from _parts_within(inner)

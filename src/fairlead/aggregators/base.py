@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fairlead.client_table import PartState
-from fairlead.component import Component
+from fairlead.component import MethodPart
 from fairlead.errors import ClashError
 from fairlead.numerics.rows import wide_sum
 from fairlead.records import (
@@ -21,7 +21,7 @@ from fairlead.records import (
 )
 
 
-class Aggregator(Component, ABC):
+class Aggregator(MethodPart, ABC):
     """Computes the direction that the server adds from the updates that arrived.
 
     It is also called in rounds without arrivals: participation counters may then advance, nothing else
@@ -35,20 +35,9 @@ class Aggregator(Component, ABC):
     """Whether its direction descends from the current model: x − η_g d̃ in Zeng 2025."""
 
     needs_single_updates: ClassVar[bool] = True
-    """Whether it needs the updates of single clients, which secure aggregation hides."""
 
     robust: ClassVar[bool] = False
     """Whether it tolerates a few hostile rows: rows that are not finite are then dropped and do not stop a run."""
-
-    @property
-    def needs_effective_steps(self) -> bool:
-        """Whether it divides by ‖a‖₁, so that only linear solvers will do."""
-        return False
-
-    @property
-    def needs_arrival(self) -> bool:
-        """Whether it uses 1 − q, so that the world must know the arrival rates."""
-        return False
 
     def init(self, population: Population) -> PartState:
         """State before the first round."""

@@ -1,15 +1,14 @@
 """The base of work, links and devices, with checks of lists that have one entry per client."""
 
-import dataclasses
 import math
 from abc import ABC
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fairlead.component import Component
+from fairlead.component import Component, parts_within
 from fairlead.conditions.traces import require_trace
 from fairlead.errors import ClashError, FieldError, field_error, is_integer, is_number
 from fairlead.local_solver import MOST_STEPS
@@ -35,7 +34,9 @@ class Condition(Component, ABC):
 
 def refuse_misfits(condition: Condition, num_clients: int, *, has_devices: bool) -> None:
     """Refuse conditions for another number of clients, or with missing devices or traces."""
-    for part in _within(condition):
+    for part in parts_within(condition):
+        if not isinstance(part, Condition):
+            continue
         for field, columns in part.replayed.items():
             # Not when the part is created: a spec can be read and shown without its trace.
             require_trace(part, field, columns)
@@ -54,17 +55,6 @@ def refuse_misfits(condition: Condition, num_clients: int, *, has_devices: bool)
                         f"{type(part).__name__}.{field} must have one entry per client ({num_clients}), got "
                         f"{len(row)}."
                     )
-
-
-def _within(condition: Condition) -> Iterator[Condition]:
-    """A condition and those that it is made of."""
-    yield condition
-    assert dataclasses.is_dataclass(condition)
-    for field in dataclasses.fields(condition):
-        value = getattr(condition, field.name)
-        for part in value if isinstance(value, tuple) else (value,):
-            if isinstance(part, Condition):
-                yield from _within(part)
 
 
 def require_figures(

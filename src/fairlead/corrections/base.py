@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from torch import Tensor
 
-from fairlead.component import Component
+from fairlead.component import MethodPart
 from fairlead.records import Averaging, ClientUpdates, Contributions, Limit, Vectors
 
 Extent = Literal["vector", "scalar"]
@@ -41,7 +41,7 @@ class LocalResult(NamedTuple):
     """Vectors to upload beside the update."""
 
 
-class Correction(Component, ABC):
+class Correction(MethodPart, ABC):
     """Adds a term to the local gradient, with optional client memory, broadcast and upload.
 
     `correct` is all that a correction without memory needs. Like optimizers, corrections treat the last axis as
@@ -61,11 +61,6 @@ class Correction(Component, ABC):
     """Class name of the only aggregator that it makes sense with, for halves of a method."""
     starts_elsewhere: ClassVar[bool] = False
     """Whether `start_from` leaves the anchor, so that `local − anchor` is more than the client's own work."""
-
-    @property
-    def needs_effective_steps(self) -> bool:
-        """Whether it reads gradients from updates, dividing by ‖a‖₁, so that only linear solvers will do."""
-        return False
 
     @property
     def needs_anchor_gradient(self) -> bool:

@@ -246,9 +246,8 @@ def _folder_label(run: ReportedRun) -> str:
 
 def _parts(experiment: Experiment) -> str:
     algorithm = experiment.algorithm
-    parts = [algorithm.aggregator, *algorithm.solver.corrections, *algorithm.transforms]
-    if not isinstance(algorithm.server, SGD):
-        parts.append(algorithm.server)
+    servers = [] if isinstance(algorithm.server, SGD) else [algorithm.server]
+    parts = [algorithm.aggregator, *algorithm.solver.corrections, *algorithm.transforms, *servers]
     return " + ".join(type(part).__name__ for part in parts)
 
 

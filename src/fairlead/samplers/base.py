@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 from fairlead.client_table import PartState
-from fairlead.component import Component
+from fairlead.component import MethodPart
 from fairlead.randomness import Key
 from fairlead.records import (
     ClientUpdates,
@@ -21,27 +21,15 @@ Adjacency = Literal["zero-out", "replace-one"]
 those in which one client has other data."""
 
 
-class Sampler(Component, ABC):
+class Sampler(MethodPart, ABC):
     """Draws a cohort, and may learn from the updates that arrive."""
 
-    needs_single_updates: ClassVar[bool] = False
-    """Whether it learns from the updates of single clients, which secure aggregation hides."""
     importance_by_weight: ClassVar[bool] = False
     """Whether importance is proportional to ω within every cohort."""
     adjacency: ClassVar[Adjacency | None] = None
     """For samplers that ask all clients with the same known chance: the adjacency of their privacy account."""
     varies_by_round: ClassVar[bool] = False
     """Whether draws depend on the number of the round."""
-
-    @property
-    def needs_effective_steps(self) -> bool:
-        """Whether it plans with ‖a‖₁, so that only linear solvers will do."""
-        return False
-
-    @property
-    def needs_arrival(self) -> bool:
-        """Whether it plans with 1 − q, so that the world must know the arrival rates."""
-        return False
 
     @abstractmethod
     def init(self, population: Population) -> PartState:

@@ -93,8 +93,6 @@ class WeightFeedback(Sampler):
     cohort_size: int
 
     references = ("zeng2023gradient",)
-    needs_effective_steps = False
-    needs_arrival = False
 
     def __post_init__(self) -> None:
         require_integer(self, "cohort_size", at_least=1)

@@ -6,11 +6,11 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from fairlead.client_table import PartState
-from fairlead.component import Component
+from fairlead.component import MethodPart
 from fairlead.records import ClientUpdates, Conditions, Limit, Population, Transformed
 
 
-class DirectionTransform(Component, ABC):
+class DirectionTransform(MethodPart, ABC):
     """Maps a direction to another one, with optional memory.
 
     `stage` names the direction: that of the aggregator ("aggregate"), or the step of the server optimizer
@@ -20,8 +20,6 @@ class DirectionTransform(Component, ABC):
     stage: ClassVar[Literal["aggregate", "step"]]
     needs_descent: ClassVar[bool] = False
     """Whether it makes sense only for methods that descend from the current model at every round."""
-    needs_single_updates: ClassVar[bool] = False
-    """Whether it needs the updates of single clients, which secure aggregation hides."""
     hides_weights: ClassVar[bool] = False
     """Whether it turns the step away from the aggregate, so that coefficients do not determine the weights."""
 
