@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import fairlead
-from fairlead.experiments.signatures import attribute_docs
+from fairlead.experiments.spec_fields import attribute_docs
 
 
 @dataclass(frozen=True)

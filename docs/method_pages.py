@@ -12,7 +12,7 @@ import fairlead as fl
 from fairlead.client_table import ClientTable, PartState
 from fairlead.component import Component, summary
 from fairlead.errors import FieldError
-from fairlead.experiments.signatures import argument_parameters
+from fairlead.experiments.spec_fields import argument_parameters
 from fairlead.presets import METHODS, Method
 from fairlead.privacy import part_needing_single_updates
 from fairlead.references import reference

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import fairlead as fl
 from fairlead.cli import app
-from fairlead.experiments import workers as runner
+from fairlead.experiments.workers import run_study
 
 SPEC = """
 rounds = 3
@@ -108,7 +108,6 @@ def test_failures_are_told() -> None:
 
 def call_with_outcomes(changed: Mapping[str, str], *arguments: str, exit_code: int) -> str:
     """The output of a sweep of two learning rates whose runs in these folders ended in another way."""
-    run_study = runner.run_study
 
     def changing(*positional: Any, **named: Any) -> dict[str, str]:
         outcomes = run_study(*positional, **named)
@@ -119,7 +118,7 @@ def call_with_outcomes(changed: Mapping[str, str], *arguments: str, exit_code: i
 
     grid = ("--grid", "algorithm.lr=0.0001,0.3", "--grid", "seed=0..2", "-o", "runs/x")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(runner, "run_study", changing)
+        patched.setattr("fairlead.cli.show_study.run_study", changing)
         shown = call(*grid, *arguments, exit_code=exit_code).stdout
     for folder in changed:
         store = fl.RunFolder(Path("runs/x") / folder)

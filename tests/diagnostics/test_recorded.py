@@ -10,8 +10,7 @@ from constructed import experiment, minimal_lines, write_lines
 
 import fairlead as fl
 from fairlead.errors import FieldError
-from fairlead.experiments.external_log import Recorded, read_recorded
-from fairlead.experiments.record_io import record_to_line
+from fairlead.experiments.record_io import Recorded, read_recorded, record_to_line
 
 ROUND: dict[str, Any] = {"round": 0, "asked": [7, 900, 40], "arrived": [900, 7], "num_steps": [4, 2]}
 

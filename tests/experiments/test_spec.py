@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import fairlead as fl
 from fairlead.errors import FairleadError, FieldError
-from fairlead.experiments.signatures import argument_parameters
+from fairlead.experiments.spec_fields import argument_parameters
 from fairlead.plain_data import to_plain
 from fairlead.presets import METHODS
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 import fairlead as fl
 from fairlead.client_table import ClientTable
-from fairlead.experiments.signatures import argument_parameters
+from fairlead.experiments.spec_fields import argument_parameters
 from fairlead.presets import METHODS
 from fairlead.records import ServerState
 from fairlead.round import initial_state, run_round

@@ -14,7 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from fairlead.cli import app
-from fairlead.cli.outcomes import _decimals
+from fairlead.cli.show_outcomes import _decimals
 from fairlead.reproductions import REPRODUCTIONS
 from fairlead.reproductions.reproduction import load_outcome
 from fairlead.results.run_archive import ArchivedRun, archive_file, load_archive, save_archive

@@ -13,9 +13,8 @@ import torch
 import fairlead as fl
 from fairlead.checkpoint.store import checkpointed_rounds
 from fairlead.errors import FieldError, RunFolderError
-from fairlead.experiments.executor import Advanced, Began, Ended, Event, Said
 from fairlead.experiments.study import folder_name
-from fairlead.experiments.workers import default_jobs, visible_device
+from fairlead.experiments.workers import Advanced, Began, Ended, Event, Said, default_jobs, visible_device
 
 EXPERIMENT = fl.Experiment(
     fl.Digits(4), fl.presets.fedavg(lr=0.1, steps=2), rounds=3, link=fl.BernoulliLink(0.3), evaluate_every=0

@@ -8,18 +8,10 @@ from typer.core import TyperCommand, TyperGroup
 
 from fairlead import __version__
 from fairlead.cli import flower
-from fairlead.cli.clients import clients
-from fairlead.cli.compare import compare
-from fairlead.cli.demo import demo
-from fairlead.cli.diagnose import diagnose
 from fairlead.cli.doctor import doctor
-from fairlead.cli.init import init
+from fairlead.cli.exploring import cite, clients, demo, diagnose, init, list_parts, show
 from fairlead.cli.options import import_modules
-from fairlead.cli.parts import cite, list_parts, show
-from fairlead.cli.report import report
-from fairlead.cli.reproduce import reproduce
-from fairlead.cli.run import run
-from fairlead.cli.sweep import sweep
+from fairlead.cli.running import compare, report, reproduce, run, sweep
 from fairlead.errors import FairleadError
 
 

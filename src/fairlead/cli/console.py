@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -14,8 +14,6 @@ _PIPED_WIDTH = 140
 
 INTERRUPTED = 130
 """Exit status of a command stopped by Ctrl-C, by the convention of shells."""
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -10,8 +10,8 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 from fairlead import __version__
-from fairlead.cli.console import JsonOption, print_json, print_table, say
-from fairlead.text import counted
+from fairlead.cli.console import print_json, print_table, say
+from fairlead.cli.options import JsonOption
 
 PURPOSES = {
     "data": "Parquet tables and Hugging Face folders",
@@ -118,6 +118,8 @@ def _python() -> str:
 
 def _devices() -> dict[str, dict[str, Any]]:
     import torch
+
+    from fairlead.text import counted
 
     threads = torch.get_num_threads()
     cores = f"{os.cpu_count()} cores, torch uses {counted(threads, 'thread')}, {platform.machine()}"

@@ -12,14 +12,14 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Exit, Option
 
-from fairlead.cli.console import INTERRUPTED, JsonOption, print_json, print_table, say
-from fairlead.cli.options import QuietOption, SpecArgument, read_spec
-from fairlead.cli.progress import RoundProgress, describe_evaluation
+from fairlead.cli.console import INTERRUPTED, print_json, print_table, say
+from fairlead.cli.options import JsonOption, QuietOption, SpecArgument, read_spec
 from fairlead.errors import FairleadError, FieldError
 
 if TYPE_CHECKING:
+    from fairlead.cli.progress import RoundProgress
     from fairlead.diagnostics.consistency import ConsistencyReport
     from fairlead.experiments.experiment import Experiment
     from fairlead.experiments.run_folder import RunFolder
@@ -34,7 +34,7 @@ _FEW_NODES = 10
 
 def init(
     spec: SpecArgument,
-    folder: Annotated[Path, typer.Argument(help="The folder to write the app into.", metavar="FOLDER")],
+    folder: Annotated[Path, Argument(help="The folder to write the app into.", metavar="FOLDER")],
 ) -> None:
     """Write a Flower app that runs a spec."""
     _require_flower()
@@ -46,27 +46,24 @@ def init(
 
 
 def up(
-    app: Annotated[Path, typer.Argument(help="The folder of the app.", metavar="APP")] = Path("."),
+    app: Annotated[Path, Argument(help="The folder of the app.", metavar="APP")] = Path("."),
     nodes: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Number of nodes, one for each client of the spec; required above 10 clients."
-        ),
+        Option(min=1, help="Number of nodes, one for each client of the spec; required above 10 clients."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the run; a run already in it resumes.")
+        Path | None, Option("--output", "-o", help="Folder of the run; a run already in it resumes.")
     ] = None,
     tls: Annotated[
         bool,
-        typer.Option(
-            "--tls", help="Generate TLS certificates and node keys, and reject unauthenticated nodes."
-        ),
+        Option("--tls", help="Generate TLS certificates and node keys, and reject unauthenticated nodes."),
     ] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start a SuperLink and nodes locally, run the app once, and shut everything down."""
     _require_flower()
+    from fairlead.cli.progress import RoundProgress, describe_evaluation
     from fairlead.experiments.run_folder import RunFolder
     from fairlead.flower.local_trial import Credentials, LocalFederation
     from fairlead.flower.project import own_modules, refuse_without_imports
@@ -98,7 +95,7 @@ def up(
     except KeyboardInterrupt:
         shutil.rmtree(scratch, ignore_errors=True)
         say(f"Stopped. Re-run the command to resume the run in {store.path}.")
-        raise typer.Exit(INTERRUPTED) from None
+        raise Exit(INTERRUPTED) from None
     except FairleadError as error:
         raise FairleadError(f"{error} Flower's logs are in {scratch}.") from error
     shutil.rmtree(scratch, ignore_errors=True)
@@ -109,7 +106,7 @@ def up(
 
 
 def weights(
-    run: Annotated[Path, typer.Argument(help="The folder of a run on Flower.", metavar="RUN")],
+    run: Annotated[Path, Argument(help="The folder of a run on Flower.", metavar="RUN")],
     as_json: JsonOption = False,
 ) -> None:
     """Compare the weights that a run on Flower really optimizes with those asked for, client by client."""
@@ -178,14 +175,14 @@ def _follow(
     progress: RoundProgress,
 ) -> None:
     """Show each round when it ends, until the last."""
-    from fairlead.experiments.live_figures import figures_of
+    from fairlead.experiments.followers import figures_of
 
     shown, asked = 0, monotonic()
     progress.begin("flower", experiment.rounds, 0, evaluating=False)
     while True:
         records = store.records() if store.rounds_file.exists() else []
         for record in records[shown:]:
-            progress.advance("flower", figures_of(record))
+            progress.advance(figures_of(record))
             for refusal in record.refused:
                 progress.note(refusal.sentence)
         shown = len(records)

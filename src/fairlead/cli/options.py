@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, and how their values are read."""
 
 from __future__ import annotations
 
@@ -8,38 +8,43 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from fairlead.errors import FieldError, short
 
 if TYPE_CHECKING:
     from fairlead.experiments.experiment import Experiment
 
-SpecArgument = Annotated[Path, typer.Argument(help="The TOML file of the experiment.", metavar="SPEC")]
+SpecArgument = Annotated[Path, Argument(help="The TOML file of the experiment.", metavar="SPEC")]
 OverridesOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set", metavar="PATH=VALUE", help="Override a value of the spec, such as algorithm.server.lr=0.03."
     ),
 ]
-RoundsOption = Annotated[int | None, typer.Option(help="Number of rounds; overrides the spec.")]
-CheckpointOption = Annotated[int, typer.Option(help="Rounds between checkpoints.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
+SeedOption = Annotated[int | None, Option(help="Seed; overrides the spec's.")]
+RoundsOption = Annotated[int | None, Option(help="Number of rounds; overrides the spec's.")]
+CheckpointOption = Annotated[int, Option(help="Rounds between checkpoints.")]
+QuietOption = Annotated[bool, Option("--quiet", "-q", help="Print only errors.")]
+JsonOption = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
+StudyOption = Annotated[
+    Path | None,
+    Option(
+        "--output",
+        "-o",
+        help="Folder of the runs. Default: runs/SPEC-COMMAND, or runs/SPEC-COMMAND-N-rounds with --rounds N.",
+    ),
+]
 JobsOption = Annotated[
-    int | None,
-    typer.Option(help="Number of parallel runs. Default: one per core, or per GPU if all runs use one."),
+    int | None, Option(help="Number of parallel runs. Default: one per core, or per GPU if all runs use one.")
 ]
-MetricOption = Annotated[
-    str | None, typer.Option(help="The metric to compare; by default the first of the task.")
-]
+MetricOption = Annotated[str | None, Option(help="The metric to compare; by default the first of the task.")]
 MinimizeOption = Annotated[
-    bool,
-    typer.Option("--minimize", help="Smaller is better; automatic for losses and fairlead's own metrics."),
+    bool, Option("--minimize", help="Smaller is better; automatic for losses and fairlead's own metrics.")
 ]
-
 FigureOption = Annotated[
     Literal["last-tenth", "last5", "final", "best"],
-    typer.Option(
+    Option(
         help="The number to compare: the mean over the last 10 % or the last 5 rounds, the final or the best round."
     ),
 ]

@@ -1,23 +1,20 @@
 """Live progress on a terminal, plain lines anywhere else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from fairlead.cli.console import console
-
-if TYPE_CHECKING:
-    from fairlead.experiments.executor import Event
-    from fairlead.experiments.live_figures import RoundFigures
-    from fairlead.experiments.study import PlannedRun
-    from fairlead.records import Evaluation
+from fairlead.experiments.followers import RoundFigures
+from fairlead.experiments.study import PlannedRun
+from fairlead.experiments.workers import Advanced, Began, Event, Said
+from fairlead.records import Evaluation
+from fairlead.text import divergence
 
 _LINES = 10
 """Lines of a piped run that evaluates nothing."""
@@ -49,7 +46,7 @@ def _bars(*, quiet: bool) -> _Bars:
 class _Shown:
     """Something that is shown on standard error while it lasts."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._bars = _bars(quiet=quiet)
 
@@ -76,32 +73,22 @@ class _Shown:
 class RoundProgress(_Shown):
     """Shows how one run after another advances."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        super().__init__(quiet=quiet)
-        self._tasks: dict[str, TaskID] = {}
-        self._totals: dict[str, int] = {}
-        self._evaluating: dict[str, bool] = {}
-        self._starts: dict[str, tuple[float, int]] = {}
-
     def begin(self, name: str, total: int, done: int = 0, *, evaluating: bool = False) -> None:
         """Announce a run of `total` rounds, of which some may be done already and some are evaluated."""
-        self._totals[name], self._starts[name] = total, (monotonic(), done)
-        self._evaluating[name] = evaluating
-        self._tasks[name] = self._bars.add_task(name, total=total, completed=done, facts="")
+        self._name, self._total, self._evaluating = name, total, evaluating
+        self._begun, self._first = monotonic(), done
+        self._task = self._bars.add_task(name, total=total, completed=done, facts="")
 
-    def advance(self, name: str, figures: RoundFigures) -> None:
+    def advance(self, figures: RoundFigures) -> None:
         """Show a round."""
-        done, total = figures.done, self._totals[name]
+        done, total = figures.done, self._total
         facts = "" if done == total else describe_round(figures, figures.evaluation)
-        self._bars.update(self._tasks[name], completed=done, facts=facts)
-        if figures.evaluated if self._evaluating[name] else done % max(total // _LINES, 1) == 0:
+        self._bars.update(self._task, completed=done, facts=facts)
+        if figures.evaluated if self._evaluating else done % max(total // _LINES, 1) == 0:
             facts = describe_round(figures, figures.evaluation if figures.evaluated else None)
-            self._line(f"{name}  round {done}/{total}  {facts}{self._time_left(name, done)}")
-
-    def _time_left(self, name: str, done: int) -> str:
-        begun, first = self._starts[name]
-        left = (monotonic() - begun) / max(done - first, 1) * (self._totals[name] - done)
-        return f"  {duration(left)} left" if left >= 1 else ""
+            left = (monotonic() - self._begun) / max(done - self._first, 1) * (total - done)
+            rest = f"  {duration(left)} left" if left >= 1 else ""
+            self._line(f"{self._name}  round {done}/{total}  {facts}{rest}")
 
 
 class StudyProgress(_Shown):
@@ -117,8 +104,6 @@ class StudyProgress(_Shown):
 
     def watch(self, run: PlannedRun, event: Event) -> None:
         """Show an event of a run."""
-        from fairlead.experiments.executor import Advanced, Began, Said
-
         if isinstance(event, Began):
             self._begun[run.folder] = monotonic()
             self._tasks[run.folder] = self._bars.add_task(
@@ -152,8 +137,6 @@ class StudyProgress(_Shown):
 
 def describe_round(figures: RoundFigures, evaluation: Evaluation | None) -> str:
     """A round in one line, with an evaluation if there is one to show."""
-    from fairlead.text import divergence
-
     facts = [f"arrived {figures.arrived}/{figures.asked}"]
     if figures.train_loss is not None:
         facts.append(f"train loss {figures.train_loss:.4g}")

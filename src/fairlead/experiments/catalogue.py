@@ -15,7 +15,7 @@ from fairlead.conditions.links import LinkModel
 from fairlead.conditions.work import WorkModel
 from fairlead.corrections.base import Correction
 from fairlead.errors import FieldError, did_you_mean
-from fairlead.experiments.signatures import Parameter, argument_parameters, spec_parameters
+from fairlead.experiments.spec_fields import Parameter, argument_parameters, spec_parameters
 from fairlead.models.augmentation import Augmentation
 from fairlead.models.base import Model
 from fairlead.optimizers.base import Optimizer, Schedule

@@ -34,7 +34,7 @@ from fairlead.diagnostics.overview import overview
 from fairlead.diagnostics.tally import Tally
 from fairlead.errors import DataError, FieldError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.external_log import REAL_CLIENTS, Recorded, read_recorded, recorded_run
+from fairlead.experiments.record_io import REAL_CLIENTS, Recorded, read_recorded, recorded_run
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.spec import load_experiment
 from fairlead.federation import Federation
@@ -228,7 +228,7 @@ def diagnose(
 
     An experiment, or the path of its spec, is trained for a probe of `rounds` rounds (20; 10 if `quick`). A
     federation with records, the folder of a run and a file of records logged elsewhere
-    (`fairlead.experiments.external_log`) are diagnosed from the rounds they have. The conditions of ten times as many
+    (`fairlead.experiments.record_io`) are diagnosed from the rounds they have. The conditions of ten times as many
     rounds are computed as well, 200 at most. A run with real clients, or whose data are gone, is diagnosed from its
     records and from the facts about clients in its folder. The consensus test searches for the optimum of the clients'
     own data; `quick` skips it. `against` names presets whose predicted effect to compare. The subject is not changed.

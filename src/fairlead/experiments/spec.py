@@ -25,14 +25,16 @@ from fairlead.conditions.links import LinkModel
 from fairlead.conditions.work import WorkModel
 from fairlead.errors import ClashError, FieldError, did_you_mean, short
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.overrides import (
+from fairlead.experiments.spec_fields import (
     Override,
+    argument_parameters,
+    call_with_plain,
     parse_override,
     preset_named,
     refuse_misplaced,
     set_value,
+    spec_parameters,
 )
-from fairlead.experiments.signatures import argument_parameters, call_with_plain, spec_parameters
 from fairlead.optimizers.base import Constant, Schedule
 from fairlead.plain_data import NONE, Plain, from_plain, join, refuse_unknown, settable_fields, to_plain
 from fairlead.presets import METHODS

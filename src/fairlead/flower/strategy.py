@@ -29,7 +29,7 @@ from fairlead.errors import (
     require_integer,
 )
 from fairlead.experiments.diagnose import evidence_of_records
-from fairlead.experiments.external_log import REAL_CLIENTS, Recorded
+from fairlead.experiments.record_io import REAL_CLIENTS, Recorded
 from fairlead.flower.messages import packed
 from fairlead.flower.requests import refuse_reported_weights, updates_of
 from fairlead.flower.roster import Estimates

@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple, get_args
 
 from fairlead import __version__
 from fairlead.errors import DataError, FieldError, did_you_mean
-from fairlead.experiments.overrides import parse_override
 from fairlead.experiments.provenance import git_commit, machine, now
 from fairlead.experiments.record_io import decoded, strict
+from fairlead.experiments.spec_fields import parse_override
 from fairlead.experiments.study import PlannedRun, StudyFolder
 from fairlead.experiments.workers import run_study
 from fairlead.references import reference

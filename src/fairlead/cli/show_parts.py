@@ -1,60 +1,33 @@
-"""`fairlead list`, `fairlead show` and `fairlead cite`: the catalogue of parts, presets, settings and papers."""
+"""Parts on the terminal: lists of them, and the page of each."""
 
-from __future__ import annotations
+from typing import Any, get_args
 
-from typing import TYPE_CHECKING, Annotated, Any, get_args
-
-import typer
-
-from fairlead.cli.console import JsonOption, print_json, print_table, say
-
-if TYPE_CHECKING:
-    from fairlead.experiments.catalogue import Entry
-    from fairlead.experiments.signatures import Parameter
-
+from fairlead.cli.console import print_json, print_table, say
+from fairlead.component import summary
+from fairlead.experiments.catalogue import Entry, entries
+from fairlead.experiments.spec_fields import Parameter
+from fairlead.optimizers.base import Constant
+from fairlead.plain_data import NONE
+from fairlead.presets import METHODS, method_named
+from fairlead.settings import SETTINGS
+from fairlead.testing.run_checks import example_of_preset
 
 _PARAMETERS = {"presets": "argument", "settings": "argument"}
 """The word for the parameters of these kinds; parts have fields."""
 
 
-def list_parts(
-    kind: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="KIND",
-            help="samplers, optimizers, corrections, aggregators, transforms, clients, partitioners, skews, "
-            "tokenizers, augmentations, work, links, devices, models, schedules, tables, presets, settings, "
-            "methods or reproductions; all parts by default.",
-        ),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List parts, presets, published settings, methods or reproductions."""
-    from fairlead.experiments.catalogue import KINDS, entries
-
-    if kind is None:
-        names = {kind: [entry.name for entry in entries(kind)] for kind in KINDS}
-        if as_json:
-            print_json(names)
-        else:
-            print_table(["kind", "names"], [[kind, ", ".join(found)] for kind, found in names.items()])
-    elif kind == "methods":
-        _list_methods(as_json)
-    elif kind == "reproductions":
-        _list_reproductions(as_json)
+def list_kind(kind: str, *, as_json: bool) -> None:
+    """Everything of a kind, with the names of its parameters."""
+    found = entries(kind)
+    if as_json:
+        print_json([{"name": entry.name, "summary": entry.summary} for entry in found])
     else:
-        found = entries(kind)
-        if as_json:
-            print_json([{"name": entry.name, "summary": entry.summary} for entry in found])
-        else:
-            rows = [[entry.name, _parameters(entry), entry.summary] for entry in found]
-            print_table(["name", _PARAMETERS.get(kind, "field") + "s", "what it is"], rows)
+        rows = [[entry.name, _parameters(entry), entry.summary] for entry in found]
+        print_table(["name", _PARAMETERS.get(kind, "field") + "s", "what it is"], rows)
 
 
-def _list_methods(as_json: bool) -> None:
-    from fairlead.experiments.catalogue import entries
-    from fairlead.presets import METHODS
-
+def list_methods(*, as_json: bool) -> None:
+    """All presets, by what they correct."""
     found = [(entry, METHODS[entry.name]) for entry in entries("presets")]
     if as_json:
         print_json(
@@ -76,7 +49,9 @@ def _list_methods(as_json: bool) -> None:
     print_table(["method", "corrects", "reference", "what it is"], rows)
 
 
-def _list_reproductions(as_json: bool) -> None:
+def list_reproductions(*, as_json: bool) -> None:
+    """All reproductions, and the published results that are left out."""
+    # The gallery takes long to import, and no other list needs it.
     from fairlead.reproductions import OMITTED, REPRODUCTIONS
 
     found = REPRODUCTIONS.values()
@@ -94,17 +69,8 @@ def _list_reproductions(as_json: bool) -> None:
         say(f"  {omitted.paper}, {omitted.where}: {omitted.reason}")
 
 
-def show(
-    name: Annotated[str, typer.Argument(help="A part, preset or setting, such as FedNova or fednova.")],
-    as_json: JsonOption = False,
-) -> None:
-    """Explain a part, preset or setting: its purpose, fields and papers."""
-    from fairlead.experiments.catalogue import entry
-
-    found = entry(name)
-    if as_json:
-        print_json(_facts(found))
-        return
+def say_entry(found: Entry) -> None:
+    """The page of a part, a preset or a setting."""
     say(f"{found.name} ({found.kind})\n")
     say(found.text)
     if found.kind == "presets":
@@ -123,10 +89,6 @@ def show(
 
 def _print_make_up(name: str) -> None:
     """The causes of bias that a preset corrects, and its parts."""
-    from fairlead.component import summary
-    from fairlead.presets import method_named
-    from fairlead.testing.run_checks import example_of_preset
-
     method = method_named(name)
     made = example_of_preset(method.build)
     parts = [made.sampler, *made.solver.corrections, made.aggregator, *made.transforms, made.server]
@@ -136,10 +98,6 @@ def _print_make_up(name: str) -> None:
 
 def _print_figures(name: str) -> None:
     """The fields that a setting fills in, by their paths in a spec."""
-    from fairlead.optimizers.base import Constant
-    from fairlead.plain_data import NONE
-    from fairlead.settings import SETTINGS
-
     setting = SETTINGS[name].build()
     schedule = setting.solver.optimizer.schedule
     figures = {
@@ -158,23 +116,7 @@ def _print_figures(name: str) -> None:
     print_table(["field", "value"], rows)
 
 
-def cite(
-    name: Annotated[str, typer.Argument(help="A part, preset, setting or the key of a paper.")],
-    as_json: JsonOption = False,
-) -> None:
-    """Print the papers behind a part, preset or setting as BibTeX."""
-    from dataclasses import asdict
-
-    from fairlead.experiments.catalogue import citations
-
-    found = citations(name)
-    if as_json:
-        print_json([asdict(reference) for reference in found])
-    else:
-        say("\n\n".join(reference.bibtex() for reference in found))
-
-
-def _facts(found: Entry) -> dict[str, Any]:
+def entry_facts(found: Entry) -> dict[str, Any]:
     return {
         "name": found.name,
         "kind": found.kind,

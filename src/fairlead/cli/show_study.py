@@ -1,24 +1,39 @@
-"""The common part of `fairlead compare` and `fairlead sweep`: running a study and showing its results."""
-
-from __future__ import annotations
+"""Studies on the terminal: the runs of `compare` and `sweep` as they go, their tables and what they say."""
 
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import typer
+from typer import Exit
 
-from fairlead.cli.console import INTERRUPTED, say
+from fairlead.charts.chart import draw_bars, draw_intervals, plain_curves, plain_intervals
+from fairlead.cli.console import INTERRUPTED, print_table, say
 from fairlead.cli.progress import StudyProgress, duration
+from fairlead.cli.show_results import estimate_facts, method_facts
+from fairlead.errors import FieldError
+from fairlead.experiments.study import Label, PlannedRun, StudyFolder, describe_labels
+from fairlead.experiments.workers import run_study
+from fairlead.results.comparison import Summary, summarise
+from fairlead.results.curves import ROUNDS, bands
+from fairlead.results.estimates import Estimate, NumberKind, estimate
+from fairlead.results.figures import Measure, MethodFigures, measure_named
+from fairlead.results.runs import read_run, runs_of_study
+from fairlead.results.sentences import (
+    COVERED,
+    any_or_listed,
+    describe_standing,
+    headline,
+    show_lead,
+    target_resolution,
+)
+from fairlead.text import counted, divergence
 
-if TYPE_CHECKING:
-    from fairlead.experiments.study import Label, PlannedRun, StudyFolder
-    from fairlead.results.comparison import Summary
-    from fairlead.results.estimates import Estimate, NumberKind
-    from fairlead.results.figures import Measure, MethodFigures
-
+_SHOWN = 20
+"""Settings in the table; the runs of the others stay in their folders."""
+_NO_BEST = ("not evaluated", "not comparable", "nothing learned", "tied")
+"""Rankings without a best setting."""
 _FAILED = 1
 
 
@@ -26,9 +41,6 @@ def study_folder(
     output: Path | None, spec: Path, command: str, planned: Sequence[PlannedRun], changes: Sequence[str]
 ) -> StudyFolder:
     """The folder of a study: --rounds becomes part of its default name; runs of another length are refused."""
-    from fairlead.experiments.study import StudyFolder
-    from fairlead.text import counted
-
     name = f"{spec.stem}-{command}"
     if any(change.partition("=")[0].strip() == "rounds" for change in changes):
         name += f"-{counted(planned[0].experiment.rounds, 'round').replace(' ', '-')}"
@@ -40,16 +52,13 @@ def study_folder(
 def run_and_show(
     study: StudyFolder,
     planned: Sequence[PlannedRun],
-    *,
     jobs: int | None,
     checkpoint_every: int,
-    keep_finished_checkpoints: bool = True,
+    *,
     quiet: bool,
+    keep_finished_checkpoints: bool = True,
 ) -> dict[str, str]:
     """Run a study with live progress; returns the outcomes by folder."""
-    from fairlead.errors import FieldError
-    from fairlead.experiments.workers import run_study
-
     for option, value in (("--jobs", jobs), ("--checkpoint-every", checkpoint_every)):
         if value is not None and value < 1:
             raise FieldError(f"{option} must be at least 1, got {value}.")
@@ -68,7 +77,7 @@ def run_and_show(
             )
         except KeyboardInterrupt:
             progress.note("Stopped. Re-run the command to resume from the last checkpoints.")
-            raise typer.Exit(INTERRUPTED) from None
+            raise Exit(INTERRUPTED) from None
 
 
 def leave(outcomes: Mapping[str, str], *, quiet: bool) -> None:
@@ -77,9 +86,9 @@ def leave(outcomes: Mapping[str, str], *, quiet: bool) -> None:
         if not quiet:
             done = sum(outcome == "finished" for outcome in outcomes.values())
             say(f"Stopped with {done} of {len(outcomes)} runs finished. Re-run the command to resume.")
-        raise typer.Exit(INTERRUPTED)
+        raise Exit(INTERRUPTED)
     if any(outcome != "finished" for outcome in outcomes.values()):
-        raise typer.Exit(_FAILED)
+        raise Exit(_FAILED)
 
 
 @dataclass(frozen=True)
@@ -96,8 +105,6 @@ class PlannedMethod:
     @property
     def name(self) -> str:
         """Its labels in one line."""
-        from fairlead.experiments.study import describe_labels
-
         return describe_labels(self.labels) or "as in the spec"
 
     @property
@@ -126,9 +133,6 @@ def compared(
     target: float | None = None,
 ) -> tuple[list[Summary], list[PlannedMethod]]:
     """The comparison of the planned runs, one for each setting, and their methods in the order of the plan."""
-    from fairlead.results.comparison import summarise
-    from fairlead.results.runs import read_run, runs_of_study
-
     folders = {study.store(run).path for run in planned}
     runs = [read_run(found) for found in runs_of_study(study) if found.folder.path in folders]
     summaries = summarise(
@@ -163,10 +167,8 @@ def _common(labels: Mapping[str, Label]) -> dict[str, Label]:
     return {name: value for name, value in labels.items() if name != "seed"}
 
 
-def figures_beside(method: PlannedMethod, measure: Measure) -> dict[str, str]:
+def _figures_beside(method: PlannedMethod, measure: Measure) -> dict[str, str]:
     """The columns beside the measure."""
-    from fairlead.text import divergence
-
     objective, misplaced, chance, chi_square, seconds = map(
         method.mean, ("objective", "misplaced", "by_chance", "chi_square", "seconds")
     )
@@ -186,7 +188,7 @@ def figures_beside(method: PlannedMethod, measure: Measure) -> dict[str, str]:
     return {column: cell for column, cell in figures.items() if column != measure.metric}
 
 
-def measure_column(measure: Measure) -> str:
+def _measure_column(measure: Measure) -> str:
     """The title of the column of the measure."""
     return f"{measure.name}\n({measure.column})"
 
@@ -227,30 +229,8 @@ def planned_facts(
     }
 
 
-def method_facts(summary: Summary, method: MethodFigures) -> dict[str, Any]:
-    """A method against the baseline for JSON: the same in every command."""
-    from fairlead.results.sentences import describe_standing
-
-    return {
-        "value": estimate_facts(method.value),
-        "difference": estimate_facts(method.difference, judged=True),
-        "objective_difference": estimate_facts(method.objective_difference, judged=True),
-        "standing": summary.standing(method),
-        "verdict": str(describe_standing(summary, method)),
-    }
-
-
-def estimate_facts(found: Estimate | None, *, judged: bool = False) -> dict[str, Any] | None:
-    """A mean over seeds for JSON; of a difference also whether its interval excludes 0."""
-    if found is None:
-        return None
-    return {**asdict(found), **({"excludes_zero": found.excludes_zero} if judged else {})}
-
-
-def say_failures(methods: Sequence[PlannedMethod], noun: str) -> None:
+def _say_failures(methods: Sequence[PlannedMethod], noun: str) -> None:
     """A line for each run that failed, with the reason, and one on methods or settings without a finished run."""
-    from fairlead.results.sentences import any_or_listed
-
     for method in methods:
         for seed, outcome in method.failures.items():
             if outcome.startswith("failed"):
@@ -263,8 +243,6 @@ def say_failures(methods: Sequence[PlannedMethod], noun: str) -> None:
 
 def say_where(folder: Path, measure: Measure, default: Measure, target: float | None = None) -> None:
     """The folder of the runs, and the command for their page with the same measure."""
-    from fairlead.results.figures import measure_named
-
     words = ["fairlead", "report", str(folder)]
     if measure.metric != default.metric:
         words += ["--metric", measure.metric]
@@ -275,3 +253,122 @@ def say_where(folder: Path, measure: Measure, default: Measure, target: float | 
     if target is not None:
         words += ["--target", f"{target:g}"]
     say(f"The runs are in {folder}; for a page with curves and tables: {shlex.join(words)}")
+
+
+_SPARE = ("chi-square", "by\nchance", "time", "objective\ndifference", "seeds", "misplaced", "objective")
+"""Columns that a narrow terminal leaves out, in this order."""
+
+
+def say_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: float | None) -> None:
+    """The table and the charts of a comparison, and what they say."""
+    _print_comparison(summary, rows, target)
+    _draw(summary)
+    say()
+    say(headline(summary))
+    for method in summary.methods:
+        if method.method is not summary.baseline:
+            say(f"{method.label}: {describe_standing(summary, method)}.")
+    _say_failures(rows, "method")
+
+
+def _print_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: float | None) -> None:
+    measure, table = summary.measure, []
+    for row in rows:
+        cells = {
+            "method": row.name,
+            _measure_column(measure): row.shown("value", measure.kind),
+            "difference": row.shown("difference", measure.kind, sign=True),
+            "beyond\nnoise": _beyond_noise(summary, row.figures),
+        }
+        if target is not None:
+            cells[f"rounds\nto {target:g}"] = _reached(row)
+        beside = _figures_beside(row, measure)
+        if "objective" in beside:
+            cells["objective"] = beside.pop("objective")
+            cells["objective\ndifference"] = row.shown("objective_difference", "number", sign=True)
+        table.append({**cells, **beside})
+    columns = list(table[0])
+    say()
+    print_table(columns, [list(cells.values()) for cells in table], numbers=columns[1:], spare=_SPARE)
+    curves = [measure.quantity.read(run.run) for method in summary.methods for run in method.runs]
+    resolution = target_resolution(max((curve.spacing for curve in curves), default=0))
+    if target is not None and resolution:
+        say(resolution)
+
+
+def _draw(summary: Summary) -> None:
+    """Intervals of the differences, and the mean curves of all methods."""
+    measure, curve = summary.measure, summary.measure.over_rounds
+    intervals = {
+        method.label: (method.difference.mean, method.difference.half_width)
+        for method in summary.methods
+        if method.difference is not None and method.difference.half_width is not None
+    }
+    if intervals and summary.baseline is not None:
+        say(
+            f"\nDifference to {summary.baseline.label} in {measure.described} ({measure.direction}), "
+            "95 % interval over seeds:"
+        )
+        say(draw_intervals(plain_intervals(intervals)))
+        say(COVERED)
+    found = {
+        method.label: bands(method.method, curve, [ROUNDS]).get(ROUNDS.key) for method in summary.methods
+    }
+    curves = {label: list(zip(band.x, band.y, strict=True)) for label, band in found.items() if band}
+    if any(len(points) > 1 for points in curves.values()):
+        say(f"\n{curve.title} over the rounds, mean over seeds:")
+        say(draw_bars(plain_curves(curves)))
+
+
+def _reached(row: PlannedMethod) -> str:
+    """Rounds to the target with their margin; where not all seeds met it, the mean and the number of those that did."""
+    runs = [run.reached[0] for run in row.figures.runs if run.run.finished] if row.figures else []
+    found = estimate([float(reached.rounds) for reached in runs if reached is not None])
+    if found is None:
+        return "never" if runs else ""
+    if found.count == row.num_runs:
+        return found.text("count")
+    return f"{found.mean:.4g} in {found.count} of {row.num_runs}"
+
+
+def _beyond_noise(summary: Summary, method: MethodFigures | None) -> str:
+    if method is None or method.difference is None or method.difference.excludes_zero is None:
+        return ""
+    return method.judged(summary.measure) or "no"
+
+
+def say_sweep(
+    summaries: Sequence[Summary], rows: Sequence[PlannedMethod], study: StudyFolder, run: Sequence[str]
+) -> None:
+    """The table of a sweep, best first, and the best setting; `run` is the command without its values."""
+    measure = summaries[0].measure
+    table = [
+        {
+            **{path: str(value) for path, value in row.labels.items()},
+            _measure_column(measure): row.shown("value", measure.kind),
+            **_figures_beside(row, measure),
+        }
+        for row in rows[:_SHOWN]
+    ]
+    columns = list(table[0])
+    say()
+    print_table(columns, [list(cells.values()) for cells in table], numbers=columns)
+    if len(rows) > _SHOWN:
+        say(f"and {len(rows) - _SHOWN} more settings, in {study.path}")
+    for summary in summaries:
+        say(summary.titled("").removeprefix(": "))
+        _say_best(summary, rows, run)
+    _say_failures(rows, "setting")
+
+
+def _say_best(summary: Summary, rows: Sequence[PlannedMethod], run: Sequence[str]) -> None:
+    """The best setting, whether its lead over the next is more than noise, and the command that runs it."""
+    say(headline(summary))
+    complete = [method for method in summary.best_first if method.complete]
+    if not complete or (summary.compared and summary.ranking in _NO_BEST):
+        return
+    best = next(row for row in rows if row.figures is complete[0])
+    if len(complete) > 1 and complete[1].method is not summary.baseline:
+        say(show_lead(summary, complete[0], complete[1]))
+    values = (word for path, value in best.labels.items() for word in ("--set", f"{path}={value}"))
+    say(f"Run it with: {shlex.join([*run, *values])}")

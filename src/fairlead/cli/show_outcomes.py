@@ -1,20 +1,107 @@
-"""Print the outcomes of reproductions."""
-
-from __future__ import annotations
+"""Reproductions on the terminal: their runs, figures, comparisons and verdicts."""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+
+from typer import Context
 
 from fairlead.cli.console import print_table, say
 from fairlead.cli.progress import duration
+from fairlead.cli.show_study import run_and_show
+from fairlead.errors import FieldError
+from fairlead.experiments.study import PlannedRun, StudyFolder
+from fairlead.reproductions.claims import Check, CheckState, Published, TableCell, worded
+from fairlead.reproductions.reproduction import (
+    FailedRun,
+    Outcome,
+    ReproducedFigure,
+    Reproduction,
+    Request,
+    Runner,
+    Scale,
+    outcome_file,
+    save_outcome,
+    seeds_to_lose,
+)
+from fairlead.results.run_archive import archive_file
+from fairlead.text import counted, listed
 
-if TYPE_CHECKING:
-    from fairlead.reproductions.claims import Check, CheckState, Published
-    from fairlead.reproductions.reproduction import FailedRun, Outcome, ReproducedFigure, Reproduction, Scale
+_OPTIONS = {
+    "data": ("--data", "data"),
+    "device": ("--device", "device"),
+    "only": ("--only", "only"),
+    "precision": ("--precision", "computing"),
+    "computing": ("--set", "computing"),
+    "jobs": ("--jobs", "run"),
+    "checkpoint_every": ("--checkpoint-every", "run"),
+}
+"""Options by parameter, with the field of `Request` that they set."""
+
+
+def reproduce_one(entry: Reproduction, request: Request, *, silent: bool) -> Outcome:
+    """Run an entry, save its outcome unless an earlier one has more seeds, and show it."""
+    outcome = entry.reproduce(request)
+    lost = seeds_to_lose(request.out, outcome)
+    kept = bool(outcome.figures) and not lost
+    if kept:
+        save_outcome(request.out, outcome)
+    if not silent:
+        _show_outcome(entry, outcome, request.scale, request.out if kept else None)
+        if lost:
+            file = outcome_file(request.out, outcome)
+            say(f"{file} was not overwritten, because it also has seeds {lost}: add them to --seeds.")
+    return outcome
+
+
+def refuse_beside_collect(context: Context, folders: Sequence[Path]) -> None:
+    """Refuse options about new runs beside --collect, and folders that do not exist."""
+    given = _given(context, ["seeds", *_OPTIONS])
+    if given:
+        raise FieldError(f"--collect starts no runs and judges all runs found: leave out {listed(given)}.")
+    for folder in folders:
+        if not folder.is_dir():
+            raise FieldError(f"--collect must name a folder, got {folder}.")
+
+
+def refuse_unused(context: Context, entry: Reproduction) -> None:
+    """Refuse options that have no effect on a reproduction."""
+    given = _given(
+        context, [name for name, (_, field) in _OPTIONS.items() if field not in entry.options_used]
+    )
+    if given:
+        has, them = ("has", "it") if len(given) == 1 else ("have", "them")
+        raise FieldError(f"{listed(given)} {has} no effect on {entry.name}: leave {them} out.")
+
+
+def _given(context: Context, parameters: Sequence[str]) -> list[str]:
+    """Options that were given on the command line, of the given parameters."""
+    sources = {name: context.get_parameter_source(name) for name in parameters}
+    return [
+        _OPTIONS[name][0] if name in _OPTIONS else f"--{name}"
+        for name, source in sources.items()
+        if source is not None and source.name == "COMMANDLINE"
+    ]
+
+
+def shown_runner(ends: dict[str, str], jobs: int | None, checkpoint_every: int, *, quiet: bool) -> Runner:
+    """A function that runs the planned runs with live progress and records in `ends` how each one ended."""
+
+    def run(study: StudyFolder, planned: Sequence[PlannedRun]) -> Mapping[str, str]:
+        outcomes = run_and_show(
+            study, planned, jobs, checkpoint_every, quiet=quiet, keep_finished_checkpoints=False
+        )
+        ends.update({f"{study.path}/{folder}": outcome for folder, outcome in outcomes.items()})
+        if not quiet:
+            for each in planned:
+                if outcomes[each.folder].startswith("failed"):
+                    say(f"{each.name} {outcomes[each.folder]}")
+        return outcomes
+
+    return run
+
 
 _WIDE = 4
 """A table with more columns has one line per figure."""
@@ -22,10 +109,8 @@ _NAMED = 4
 """At most so many missing figures and failed runs are named."""
 
 
-def show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale, kept_in: Path | None) -> None:
+def _show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale, kept_in: Path | None) -> None:
     """Print figures, comparisons, the file of the outcome and the verdict."""
-    from fairlead.reproductions.claims import worded
-
     say(f"\n{entry.name}: {entry.paper}, {entry.where}")
     say(f"Claim: {entry.claim}")
     say(f"Run at scale {scale}: {entry.describe(scale)}.")
@@ -51,8 +136,6 @@ def show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale, kept_in: P
 
 def show_verdicts(outcomes: Sequence[Outcome]) -> None:
     """Print a line for each of several outcomes."""
-    from fairlead.reproductions.claims import worded
-
     say()
     rows = [
         [each.name, worded(each.verdict, each.checks), duration(each.seconds), each.reason]
@@ -63,9 +146,6 @@ def show_verdicts(outcomes: Sequence[Outcome]) -> None:
 
 def _kept(folder: Path, outcome: Outcome) -> str:
     """The file of an outcome, and the command that shows its runs."""
-    from fairlead.reproductions.reproduction import outcome_file
-    from fairlead.results.run_archive import archive_file
-
     runs = archive_file(folder, f"{outcome.name}-{outcome.scale}")
     page = f"; for a page of its runs: fairlead report {quote(str(runs))}" if runs.exists() else ""
     return f"{outcome_file(folder, outcome)}{page}"
@@ -103,8 +183,6 @@ def _say_failures(failures: Sequence[FailedRun]) -> None:
 
 
 def _print_figures(entry: Reproduction, outcome: Outcome) -> None:
-    from fairlead.reproductions.claims import TableCell
-
     most = max(figure.seeds for figure in outcome.figures)
     decimals = _decimals_by_column(outcome.figures)
     ours = {
@@ -138,8 +216,6 @@ def _columns(outcome: Outcome) -> list[str]:
 
 def _key(outcome: Outcome, measured: str) -> str:
     """The line below a table: its figures, and the meaning of ± in ours and in the published ones."""
-    from fairlead.text import counted
-
     figures = outcome.figures
     fewest, most = min(figure.seeds for figure in figures), max(figure.seeds for figure in figures)
     seeds = f"{fewest} to {most} seeds" if fewest < most else counted(most, "seed")
@@ -185,8 +261,6 @@ def _decimals(numbers: Sequence[float], spreads: Sequence[float]) -> int | None:
 
 def _ours(figure: ReproducedFigure, most: int, decimals: int | None) -> str:
     """A figure, with its number of seeds where others have more."""
-    from fairlead.text import counted
-
     number = _number(figure.ours, figure.half_width, decimals)
     return number if figure.seeds == most else f"{number} ({counted(figure.seeds, 'seed')})"
 

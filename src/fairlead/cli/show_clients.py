@@ -1,21 +1,13 @@
-"""`fairlead clients`."""
-
-from __future__ import annotations
+"""Clients on the terminal: their data, work and links, and the presets that a diagnosis compares."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
+from torch import Tensor
 
-from fairlead.cli.console import JsonOption, print_json, print_table, say
-from fairlead.cli.options import read_spec
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fairlead.diagnostics.overview import ClientOverview
+from fairlead.cli.console import print_table, say
+from fairlead.diagnostics.diagnosis import Diagnosis
+from fairlead.diagnostics.overview import ClientOverview
+from fairlead.text import divergence, percent, shown
 
 _ALL_SHOWN = 40
 """Most clients with a row each; more are shown as quantiles."""
@@ -31,41 +23,6 @@ _MEANINGS = {
 }
 
 
-def clients(
-    spec: Annotated[Path, typer.Argument(help="The TOML file of the experiment.", metavar="SPEC")],
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the spec.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed to use instead of the spec's.", min=0, max=2**63 - 1)
-    ] = None,
-    rounds: Annotated[
-        int, typer.Option(help="Number of rounds over which work and links are averaged.", min=1, max=10**6)
-    ] = 20,
-    plot: Annotated[
-        Path | None, typer.Option(help="Also draw a figure into this .svg, .png or .pdf file.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show data, work and arrival rates of all clients before training."""
-    from fairlead.diagnostics.overview import overview
-    from fairlead.diagnostics.plots import plot_overview
-    from fairlead.worlds.simulated import SimulatedWorld
-
-    # In this process, because nothing is trained.
-    federation = replace(read_spec(spec, overrides or [], seed), ray=None).build()
-    assert isinstance(federation.world, SimulatedWorld)
-    found = overview(federation.world, federation.algorithm.solver, federation.key, rounds)
-    if as_json:
-        print_json(_plain(found))
-    else:
-        _print(found)
-    if plot is not None:
-        plot_overview(found, plot)
-        if not as_json:
-            say(f"Drawn in {plot}")
-
-
 def _columns(found: ClientOverview) -> dict[str, Tensor]:
     columns = {
         "examples": found.sizes,
@@ -78,7 +35,8 @@ def _columns(found: ClientOverview) -> dict[str, Tensor]:
     return {name: values for name, values in columns.items() if values is not None}
 
 
-def _print(found: ClientOverview) -> None:
+def say_clients(found: ClientOverview) -> None:
+    """The table of clients, and what it says."""
     columns = _columns(found)
     counts = found.label_counts
     if len(found.sizes) <= _ALL_SHOWN:
@@ -117,8 +75,6 @@ def _say_meanings(found: ClientOverview, heads: list[str]) -> None:
 
 def _some(names: Sequence[str]) -> str:
     """The first names, shortened, and the number of others."""
-    from fairlead.text import shown
-
     first = ", ".join(shown(name) for name in names[:_MOST_NAMES])
     return first if len(names) <= _MOST_NAMES else f"{first} and {len(names) - _MOST_NAMES} more"
 
@@ -159,7 +115,7 @@ def _shaded(counts: Tensor) -> str:
     return "".join(_SHADES[-(-int(count) * (len(_SHADES) - 1) // top)] for count in counts)
 
 
-def _plain(found: ClientOverview) -> dict[str, object]:
+def clients_facts(found: ClientOverview) -> dict[str, object]:
     plain: dict[str, object] = {name: values.tolist() for name, values in _columns(found).items()}
     if found.label_counts is not None:
         plain["label_counts"] = found.label_counts.tolist()
@@ -173,3 +129,21 @@ def _plain(found: ClientOverview) -> dict[str, object]:
         "rounds": found.rounds,
         "num_dropped": found.num_dropped,
     }
+
+
+def print_presets(found: Diagnosis) -> None:
+    """A table of the presets in `--against`, and theory's explanation for those without weights."""
+    columns = ["preset", "misplaced weight", "chi-square", "steps per round"]
+    rows = [
+        [
+            method.preset,
+            "" if method.misplaced is None else percent(method.misplaced),
+            "" if method.chi_square is None else divergence(method.chi_square),
+            "" if method.step_length is None else f"{method.step_length:.3g}",
+        ]
+        for method in found.against
+    ]
+    print_table(columns, rows, numbers=columns[1:])
+    for method in found.against:
+        if method.misplaced is None:
+            say(f"{method.preset}: {method.surrogate.explanation}")

@@ -1,0 +1,236 @@
+"""Commands to look around and begin with: `init`, `demo`, `clients`, `diagnose`, `list`, `show` and `cite`.
+
+The modules `show_*` need torch. Commands import them when they start, so that `--help` does not wait for it.
+"""
+
+import shlex
+from dataclasses import asdict, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+import fairlead.cli.options as opt
+from fairlead.cli.console import print_json, print_table, say
+from fairlead.errors import FieldError
+
+
+def init(
+    path: Annotated[Path, Argument(help="The file to write.")] = Path("fairlead.toml"),
+) -> None:
+    """Write a commented spec that is ready to run."""
+    text = files("fairlead.experiments").joinpath("starter.toml").read_text(encoding="utf-8")
+    name = shlex.quote(str(path))
+    if path.exists():
+        raise FieldError(f"{path} already exists: choose another name.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text.replace("THIS_FILE", name))
+    except OSError as error:
+        raise FieldError(f"{path} cannot be written: {error.strerror}.") from error
+    say(f"Wrote {path}. Run it with: fairlead run {name}")
+
+
+_SCENE = (
+    "Twenty clients learn to read handwritten digits; each has only a few of the ten classes. Five clients do\n"
+    "eight epochs a round, and all their updates arrive. Fifteen do one epoch, and six of ten of their updates\n"
+    "are lost. The objective weights clients by their data size; every method gets the same batches, work and\n"
+    "losses. The example is chosen to show the effect; your own clients may differ less.\n"
+)
+
+
+def demo(
+    rounds: Annotated[int, Option(help="Rounds of each method.", min=1, max=10**9)] = 120,
+    seed: Annotated[int, Option(help="Seed of data, model, batches and links.", min=0, max=2**63 - 1)] = 0,
+    as_json: opt.JsonOption = False,
+) -> None:
+    """Compare methods on embedded data with unequal work and lossy links (takes seconds)."""
+    import torch
+
+    from fairlead.cli.progress import RoundProgress
+    from fairlead.cli.show_results import demo_facts, say_demo
+    from fairlead.experiments.demo import demo_algorithms, demo_experiment
+    from fairlead.experiments.followers import figures_of
+    from fairlead.records import RoundRecord
+    from fairlead.results.compared_method import compare
+
+    # The matrices are so small that a second thread costs more than it gains.
+    torch.set_num_threads(1)
+    experiment = demo_experiment(rounds, seed)
+    algorithms = demo_algorithms(experiment)
+    if not as_json:
+        say(_SCENE)
+    with RoundProgress(quiet=as_json) as progress:
+
+        def advance(name: str, record: RoundRecord) -> None:
+            if record.round == 0:
+                progress.begin(name, rounds, evaluating=experiment.evaluate_every > 0)
+            progress.advance(figures_of(record))
+
+        methods = compare(experiment, algorithms, on_round=advance)
+    if as_json:
+        print_json({"seed": seed, "rounds": rounds, "methods": [demo_facts(method) for method in methods]})
+    else:
+        say_demo(methods)
+
+
+def clients(
+    spec: opt.SpecArgument,
+    overrides: opt.OverridesOption = None,
+    seed: opt.SeedOption = None,
+    rounds: Annotated[
+        int, Option(help="Number of rounds over which work and links are averaged.", min=1, max=10**6)
+    ] = 20,
+    plot: Annotated[Path | None, Option(help="Also draw a figure into this .svg, .png or .pdf file.")] = None,
+    as_json: opt.JsonOption = False,
+) -> None:
+    """Show data, work and arrival rates of all clients before training."""
+    from fairlead.cli.show_clients import clients_facts, say_clients
+    from fairlead.diagnostics.overview import overview
+    from fairlead.diagnostics.plots import plot_overview
+    from fairlead.worlds.simulated import SimulatedWorld
+
+    # In this process, because nothing is trained.
+    federation = replace(opt.read_spec(spec, overrides or [], seed), ray=None).build()
+    assert isinstance(federation.world, SimulatedWorld)
+    found = overview(federation.world, federation.algorithm.solver, federation.key, rounds)
+    if as_json:
+        print_json(clients_facts(found))
+    else:
+        say_clients(found)
+    if plot is not None:
+        plot_overview(found, plot)
+        if not as_json:
+            say(f"Drawn in {plot}")
+
+
+def diagnose(
+    subject: Annotated[
+        Path,
+        Argument(
+            metavar="SUBJECT",
+            help="A spec (TOML), the folder of a run, or the records (.jsonl) of a real federation.",
+        ),
+    ],
+    overrides: opt.OverridesOption = None,
+    seed: opt.SeedOption = None,
+    rounds: Annotated[
+        int | None,
+        Option(help="Rounds of the probe of a spec. [default: 20, or 10 with --quick]", max=10**6),
+    ] = None,
+    quick: Annotated[
+        bool, Option("--quick", help="Run a shorter probe and skip the consensus test.")
+    ] = False,
+    against: Annotated[
+        str | None,
+        Option(
+            metavar="PRESETS",
+            help="Presets whose predicted effect to compare, such as fedavg,fednova,scaffold.",
+        ),
+    ] = None,
+    figures: Annotated[Path | None, Option(metavar="FOLDER", help="Write figures to a folder.")] = None,
+    figure_format: Annotated[str, Option("--format", help="Format of the figures: svg, png or pdf.")] = "svg",
+    as_json: opt.JsonOption = False,
+) -> None:
+    """Find what is unequal, which objective is optimized, and which method to use."""
+    import fairlead.experiments.diagnose as probe
+    from fairlead.cli.progress import RoundProgress
+    from fairlead.cli.show_clients import print_presets
+    from fairlead.diagnostics.plots import SUFFIXES, draw_diagnosis
+    from fairlead.experiments.experiment import Experiment
+    from fairlead.experiments.followers import figures_of
+    from fairlead.records import RoundRecord
+
+    suffix = next((known for known in SUFFIXES if known == figure_format.lstrip(".")), None)
+    if suffix is None:
+        raise FieldError(f"--format must be one of {', '.join(SUFFIXES)}, got {figure_format!r}.")
+    is_spec = subject.suffix == ".toml" and not subject.is_dir()
+    if not is_spec and (overrides or seed is not None):
+        raise FieldError("--set and --seed only apply to a spec file; a finished run cannot be changed.")
+    opt.find_modules()
+    judged: Experiment | Path = opt.read_spec(subject, overrides or [], seed) if is_spec else subject
+    presets = [name.strip() for name in (against or "").split(",") if name.strip()]
+    with RoundProgress(quiet=as_json) as progress:
+
+        def advance(record: RoundRecord) -> None:
+            if record.round == 0:
+                progress.begin("probe", rounds or (probe.QUICK_ROUNDS if quick else probe.PROBE_ROUNDS))
+            progress.advance(figures_of(record))
+
+        found = probe.diagnose(judged, rounds=rounds, quick=quick, against=presets, on_round=advance)
+    found = replace(found, source=str(subject))
+    if is_spec:
+        found = replace(found, spec=probe.spec_file(subject, overrides or []))
+    if not as_json:
+        say(str(found))
+        if found.against:
+            say()
+            print_presets(found)
+    drawn = [] if figures is None else draw_diagnosis(found, figures, suffix)
+    if as_json:
+        print_json({**found.to_dict(), "figures": [str(path) for path in drawn]})
+        return
+    if drawn:
+        say()
+    for path in drawn:
+        say(f"Figure: {path}")
+
+
+def list_parts(
+    kind: Annotated[
+        str | None,
+        Argument(
+            metavar="KIND",
+            help="samplers, optimizers, corrections, aggregators, transforms, clients, partitioners, skews, "
+            "tokenizers, augmentations, work, links, devices, models, schedules, tables, presets, settings, "
+            "methods or reproductions; all parts by default.",
+        ),
+    ] = None,
+    as_json: opt.JsonOption = False,
+) -> None:
+    """List parts, presets, published settings, methods or reproductions."""
+    import fairlead.cli.show_parts as show
+    from fairlead.experiments.catalogue import KINDS, entries
+
+    if kind is None:
+        names = {kind: [entry.name for entry in entries(kind)] for kind in KINDS}
+        if as_json:
+            print_json(names)
+        else:
+            print_table(["kind", "names"], [[kind, ", ".join(found)] for kind, found in names.items()])
+    elif kind == "methods":
+        show.list_methods(as_json=as_json)
+    elif kind == "reproductions":
+        show.list_reproductions(as_json=as_json)
+    else:
+        show.list_kind(kind, as_json=as_json)
+
+
+def show(
+    name: Annotated[str, Argument(help="A part, preset or setting, such as FedNova or fednova.")],
+    as_json: opt.JsonOption = False,
+) -> None:
+    """Explain a part, preset or setting: its purpose, fields and papers."""
+    from fairlead.cli.show_parts import entry_facts, say_entry
+    from fairlead.experiments.catalogue import entry
+
+    if as_json:
+        print_json(entry_facts(entry(name)))
+    else:
+        say_entry(entry(name))
+
+
+def cite(
+    name: Annotated[str, Argument(help="A part, preset, setting or the key of a paper.")],
+    as_json: opt.JsonOption = False,
+) -> None:
+    """Print the papers behind a part, preset or setting as BibTeX."""
+    from fairlead.experiments.catalogue import citations
+
+    found = citations(name)
+    if as_json:
+        print_json([asdict(reference) for reference in found])
+    else:
+        say("\n\n".join(reference.bibtex() for reference in found))

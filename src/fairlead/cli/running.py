@@ -1,0 +1,374 @@
+"""Commands that run experiments or read their runs: `run`, `compare`, `sweep`, `report` and `reproduce`.
+
+The modules `show_*` need torch. Commands import them when they start, so that `--help` does not wait for it.
+"""
+
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Argument, Context, Exit, Option
+
+import fairlead.cli.options as opt
+from fairlead.cli.console import INTERRUPTED, print_json, say
+from fairlead.errors import FieldError
+
+
+def run(
+    spec: Annotated[
+        Path,
+        Argument(help="The TOML file of an experiment, or the folder of a run to resume.", metavar="SPEC"),
+    ],
+    overrides: opt.OverridesOption = None,
+    seed: opt.SeedOption = None,
+    rounds: opt.RoundsOption = None,
+    output: Annotated[
+        Path | None, Option("--output", "-o", help="Folder of the run. Default: a new one under runs/.")
+    ] = None,
+    resume: Annotated[bool, Option("--resume", help="Resume the run in the folder.")] = False,
+    logs: Annotated[
+        list[str] | None, Option("--log", metavar="NAME", help="Also write rounds to tensorboard or mlflow.")
+    ] = None,
+    checkpoint_every: opt.CheckpointOption = 10,
+    quiet: opt.QuietOption = False,
+    as_json: opt.JsonOption = False,
+) -> None:
+    """Run an experiment and store it in a folder."""
+    import fairlead.cli.show_results as show
+    from fairlead.cli.progress import RoundProgress
+    from fairlead.experiments.followers import tracker_named
+    from fairlead.experiments.run_folder import RunFolder
+    from fairlead.experiments.runner import run_experiment
+
+    if spec.is_dir():
+        spec, output, resume = show.run_in(spec, output)
+    if resume and output is None:
+        raise FieldError(
+            "--resume needs the folder of the run: add -o FOLDER, or give the folder instead of the spec."
+        )
+    experiment = opt.read_spec(spec, opt.all_overrides(overrides, rounds), seed)
+    store = RunFolder(output or show.new_folder(spec, experiment))
+    opening = [tracker_named(log) for log in logs or []]
+    how_to_go_on = f"Resume with: {shlex.join(['fairlead', 'run', str(store.path)])}"
+    with RoundProgress(quiet=quiet or as_json) as progress:
+        onlookers = show.Onlookers(progress, spec.stem, experiment, store, opening)
+        if resume:
+            show.say_what_is_left(progress, store, experiment)
+        try:
+            ended = run_experiment(
+                experiment,
+                store.path,
+                resume=resume,
+                checkpoint_every=checkpoint_every,
+                on_start=onlookers.begin,
+                on_round=onlookers.advance,
+                on_interrupt=lambda: progress.note(
+                    "Stopping after this round; press Ctrl-C again to stop immediately."
+                ),
+                on_notice=progress.note,
+                on_recovery=progress.note,
+            )
+            onlookers.outcome = ended.outcome
+        except KeyboardInterrupt:
+            onlookers.outcome = "interrupted"
+            progress.note(f"Stopped. {'Nothing was done.' if store.is_free() else how_to_go_on}")
+            raise Exit(INTERRUPTED) from None
+        finally:
+            onlookers.leave()
+    if as_json:
+        print_json(show.run_facts(ended))
+    elif not quiet:
+        show.say_run(ended, how_to_go_on)
+    if ended.outcome == "interrupted":
+        raise Exit(INTERRUPTED)
+
+
+def compare(
+    spec: opt.SpecArgument,
+    methods: Annotated[
+        str | None,
+        Option(
+            help="Presets or spec files that replace the spec's algorithm, such as "
+            "fedavg,fedprox:mu=0.1,own.toml. The first is the baseline. Default: the spec's \\[compare] table."
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None, Option(help="Seeds, such as 0,1,2. Default: those of \\[compare], else 0..4.")
+    ] = None,
+    overrides: opt.OverridesOption = None,
+    rounds: opt.RoundsOption = None,
+    output: opt.StudyOption = None,
+    metric: opt.MetricOption = None,
+    goal: Annotated[
+        str | None,
+        Option(
+            "--target",
+            metavar="VALUE",
+            help="Value of the metric to reach, such as 0.9 or 90%: adds the number of rounds to it.",
+        ),
+    ] = None,
+    minimize: opt.MinimizeOption = False,
+    figure: opt.FigureOption = "last-tenth",
+    jobs: opt.JobsOption = None,
+    checkpoint_every: opt.CheckpointOption = 10,
+    quiet: opt.QuietOption = False,
+    as_json: opt.JsonOption = False,
+) -> None:
+    """Run methods on the same data, batches, work and links, and say which is better.
+
+    Re-running the command resumes interrupted or failed runs and skips finished ones.
+    """
+    import fairlead.cli.show_study as show
+    from fairlead.experiments.plans import compare_table, listed_methods, planned_comparison, read_seeds
+    from fairlead.results.figures import experiment_measure
+
+    changes = opt.all_overrides(overrides, rounds)
+    # First, so that an unreadable spec is reported as such and not as a bad [compare] table.
+    opt.read_spec(spec, changes, None)
+    said = compare_table(spec)
+    methods = said.methods if methods is None else methods
+    if methods is None:
+        raise FieldError(
+            f"compare needs methods: --methods fedavg,fednova, or methods = [...] under [compare] in {spec}."
+        )
+    of_seeds = read_seeds(said.seeds or "0..4", "compare.seeds") if seeds is None else read_seeds(seeds)
+    planned = planned_comparison(listed_methods(spec, methods, changes), of_seeds)
+    first = planned[0].experiment
+    default = experiment_measure(first, None)
+    measure = experiment_measure(first, metric or said.metric, figure, minimize=minimize)
+    target = None if goal is None else opt.read_target(goal)
+    if target is not None:
+        measure.refuse_target(target, "--target")
+    elif said.target is not None and metric in (None, said.metric or default.metric):
+        # The table's target belongs to the table's metric.
+        measure.refuse_target(said.target, "compare.target")
+        target = said.target
+    study = show.study_folder(output, spec, "compare", planned, changes)
+    silent = quiet or as_json
+    outcomes = show.run_and_show(study, planned, jobs, checkpoint_every, quiet=silent)
+    study.put_first(planned)
+    (summary,), rows = show.compared(study, planned, outcomes, measure, target)
+    if as_json:
+        facts = {"folder": str(study.path), **show.measure_facts(measure), "target": target}
+        print_json({**facts, "methods": [show.planned_facts(row, [summary], target) for row in rows]})
+    elif not quiet:
+        show.say_comparison(summary, rows, target)
+        show.say_where(study.path, measure, default, target)
+    show.leave(outcomes, quiet=silent)
+
+
+def sweep(
+    spec: opt.SpecArgument,
+    grid: Annotated[
+        list[str] | None,
+        Option(metavar="PATH=VALUES", help="Values of a field, such as algorithm.lr=0.01,0.1 or seed=0..2."),
+    ] = None,
+    draws: Annotated[
+        int, Option("--random", metavar="N", help="Number of settings to draw from the ranges.")
+    ] = 0,
+    ranges: Annotated[
+        list[str] | None,
+        Option(
+            "--range", metavar="PATH=RANGE", help="A range to draw from, such as algorithm.lr=log:1e-3..1."
+        ),
+    ] = None,
+    draw_seed: Annotated[int, Option(help="Seed of the draws, not of the runs.", min=0)] = 0,
+    overrides: opt.OverridesOption = None,
+    rounds: opt.RoundsOption = None,
+    output: opt.StudyOption = None,
+    metric: opt.MetricOption = None,
+    minimize: opt.MinimizeOption = False,
+    figure: opt.FigureOption = "last-tenth",
+    jobs: opt.JobsOption = None,
+    checkpoint_every: opt.CheckpointOption = 10,
+    quiet: opt.QuietOption = False,
+    as_json: opt.JsonOption = False,
+) -> None:
+    """Run a spec at many values of its fields, and show the best.
+
+    Re-running the command resumes interrupted or failed runs and skips finished ones.
+    """
+    import fairlead.cli.show_study as show
+    from fairlead.experiments.plans import planned_sweep
+    from fairlead.results.figures import experiment_measure
+
+    changes = opt.all_overrides(overrides, rounds)
+    opt.find_modules(spec.resolve().parent)
+    planned = planned_sweep(
+        spec, grid=grid or [], ranges=ranges or [], draws=draws, draw_seed=draw_seed, overrides=changes
+    )
+    measure = experiment_measure(planned[0].experiment, metric, figure, minimize=minimize)
+    study = show.study_folder(output, spec, "sweep", planned, changes)
+    silent = quiet or as_json
+    outcomes = show.run_and_show(study, planned, jobs, checkpoint_every, quiet=silent)
+    summaries, rows = show.compared(study, planned, outcomes, measure)
+    order = [method for summary in summaries for method in summary.best_first]
+    rows.sort(key=lambda row: order.index(row.figures) if row.figures else len(order))
+    if as_json:
+        facts = {"folder": str(study.path), **show.measure_facts(measure)}
+        print_json({**facts, "settings": [show.planned_facts(row, summaries, None) for row in rows]})
+    elif not quiet:
+        run = ["fairlead", "run", str(spec), *(word for change in changes for word in ("--set", change))]
+        show.say_sweep(summaries, rows, study, run)
+        show.say_where(study.path, measure, experiment_measure(planned[0].experiment, None))
+    show.leave(outcomes, quiet=silent)
+
+
+def report(
+    paths: Annotated[
+        list[Path],
+        Argument(
+            help="Folders of runs, folders that contain them, or archives of runs that `reproduce` writes.",
+            metavar="RUNS...",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        Option(
+            "--output",
+            "-o",
+            help="The page. Default: report.html in the given folder, else here; none with --json.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        Option(help="The method to compare with. Default: the first of the comparison, else FedAvg."),
+    ] = None,
+    targets: Annotated[
+        list[str] | None,
+        Option(
+            "--target", metavar="VALUE", help="Value of the metric to reach, such as 0.7 or 70%; repeatable."
+        ),
+    ] = None,
+    metric: opt.MetricOption = None,
+    minimize: opt.MinimizeOption = False,
+    figure: opt.FigureOption = "last-tenth",
+    title: Annotated[str | None, Option(help="Title of the page. Default: the name of the folder.")] = None,
+    figures: Annotated[Path | None, Option(help="Folder for figures for papers (needs matplotlib).")] = None,
+    formats: Annotated[
+        str | None, Option("--format", help="Formats of the figures (default: pdf,svg,png).")
+    ] = None,
+    tables: Annotated[Path | None, Option(help="Folder for tables in LaTeX and CSV.")] = None,
+    as_json: opt.JsonOption = False,
+) -> None:
+    """Compare runs in a page with curves, tables, consistency and clients, over seeds."""
+    import fairlead.cli.show_results as show
+    from fairlead.reports.page import write_page
+    from fairlead.results.comparison import summarise_settings
+
+    if formats is not None and figures is None:
+        raise FieldError("--format has no effect without --figures, the folder for them.")
+    summaries = summarise_settings(
+        paths,
+        baseline=baseline,
+        targets=[opt.read_target(each) for each in targets or ()],
+        metric=metric,
+        minimize=minimize,
+        figure=figure,
+    )
+    page = output or (None if as_json else show.default_page(paths))
+    if page is not None:
+        write_page(summaries, page, title or show.default_title(paths))
+    files = show.write_files(summaries, tables, figures, formats)
+    if as_json:
+        written = [*([] if page is None else [page]), *(file for some in files.values() for file in some)]
+        print_json({**show.report_facts(summaries), "written": [str(file) for file in written]})
+        return
+    show.say_report(summaries, page)
+    for kind, folder in (("tables", tables), ("figures", figures)):
+        if folder is not None:
+            say(f"{len(files[kind])} files of {kind} are in {folder}")
+
+
+def reproduce(
+    context: Context,
+    name: Annotated[
+        str | None,
+        Argument(help="A published result; all of them by default. See `fairlead list reproductions`."),
+    ] = None,
+    scale: Annotated[
+        Literal["smoke", "small", "full"],
+        Option(
+            help="smoke: a quick check that it runs; small: the claim on a small problem; full: the paper's setting."
+        ),
+    ] = "small",
+    data: Annotated[
+        Path | None, Option(help="Folder with your data sets, such as cifar-10-batches-py.")
+    ] = None,
+    device: Annotated[str, Option(help="Device to train on: cpu, cuda or cuda:<number>.")] = "cpu",
+    seeds: Annotated[str, Option(help="Seeds, such as 0..2 or 0,1,2.")] = "0",
+    only: Annotated[
+        str | None, Option(help="Run only these methods or settings of a table, separated by commas.")
+    ] = None,
+    out: Annotated[Path, Option("--out", "-o", help="Folder for runs and results.")] = Path(
+        "runs/reproductions"
+    ),
+    collect: Annotated[
+        list[Path] | None,
+        Option(
+            help="Run nothing: import the runs of this folder and judge all runs found so far; may be repeated."
+        ),
+    ] = None,
+    precision: Annotated[
+        Literal["full", "tf32", "bfloat16"] | None,
+        Option(help="Precision of matrix products on a GPU; full by default."),
+    ] = None,
+    computing: Annotated[
+        list[str] | None,
+        Option("--set", metavar="FIELD=VALUE", help="Change how runs are computed, such as lanes=32."),
+    ] = None,
+    jobs: opt.JobsOption = None,
+    checkpoint_every: opt.CheckpointOption = 10,
+    quiet: opt.QuietOption = False,
+    as_json: opt.JsonOption = False,
+) -> None:
+    """Reproduce a published result and check its claim.
+
+    Re-running the command resumes interrupted runs and skips finished ones. Runs started with --only add up.
+    """
+    import fairlead.cli.show_outcomes as show
+    from fairlead.cli.show_study import leave
+    from fairlead.experiments.plans import read_seeds
+    from fairlead.reproductions import REPRODUCTIONS, reproduction_named
+    from fairlead.reproductions.reproduction import Request, listed_parts
+    from fairlead.worlds.device import usable_device
+
+    # Checked for every reproduction, also for those that are computed on the CPU.
+    usable_device("reproduce", device)
+    if collect is not None:
+        show.refuse_beside_collect(context, collect)
+    if name is None and only is not None:
+        raise FieldError(
+            "--only needs the name of a reproduction, because it names methods or settings of one table."
+        )
+    entries = list(REPRODUCTIONS.values()) if name is None else [reproduction_named(name)]
+    if name is not None:
+        show.refuse_unused(context, entries[0])
+    silent = quiet or as_json
+    ends: dict[str, str] = {}
+    request = Request(
+        out=out,
+        scale=scale,
+        seeds=tuple(read_seeds(seeds)),
+        data=data,
+        device=device,
+        only=() if only is None else listed_parts(only, entries[0].parts),
+        computing=(*(computing or []), *([] if precision is None else [f"precision={precision}"])),
+        collect=None if collect is None else tuple(collect),
+        run=show.shown_runner(ends, jobs, checkpoint_every, quiet=silent),
+        tell=(lambda sentence: None) if silent else say,
+    )
+    outcomes = []
+    for entry in entries:
+        outcomes.append(show.reproduce_one(entry, request, silent=silent))
+        if any(end in ("interrupted", "waiting") for end in ends.values()):
+            break
+    if as_json:
+        facts = [asdict(outcome) for outcome in outcomes]
+        print_json(facts if name is None else facts[0])
+    elif len(outcomes) > 1 and not quiet:
+        show.show_verdicts(outcomes)
+    leave(ends, quiet=silent)
+    if name is not None and outcomes[0].verdict == "not run":
+        raise Exit(1)

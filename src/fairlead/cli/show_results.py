@@ -1,0 +1,276 @@
+"""Results on the terminal and for programs: of one run, of the demonstration and of `fairlead report`."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fairlead.charts.chart import draw_line, plain_curves
+from fairlead.cli.console import print_table, say
+from fairlead.cli.progress import RoundProgress, describe_evaluation
+from fairlead.diagnostics.consistency import ConsistencyReport
+from fairlead.errors import FieldError
+from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.followers import LiveFigures, OpenTracker, Tracker
+from fairlead.experiments.run_folder import RunFolder, RunSummary
+from fairlead.experiments.runner import Run
+from fairlead.federation import Federation
+from fairlead.records import RoundRecord
+from fairlead.results.compared_method import ComparedMethod
+from fairlead.results.comparison import Summary, summarise
+from fairlead.results.curves import TRAIN_LOSS
+from fairlead.results.estimates import Estimate, show
+from fairlead.results.figures import MethodFigures
+from fairlead.results.run_archive import table_name
+from fairlead.results.runs import FoundRun, read_run
+from fairlead.results.sentences import describe_standing, headline
+from fairlead.text import counted, divergence
+
+_TOLD = 0.005
+"""Share of the weight below which chance is not mentioned."""
+
+
+class Onlookers:
+    """The display and the trackers that follow a run."""
+
+    def __init__(
+        self,
+        progress: RoundProgress,
+        name: str,
+        experiment: Experiment,
+        store: RunFolder,
+        opening: Sequence[OpenTracker],
+    ) -> None:
+        self._progress, self._name = progress, name
+        self._experiment, self._store, self._opening = experiment, store, opening
+        self._live: LiveFigures | None = None
+        self._logs: list[Tracker] = []
+        self.outcome = "failed"
+
+    def begin(self, federation: Federation) -> None:
+        done = federation.state.round
+        self._live = LiveFigures(federation)
+        evaluating = self._experiment.evaluate_every > 0
+        self._progress.begin(self._name, self._experiment.rounds, done, evaluating=evaluating)
+        for opened in self._opening:
+            self._logs.append(opened(self._store, self._experiment, done))
+
+    def advance(self, record: RoundRecord) -> None:
+        assert self._live is not None
+        self._progress.advance(self._live.of(record))
+        for log in self._logs:
+            log.write(record)
+
+    def leave(self) -> None:
+        for log in self._logs:
+            log.close(self.outcome)
+
+
+def run_in(folder: Path, output: Path | None) -> tuple[Path, Path, bool]:
+    """The spec and the folder of a run to resume."""
+    store = RunFolder(folder)
+    if not (store.spec_file.exists() and store.rounds_file.exists()):
+        raise FieldError(f"{folder} is not the folder of a run: it lacks spec.toml or rounds.jsonl.")
+    if output is not None and output != folder:
+        raise FieldError(f"The run in {folder} resumes there: leave out -o, or give {folder / 'spec.toml'}.")
+    return store.spec_file, folder, True
+
+
+def new_folder(spec: Path, experiment: Experiment) -> Path:
+    """runs/NAME-SEED, or the next free name."""
+    folder = Path("runs") / f"{spec.stem}-{experiment.seed}"
+    number = 2
+    while not RunFolder(folder).is_free():
+        folder = folder.with_name(f"{spec.stem}-{experiment.seed}-{number}")
+        number += 1
+    return folder
+
+
+def say_what_is_left(progress: RoundProgress, store: RunFolder, experiment: Experiment) -> None:
+    """A line if there is nothing to resume."""
+    if store.is_free():
+        progress.note(f"{store.path} holds no run to resume: starting a new one.")
+    elif store.is_done(experiment):
+        progress.note(
+            f"The run in {store.path} is already finished after {counted(experiment.rounds, 'round')}. A larger "
+            "--rounds extends it."
+        )
+
+
+def say_run(ended: Run, how_to_go_on: str) -> None:
+    """The curve of a run, and what it says."""
+    summary, folder = ended.summary, ended.folder.path
+    if summary is None:
+        done = ended.federation.state.round
+        say(f"Stopped after {counted(done, 'round')}. {how_to_go_on}")
+        return
+    (comparison,) = summarise([read_run(FoundRun(ended.folder))])
+    ((run,),) = (method.runs for method in comparison.methods)
+    quantity = comparison.measure.quantity
+    if len(quantity.read(run.run)) <= 2:
+        quantity = TRAIN_LOSS
+    curve = quantity.read(run.run)
+    points = list(zip(map(float, curve.rounds), curve.values, strict=True))
+    chart = draw_line(plain_curves({quantity.title: points}))
+    if chart:
+        say(f"{quantity.title} over the rounds:\n{chart}\n")
+    say(f"{counted(summary.rounds, 'round')} {'is' if summary.rounds == 1 else 'are'} in {folder}")
+    if summary.evaluation is not None:
+        say(f"Final model: {describe_evaluation(summary.evaluation)}")
+    say(headline(comparison))
+    if summary.privacy is not None:
+        say(str(summary.privacy))
+    say(f"{ended.federation.consistency()}{_by_chance(summary)}")
+
+
+def _by_chance(summary: RunSummary) -> str:
+    """The share of weight that chance misplaces in as many rounds."""
+    chance = summary.misplaced_by_chance
+    if summary.by_design or not summary.misplaced_weight or chance < _TOLD:
+        return ""
+    return f" Chance alone would misplace some {chance:.1%} in {counted(summary.rounds, 'round')}."
+
+
+def run_facts(ended: Run) -> dict[str, Any]:
+    facts = {"folder": str(ended.folder.path), "outcome": ended.outcome}
+    rounds = {"rounds": ended.federation.state.round}
+    return {**facts, **(rounds if ended.summary is None else asdict(ended.summary))}
+
+
+def say_demo(methods: list[ComparedMethod]) -> None:
+    """The table of the demonstration, and what it says."""
+    measure = methods[0].summary.measure
+    columns = ["method", f"{measure.name}\n({measure.column})", "objective", "misplaced weight", "chi-square"]
+    rows = [
+        [
+            method.name,
+            show(method.value, measure.kind),
+            f"{method.objective:.3f}",
+            *_misplacement(method.consistency),
+        ]
+        for method in methods
+    ]
+    say()
+    print_table(columns, rows, numbers=columns[1:])
+    say()
+    say(headline(methods[0].summary))
+    for method in methods:
+        say(method.verdict())
+
+
+def _misplacement(report: ConsistencyReport) -> tuple[str, str]:
+    """Share of misplaced weight and chi-square, where they were measured."""
+    if report.restored:
+        return "none by design", ""
+    if report.total_variation is None or report.chi_square is None:
+        return "unknown", "unknown"
+    return f"{report.total_variation:.1%}", divergence(report.chi_square, digits=3)
+
+
+def demo_facts(method: ComparedMethod) -> dict[str, Any]:
+    return {
+        "method": method.name,
+        "test_accuracy": method.evaluation.metrics["accuracy"],
+        "test_loss": method.evaluation.loss,
+        "objective": method.objective,
+        "misplaced_weight": method.consistency.total_variation,
+        "misplaced_by_chance": method.chance,
+        "chi_square": method.consistency.chi_square,
+        "by_design": method.consistency.restored,
+        "verdict": method.verdict(),
+    }
+
+
+def write_files(
+    summaries: Sequence[Summary], tables: Path | None, figures: Path | None, formats: str | None
+) -> dict[str, list[Path]]:
+    """Tables and figures for papers, as far as they are asked for."""
+    from fairlead.reports.paper_files import write_figures, write_tables
+
+    made: dict[str, list[Path]] = {}
+    if tables is not None:
+        made["tables"] = [file for each in summaries for file in write_tables(each, tables)]
+    if figures is not None:
+        endings = [each.strip() for each in (formats or "pdf,svg,png").split(",")]
+        made["figures"] = [file for each in summaries for file in write_figures(each, figures, endings)]
+    return made
+
+
+def say_report(summaries: Sequence[Summary], page: Path | None) -> None:
+    runs = [run for summary in summaries for run in summary.study.runs]
+    unfinished, number = sum(not run.finished for run in runs), len(runs)
+    methods = counted(len({label for summary in summaries for label in summary.study.labels}), "method")
+    settings = f" in {len(summaries)} settings" if len(summaries) > 1 else ""
+    for summary in summaries:
+        text = headline(summary) if summary.methods else summary.study.absences
+        say(f"{summary.setting}: {text}" if summary.setting else text)
+    say(f"{counted(number, 'run')} of {methods}{settings} {'is' if number == 1 else 'are'} in {page}")
+    if unfinished:
+        say(f"{unfinished} of them did not finish; the page says why.")
+
+
+def default_page(paths: list[Path]) -> Path:
+    page = paths[0] / "report.html" if len(paths) == 1 and paths[0].is_dir() else Path("report.html")
+    if page.is_symlink():
+        raise FieldError(f"{page} is a symbolic link to {page.readlink()}: choose another file with -o.")
+    return page
+
+
+def default_title(paths: list[Path]) -> str:
+    return " and ".join(table_name(path.resolve()) for path in paths[:3]) + (" …" if len(paths) > 3 else "")
+
+
+def report_facts(summaries: Sequence[Summary]) -> dict[str, Any]:
+    """The comparison for programs, or one for each setting where there are settings."""
+    if len(summaries) == 1 and not summaries[0].setting:
+        return _summary_facts(summaries[0])
+    return {"settings": [{"setting": summary.setting, **_summary_facts(summary)} for summary in summaries]}
+
+
+def _summary_facts(summary: Summary) -> dict[str, Any]:
+    return {
+        "measure": summary.measure.name,
+        "figure": summary.measure.figure,
+        "higher_is_better": summary.measure.higher,
+        "baseline": None if summary.baseline is None else summary.baseline.label,
+        "targets": list(summary.targets),
+        "methods": [
+            {
+                "label": method.label,
+                "runs": [run.run.name for run in method.runs],
+                "last_tenth": estimate_facts(method.over_seeds(lambda run: run.figure("last-tenth"))),
+                **method_facts(summary, method),
+                "all_finished": method.method.complete,
+                "clear": method.difference.excludes_zero
+                if method.difference and method.both_complete
+                else None,
+                "objective": estimate_facts(method.over_seeds(lambda run: run.objective)),
+                "misplaced_weight": estimate_facts(method.over_seeds(lambda run: run.misplaced)),
+            }
+            for method in summary.methods
+        ],
+        "absent": list(summary.study.absent),
+        "unfinished": [
+            {"run": run.name, "state": run.state, "reason": run.reason}
+            for run in summary.study.runs
+            if not run.finished
+        ],
+    }
+
+
+def method_facts(summary: Summary, method: MethodFigures) -> dict[str, Any]:
+    """A method against the baseline for JSON: the same in every command."""
+    return {
+        "value": estimate_facts(method.value),
+        "difference": estimate_facts(method.difference, judged=True),
+        "objective_difference": estimate_facts(method.objective_difference, judged=True),
+        "standing": summary.standing(method),
+        "verdict": str(describe_standing(summary, method)),
+    }
+
+
+def estimate_facts(found: Estimate | None, *, judged: bool = False) -> dict[str, Any] | None:
+    """A mean over seeds for JSON; of a difference also whether its interval excludes 0."""
+    if found is None:
+        return None
+    return {**asdict(found), **({"excludes_zero": found.excludes_zero} if judged else {})}
