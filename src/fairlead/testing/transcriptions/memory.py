@@ -9,48 +9,51 @@ from typing import Literal, Unpack
 import numpy as np
 
 from fairlead.randomness import Key
-from fairlead.testing.transcriptions.averaging import follow, local_updates
-from fairlead.testing.transcriptions.script import Array, Round, Script, Solver, smallest_in_hull
+from fairlead.testing.transcriptions.script import (
+    Array,
+    Round,
+    Script,
+    Solver,
+    Updates,
+    combined,
+    follow,
+    smallest_in_hull,
+)
 
 
 def fedvarp(script: Script, *, server_lr: float = 1.0, **solver: Unpack[Solver]) -> Array:
     """Jhunjhunwala et al. 2022: v = Σ_R p̂_i(g_i − y_i) + Σ_j ω_j y_j with the old y; then y_i ← g_i on R."""
     y = script.zero_rows()
 
-    def step(round: Round, x: Array) -> Array:
-        g, share = local_updates(script, round, x, solver), round.share
-        v = script.weights @ y + sum((share[i] * (g[i] - y[i]) for i in g), script.zeros())
-        for i in g:
-            y[i] = g[i]
+    def step(round: Round, g: Updates) -> Array:
+        v = script.weights @ y + round.mean({i: g[i] - y[i] for i in g})
+        y[list(g)] = list(g.values())
         return server_lr * v
 
-    return follow(script, step)
+    return follow(script, solver, step)
 
 
 def fedvarp_stale(script: Script, **solver: Unpack[Solver]) -> Array:
     """Weng 2025 (114): the last received update stands in for a client that was drawn and lost."""
     last = script.zero_rows()
 
-    def step(round: Round, x: Array) -> Array:
-        g = local_updates(script, round, x, solver)
-        for i in g:
-            last[i] = g[i]
-        return sum((weight * last[i] for i, weight in round.asked.items()), script.zeros())
+    def step(round: Round, g: Updates) -> Array:
+        last[list(g)] = list(g.values())
+        return combined({i: last[i] for i in round.asked}, round.asked)
 
-    return follow(script, step)
+    return follow(script, solver, step)
 
 
 def mifa(script: Script, *, server_lr: float = 1.0, **solver: Unpack[Solver]) -> Array:
     """Gu et al. 2021: y_i ← g_i on R, x ← x − η_g Σ_j ω_j y_j."""
     y = script.zero_rows()
 
-    def step(round: Round, x: Array) -> Array:
-        for i, g in local_updates(script, round, x, solver).items():
-            y[i] = g
+    def step(round: Round, g: Updates) -> Array:
+        y[list(g)] = list(g.values())
         mean: Array = server_lr * (script.weights @ y)
         return mean
 
-    return follow(script, step)
+    return follow(script, solver, step)
 
 
 def fedau(
@@ -60,11 +63,7 @@ def fedau(
 
     After the round S_i += 1; if i ∈ R or S_i = K, w_i ← the running mean of the S_i so far and S_i = 0.
     """
-    w, intervals, waited = (
-        np.ones(script.num_clients),
-        np.zeros(script.num_clients),
-        np.zeros(script.num_clients),
-    )
+    w, intervals, waited = (np.full(script.num_clients, first) for first in (1.0, 0.0, 0.0))
 
     def count(round: Round) -> None:
         for n in range(script.num_clients):
@@ -75,13 +74,12 @@ def fedau(
                 intervals[n] += 1
                 waited[n] = 0
 
-    def step(round: Round, x: Array) -> Array:
-        g = local_updates(script, round, x, solver)
-        move = sum((script.weights[i] * w[i] * g[i] for i in g), script.zeros())
+    def step(round: Round, g: Updates) -> Array:
+        move = combined(g, script.weights * w)
         count(round)
         return server_lr * move
 
-    return follow(script, step, on_empty=count)
+    return follow(script, solver, step, on_empty=count)
 
 
 def fedmgda_plus(
@@ -89,15 +87,14 @@ def fedmgda_plus(
 ) -> Array:
     """Hu et al. 2022: unit rows u_i = g_i/‖g_i‖, λ* = argmin ‖Σλ_i u_i‖ with |λ_i − p̂_i| ≤ ε."""
 
-    def step(round: Round, x: Array) -> Array:
-        g, share = local_updates(script, round, x, solver), round.share
+    def step(round: Round, g: Updates) -> Array:
         rows = np.array([g[i] / np.linalg.norm(g[i]) for i in g])
-        prior = np.array([share[i] for i in g])
+        prior = np.array(list(round.share.values()))
         weights = smallest_in_hull(rows, np.maximum(prior - epsilon, 0.0), np.minimum(prior + epsilon, 1.0))
         direction: Array = server_lr * (weights @ rows)
         return direction
 
-    return follow(script, step)
+    return follow(script, solver, step)
 
 
 Start = Literal["seen", "all_seen", "zero"]
@@ -125,7 +122,7 @@ class _Memory:
     def complete(self) -> bool:
         return len(self.seen) == len(self.rows)
 
-    def learn(self, updates: dict[int, Array]) -> None:
+    def learn(self, updates: Updates) -> None:
         for i, g in updates.items():
             if i not in self.seen and self.first_visit == "update":
                 self.rows[i] = g
@@ -158,14 +155,13 @@ def fedaware(
     """Zeng 2025, Algorithm 1: m_i as above on R, then x ← x − η_g Σλ_i m_i of minimum norm."""
     memory = _Memory(script, alpha, retention, first_visit)
 
-    def step(round: Round, x: Array) -> Array:
-        g, share = local_updates(script, round, x, solver), round.share
+    def step(round: Round, g: Updates) -> Array:
         memory.learn(g)
         if start == "all_seen" and not memory.complete:
-            return server_lr * sum((share[i] * g[i] for i in g), script.zeros())
+            return server_lr * round.mean(g)
         return server_lr * memory.shortest(unit=rows == "unit", unseen=start == "zero")
 
-    return follow(script, step)
+    return follow(script, solver, step)
 
 
 def fedaware_ridge(
@@ -179,11 +175,11 @@ def fedaware_ridge(
     """The regularized hull over unit rows: x ← x − η_g Σλ_i u_i with λ = argmin ‖Σλ_i u_i‖² + ρ‖λ‖²."""
     memory = _Memory(script, alpha, None, "update")
 
-    def step(round: Round, x: Array) -> Array:
-        memory.learn(local_updates(script, round, x, solver))
+    def step(round: Round, g: Updates) -> Array:
+        memory.learn(g)
         return server_lr * memory.shortest(unit=True, rho=rho)
 
-    return follow(script, step)
+    return follow(script, solver, step)
 
 
 def fedaware_published(
@@ -192,14 +188,13 @@ def fedaware_published(
     """Zeng 2023 as run: unit rows, and every update filed under another client of its round, by the round's key."""
     memory = _Memory(script, alpha, None, "scaled")
 
-    def step(round: Round, x: Array) -> Array:
-        g = local_updates(script, round, x, solver)
+    def step(round: Round, g: Updates) -> Array:
         order = Key.from_seed(0).fold("credit", round.number).generator().permutation(len(g))
         filed = [list(g)[place] for place in order]
         memory.learn(dict(zip(filed, g.values(), strict=True)))
         return server_lr * memory.shortest(unit=True)
 
-    return follow(script, step)
+    return follow(script, solver, step)
 
 
 def fedaware_na(
@@ -214,17 +209,17 @@ def fedaware_na(
     """Zeng 2025's ablation: the same memory with static weights, x ← x − η_g Σ_i ω_i m_i over all clients."""
     memory = _Memory(script, alpha, retention, first_visit)
 
-    def step(round: Round, x: Array) -> Array:
-        memory.learn(local_updates(script, round, x, solver))
+    def step(round: Round, g: Updates) -> Array:
+        memory.learn(g)
         direction: Array = server_lr * (script.weights @ memory.rows)
         return direction
 
-    return follow(script, step)
+    return follow(script, solver, step)
 
 
 def aware_projection(
     script: Script,
-    base: Callable[[dict[int, Array], dict[int, float]], Array],
+    base: Callable[[Updates, dict[int, float]], Array],
     *,
     alpha: float | None = None,
     first_visit: FirstVisit = "update",
@@ -237,15 +232,14 @@ def aware_projection(
     """
     memory = _Memory(script, alpha, None, first_visit)
 
-    def step(round: Round, x: Array) -> Array:
-        g = local_updates(script, round, x, solver)
+    def step(round: Round, g: Updates) -> Array:
         proposal = base(g, round.share)
         memory.learn(g)
         d = memory.shortest()
         square = float(d @ d)
         return (float(proposal @ d) / square) * d if square > 0 else script.zeros()
 
-    return follow(script, step)
+    return follow(script, solver, step)
 
 
 def _by_coordinate(
@@ -253,12 +247,11 @@ def _by_coordinate(
 ) -> Array:
     """x_k ← x_k − η_g·(a number made of the sorted pairs of (g_i)_k and p̂_i)."""
 
-    def step(round: Round, x: Array) -> Array:
-        g, share = local_updates(script, round, x, solver), round.share
-        columns = [sorted((g[i][k], share[i]) for i in g) for k in range(len(x))]
+    def step(round: Round, g: Updates) -> Array:
+        columns = [sorted((g[i][k], round.share[i]) for i in g) for k in range(len(script.start))]
         return server_lr * np.array([of_column(column) for column in columns])
 
-    return follow(script, step)
+    return follow(script, solver, step)
 
 
 def coordinate_median(script: Script, *, server_lr: float = 1.0, **solver: Unpack[Solver]) -> Array:
@@ -304,16 +297,14 @@ def norm_bounded_mean(
 ) -> Array:
     """Sun et al. 2019: x ← x − η_g Σ_R p̂_i g_i/max(1, ‖g_i‖/b), b given or the weighted median length."""
 
-    def step(round: Round, x: Array) -> Array:
-        g, share = local_updates(script, round, x, solver), round.share
-        b = _median_length(g, share) if bound == "median" else float(bound)
-        rows = (share[i] * g[i] / max(1.0, float(np.linalg.norm(g[i])) / b) for i in g)
-        return server_lr * sum(rows, script.zeros())
+    def step(round: Round, g: Updates) -> Array:
+        b = _median_length(g, round.share) if bound == "median" else float(bound)
+        return server_lr * round.mean({i: g[i] / max(1.0, float(np.linalg.norm(g[i])) / b) for i in g})
 
-    return follow(script, step)
+    return follow(script, solver, step)
 
 
-def _median_length(g: dict[int, Array], share: dict[int, float]) -> float:
+def _median_length(g: Updates, share: dict[int, float]) -> float:
     """The midpoint of where the running sum of p̂ over ascending lengths reaches ½ and passes it."""
     lengths = sorted((float(np.linalg.norm(g[i])), share[i]) for i in g)
     running = np.cumsum([weight for _, weight in lengths])

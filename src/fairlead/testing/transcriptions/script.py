@@ -1,6 +1,6 @@
-"""A scripted federation of quadratics, and local work on it, for all transcriptions."""
+"""A scripted federation of quadratics, and local work and rounds on it, for all transcriptions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal, NamedTuple, Required, TypedDict
@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Updates = dict[int, Array]
+"""g_i = x − y_i of every client in R, by client."""
 
 
 class Solver(TypedDict, total=False):
@@ -36,6 +38,16 @@ class Round(NamedTuple):
         total = sum(self.asked[i] for i in self.received)
         return {i: self.asked[i] / total for i in self.received}
 
+    def mean(self, g: Updates) -> Array:
+        """Σ_R p̂_i g_i."""
+        return combined(g, self.share)
+
+
+def combined(g: Updates, coefficients: Mapping[int, float] | Array) -> Array:
+    """Σ_R c_i g_i."""
+    total: Array = np.sum([coefficients[i] * row for i, row in g.items()], axis=0)
+    return total
+
 
 @dataclass(frozen=True, eq=False)
 class Script:
@@ -60,6 +72,12 @@ class Script:
     @property
     def num_clients(self) -> int:
         return len(self.weights)
+
+    @property
+    def rates(self) -> Array:
+        """1 − q_i of every client, for the methods that know it."""
+        assert self.arrival_rates is not None
+        return np.array(self.arrival_rates)
 
     def gradient(self, client: int, x: Array) -> Array:
         """∇F_i(x)."""
@@ -109,6 +127,29 @@ def local_work(
         v = rho * v + g
         y = y - solver["lr"] * (g + rho * v if solver.get("nesterov", False) else v)
     return y
+
+
+def follow(
+    script: Script,
+    solver: Solver,
+    step: Callable[[Round, Updates], Array],
+    *,
+    mu: float = 0.0,
+    on_empty: Callable[[Round], None] | None = None,
+) -> Array:
+    """The model after every round: x ← x − step(round, g), unchanged when nothing was received.
+
+    Clients start from x and add the gradient of (μ/2)‖y − x‖².
+    """
+    x, path = script.start, []
+    for round in script.rounds():
+        if round.received:
+            g = {i: x - local_work(script, round, i, x, solver, pull=mu) for i in round.received}
+            x = x - step(round, g)
+        elif on_empty is not None:
+            on_empty(round)
+        path.append(x)
+    return np.array(path)
 
 
 def effective_steps(steps: int, solver: Solver, mu: float = 0.0) -> float:
