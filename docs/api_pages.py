@@ -129,13 +129,14 @@ def _names(group: Group) -> list[tuple[str, Any]]:
         found.update({name: getattr(fairlead, name) for name in listed})
         if not listed:
             module = import_module(f"fairlead.{home}")
-            found.update({name: vars(module)[name] for name in vars(module) if _belongs(module, name)})
+            names = getattr(module, "__all__", vars(module))
+            found.update({name: getattr(module, name) for name in names if _belongs(module, name)})
     return sorted(found.items(), key=lambda item: item[0].lower())
 
 
 def _belongs(module: ModuleType, name: str) -> bool:
     """Whether a class or function is for users: defined in the module, or gathered by the package."""
-    value = vars(module).get(name)
+    value = getattr(module, name)
     origin = value.__module__ if inspect.isclass(value) or inspect.isfunction(value) else ""
     at_home = origin.startswith("fairlead.") if hasattr(module, "__path__") else origin == module.__name__
     return at_home and not name.startswith("_")

@@ -1,25 +1,30 @@
-"""Writes src/fairlead/__init__.pyi: the table of public names in the form that type checkers and editors read."""
+"""Writes `__init__.pyi` of every package with a table of public names, for type checkers and editors."""
 
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
-import fairlead
-
-STUB = Path(__file__).parents[1] / "src/fairlead/__init__.pyi"
+PACKAGES = ("fairlead", "fairlead.diagnostics", "fairlead.testing")
 
 
-def stub() -> str:
+def stub(package: ModuleType) -> str:
     """One import for every module in `CONTENTS`."""
+    modules = getattr(package, "MODULES", ())
     lines = [
         '"""Generated from the table in `__init__.py` by `python docs/front_door.py`."""\n',
-        *(f"from fairlead import {name} as {name}" for name in fairlead.MODULES),
+        *(f"from fairlead import {name} as {name}" for name in modules),
         *(
             f"from fairlead.{module} import " + ", ".join(f"{name} as {name}" for name in names.split())
-            for module, names in sorted(fairlead.CONTENTS.items())
+            for module, names in sorted(package.CONTENTS.items())
         ),
-        "\n__version__: str\nMODULES: tuple[str, ...]\nCONTENTS: dict[str, str]",
+        "\nCONTENTS: dict[str, str]",
     ]
+    if modules:
+        lines.append("MODULES: tuple[str, ...]\n__version__: str")
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    STUB.write_text(stub(), encoding="utf-8")
+    for name in PACKAGES:
+        found = import_module(name)
+        Path(str(found.__file__)).with_suffix(".pyi").write_text(stub(found), encoding="utf-8")

@@ -10,6 +10,7 @@ import sys
 import tokenize
 from collections import defaultdict
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -99,9 +100,12 @@ def test_no_name_of_a_class_or_type_has_two_meanings() -> None:
     assert {name: found for name, found in places.items() if len(set(found.values())) > 1} == {}
 
 
-def test_the_front_door_is_one_table() -> None:
+@pytest.mark.parametrize("name", ["fairlead", "fairlead.diagnostics", "fairlead.testing"])
+def test_a_front_door_is_one_table(name: str) -> None:
     """`CONTENTS` names what is public; `python docs/front_door.py` writes the same names for type checkers."""
-    stub = MODULES["fairlead"].with_suffix(".pyi").read_text(encoding="utf-8")
+    package = import_module(name)
+    modules = fairlead.MODULES if package is fairlead else ()
+    stub = MODULES[name].with_suffix(".pyi").read_text(encoding="utf-8")
     typed = {
         (node.module, alias.name)
         for node in ast.walk(ast.parse(stub))
@@ -109,12 +113,16 @@ def test_the_front_door_is_one_table() -> None:
         for alias in node.names
     }
     listed = {
-        (f"fairlead.{module}", name) for module, names in fairlead.CONTENTS.items() for name in names.split()
+        (f"fairlead.{module}", public)
+        for module, names in package.CONTENTS.items()
+        for public in names.split()
     }
-    assert typed == listed | {("fairlead", module) for module in fairlead.MODULES}
-    for module, name in listed:
-        assert getattr(fairlead, name).__module__ == module
-    assert sorted({name for _, name in listed} | {*fairlead.MODULES, "__version__"}) == dir(fairlead)
+    assert typed == listed | {("fairlead", module) for module in modules}
+    for module, public in listed:
+        assert getattr(package, public) is getattr(import_module(module), public)
+        assert getattr(getattr(package, public), "__module__", module) == module
+    own = {"__version__"} if package is fairlead else set()
+    assert sorted({public for _, public in listed} | {*modules, *own}) == dir(package)
 
 
 @pytest.mark.parametrize(

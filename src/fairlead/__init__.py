@@ -4,6 +4,7 @@ Names are imported when they are first used: `import fairlead` alone does not lo
 `__init__.pyi`, which `python docs/front_door.py` generates from the table below.
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -89,7 +90,7 @@ CONTENTS = {
     "worlds.ray.cluster": "RayCluster",
     "worlds.ray.world": "RayWorld",
     "worlds.simulated": "SimulatedWorld",
-    "theory.calibration": "calibrated_lr step_length",
+    "theory.convergence": "calibrated_lr step_length",
     "experiments.diagnose": "diagnose",
     "experiments.experiment": "Experiment",
     "experiments.run_folder": "RunFolder RunSummary load_records",
@@ -102,18 +103,22 @@ CONTENTS = {
 }
 """Public names by the module that defines them; parts are discovered from this table too."""
 
-_MODULE_OF = {name: module for module, names in CONTENTS.items() for name in names.split()}
 
-__all__ = [*MODULES, *_MODULE_OF]
+def front_door(
+    package: str, contents: dict[str, str], modules: tuple[str, ...] = (), own: tuple[str, ...] = ()
+) -> tuple[list[str], Callable[[], list[str]], Callable[[str], Any]]:
+    """`__all__`, `__dir__` and `__getattr__` of a package with such a table, public `modules` and names of its own."""
+    module_of = {name: f"fairlead.{module}" for module, names in contents.items() for name in names.split()}
+    public = [*modules, *module_of]
+
+    def load(name: str) -> Any:
+        if name in modules:
+            return import_module(f"{package}.{name}")
+        if name in module_of:
+            return getattr(import_module(module_of[name]), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return public, lambda: sorted([*public, *own]), load
 
 
-def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
-
-
-def __getattr__(name: str) -> Any:
-    if name in MODULES:
-        return import_module(f"fairlead.{name}")
-    if name in _MODULE_OF:
-        return getattr(import_module(f"fairlead.{_MODULE_OF[name]}"), name)
-    raise AttributeError(f"module 'fairlead' has no attribute {name!r}")
+__all__, __dir__, __getattr__ = front_door("fairlead", CONTENTS, MODULES, own=("__version__",))

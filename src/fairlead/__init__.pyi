@@ -60,7 +60,7 @@ from fairlead.samplers.fedacs import FedACS as FedACS, FedACSEstimated as FedACS
 from fairlead.samplers.fixed import FullFirstRound as FullFirstRound, FullParticipation as FullParticipation, PoissonSampling as PoissonSampling, ScriptedSampler as ScriptedSampler, UniformWithoutReplacement as UniformWithoutReplacement, WeightedWithReplacement as WeightedWithReplacement
 from fairlead.samplers.learned import OptimalSampling as OptimalSampling, WeightFeedback as WeightFeedback
 from fairlead.task import Task as Task, accuracy as accuracy, cross_entropy as cross_entropy, mean_squared_error as mean_squared_error, squared_error as squared_error
-from fairlead.theory.calibration import calibrated_lr as calibrated_lr, step_length as step_length
+from fairlead.theory.convergence import calibrated_lr as calibrated_lr, step_length as step_length
 from fairlead.transforms.base import DirectionTransform as DirectionTransform
 from fairlead.transforms.projections import AwareProjection as AwareProjection, Clip as Clip
 from fairlead.worlds.base import World as World
@@ -68,6 +68,6 @@ from fairlead.worlds.ray.cluster import RayCluster as RayCluster
 from fairlead.worlds.ray.world import RayWorld as RayWorld
 from fairlead.worlds.simulated import SimulatedWorld as SimulatedWorld
 
-__version__: str
-MODULES: tuple[str, ...]
 CONTENTS: dict[str, str]
+MODULES: tuple[str, ...]
+__version__: str

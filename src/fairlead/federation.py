@@ -24,7 +24,7 @@ from fairlead.worlds.base import World
 
 if TYPE_CHECKING:
     from fairlead.diagnostics.consistency import ConsistencyReport
-    from fairlead.diagnostics.monitor import ConsistencyMonitor
+    from fairlead.diagnostics.measurement import ConsistencyMonitor
 
 
 class Federation:
@@ -150,14 +150,14 @@ class Federation:
 
     def consistency(self) -> ConsistencyReport:
         """The weights that the rounds so far optimized, next to the weights asked for and those predicted."""
-        from fairlead.diagnostics.consistency import federation_consistency
+        from fairlead.diagnostics.measurement import federation_consistency
 
         return federation_consistency(self)
 
     @cached_property
     def monitor(self) -> ConsistencyMonitor:
         """Counts the contributions of clients and watches the objective; `watch` takes in new records."""
-        from fairlead.diagnostics.monitor import ConsistencyMonitor
+        from fairlead.diagnostics.measurement import ConsistencyMonitor
 
         population = self.world.population
         return ConsistencyMonitor(self.algorithm, population.weights, names=population.names)

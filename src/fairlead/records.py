@@ -290,7 +290,7 @@ class MeanCoefficients(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ExpectedRound(ABC):
-    """A round before it runs, as the theory of an aggregator sees it (`theory.expected_round` computes it)."""
+    """A round before it runs, as the theory of an aggregator sees it (`theory.prediction` computes it)."""
 
     conditions: Conditions
     participation: Participation

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import fairlead as fl
 from fairlead.cli import app
-from fairlead.diagnostics.rules import RULES, Case, Rule
+from fairlead.diagnostics.advice import RULES, Case, Rule
 
 PAGE = (Path(__file__).parents[2] / "docs" / "diagnose.md").read_text(encoding="utf-8")
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]\d+)?")

@@ -11,7 +11,7 @@ from torch import Tensor
 from fairlead.aggregators.base import Aggregator
 from fairlead.algorithm import Algorithm
 from fairlead.conditions.links import BernoulliLink
-from fairlead.diagnostics.tally import Tally
+from fairlead.diagnostics.measurement import Tally
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Contributions, Population, RoundRecord
 from fairlead.samplers.base import Sampler

@@ -7,7 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from fairlead.diagnostics.rules import RULES, SECURE_AGGREGATION, Situation, rule_for, same_cure
+from fairlead.diagnostics.advice import RULES, SECURE_AGGREGATION, Situation, rule_for, same_cure
 from fairlead.presets import METHODS, fedavg
 
 CHOICES = [get_args(hint) for hint in get_type_hints(Situation).values()]

@@ -21,7 +21,7 @@ from fairlead.diagnostics import Surrogate, implied_surrogate, predicted_consist
 from fairlead.presets import METHODS
 from fairlead.records import Conditions, Participation
 from fairlead.samplers.base import Sampler
-from fairlead.theory.expected_round import outcomes, random_outcomes
+from fairlead.theory.prediction import outcomes, random_outcomes
 from fairlead.theory.quadratics import expected_shares
 
 WITH_REPLACEMENT = {

@@ -7,7 +7,7 @@ import re
 
 from page_blocks import ROOT
 
-from fairlead.diagnostics.rules import Situation, rule_for
+from fairlead.diagnostics.advice import Situation, rule_for
 
 PAGE = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
 WORDS = {"known": "told", "not known": "estimated", "SGD": "linear", "Adam, or clipped": "not linear"}

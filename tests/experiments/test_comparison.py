@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.diagnostics.consistency import chance_level
+from fairlead.diagnostics.measurement import chance_level
 from fairlead.errors import FieldError
 from fairlead.experiments.demo import DEMO_METHODS, demo_algorithms, demo_experiment
 

@@ -12,7 +12,7 @@ from fairlead.corrections.drift import Proximal
 from fairlead.errors import FieldError
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.descent import SGD
-from fairlead.theory.calibration import calibrated_lr, step_length
+from fairlead.theory.convergence import calibrated_lr, step_length
 
 FACTS = {"weights": [0.2, 0.3, 0.5], "arrival": [1.0, 0.5, 0.8], "effective_steps": [2.0, 10.0, 5.0]}
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fairlead.cli.console import print_table, say
 from fairlead.diagnostics.diagnosis import Diagnosis
-from fairlead.diagnostics.overview import ClientOverview
+from fairlead.diagnostics.inequality import ClientOverview
 from fairlead.text import divergence, percent, shown
 
 _ALL_SHOWN = 40

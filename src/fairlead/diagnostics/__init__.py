@@ -1,38 +1,26 @@
-"""Diagnostics of runs and federations."""
+"""Diagnostics of runs and federations; names are imported when they are first used."""
 
-from fairlead.diagnostics.consensus import ConsensusReport as ConsensusReport
-from fairlead.diagnostics.consensus import Drift as Drift
-from fairlead.diagnostics.consensus import consensus_test as consensus_test
-from fairlead.diagnostics.consensus import drift_price as drift_price
-from fairlead.diagnostics.consistency import ConsistencyReport as ConsistencyReport
-from fairlead.diagnostics.consistency import measured_consistency as measured_consistency
-from fairlead.diagnostics.consistency import predicted_consistency as predicted_consistency
-from fairlead.diagnostics.diagnosis import Advice as Advice
-from fairlead.diagnostics.diagnosis import Diagnosis as Diagnosis
-from fairlead.diagnostics.diagnosis import Finding as Finding
-from fairlead.diagnostics.diversity import ConsensusDynamics as ConsensusDynamics
-from fairlead.diagnostics.diversity import client_coherence as client_coherence
-from fairlead.diagnostics.diversity import consensus_dynamics as consensus_dynamics
-from fairlead.diagnostics.diversity import cosine_matrix as cosine_matrix
-from fairlead.diagnostics.diversity import gradient_diversity as gradient_diversity
-from fairlead.diagnostics.diversity import local_update_diversity as local_update_diversity
-from fairlead.diagnostics.diversity import running_elud as running_elud
-from fairlead.diagnostics.diversity import surrogate_diversity as surrogate_diversity
-from fairlead.diagnostics.gradients import NearOptimum as NearOptimum
-from fairlead.diagnostics.gradients import Stationarity as Stationarity
-from fairlead.diagnostics.gradients import client_gradients as client_gradients
-from fairlead.diagnostics.gradients import gradient_figures as gradient_figures
-from fairlead.diagnostics.gradients import near_optimum as near_optimum
-from fairlead.diagnostics.gradients import objective_value as objective_value
-from fairlead.diagnostics.gradients import stationarity as stationarity
-from fairlead.diagnostics.monitor import ConsistencyMonitor as ConsistencyMonitor
-from fairlead.diagnostics.overview import ClientOverview as ClientOverview
-from fairlead.diagnostics.overview import overview as overview
-from fairlead.diagnostics.plots import draw_diagnosis as draw_diagnosis
-from fairlead.diagnostics.plots import plot_overview as plot_overview
-from fairlead.theory.convergence import ConsistencyCondition as ConsistencyCondition
-from fairlead.theory.convergence import ConvergenceFactors as ConvergenceFactors
-from fairlead.theory.convergence import consistency_condition as consistency_condition
-from fairlead.theory.convergence import convergence_factors as convergence_factors
-from fairlead.theory.prediction import Surrogate as Surrogate
-from fairlead.theory.prediction import implied_surrogate as implied_surrogate
+from fairlead import front_door
+
+CONTENTS = {
+    "diagnostics.consensus": "ConsensusReport Drift consensus_test drift_price",
+    "diagnostics.consistency": "ConsistencyReport predicted_consistency",
+    "diagnostics.diagnosis": "Advice Diagnosis Finding",
+    "diagnostics.diversity": (
+        "ConsensusDynamics client_coherence consensus_dynamics cosine_matrix gradient_diversity "
+        "local_update_diversity running_elud surrogate_diversity"
+    ),
+    "diagnostics.gradients": (
+        "NearOptimum Stationarity client_gradients gradient_figures near_optimum objective_value stationarity"
+    ),
+    "diagnostics.inequality": "ClientOverview overview",
+    "diagnostics.measurement": "ConsistencyMonitor measured_consistency",
+    "diagnostics.plots": "draw_diagnosis plot_overview",
+    "theory.convergence": (
+        "ConsistencyCondition ConvergenceFactors consistency_condition convergence_factors"
+    ),
+    "theory.prediction": "Surrogate implied_surrogate",
+}
+"""Public names by the module that defines them."""
+
+__all__, __dir__, __getattr__ = front_door(__name__, CONTENTS)

@@ -1,20 +1,15 @@
 """The consistency report: the weights Ω that a run optimizes against the weights ω that it should."""
 
-from __future__ import annotations
-
-import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
-from fairlead.diagnostics.tally import Tally
+from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.errors import FieldError
 from fairlead.randomness import Key
-from fairlead.records import Conditions, RoundRecord
+from fairlead.records import Conditions
 from fairlead.text import ClientNames, called, counted, label, of_clients
 from fairlead.text import divergence as written
 from fairlead.theory.convergence import (
@@ -23,13 +18,9 @@ from fairlead.theory.convergence import (
     condition_of,
     convergence_factors,
 )
-from fairlead.theory.prediction import Surrogate, implied_surrogate, known_limit, weights_under
+from fairlead.theory.prediction import Surrogate, implied_surrogate, known_limit
 from fairlead.worlds.base import World
-
-if TYPE_CHECKING:
-    from fairlead.clients.quadratics import QuadraticProblem
-    from fairlead.federation import Federation
-    from fairlead.worlds.simulated import SimulatedWorld
+from fairlead.worlds.simulated import SimulatedWorld
 
 _AHEAD = 200
 """Rounds whose conditions theory considers, at most."""
@@ -186,66 +177,6 @@ class ConsistencyReport:
         return f"{told}." if share == "0.0%" else f"{told}: {extremes(self.intended, surrogate, self.names)}."
 
 
-def measured_consistency(
-    records: Sequence[RoundRecord], weights: Tensor, *, algorithm: Algorithm | None = None
-) -> ConsistencyReport:
-    """Ω from the coefficients really used, round by round.
-
-    With the `algorithm`, coefficients are read as its corrections demand: Ω = ω whatever the coefficients where
-    control variates make every client follow Σ ω_i ∇F_i. The report then has convergence factors.
-    """
-    tally = Tally(weights)
-    tally.add(records)
-    return report_of(tally, algorithm)
-
-
-def report_of(tally: Tally, algorithm: Algorithm | None = None) -> ConsistencyReport:
-    """The report on what has been counted so far."""
-    weights, facts = tally.weights, tally.contributions
-    unknown = ConsistencyReport(
-        weights,
-        None,
-        tally.rounds,
-        unheard=tuple(tally.unheard.tolist()) if tally.rounds else (),
-        first_round=tally.first_round,
-    )
-    limit = None if algorithm is None else known_limit(algorithm, weights)
-    if limit is not None and limit.weights is not None:
-        return _restored(unknown)
-    if facts is None or limit is not None:
-        return unknown
-    if algorithm is None:
-        return replace(unknown, surrogate=facts.mass / facts.mass.sum())
-    surrogate = weights_under(algorithm, facts).weights
-    if surrogate is None:
-        return unknown
-    factors = convergence_factors(
-        algorithm.solver,
-        tally.mean_steps,
-        facts.coefficient,
-        surrogate,
-        weights,
-        longest=tally.longest_steps,
-    )
-    return replace(unknown, surrogate=surrogate, factors=factors)
-
-
-def _restored(unknown: ConsistencyReport) -> ConsistencyReport:
-    """Ω of corrections that restore the weights of all clients whose updates arrived.
-
-    The control state of any other client stays 0, so the fixed point is that of the arrivals alone.
-    """
-    if not unknown.rounds:
-        return replace(unknown, restored=True)
-    if not unknown.unheard:
-        return replace(unknown, surrogate=unknown.intended, restored=True)
-    if unknown.first_round:
-        # Their updates may have arrived before the records begin.
-        return unknown
-    heard = unknown.intended.index_fill(0, torch.tensor(unknown.unheard), 0.0)
-    return replace(unknown, surrogate=heard / heard.sum()) if bool(heard.any()) else unknown
-
-
 def predicted_consistency(
     algorithm: Algorithm, world: World, *, rounds: int = 50, first: int = 0, key: Key | None = None
 ) -> ConsistencyReport:
@@ -293,25 +224,6 @@ def predicted_consistency(
     )
 
 
-def federation_consistency(federation: Federation) -> ConsistencyReport:
-    """The report on the rounds of a federation so far, with the weights that theory predicts for them."""
-    records, monitor = federation.records, federation.monitor
-    monitor.watch(records)
-    predicted = predicted_consistency(
-        federation.algorithm,
-        federation.world,
-        rounds=max(len(records), 1),
-        first=monitor.tally.first_round if records else federation.state.round,
-        key=federation.key,
-    )
-    return replace(
-        report_of(monitor.tally, federation.algorithm),
-        predicted=predicted.predicted,
-        condition=predicted.condition,
-        names=predicted.names,
-    )
-
-
 def _planned_steps(world: SimulatedWorld, algorithm: Algorithm, conditions: Conditions, key: Key) -> Tensor:
     """Local steps that every client plans for a round, (N,)."""
     everyone = torch.arange(world.population.num_clients)
@@ -324,24 +236,3 @@ def extremes(intended: Tensor, surrogate: Tensor, names: ClientNames | None) -> 
     gained = int(torch.where(heard, ratio, -1.0).argmax())
     lost = int(torch.where(heard, ratio, float("inf")).argmin())
     return f"{label(gained, names)} counted {ratio[gained]:.2f}× its weight, {label(lost, names)} {ratio[lost]:.2f}×"
-
-
-_STRETCHES = 10
-
-
-def chance_level(records: Sequence[RoundRecord], weights: Tensor) -> float:
-    """Share of the weight that lost updates and draws misplace by chance if Ω is ω on average.
-
-        ½ Σ_i E|N(0, s_i²)| = Σ_i s_i/√(2π)
-
-    Symbols: s_i the standard error of client i's measured weight, from its spread over ten equal
-    stretches of the run.
-    """
-    length = max(len(records) // _STRETCHES, 1)
-    stretches = [records[start : start + length] for start in range(0, len(records), length)]
-    measured = [measured_consistency(stretch, weights).surrogate for stretch in stretches]
-    heard = [surrogate for surrogate in measured if surrogate is not None]
-    if len(heard) < 2:
-        return 0.0
-    errors = torch.stack(heard).std(0) / math.sqrt(len(heard))
-    return float(errors.sum() / math.sqrt(2 * math.pi))

@@ -11,9 +11,8 @@ from fairlead.diagnostics.consensus import ConsensusReport
 from fairlead.diagnostics.consistency import total_variation
 from fairlead.diagnostics.diagnosis import Finding, Number
 from fairlead.diagnostics.diversity import consensus_dynamics
-from fairlead.diagnostics.evidence import COVERED, Confidence, Evidence, Inequality
-from fairlead.diagnostics.overview import ClientOverview
-from fairlead.diagnostics.rules import Drifting
+from fairlead.diagnostics.evidence import Drifting, Evidence
+from fairlead.diagnostics.inequality import COVERED, ClientOverview, Confidence, Inequality
 from fairlead.records import RoundRecord
 from fairlead.text import counted, percent
 

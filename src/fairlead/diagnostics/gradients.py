@@ -5,13 +5,10 @@ normalization layers use the given running statistics. They compute in full prec
 training.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,14 +16,12 @@ from torch import Tensor
 from fairlead.algorithm import Algorithm
 from fairlead.diagnostics.consistency import chi_square
 from fairlead.errors import FieldError
+from fairlead.federation import Federation
 from fairlead.randomness import Key
 from fairlead.records import Conditions, Contributions, GradientFigures, RoundRecord
 from fairlead.round_record import diversity, length_ratio
 from fairlead.theory.prediction import averaging
-
-if TYPE_CHECKING:
-    from fairlead.federation import Federation
-    from fairlead.worlds.simulated import SimulatedWorld
+from fairlead.worlds.simulated import SimulatedWorld
 
 _CHUNK = 4096
 """Examples whose losses are computed at a time."""

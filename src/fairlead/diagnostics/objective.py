@@ -7,13 +7,12 @@ from torch import Tensor
 
 from fairlead.diagnostics.consistency import chi_square, total_variation
 from fairlead.diagnostics.diagnosis import Finding, Number
-from fairlead.diagnostics.evidence import COVERED, Confidence, Evidence, weakest
-from fairlead.diagnostics.rules import MIN_ROUNDS
+from fairlead.diagnostics.evidence import MIN_ROUNDS, Evidence
+from fairlead.diagnostics.inequality import COVERED, Confidence, weakest
 from fairlead.records import Exactness
 from fairlead.text import counted, listed, percent
 from fairlead.text import divergence as written
-from fairlead.theory.expected_round import LARGE_COHORT
-from fairlead.theory.prediction import has_no_weights
+from fairlead.theory.prediction import LARGE_COHORT, has_no_weights
 
 _NAMED = 3
 """Clients named at each end."""

@@ -15,7 +15,7 @@ from fairlead.charts.figures import COLORS, clear_frame, draw_chart, new_figure,
 from fairlead.diagnostics.diagnosis import Diagnosis
 from fairlead.diagnostics.diversity import running_elud
 from fairlead.diagnostics.findings import mean_aware_weights
-from fairlead.diagnostics.overview import ClientOverview
+from fairlead.diagnostics.inequality import ClientOverview
 from fairlead.errors import FieldError
 
 if TYPE_CHECKING:

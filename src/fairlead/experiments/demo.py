@@ -12,7 +12,7 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.models.base import LogisticRegression
 from fairlead.presets import fedavg, method_named
 from fairlead.task import Task
-from fairlead.theory.calibration import step_length
+from fairlead.theory.convergence import step_length
 
 DEMO_METHODS = ("fedavg", "fedprox", "fednova", "scaffold", "fedacs")
 

@@ -15,7 +15,6 @@ from fairlead.checkpoint.store import has_checkpoint
 from fairlead.conditions.links import PerfectLink
 from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.consensus import consensus_test, drift_price
-from fairlead.diagnostics.consistency import chance_level, report_of
 from fairlead.diagnostics.diagnosis import Diagnosis, SpecFile
 from fairlead.diagnostics.diversity import cosine_matrix
 from fairlead.diagnostics.evidence import (
@@ -30,8 +29,8 @@ from fairlead.diagnostics.evidence import (
     silent_clients,
 )
 from fairlead.diagnostics.gradients import near_optimum, objective_value
-from fairlead.diagnostics.overview import overview
-from fairlead.diagnostics.tally import Tally
+from fairlead.diagnostics.inequality import overview
+from fairlead.diagnostics.measurement import Tally, chance_level, report_of
 from fairlead.errors import DataError, FieldError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.record_io import REAL_CLIENTS, Recorded, read_recorded, recorded_run

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from fairlead.checkpoint.durable_files import write_durably
-from fairlead.diagnostics.consistency import report_of
+from fairlead.diagnostics.measurement import report_of
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.record_io import row_of

@@ -14,7 +14,7 @@ from typing import Literal
 
 from fairlead.checkpoint.store import KEPT, warn
 from fairlead.clients.source import FederatedData
-from fairlead.diagnostics.consistency import chance_level
+from fairlead.diagnostics.measurement import chance_level
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import client_facts, ended, provenance_of

@@ -18,7 +18,8 @@ from torch import nn
 
 from fairlead.checkpoint.durable_files import write_durably
 from fairlead.clients.source import RealClients
-from fairlead.diagnostics.consistency import ConsistencyReport, measured_consistency
+from fairlead.diagnostics.consistency import ConsistencyReport
+from fairlead.diagnostics.measurement import measured_consistency
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.run_folder import RunFolder

@@ -18,8 +18,9 @@ from torch import Tensor
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState
 from fairlead.diagnostics.advice import diagnosis_of
-from fairlead.diagnostics.consistency import ConsistencyReport, measured_consistency
+from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.diagnosis import Diagnosis
+from fairlead.diagnostics.measurement import measured_consistency
 from fairlead.errors import (
     ClashError,
     FairleadError,

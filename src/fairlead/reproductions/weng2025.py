@@ -28,7 +28,7 @@ from fairlead.reproductions.closed_form import Balls, ClosedFormWorld, reach_of
 from fairlead.reproductions.reproduction import Computation, Request, Scale, below
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.settings import Setting
-from fairlead.theory.calibration import calibrated_lr
+from fairlead.theory.convergence import calibrated_lr
 from fairlead.theory.quadratics import LocalWork
 
 _ROUNDS: dict[Scale, int] = {"smoke": 20, "small": 120, "full": 2_000}

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from fairlead.charts.chart import Series
-from fairlead.diagnostics.consistency import report_of
-from fairlead.diagnostics.tally import Tally
+from fairlead.diagnostics.measurement import Tally, report_of
 from fairlead.experiments.study import folder_name
 from fairlead.records import RoundRecord
 from fairlead.results.estimates import NumberKind, estimate

@@ -7,8 +7,9 @@ from functools import cached_property, partial
 from statistics import median
 from typing import Literal, get_args
 
-from fairlead.diagnostics.consistency import ConsistencyReport, chance_level, measured_consistency
+from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.diversity import running_elud
+from fairlead.diagnostics.measurement import chance_level, measured_consistency
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
 from fairlead.records import Evaluation

@@ -13,9 +13,9 @@ from fairlead.records import Vectors
 from fairlead.testing.rounds import (
     NUM_PARAMETERS,
     draws,
+    fault,
     is_bound,
     make_updates,
-    require,
     same_tensors,
 )
 
@@ -35,33 +35,25 @@ def check_optimizer(part: Optimizer) -> None:
     stacked = _walk(part, start, gradients, lr)
     for lane in range(_LANES):
         alone = _walk(part, start[lane], [g[lane] for g in gradients], lr[lane])
-        require(
-            torch.allclose(stacked[lane], alone, rtol=1e-13, atol=1e-15),
-            f"{part!r} must move rows side by side as it moves each alone: keep to the last axis.",
-        )
-    require(
-        torch.equal(_walk_in_place(part, start, gradients, lr), stacked),
-        f"{part!r}.step_ must write the bits that step returns.",
-    )
-    require(
-        torch.equal(_walk(part, start, gradients, torch.zeros_like(lr)), start),
-        f"{part!r} must not move with a learning rate of 0.",
-    )
+        if not torch.allclose(stacked[lane], alone, rtol=1e-13, atol=1e-15):
+            raise fault(part, "move rows side by side as it moves each alone: keep to the last axis")
+    if not torch.equal(_walk_in_place(part, start, gradients, lr), stacked):
+        raise AssertionError(f"{part!r}.step_ must write the bits that step returns.")
+    if not torch.equal(_walk(part, start, gradients, torch.zeros_like(lr)), start):
+        raise fault(part, "not move with a learning rate of 0")
     plain = replace(part, weight_decay=0.0)
-    if is_bound(part, "at rest"):
-        require(
-            torch.equal(_walk(plain, start, [torch.zeros_like(start)] * _STEPS, lr), start),
-            f"{part!r} must not move without a gradient.",
-        )
+    resting = _walk(plain, start, [torch.zeros_like(start)] * _STEPS, lr)
+    if is_bound(part, "at rest") and not torch.equal(resting, start):
+        raise fault(part, "not move without a gradient")
     downhill = ((_walk(plain, start, gradients[:1], lr) - start) * gradients[0]).sum(-1)
-    require(bool((downhill < 0).all()), f"{part!r} must take its first step down the gradient.")
-    require(
-        math.isfinite(part.lr_at(0)) and part.lr_at(0) >= 0,
-        f"{part!r} must have a learning rate of at least 0 in round 0, got {part.lr_at(0)}.",
-    )
+    if not (downhill < 0).all():
+        raise fault(part, "take its first step down the gradient")
+    if not 0 <= part.lr_at(0) < math.inf:
+        raise fault(part, f"have a learning rate of at least 0 in round 0, got {part.lr_at(0)}")
     for dtype in (torch.float32, torch.float64):
         moved = _walk(part, start.to(dtype), [g.to(dtype) for g in gradients], lr.to(dtype))
-        require(moved.dtype == dtype, f"{part!r} must keep parameters in {dtype}, got {moved.dtype}.")
+        if moved.dtype != dtype:
+            raise fault(part, f"keep parameters in {dtype}, got {moved.dtype}")
     if part.linear:
         _check_linear(plain, start, gradients, lr)
 
@@ -73,7 +65,8 @@ def _walk_in_place(part: Optimizer, start: Tensor, gradients: Sequence[Tensor], 
     for gradient in gradients:
         before = gradient.clone()
         part.step_(params, gradient, state, lr)
-        require(torch.equal(before, gradient), f"{part!r}.step_ must not change the gradient.")
+        if not torch.equal(before, gradient):
+            raise AssertionError(f"{part!r}.step_ must not change the gradient.")
     return params
 
 
@@ -84,15 +77,11 @@ def _walk(part: Optimizer, params: Tensor, gradients: Sequence[Tensor], lr: Tens
         given = {"params": params, "gradient": gradient, "lr": lr, **state}
         before = {name: value.clone() for name, value in given.items()}
         params_after, state_after = part.step(params, gradient, state, lr)
-        require(
-            same_tensors(before, given),
-            f"{part!r} must not change parameters, gradient, state or learning rate in place.",
-        )
+        if not same_tensors(before, given):
+            raise fault(part, "not change parameters, gradient, state or learning rate in place")
         shapes = {name: (value.shape, value.dtype) for name, value in state.items()}
-        require(
-            shapes == {name: (value.shape, value.dtype) for name, value in state_after.items()},
-            f"{part!r} must keep the names, shapes and dtypes of its state from step to step.",
-        )
+        if shapes != {name: (value.shape, value.dtype) for name, value in state_after.items()}:
+            raise fault(part, "keep the names, shapes and dtypes of its state from step to step")
         params, state = params_after, state_after
     return params
 
@@ -101,21 +90,18 @@ def _check_linear(part: Optimizer, start: Tensor, gradients: Sequence[Tensor], l
     others = [draws(f"other {step}", _LANES, NUM_PARAMETERS) for step in range(_STEPS)]
     mixed = [2.0 * one - 3.0 * other for one, other in zip(gradients, others, strict=True)]
     one, other, both = (_walk(part, start, path, lr) - start for path in (gradients, others, mixed))
-    require(
-        torch.allclose(both, 2.0 * one - 3.0 * other, rtol=1e-10, atol=1e-12),
-        f"{part!r} claims to be linear in the gradients and is not: set linear = False.",
-    )
+    if not torch.allclose(both, 2.0 * one - 3.0 * other, rtol=1e-10, atol=1e-12):
+        raise AssertionError(f"{part!r} claims to be linear in the gradients and is not: set linear = False.")
 
 
 def check_schedule(part: Schedule) -> None:
     """Raise an `AssertionError` unless a schedule is a finite factor of at least 0 at any time."""
     for time in (*range(20), 1_000, 1_000_000):
         factor = part.factor(time)
-        require(
-            isinstance(factor, float) and math.isfinite(factor) and factor >= 0,
-            f"{part!r} must give a finite factor of at least 0 at time {time}, got {factor!r}.",
-        )
-        require(factor == part.factor(time), f"{part!r} must give the same factor twice.")
+        if not (isinstance(factor, float) and 0 <= factor < math.inf):
+            raise fault(part, f"give a finite factor of at least 0 at time {time}, got {factor!r}")
+        if factor != part.factor(time):
+            raise fault(part, "give the same factor twice")
 
 
 def check_correction(part: Correction) -> None:
@@ -147,17 +133,13 @@ def check_correction(part: Correction) -> None:
             part.correct(g, local, anchor, own, shared)
             for g in (gradient, other, 3.0 * gradient - 2.0 * other)
         )
-        require(
-            torch.allclose(mixed, 3.0 * one - 2.0 * two, rtol=1e-10, atol=1e-12),
-            f"{part!r} must correct gradients by an affine map, or effective steps have no meaning.",
-        )
+        if not torch.allclose(mixed, 3.0 * one - 2.0 * two, rtol=1e-10, atol=1e-12):
+            raise fault(part, "correct gradients by an affine map, or effective steps have no meaning")
     if is_bound(part, "neutral"):
         nothing = {name: torch.zeros_like(row) for name, row in own.items()}
         silence = {name: torch.zeros_like(vector) for name, vector in shared.items()}
-        require(
-            torch.equal(part.correct(gradient, anchor, anchor, nothing, silence), gradient),
-            f"{part!r} must return the raw gradient while memory and broadcast are zero.",
-        )
+        if not torch.equal(part.correct(gradient, anchor, anchor, nothing, silence), gradient):
+            raise fault(part, "return the raw gradient while memory and broadcast are zero")
     _check_share(part, shared, own)
 
 
@@ -201,17 +183,14 @@ def _check_side_by_side(part: Correction, anchor: Tensor, memory: Vectors, share
         given |= {**memory, **shared, "delta": outcome.delta, "num_steps": outcome.num_steps}
         before = {name: value.clone() for name, value in given.items()}
         together = all_of(None)
-        require(same_tensors(before, given), f"{part!r} must not change its arguments in place.")
+        if not same_tensors(before, given):
+            raise fault(part, "not change its arguments in place")
         for what, rows in together.items():
-            require(
-                bool(torch.isfinite(rows).all()),
-                f"{part!r} must keep everything finite, but {what} is not at a learning rate of {lr}.",
-            )
+            if not torch.isfinite(rows).all():
+                raise fault(part, f"keep everything finite, but {what} is not at a learning rate of {lr}")
             for lane in range(_LANES):
-                require(
-                    torch.allclose(rows[lane], all_of(lane)[what], rtol=1e-12, atol=1e-14),
-                    f"{part!r} must treat clients side by side as each alone, but {what} differs.",
-                )
+                if not torch.allclose(rows[lane], all_of(lane)[what], rtol=1e-12, atol=1e-14):
+                    raise fault(part, f"treat clients side by side as each alone, but {what} differs")
 
 
 def _picked(outcome: LocalOutcome, pick: Callable[[Tensor], Tensor]) -> LocalOutcome:
@@ -244,16 +223,13 @@ def _check_share(part: Correction, shared: Vectors, own: Vectors) -> None:
         before = {name: vector.clone() for name, vector in shared.items()}
         renewed = part.update_shared(shared, updates, importance)
         _require_names(part, renewed, {name: vector.shape for name, vector in shared.items()}, "broadcast")
-        require(same_tensors(before, shared), f"{part!r} must not change the broadcast in place.")
-        require(
-            all(bool(torch.isfinite(vector).all()) for vector in renewed.values()),
-            f"{part!r} must keep the broadcast finite, also at a learning rate of {lr}.",
-        )
+        if not same_tensors(before, shared):
+            raise fault(part, "not change the broadcast in place")
+        if not all(bool(torch.isfinite(vector).all()) for vector in renewed.values()):
+            raise fault(part, f"keep the broadcast finite, also at a learning rate of {lr}")
 
 
 def _require_names(part: Correction, found: Vectors, expected: Mapping[str, torch.Size], kind: str) -> None:
     shapes = {name: tuple(value.shape) for name, value in found.items()}
-    require(
-        shapes == {name: tuple(shape) for name, shape in expected.items()},
-        f"{part!r} declares a {kind} of {dict(expected)}, got {shapes}.",
-    )
+    if shapes != {name: tuple(shape) for name, shape in expected.items()}:
+        raise AssertionError(f"{part!r} declares a {kind} of {dict(expected)}, got {shapes}.")

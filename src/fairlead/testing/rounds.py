@@ -13,15 +13,14 @@ from fairlead.client_table import ClientTable, PartState
 from fairlead.component import Component
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Population, ServerState
-from fairlead.testing.examples import NUM_CLIENTS
 
-NUM_PARAMETERS = 5
+NUM_CLIENTS, NUM_EXAMPLES, NUM_PARAMETERS = 7, 120, 5
+"""Sizes of the populations, pools and models of the checks."""
 
 
-def require(condition: bool, sentence: str) -> None:
-    """Raise an `AssertionError` with a sentence, also under `python -O`."""
-    if not condition:
-        raise AssertionError(sentence)
+def fault(part: Component, what: str) -> AssertionError:
+    """The error of a part that breaks its contract, which is to do `what`."""
+    return AssertionError(f"{part!r} must {what}.")
 
 
 def is_bound(part: Component, contract: str) -> bool:

@@ -20,7 +20,7 @@ from fairlead.plain_data import from_plain, to_plain
 from fairlead.randomness import Key
 from fairlead.records import RoundRecord
 from fairlead.task import Task
-from fairlead.testing.rounds import require
+from fairlead.testing.rounds import fault
 from fairlead.theory.quadratics import predicted_limit
 from fairlead.worlds.base import EngineName
 from fairlead.worlds.simulated import SimulatedWorld
@@ -75,10 +75,8 @@ def check_algorithm(algorithm: Algorithm, rounds: int = 6) -> None:
     uninterrupted one. And it can be written in a spec and read back.
     """
     plain = to_plain(algorithm, Algorithm)
-    require(
-        from_plain(Algorithm, plain) == algorithm,
-        f"{algorithm!r} must survive being written in a spec, got {plain}.",
-    )
+    if from_plain(Algorithm, plain) != algorithm:
+        raise fault(algorithm, f"survive being written in a spec, got {plain}")
     for world in (lossy_quadratics, ragged_classes):
         first, again = (_run(algorithm, world("batched"), rounds) for _ in range(2))
         _require_equal(algorithm, first, again, "run again")
@@ -95,15 +93,11 @@ def _run(algorithm: Algorithm, world: SimulatedWorld, rounds: int) -> Federation
 
 def _require_equal(algorithm: Algorithm, one: Federation, other: Federation, how: str) -> None:
     shared = [{**f.state.shared, "params": f.params, "buffers": f.state.buffers} for f in (one, other)]
-    require(
-        all(torch.equal(shared[0][name], shared[1][name]) for name in shared[0]),
-        f"{algorithm!r} must give the same bits when {how}.",
-    )
+    if not all(torch.equal(shared[0][name], shared[1][name]) for name in shared[0]):
+        raise fault(algorithm, f"give the same bits when {how}")
     last = len(other.records)
-    require(
-        _comparable(one.records[-last:]) == _comparable(other.records),
-        f"{algorithm!r} must give the same records when {how}.",
-    )
+    if _comparable(one.records[-last:]) != _comparable(other.records):
+        raise fault(algorithm, f"give the same records when {how}")
 
 
 def _comparable(records: Sequence[RoundRecord]) -> list[str]:
@@ -113,15 +107,11 @@ def _comparable(records: Sequence[RoundRecord]) -> list[str]:
 
 def _require_agreement(algorithm: Algorithm, loop: Federation, batched: Federation) -> None:
     for one, other in zip(loop.records, batched.records, strict=True):
-        require(
-            (one.asked, one.arrived, one.num_steps) == (other.asked, other.arrived, other.num_steps),
-            f"{algorithm!r} must meet the same cohorts, arrivals and work on both engines.",
-        )
+        if (one.asked, one.arrived, one.num_steps) != (other.asked, other.arrived, other.num_steps):
+            raise fault(algorithm, "meet the same cohorts, arrivals and work on both engines")
     gap = float((loop.params - batched.params).abs().max())
-    require(
-        gap <= 1e-12 * max(1.0, float(loop.params.abs().max())),
-        f"{algorithm!r} must give the same numbers on both engines, which differ by {gap:.2g}.",
-    )
+    if not (gap <= 1e-12 * max(1.0, float(loop.params.abs().max()))):
+        raise fault(algorithm, f"give the same numbers on both engines, which differ by {gap:.2g}")
 
 
 def _resumed(algorithm: Algorithm, world: Callable[[EngineName], SimulatedWorld], rounds: int) -> Federation:
@@ -153,11 +143,12 @@ def check_limit(
             break
     for _ in federation.train(20):
         gap = float((federation.params - expected).abs().max())
-        require(
-            gap <= tolerance,
-            f"{algorithm!r} must converge to {expected.tolist()} when clients take {STEPS} steps, but "
-            f"is {gap:.2g} away after {federation.state.round} rounds.",
-        )
+        if not (gap <= tolerance):
+            raise fault(
+                algorithm,
+                f"converge to {expected.tolist()} when clients take {STEPS} steps, but "
+                f"is {gap:.2g} away after {federation.state.round} rounds",
+            )
 
 
 def check_preset(preset: Callable[..., Algorithm]) -> None:

@@ -12,18 +12,18 @@ from fairlead.client_table import PartState
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Participation
 from fairlead.samplers.base import Sampler
-from fairlead.testing.examples import NUM_CLIENTS
 from fairlead.testing.rounds import (
+    NUM_CLIENTS,
     NUM_PARAMETERS,
     contents,
     draws,
+    fault,
     frozen_copy,
     is_bound,
     make_conditions,
     make_population,
     make_updates,
     no_updates,
-    require,
     same_tensors,
     through_checkpoint,
     uneven_weights,
@@ -102,39 +102,30 @@ def _check_directions(part: Aggregator, rounds: Sequence[_ShownRound], dtype: to
         kept = {name: value for name, value in state.items() if isinstance(value, Tensor)}
         result = part.aggregate(updates, state, conditions)
         direction, coefficients = result.direction, result.coefficients
-        require(
-            direction.shape == (NUM_PARAMETERS,) and direction.dtype == dtype,
-            f"{part!r} must give a direction of shape ({NUM_PARAMETERS},) in {dtype}, got "
-            f"{tuple(direction.shape)} in {direction.dtype}.",
-        )
-        require(
-            direction.device == updates.delta.device,
-            f"{part!r} must leave the direction on {updates.delta.device}.",
-        )
-        require(
-            bool(torch.isfinite(direction).all()),
-            f"{part!r} must give a finite direction for {m} finite rows.",
-        )
-        require(
-            coefficients is None or (coefficients.shape == (m,) and coefficients.dtype == torch.float64),
-            f"{part!r} must return one float64 coefficient per row that arrived, or None.",
-        )
-        require(
-            same_tensors(rows, frozen_copy(updates))
-            and all(torch.equal(value, before[name]) for name, value in kept.items()),
-            f"{part!r} must not change the updates or the old state in place.",
-        )
-        if isinstance(part, LinearAggregator) and coefficients is not None:
-            require(
-                torch.equal(direction, weighted_sum(coefficients, updates.delta)),
-                f"{part!r} must return the sum of the rows weighted by its coefficients.",
+        if direction.shape != (NUM_PARAMETERS,) or direction.dtype != dtype:
+            raise fault(
+                part,
+                f"give a direction of shape ({NUM_PARAMETERS},) in {dtype}, got "
+                f"{tuple(direction.shape)} in {direction.dtype}",
             )
+        if direction.device != updates.delta.device:
+            raise fault(part, f"leave the direction on {updates.delta.device}")
+        if not torch.isfinite(direction).all():
+            raise fault(part, f"give a finite direction for {m} finite rows")
+        if coefficients is not None and (coefficients.shape != (m,) or coefficients.dtype != torch.float64):
+            raise fault(part, "return one float64 coefficient per row that arrived, or None")
+        if not same_tensors(rows, frozen_copy(updates)) or not all(
+            torch.equal(value, before[name]) for name, value in kept.items()
+        ):
+            raise fault(part, "not change the updates or the old state in place")
+        if isinstance(part, LinearAggregator) and coefficients is not None:
+            total = weighted_sum(coefficients, updates.delta)
+            if not torch.equal(direction, total):
+                raise fault(part, "return the sum of the rows weighted by its coefficients")
         state = result.state
     once, again = (list(_directions(part, rounds, dtype)) for _ in range(2))
-    require(
-        all(torch.equal(one, other) for one, other in zip(once, again, strict=True)),
-        f"{part!r} must give the same direction for the same updates.",
-    )
+    if not all(torch.equal(one, other) for one, other in zip(once, again, strict=True)):
+        raise fault(part, "give the same direction for the same updates")
 
 
 def _check_renaming(part: Aggregator) -> None:
@@ -142,11 +133,12 @@ def _check_renaming(part: Aggregator) -> None:
     plain = _directions(part, _rounds(range(NUM_CLIENTS)), torch.float64)
     permuted = _directions(part, _rounds(renamed), torch.float64)
     for round, (one, other) in enumerate(zip(plain, permuted, strict=True)):
-        require(
-            torch.allclose(one, other, rtol=1e-9, atol=1e-9),
-            f"{part!r} must not depend on the numbering of clients, but its direction moves by "
-            f"{float((one - other).abs().max()):.2g} in round {round}.",
-        )
+        if not torch.allclose(one, other, rtol=1e-9, atol=1e-9):
+            raise fault(
+                part,
+                "not depend on the numbering of clients, but its direction moves by "
+                f"{float((one - other).abs().max()):.2g} in round {round}",
+            )
 
 
 def _check_special_rows(part: Aggregator) -> None:
@@ -155,19 +147,17 @@ def _check_special_rows(part: Aggregator) -> None:
     if is_bound(part, "zero rows"):
         zeros = torch.zeros((NUM_CLIENTS, NUM_PARAMETERS), dtype=torch.float64)
         direction = _first_direction(part, make_updates(everyone, everyone, weights, zeros))
-        require(
-            bool((direction == 0).all()),
-            f"{part!r} must give a zero direction for updates of zero, got {direction.tolist()}.",
-        )
+        if not (direction == 0).all():
+            raise fault(part, f"give a zero direction for updates of zero, got {direction.tolist()}")
     if is_bound(part, "identical rows"):
         rows = row.repeat(NUM_CLIENTS, 1)
         direction = _first_direction(part, make_updates(everyone, everyone, weights, rows))
-        require(
-            torch.allclose(direction, row, rtol=1e-9, atol=1e-12),
-            f"{part!r} must return a row that all clients sent after equal work, got "
-            f"{direction.tolist()} for {row.tolist()}; if it is no average by intention, say why in its "
-            "class attribute exemptions = {'identical rows': ...}.",
-        )
+        if not torch.allclose(direction, row, rtol=1e-9, atol=1e-12):
+            raise fault(
+                part,
+                f"return a row that all clients sent after equal work, got {direction.tolist()} for {row.tolist()}; "
+                "if it is no average by intention, say why in its class attribute exemptions = {'identical rows': ...}",
+            )
 
 
 def _first_direction(part: Aggregator, updates: ClientUpdates) -> Tensor:
@@ -192,15 +182,14 @@ def _check_empty_round(part: Aggregator) -> None:
             for name, value in before.items()
             if (value.shape[-1:] == (NUM_PARAMETERS,) or "/" in name) and not torch.equal(value, after[name])
         ]
-        require(
-            before.keys() == after.keys() and not changed,
-            f"{part!r} must leave its state alone in an empty round {warm}, counters excepted, but "
-            f"changes {', '.join(changed) or 'its names'}.",
-        )
-        require(
-            result.direction.shape == (NUM_PARAMETERS,),
-            f"{part!r} must return a direction in an empty round {warm} too.",
-        )
+        if before.keys() != after.keys() or changed:
+            raise fault(
+                part,
+                f"leave its state alone in an empty round {warm}, counters excepted, but "
+                f"changes {', '.join(changed) or 'its names'}",
+            )
+        if result.direction.shape != (NUM_PARAMETERS,):
+            raise fault(part, f"return a direction in an empty round {warm} too")
 
 
 def _with_state(round: _ShownRound, state: PartState) -> tuple[ClientUpdates, PartState, Conditions]:
@@ -216,10 +205,8 @@ def _check_aggregator_checkpoint(part: Aggregator) -> None:
     restored = through_checkpoint(state, part.init(population), round=2)
     straight = part.aggregate(*_with_state(third, state)).direction
     resumed = part.aggregate(*_with_state(third, restored)).direction
-    require(
-        torch.equal(straight, resumed),
-        f"{part!r} must resume from a checkpoint exactly: all of its memory belongs in its state.",
-    )
+    if not torch.equal(straight, resumed):
+        raise fault(part, "resume from a checkpoint exactly: all of its memory belongs in its state")
 
 
 def check_sampler(part: Sampler) -> None:
@@ -245,18 +232,14 @@ def check_sampler(part: Sampler) -> None:
     for empty in (False, True):
         state = _observed(part, state, fresh, empty=empty)
     cohorts += _checked_cohorts(part, state, later)
-    if is_bound(part, "different keys"):
-        # Not in every round: some samplers start with everybody.
-        require(
-            any(not _same_cohort(cohorts[-1], cohort) for cohort in cohorts[-_DRAWS:]),
-            f"{part!r} draws the same cohort for {_DRAWS} keys: it must use the key.",
-        )
+    # Not in every round: some samplers start with everybody.
+    constant = all(_same_cohort(cohorts[-1], cohort) for cohort in cohorts[-_DRAWS:])
+    if is_bound(part, "different keys") and constant:
+        raise AssertionError(f"{part!r} draws the same cohort for {_DRAWS} keys: it must use the key.")
     restored = through_checkpoint(state, part.init(make_population(weights)), round=2)
     key = Key.from_seed(7)
-    require(
-        _same_cohort(part.draw(state, later, key), part.draw(restored, later, key)),
-        f"{part!r} must draw the same cohort after a checkpoint: all of its memory belongs in its state.",
-    )
+    if not _same_cohort(part.draw(state, later, key), part.draw(restored, later, key)):
+        raise fault(part, "draw the same cohort after a checkpoint: all of its memory belongs in its state")
 
 
 def _observed(part: Sampler, state: PartState, conditions: Conditions, *, empty: bool) -> PartState:
@@ -269,7 +252,8 @@ def _observed(part: Sampler, state: PartState, conditions: Conditions, *, empty:
         delta = draws("observed", NUM_CLIENTS, NUM_PARAMETERS)[cohort.clients]
         updates = make_updates(asked, asked, cohort.importance, delta, cohort.clients + 1)
     after = part.observe(state, conditions, cohort, updates)
-    require(same_tensors(before, contents(state)), f"{part!r} must not change its old state in place.")
+    if not same_tensors(before, contents(state)):
+        raise fault(part, "not change its old state in place")
     return after
 
 
@@ -277,10 +261,8 @@ def _checked_cohorts(part: Sampler, state: PartState, conditions: Conditions) ->
     cohorts = [part.draw(state, conditions, Key.from_seed(seed)) for seed in range(_DRAWS)]
     for cohort in cohorts[:200]:
         _check_cohort(part, cohort)
-    require(
-        _same_cohort(cohorts[5], part.draw(state, conditions, Key.from_seed(5))),
-        f"{part!r} must draw the same cohort for the same key.",
-    )
+    if not _same_cohort(cohorts[5], part.draw(state, conditions, Key.from_seed(5))):
+        raise fault(part, "draw the same cohort for the same key")
     table = torch.zeros((len(cohorts), NUM_CLIENTS), dtype=torch.float64)
     for row, cohort in zip(table, cohorts, strict=True):
         row[cohort.clients] = cohort.importance
@@ -295,26 +277,20 @@ def _checked_cohorts(part: Sampler, state: PartState, conditions: Conditions) ->
 
 def _check_cohort(part: Sampler, cohort: Cohort) -> None:
     clients, c = cohort.clients, len(cohort.clients)
-    require(
-        clients.dtype == torch.int64 and clients.shape == (c,) and bool((clients.diff() > 0).all()),
-        f"{part!r} must sample distinct clients in ascending order, got {clients.tolist()}.",
-    )
-    require(
-        c == 0 or (int(clients[0]) >= 0 and int(clients[-1]) < NUM_CLIENTS),
-        f"{part!r} must sample clients from 0 to {NUM_CLIENTS - 1}, got {clients.tolist()}.",
-    )
+    if clients.dtype != torch.int64 or clients.shape != (c,) or not (clients.diff() > 0).all():
+        raise fault(part, f"sample distinct clients in ascending order, got {clients.tolist()}")
+    if c and (int(clients[0]) < 0 or int(clients[-1]) >= NUM_CLIENTS):
+        raise fault(part, f"sample clients from 0 to {NUM_CLIENTS - 1}, got {clients.tolist()}")
     multiplicity = cohort.multiplicity
-    require(
-        multiplicity.shape == (c,) and multiplicity.dtype == torch.int64 and bool((multiplicity >= 1).all()),
-        f"{part!r} must give the number of draws of each client, got {multiplicity.tolist()}.",
-    )
+    if multiplicity.shape != (c,) or multiplicity.dtype != torch.int64 or not (multiplicity >= 1).all():
+        raise fault(part, f"give the number of draws of each client, got {multiplicity.tolist()}")
     importance = cohort.importance
-    require(
-        importance.shape == (c,)
-        and importance.dtype == torch.float64
-        and bool((torch.isfinite(importance) & (importance >= 0)).all()),
-        f"{part!r} must give each client a float64 importance of at least 0, got {importance.tolist()}.",
-    )
+    if (
+        importance.shape != (c,)
+        or importance.dtype != torch.float64
+        or not (torch.isfinite(importance) & (importance >= 0)).all()
+    ):
+        raise fault(part, f"give each client a float64 importance of at least 0, got {importance.tolist()}")
 
 
 def _same_cohort(one: Cohort, other: Cohort) -> bool:
@@ -330,11 +306,11 @@ def _check_means(part: Sampler, importance: Tensor, expected: Tensor, name: str,
     mean = importance.mean(0)
     gap, allowed = (mean - expected).abs(), Z_LIMIT * importance.std(0) / math.sqrt(len(importance)) + 1e-12
     worst = int((gap / allowed).argmax())
-    require(
-        bool((gap <= allowed).all()),
-        f"{part!r} gives client {worst} a mean importance of {float(mean[worst]):.4f} instead of "
-        f"{name} {float(expected[worst]):.4f}{hint}.",
-    )
+    if not (gap <= allowed).all():
+        raise AssertionError(
+            f"{part!r} gives client {worst} a mean importance of {float(mean[worst]):.4f} instead of "
+            f"{name} {float(expected[worst]):.4f}{hint}."
+        )
 
 
 def check_transform(part: DirectionTransform) -> None:
@@ -346,18 +322,14 @@ def check_transform(part: DirectionTransform) -> None:
     """
     for dtype in _DTYPES:
         once, again = (_transformed(part, dtype) for _ in range(2))
-        require(
-            all(torch.equal(one, other) for one, other in zip(once, again, strict=True)),
-            f"{part!r} must transform the same direction in the same way.",
-        )
+        if not all(torch.equal(one, other) for one, other in zip(once, again, strict=True)):
+            raise fault(part, "transform the same direction in the same way")
     population, rounds = make_population(uneven_weights()), _rounds(range(NUM_CLIENTS))
     if is_bound(part, "zero direction"):
         zero = torch.zeros(NUM_PARAMETERS, dtype=torch.float64)
         result = part.transform(zero, rounds[0].updates, part.init(population), rounds[0].conditions)
-        require(
-            bool((result.direction == 0).all()),
-            f"{part!r} must leave a zero direction zero, got {result.direction.tolist()}.",
-        )
+        if not (result.direction == 0).all():
+            raise fault(part, f"leave a zero direction zero, got {result.direction.tolist()}")
     state = part.init(population)
     for updates, conditions in rounds[:2]:
         state = part.transform(draws("direction", NUM_PARAMETERS), updates, state, conditions).state
@@ -366,10 +338,8 @@ def check_transform(part: DirectionTransform) -> None:
         part.transform(draws("last", NUM_PARAMETERS), rounds[2].updates, held, rounds[2].conditions)
         for held in (state, restored)
     )
-    require(
-        torch.equal(straight.direction, resumed.direction),
-        f"{part!r} must resume from a checkpoint exactly: all of its memory belongs in its state.",
-    )
+    if not torch.equal(straight.direction, resumed.direction):
+        raise fault(part, "resume from a checkpoint exactly: all of its memory belongs in its state")
 
 
 def _transformed(part: DirectionTransform, dtype: torch.dtype) -> list[Tensor]:
@@ -380,20 +350,17 @@ def _transformed(part: DirectionTransform, dtype: torch.dtype) -> list[Tensor]:
         given, rows = direction.clone(), frozen_copy(updates)
         result = part.transform(direction, updates, state, conditions)
         bent = result.direction
-        require(
-            bent.shape == direction.shape and bent.dtype == dtype and bent.device == direction.device,
-            f"{part!r} must keep shape, dtype and device of the direction, got {tuple(bent.shape)} in "
-            f"{bent.dtype}.",
-        )
-        require(bool(torch.isfinite(bent).all()), f"{part!r} must keep a finite direction finite.")
-        require(
-            torch.equal(given, direction) and same_tensors(rows, frozen_copy(updates)),
-            f"{part!r} must not change the direction or the updates in place.",
-        )
-        require(
-            all(isinstance(value, float) for value in result.facts.values()),
-            f"{part!r} must report its facts as floats.",
-        )
+        if bent.shape != direction.shape or bent.dtype != dtype or bent.device != direction.device:
+            raise fault(
+                part,
+                f"keep shape, dtype and device of the direction, got {tuple(bent.shape)} in {bent.dtype}",
+            )
+        if not torch.isfinite(bent).all():
+            raise fault(part, "keep a finite direction finite")
+        if not torch.equal(given, direction) or not same_tensors(rows, frozen_copy(updates)):
+            raise fault(part, "not change the direction or the updates in place")
+        if not all(isinstance(value, float) for value in result.facts.values()):
+            raise fault(part, "report its facts as floats")
         state = result.state
         found.append(bent)
     return found

@@ -157,7 +157,7 @@ def anonymous_fednova(script: Script, **solver: Unpack[Solver]) -> Array:
 
     def step(round: Round, g: Updates) -> Array:
         a = np.array([effective_steps(tau, solver) for tau in round.steps])
-        return mass @ a / mass.sum() * combined({i: g[i] / a[i] for i in g}, round.asked)
+        return float(mass @ a / mass.sum()) * combined({i: g[i] / a[i] for i in g}, round.asked)
 
     return follow(script, solver, step)
 
@@ -168,7 +168,7 @@ def communication_aware_fednova(script: Script, **solver: Unpack[Solver]) -> Arr
 
     def step(round: Round, g: Updates) -> Array:
         a = np.array([effective_steps(tau, solver) for tau in round.steps])
-        return script.weights @ a * combined({i: g[i] / (rates[i] * a[i]) for i in g}, round.asked)
+        return float(script.weights @ a) * combined({i: g[i] / (rates[i] * a[i]) for i in g}, round.asked)
 
     return follow(script, solver, step)
 
