@@ -123,11 +123,7 @@ class Federation:
     ) -> Iterator[RoundRecord]:
         while self.state.round < last:
             self.state, record = run_round(
-                self.algorithm,
-                self.world,
-                self.state,
-                self.key,
-                another_follows=self.state.round + 1 < last,
+                self.algorithm, self.world, self.state, self.key, another_follows=self.state.round + 1 < last
             )
             done = self.state.round
             if evaluate_every and (done % evaluate_every == 0 or done == last):

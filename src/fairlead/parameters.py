@@ -193,11 +193,7 @@ class _KeyedDropout(TorchFunctionMode):
         self._calls = 0
 
     def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if func is not F.dropout and func not in _FEATURE_DROPOUTS:
@@ -219,11 +215,7 @@ class _RandomnessWatch(TorchFunctionMode):
     seen_dropout = False
 
     def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if func in _DROPOUTS:

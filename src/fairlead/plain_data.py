@@ -28,12 +28,7 @@ LARGEST_INTEGER = 2**63 - 1
 
 _PLAIN_KEY = re.compile(r"[\w-]{1,60}")
 
-_SCALARS: dict[Any, str] = {
-    float: "a number",
-    int: "a whole number",
-    str: "a string",
-    bool: "true or false",
-}
+_SCALARS: dict[Any, str] = {float: "a number", int: "a whole number", str: "a string", bool: "true or false"}
 
 
 def to_plain(value: Any, declared: Any = None, where: str = "") -> Plain:

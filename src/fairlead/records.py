@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -74,6 +74,11 @@ class Conditions:
     forecast_arrival: Forecast = unknown
     repeated: tuple[int, ...] = ()
     """Rounds that a crashed server repeated, once per repetition: their models may have been published before."""
+
+    @classmethod
+    def known(cls, round: int, weights: Tensor, work: Tensor, arrival: Tensor) -> Self:
+        """Conditions with the given work and arrival rates, (N,) each."""
+        return cls(round, weights, lambda: work, lambda: arrival)
 
     @cached_property
     def effective_steps(self) -> Tensor | None:

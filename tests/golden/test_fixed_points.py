@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -10,18 +11,46 @@ import torch
 from torch import Tensor
 
 import fairlead as fl
+from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.testing.run_checks import STEPS, check_limit, standard_problem
 from fairlead.theory.quadratics import (
     LocalWork,
+    effective_steps,
     expected_shares,
-    fedavg_limit,
-    fednova_limit,
     response,
+    responses,
     resting_point,
-    surrogate_weights,
 )
 
 TWO = fl.Quadratics(linear=((0.0,), (4.0,))).problem(fl.Key.from_seed(0))
+
+
+def surrogate_weights(weights: Tensor, works: Sequence[LocalWork], arrival: Tensor | None = None) -> Tensor:
+    """Ω_i ∝ ω_i(1 − q_i)‖a_i‖₁: the weights of plain averaging as η → 0 (Weng 2025 §3)."""
+    mass = weights * effective_steps(works) * (1.0 if arrival is None else arrival)
+    return mass / mass.sum()
+
+
+def fedavg_limit(
+    problem: QuadraticProblem, works: Sequence[LocalWork], shares: Tensor | None = None
+) -> Tensor:
+    """Limit of FedAvg, FedAvgM, FedProx and every server optimizer over their mean update.
+
+    `shares` are the mean coefficients of the clients: ω if not given (full participation, perfect links),
+    `expected_shares` for the mean over arrivals, ω(1 − q) where a lost update counts as zero.
+    """
+    return resting_point(problem, responses(problem, works), problem.weights if shares is None else shares)
+
+
+def fednova_limit(
+    problem: QuadraticProblem, works: Sequence[LocalWork], shares: Tensor | None = None
+) -> Tensor:
+    """Limit of FedNova for any constant τ_eff: the coefficients of FedAvg divided by ‖a_i‖₁.
+
+    A τ_eff that depends on the arrivals is not constant on lossy links, and then this is not the limit.
+    """
+    shares = problem.weights if shares is None else shares
+    return resting_point(problem, responses(problem, works), shares / effective_steps(works))
 
 
 def limit_of(algorithm: fl.Algorithm) -> float:

@@ -6,8 +6,8 @@ both, and control variates make the fixed point exact in any case.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Literal, NamedTuple, TypedDict
 
 from fairlead.diagnostics.diagnosis import (
     Advice,
@@ -70,21 +70,19 @@ class Situation:
         return " and ".join(name for name in ("work", "links") if getattr(self, name) == "unknown")
 
 
-@dataclass(frozen=True)
-class Case:
-    """The situations that a rule is meant for; None where anything fits."""
+class Case(TypedDict, total=False):
+    """The situations that a rule is meant for; whatever is left out may be anything."""
 
-    work: Balance | None = None
-    links: Balance | None = None
-    drift: Drifting | None = None
-    rates: Rates | None = None
-    solver: Linearity | None = None
-    reach: Participants | None = None
-    length: Length | None = None
+    work: Balance
+    links: Balance
+    drift: Drifting
+    rates: Rates
+    solver: Linearity
+    reach: Participants
+    length: Length
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """A row: when it applies, the preset to use then (None: no advice), and why."""
 
     case: Case
@@ -92,8 +90,7 @@ class Rule:
     why: str
 
     def fits(self, situation: Situation) -> bool:
-        wanted = ((getattr(self.case, field.name), getattr(situation, field.name)) for field in fields(Case))
-        return all(value is None or value == found for value, found in wanted)
+        return self.case.items() <= asdict(situation).items()
 
 
 RULES: tuple[Rule, ...] = (

@@ -264,35 +264,25 @@ def _shares(gram: Tensor, weights: Tensor) -> Tensor:
 def _judge(
     drifts: Sequence[Drift], weights: Tensor, norm: float, spread: float, size: float, threshold: float
 ) -> tuple[ConsensusVerdict, str]:
+    unsure: ConsensusVerdict = "not enough data to say"
+    enough: ConsensusVerdict = "FedAvg is enough here"
     effective = float(1 / weights.square().sum())
     relevant = [drift for drift in drifts if drift.steps > 1]
     if not relevant:
-        return "not enough data to say", "a single local step has no drift to test."
+        return unsure, "a single local step has no drift to test."
     if len(weights) > 1 and max(spread, *(drift.bound for drift in relevant)) <= _ROUNDING * size:
-        return "FedAvg is enough here", "the clients do not differ, so there is no drift."
+        return enough, "the clients do not differ, so there is no drift."
     if effective < MIN_CLIENTS * (1 - 1e-9):
-        return (
-            "not enough data to say",
-            f"there are only {effective:.3g} effective clients, and {MIN_CLIENTS} are needed.",
-        )
+        return unsure, f"there are only {effective:.3g} effective clients, and {MIN_CLIENTS} are needed."
     if norm > spread:
-        return (
-            "not enough data to say",
-            f"the point is not an optimum: its gradient of {norm:.2g} exceeds the clients' dissimilarity of "
-            f"{spread:.2g}.",
-        )
+        found = f"its gradient of {norm:.2g} exceeds the clients' dissimilarity of {spread:.2g}"
+        return unsure, f"the point is not an optimum: {found}."
     worst, widest = (max(relevant, key=attrgetter(end)) for end in ("low", "high"))
     if worst.low > threshold:
         return "drift matters", f"the average drift is {_interval(worst)}, above {threshold:g}."
     if max(widest.high, *(drift.ratio for drift in relevant)) <= threshold:
-        return (
-            "FedAvg is enough here",
-            f"the average drift is at most {_interval(widest)}, below {threshold:g}.",
-        )
-    return (
-        "not enough data to say",
-        f"the average drift is {_interval(widest)}, on both sides of {threshold:g}.",
-    )
+        return enough, f"the average drift is at most {_interval(widest)}, below {threshold:g}."
+    return unsure, f"the average drift is {_interval(widest)}, on both sides of {threshold:g}."
 
 
 def _interval(drift: Drift) -> str:

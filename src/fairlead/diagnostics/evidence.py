@@ -10,12 +10,7 @@ from torch import Tensor
 from fairlead.algorithm import Algorithm
 from fairlead.diagnostics.consensus import ConsensusReport
 from fairlead.diagnostics.consistency import ConsistencyReport
-from fairlead.diagnostics.inequality import (
-    ClientOverview,
-    Inequality,
-    Readings,
-    arrival_inequality,
-)
+from fairlead.diagnostics.inequality import ClientOverview, Inequality, Readings, arrival_inequality
 from fairlead.diagnostics.measurement import Tally
 from fairlead.local_solver import LocalSolver
 from fairlead.records import Conditions, RoundRecord
@@ -170,7 +165,7 @@ def constant_conditions(weights: Tensor, work: Tensor, arrival: Tensor, rounds: 
     The work is the same for every solver: it was measured, and other methods are predicted for the same clients.
     """
     steps, rates = (torch.where(values.isnan(), _typical(values), values) for values in (work, arrival))
-    conditions = [Conditions(round, weights, lambda: steps, lambda: rates) for round in range(rounds)]
+    conditions = [Conditions.known(round, weights, steps, rates) for round in range(rounds)]
     return lambda solver: conditions
 
 

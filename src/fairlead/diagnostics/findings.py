@@ -26,13 +26,11 @@ def mean_aware_weights(records: Sequence[RoundRecord], num_clients: int) -> Tens
     The share is λ_i, and λ_i/‖m_i‖ scaled to sum 1 where rows are scaled to length 1 (`FedAWARE.rows`).
     """
     told = _rounds_of(records)
-    if not told:
-        return None
     total = torch.zeros(num_clients, dtype=torch.float64)
     for record in told:
         shares = torch.tensor(list(record.remembered.values()), dtype=torch.float64)
-        total[torch.tensor(list(record.remembered), dtype=torch.int64)] += shares / shares.sum()
-    return total / len(told)
+        total[list(record.remembered)] += shares / shares.sum()
+    return total / len(told) if told else None
 
 
 def aware_weights(evidence: Evidence) -> Iterator[Finding]:
@@ -105,16 +103,13 @@ def _consensus(evidence: Evidence) -> Finding:
     if report is None:
         said = f"Consensus: not tested, because {evidence.no_consensus}."
         return Finding("consensus", said, {"clients": 0}, "none")
-    tested = [drift for drift in report.drifts if drift.steps > 1] or list(report.drifts)
-    worst = max(tested, key=lambda drift: drift.low)
-    vacuous = (
-        " The model fits all data at that point, so the test says little about training."
-        if evidence.fits_all
-        else ""
-    )
+    worst = max(report.drifts, key=lambda drift: (drift.steps > 1, drift.low))
+    said = f"Consensus over {report.num_clients} clients: {_verdict(evidence, report)}: {report.reason}"
+    if evidence.fits_all:
+        said += " The model fits all data at that point, so the test says little about training."
     return Finding(
         "consensus",
-        f"Consensus over {report.num_clients} clients: {_verdict(evidence, report)}: {report.reason}{vacuous}",
+        said,
         {
             "share": None if math.isnan(worst.share) else worst.share,
             "low": worst.low,
@@ -158,11 +153,7 @@ def _diversity(evidence: Evidence) -> Iterator[Finding]:
 def _dynamics(evidence: Evidence) -> Iterator[Finding]:
     """Client consensus dynamics, and the distance of updates from their mean, if recorded."""
     told = [r for r in evidence.records if r.consensus is not None and r.client_lr and r.num_steps]
-    distances = [
-        record.drift_norm / record.update_norm
-        for record in told
-        if record.update_norm and record.drift_norm is not None
-    ]
+    distances = [r.drift_norm / r.update_norm for r in told if r.update_norm and r.drift_norm is not None]
     if not distances:
         return
     found = consensus_dynamics(told)
@@ -186,10 +177,10 @@ def _dynamics(evidence: Evidence) -> Iterator[Finding]:
 
 def _gradients(evidence: Evidence) -> Iterator[Finding]:
     """The latest figures of full gradients, if the run computed them."""
-    latest = next((record for record in reversed(evidence.records) if record.gradients is not None), None)
-    if latest is None or latest.gradients is None:
+    computed = [(record.round + 1, record.gradients) for record in evidence.records if record.gradients]
+    if not computed:
         return
-    done, found = latest.round + 1, latest.gradients
+    done, found = computed[-1]
     length, ratio = found.surrogate_norm, found.surrogate_diversity
     known = length is not None and ratio is not None
     beside = f"; under the weights of that round's step {length:.3g} and {ratio:.3g}" if known else ""
@@ -211,13 +202,9 @@ def _gradients(evidence: Evidence) -> Iterator[Finding]:
 
 def _mean_cosine(evidence: Evidence) -> float | None:
     """Σ coherence over Σ pairs of all rounds that record it."""
-    told = [
-        (record.coherence, len(record.arrived) * (len(record.arrived) - 1) / 2)
-        for record in evidence.records
-        if record.coherence is not None and math.isfinite(record.coherence)
-    ]
-    pairs = sum(number for _, number in told)
-    return sum(coherence for coherence, _ in told) / pairs if pairs else None
+    told = [r for r in evidence.records if r.coherence is not None and math.isfinite(r.coherence)]
+    pairs = sum(math.comb(len(record.arrived), 2) for record in told)
+    return sum(record.coherence or 0.0 for record in told) / pairs if pairs else None
 
 
 def unequal_things(evidence: Evidence) -> Iterator[Finding]:
@@ -236,18 +223,12 @@ def _data(evidence: Evidence, data: ClientOverview) -> Iterator[Finding]:
     sizes = data.sizes[evidence.weights > 0].to(torch.float64)
     cv = float(sizes.std(unbiased=False) / sizes.mean())
     least, most = int(sizes.min()), int(sizes.max())
-    numbers: dict[str, Number] = {
-        "coefficient_of_variation": cv,
-        "least": least,
-        "most": most,
-        "examples": int(sizes.sum()),
-        "clients": len(sizes),
-    }
+    extent: dict[str, Number] = {"coefficient_of_variation": cv, "least": least, "most": most}
     held = counted(least, "example") if least == most else f"{least} to {most} examples"
     yield Finding(
         "sizes",
         f"Data sizes: {counted(len(sizes), 'client')} with {held} each (coefficient of variation {cv:.2f}).",
-        numbers,
+        extent | {"examples": int(sizes.sum()), "clients": len(sizes)},
         "high",
     )
     if data.label_counts is not None:

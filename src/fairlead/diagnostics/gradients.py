@@ -244,14 +244,11 @@ def gradient_figures(federation: Federation, record: RoundRecord) -> GradientFig
         world.population.weights if applied is None else applied,
         weight_decay=algorithm.solver.optimizer.weight_decay,
     )
-    return GradientFigures(
-        norm=found.true_gradient,
-        diversity=diversity(found.mean_square, found.true_gradient**2),
-        surrogate_norm=None if applied is None else found.surrogate_gradient,
-        surrogate_diversity=None
-        if applied is None
-        else length_ratio(found.mean_square, found.surrogate_gradient**2),
-    )
+    figures = found.true_gradient, diversity(found.mean_square, found.true_gradient**2)
+    if applied is None:
+        return GradientFigures(*figures)
+    surrogate = found.surrogate_gradient
+    return GradientFigures(*figures, surrogate, length_ratio(found.mean_square, surrogate**2))
 
 
 def round_weights(algorithm: Algorithm, record: RoundRecord, conditions: Conditions) -> Tensor | None:

@@ -220,20 +220,15 @@ def overview(world: SimulatedWorld, solver: LocalSolver, key: Key, rounds: int =
     """The overview of the given number of rounds, without training."""
     if rounds < 1:
         raise FieldError(f"overview needs rounds of at least 1, got {rounds}.")
-    work: list[Tensor | None] = []
-    arrival: list[Tensor | None] = []
-    for round in range(rounds):
-        conditions = world.conditions(round, solver, key)
-        work.append(conditions.effective_steps)
-        arrival.append(conditions.arrival)
+    ahead = [world.conditions(round, solver, key) for round in range(rounds)]
     test = world.test
     is_divided = test is not None and test.num_clients == world.population.num_clients
     return ClientOverview(
         weights=world.population.weights,
         sizes=world.clients.sizes,
         label_counts=_label_counts(world),
-        effective_steps=_mean(work),
-        arrival=_mean(arrival),
+        effective_steps=_mean([conditions.effective_steps for conditions in ahead]),
+        arrival=_mean([conditions.arrival for conditions in ahead]),
         rounds=rounds,
         names=world.population.names,
         num_dropped=world.clients.num_dropped,

@@ -23,11 +23,6 @@ Cause = Literal["work", "links", "sampling"]
 _FIRST_CHECK = 10
 _GROWTH = 1.25
 """The number of rounds grows by a quarter between two checks, so that there are few of them."""
-_WORDS: dict[Cause, str] = {
-    "work": "unequal work",
-    "links": "unequal links",
-    "sampling": "unequal sampling",
-}
 _NOT_YET = 0.5
 """Arrivals credited to a client without any."""
 _SCRIPT = 50
@@ -182,12 +177,7 @@ def report_of(tally: Tally, algorithm: Algorithm | None = None) -> ConsistencyRe
     if surrogate is None:
         return unknown
     factors = convergence_factors(
-        algorithm.solver,
-        tally.mean_steps,
-        facts.coefficient,
-        surrogate,
-        weights,
-        longest=tally.longest_steps,
+        algorithm.solver, tally.mean_steps, facts.coefficient, surrogate, weights, longest=tally.longest_steps
     )
     return replace(unknown, surrogate=surrogate, factors=factors)
 
@@ -302,7 +292,15 @@ class ConsistencyMonitor:
         if divergence <= self.threshold + 2 * chance:
             return None
         whom = extremes(torch.where(judged, self.weights, 0.0), report.surrogate, self.names)
-        return _notice(report, divergence, self.threshold, whom, main_cause(self.algorithm, tally))
+        cause = main_cause(self.algorithm, tally)
+        why = "no single cause stands out"
+        if cause is not None:
+            why = f"the main cause is unequal {cause[0]} (chi-square {cause[1]:.2g} alone)"
+        return (
+            f"After {report.rounds} rounds, the run optimizes another objective than the one asked for: "
+            f"{report.total_variation:.0%} of the weight is misplaced (chi-square {divergence:.2g}, above "
+            f"{self.threshold:g}): {whom}; {why}."
+        )
 
 
 def main_cause(algorithm: Algorithm, tally: Tally) -> tuple[Cause, float] | None:
@@ -327,7 +325,7 @@ def main_cause(algorithm: Algorithm, tally: Tally) -> tuple[Cause, float] | None
     }
     found: dict[Cause, float] = {}
     for cause, (rates, steps) in alone.items():
-        rounds = _constant(tally.weights, rates, steps)
+        rounds = [Conditions.known(round, tally.weights, steps, rates) for round in range(_SCRIPT)]
         surrogate = implied_surrogate(algorithm, rounds, outcomes=_OUTCOMES).weights
         found[cause] = 0.0 if surrogate is None else chi_square(tally.weights, surrogate)
     own = found["sampling"]
@@ -335,24 +333,3 @@ def main_cause(algorithm: Algorithm, tally: Tally) -> tuple[Cause, float] | None
         found = {"sampling": own, "work": found["work"] - own, "links": found["links"] - own}
     cause = max(found, key=lambda name: found[name])
     return (cause, found[cause]) if found[cause] > 1e-9 else None
-
-
-def _constant(weights: Tensor, arrival: Tensor, work: Tensor) -> list[Conditions]:
-    return [Conditions(round, weights, lambda: work, lambda: arrival) for round in range(_SCRIPT)]
-
-
-def _notice(
-    report: ConsistencyReport,
-    divergence: float,
-    threshold: float,
-    whom: str,
-    cause: tuple[Cause, float] | None,
-) -> str:
-    why = "no single cause stands out"
-    if cause is not None:
-        why = f"the main cause is {_WORDS[cause[0]]} (chi-square {cause[1]:.2g} alone)"
-    return (
-        f"After {report.rounds} rounds, the run optimizes another objective than the one asked for: "
-        f"{report.total_variation:.0%} of the weight is misplaced (chi-square {divergence:.2g}, above {threshold:g}): "
-        f"{whom}; {why}."
-    )

@@ -9,7 +9,6 @@ from fairlead.diagnostics.consistency import chi_square, total_variation
 from fairlead.diagnostics.diagnosis import Finding, Number
 from fairlead.diagnostics.evidence import MIN_ROUNDS, Evidence
 from fairlead.diagnostics.inequality import COVERED, Confidence, weakest
-from fairlead.records import Exactness
 from fairlead.text import counted, listed, percent
 from fairlead.text import divergence as written
 from fairlead.theory.prediction import LARGE_COHORT, has_no_weights
@@ -18,12 +17,8 @@ _NAMED = 3
 """Clients named at each end."""
 _MISPLACED = 0.01
 """Share of misplaced weight below which no client is named."""
-_GRADE: dict[Exactness, str] = {
-    "exact": "",
-    "sampled": "",
-    "large cohorts": ", for large cohorts",
-    "long run": ", in the long run",
-}
+_GRADE = {"large cohorts": ", for large cohorts", "long run": ", in the long run"}
+"""Of theory's mean coefficients, where they are neither exact nor sampled."""
 
 
 def optimised_objective(evidence: Evidence) -> Iterator[Finding]:
@@ -52,7 +47,7 @@ def _predicted(evidence: Evidence) -> Finding:
     return Finding(
         "foreseen",
         f"Predicted: the present method misplaces {percent(share)} of the weight (chi-square {written(divergence)})"
-        f"{_GRADE[theory.exactness]}{hedge}.",
+        f"{_GRADE.get(theory.exactness, '')}{hedge}.",
         {
             "misplaced_weight": share,
             "chi_square": divergence,
@@ -93,40 +88,31 @@ def measured_weights(evidence: Evidence) -> Finding:
         "rounds": rounds,
         "clients": evidence.num_clients,
     }
-    went = f"over {rounds} rounds {percent(share or 0.0)} of the weight was misplaced"
-    cases: tuple[tuple[bool, str, Confidence], ...] = (
-        (
-            rounds < MIN_ROUNDS,
-            f"{counted(rounds, 'round')} cannot show the weights; at least {MIN_ROUNDS} are needed.",
-            "none",
-        ),
-        (
-            covered < COVERED,
-            f"clients with only {percent(covered)} of the weight were asked in {rounds} rounds, which are too few to "
-            "show the weights.",
-            "none",
-        ),
-        (
-            report.restored,
-            "updates of every client arrived, and the method's corrections restore their weights by design.",
-            "high",
-        ),
-        (share is None, "these rounds have no weights to measure.", "none"),
-        (
-            (share or 0.0) < 2 * chance,
-            f"{went}, within the range of chance ({percent(chance)} on average).",
-            "low",
-        ),
-        (
-            True,
-            f"{went} (chi-square {written(divergence or 0.0)}); chance alone would misplace {percent(chance)}.",
-            "moderate" if chance > 0 else "high",
-        ),
-    )
-    place = next(place for place, (applies, _, _) in enumerate(cases) if applies)
-    if place == 1:
+    confidence: Confidence = "none"
+    if rounds < MIN_ROUNDS:
+        told = f"{counted(rounds, 'round')} cannot show the weights; at least {MIN_ROUNDS} are needed."
+    elif covered < COVERED:
         numbers["weight_asked"] = covered
-    return Finding("measured", f"Measured: {cases[place][1]}", numbers, cases[place][2])
+        asked = f"clients with only {percent(covered)} of the weight were asked in {rounds} rounds"
+        told = f"{asked}, which are too few to show the weights."
+    elif report.restored:
+        told = (
+            "updates of every client arrived, and the method's corrections restore their weights by design."
+        )
+        confidence = "high"
+    elif share is None or divergence is None:
+        told = "these rounds have no weights to measure."
+    else:
+        went, by_chance = (
+            f"over {rounds} rounds {percent(share)} of the weight was misplaced",
+            percent(chance),
+        )
+        if share < 2 * chance:
+            told, confidence = f"{went}, within the range of chance ({by_chance} on average).", "low"
+        else:
+            told = f"{went} (chi-square {written(divergence)}); chance alone would misplace {by_chance}."
+            confidence = "moderate" if chance > 0 else "high"
+    return Finding("measured", f"Measured: {told}", numbers, confidence)
 
 
 def _who(evidence: Evidence) -> Iterator[Finding]:

@@ -10,14 +10,7 @@ from torch import Tensor
 from fairlead.corrections.base import Correction, LocalOutcome
 from fairlead.optimizers.base import Optimizer, OptimizerState, Schedule
 from fairlead.records import Vectors
-from fairlead.testing.rounds import (
-    NUM_PARAMETERS,
-    draws,
-    fault,
-    is_bound,
-    make_updates,
-    same_tensors,
-)
+from fairlead.testing.rounds import NUM_PARAMETERS, draws, fault, is_bound, make_updates, same_tensors
 
 _LANES, _STEPS = 3, 4
 

@@ -51,11 +51,8 @@ def make_conditions(
 ) -> Conditions:
     """Conditions of a round; perfect links and one step each unless given."""
     everyone = torch.ones_like(weights)
-    return Conditions(
-        round,
-        weights,
-        forecast_work=lambda: everyone if work is None else work,
-        forecast_arrival=lambda: everyone if arrival is None else arrival,
+    return Conditions.known(
+        round, weights, everyone if work is None else work, everyone if arrival is None else arrival
     )
 
 

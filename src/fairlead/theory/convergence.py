@@ -189,7 +189,7 @@ def step_length(
     weights are hard to predict.
     """
     share, chance, work = _columns(weights, arrival, effective_steps)
-    conditions = Conditions(0, share, lambda: work, lambda: chance)
+    conditions = Conditions.known(0, share, work, chance)
     # Without outcomes to enumerate or draw, ratios of means remain.
     expected = expected_contributions(algorithm, [conditions], outcomes=0)
     if isinstance(expected, NotKnown):

@@ -9,7 +9,8 @@ work: y_i − x = K_i(e_i − H_i x). A server that adds Σ c_i (y_i − x) ther
 >>> from fairlead.randomness import Key
 >>> problem = Quadratics(linear=((0.0,), (4.0,))).problem(Key.from_seed(0))
 >>> works = [LocalWork(lr=0.5, num_steps=1), LocalWork(lr=0.5, num_steps=2)]
->>> round(float(fedavg_limit(problem, works)), 6), float(problem.optimum)
+>>> limit = resting_point(problem, responses(problem, works), problem.weights)
+>>> round(float(limit), 6), float(problem.optimum)
 (2.4, 2.0)
 """
 
@@ -120,34 +121,6 @@ def expected_shares(weights: Tensor, arrival: Tensor) -> Tensor:
     return shares
 
 
-def surrogate_weights(weights: Tensor, works: Sequence[LocalWork], arrival: Tensor | None = None) -> Tensor:
-    """Ω_i ∝ ω_i(1 − q_i)‖a_i‖₁: the weights of plain averaging as η → 0 (Weng 2025 §3)."""
-    mass = weights * effective_steps(works) * (1.0 if arrival is None else arrival)
-    return mass / mass.sum()
-
-
-def fedavg_limit(
-    problem: QuadraticProblem, works: Sequence[LocalWork], shares: Tensor | None = None
-) -> Tensor:
-    """Limit of FedAvg, FedAvgM, FedProx and every server optimizer over their mean update.
-
-    `shares` are the mean coefficients of the clients: ω if not given (full participation, perfect links),
-    `expected_shares` for the mean over arrivals, ω(1 − q) where a lost update counts as zero.
-    """
-    return resting_point(problem, responses(problem, works), problem.weights if shares is None else shares)
-
-
-def fednova_limit(
-    problem: QuadraticProblem, works: Sequence[LocalWork], shares: Tensor | None = None
-) -> Tensor:
-    """Limit of FedNova for any constant τ_eff: the coefficients of FedAvg divided by ‖a_i‖₁.
-
-    A τ_eff that depends on the arrivals is not constant on lossy links, and then this is not the limit.
-    """
-    shares = problem.weights if shares is None else shares
-    return resting_point(problem, responses(problem, works), shares / effective_steps(works))
-
-
 def predicted_limit(
     algorithm: Algorithm, problem: QuadraticProblem, num_steps: Sequence[int]
 ) -> Tensor | None:
@@ -160,7 +133,7 @@ def predicted_limit(
     if works is None or algorithm.transforms or not isinstance(algorithm.sampler, FullParticipation):
         return None
     weights, work = problem.weights, effective_steps(works)
-    conditions = Conditions(0, weights, lambda: work, lambda: torch.ones_like(work))
+    conditions = Conditions.known(0, weights, work, torch.ones_like(work))
     limit = known_limit(algorithm, weights)
     if limit is None:
         expected = expected_contributions(algorithm, [conditions])
