@@ -50,6 +50,19 @@ def test_the_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     assert len(resumed.federation.records) == 7
 
 
+def test_a_start_says_how_it_computes_before_it_ends(tmp_path: Path) -> None:
+    """A process that is killed writes no more: the paths are known from its first round on."""
+    found: list[tuple[str, str | None, int]] = []
+
+    def on_round(record: fl.RoundRecord) -> None:
+        start = fl.RunFolder(tmp_path).provenance()[-1]
+        found.append((start.outcome, start.ended, sum(path.blocks for path in start.paths)))
+
+    fl.run_experiment(experiment(rounds=5), tmp_path, checkpoint_every=2, on_round=on_round)
+    assert [(outcome, ended) for outcome, ended, _ in found] == [("running", None)] * 5
+    assert [blocks for *_, blocks in found] == [1, 2, 2, 4, 5]
+
+
 def test_runs_work_outside_the_main_thread(tmp_path: Path) -> None:
     thread = threading.Thread(target=lambda: fl.run_experiment(experiment(rounds=2), tmp_path))
     thread.start()

@@ -119,11 +119,12 @@ def test_a_run_can_be_lengthened_but_not_shortened(tmp_path: Path) -> None:
 
 def test_resuming_a_finished_run_does_nothing(tmp_path: Path) -> None:
     fl.run_experiment(experiment(rounds=2), tmp_path)
-    before = (tmp_path / "rounds.jsonl").read_bytes()
+    files = ("rounds.jsonl", "provenance.json", "summary.json", "spec.toml")
+    before = [(tmp_path / file).read_bytes() for file in files]
     again = fl.run_experiment(experiment(rounds=2), tmp_path, resume=True)
     assert again.outcome == "finished"
     assert len(again.federation.records) == 2
-    assert (tmp_path / "rounds.jsonl").read_bytes() == before
+    assert [(tmp_path / file).read_bytes() for file in files] == before
 
 
 def test_resuming_a_finished_run_keeps_its_summary(tmp_path: Path) -> None:
@@ -255,7 +256,7 @@ def test_a_damaged_provenance_is_reported(tmp_path: Path) -> None:
     fl.run_experiment(experiment(rounds=1), tmp_path)
     (tmp_path / "provenance.json").write_text("[{}]")
     with pytest.raises(RunFolderError, match=r"provenance.json is damaged"):
-        fl.run_experiment(experiment(rounds=1), tmp_path, resume=True)
+        fl.run_experiment(experiment(rounds=2), tmp_path, resume=True)
 
 
 def test_folders_that_cannot_be_used_say_so(tmp_path: Path) -> None:

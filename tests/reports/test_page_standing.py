@@ -53,6 +53,16 @@ def test_runs_of_unequal_length_are_not_ranked(tmp_path: Path) -> None:
     assert verdicts == ["baseline", "3 rounds, not comparable with 2"]
 
 
+def test_many_lengths_are_counted_and_not_listed(tmp_path: Path) -> None:
+    for rounds in range(2, 8):
+        fabricate(tmp_path / f"{rounds}-rounds", Made("fednova", accuracy=(0.5,) * rounds, lr=rounds / 100))
+    _, page = page_of(tmp_path)
+    assert page.all("p", class_="lead")[0].text == (
+        "These runs are of 6 different lengths, from 2 to 7 rounds, which cannot be compared, so no method is "
+        "ranked first."
+    )
+
+
 def test_runs_on_different_data_are_not_ranked(tmp_path: Path) -> None:
     """FedNova ends 0.4 higher and 0.1 lower in the objective with either seed, but of other clients."""
     for seed in (0, 1):

@@ -184,9 +184,9 @@ def test_targets_and_baseline_are_chosen() -> None:
         ("runs -o runs", "runs cannot be written: Is a directory."),
         (
             "runs --target 0.5 --target 70",
-            "targets must be from 0 to 1 for accuracy, got 70: write 0.7 for 70 %.",
+            "--target must be from 0 to 1 for accuracy, got 70: write 0.7 for 70 %.",
         ),
-        ("runs --target -0.1", "targets must be from 0 to 1 for accuracy, got -0.1."),
+        ("runs --target -0.1", "--target must be from 0 to 1 for accuracy, got -0.1."),
         (
             "runs --target half",
             "--target must be a number or a percentage, such as 0.5 or 50%, got 'half'.",

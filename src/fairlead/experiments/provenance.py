@@ -46,7 +46,7 @@ class Provenance:
     numba: str | None = None
     """Its version, where it is installed: loops that it compiles add up in another order."""
     paths: tuple[PathRun, ...] = ()
-    """How local work was really computed, known when it ends."""
+    """How local work was really computed: up to the last checkpoint if the process was killed."""
 
     @property
     def failure(self) -> str | None:
@@ -98,11 +98,16 @@ def provenance_of(federation: Federation) -> Provenance:
     )
 
 
+def continued(start: Provenance, federation: Federation) -> Provenance:
+    """The facts of a start with the paths that have run so far."""
+    assert isinstance(federation.world, RunWorld)
+    return replace(start, paths=federation.world.workings.paths)
+
+
 def ended(start: Provenance, federation: Federation, outcome: str) -> Provenance:
     """The facts of a start that has just ended."""
-    assert isinstance(federation.world, RunWorld)
-    paths, next_round = federation.world.workings.paths, federation.state.round
-    return replace(start, ended=now(), next_round=next_round, outcome=outcome, paths=paths)
+    so_far = continued(start, federation)
+    return replace(so_far, ended=now(), next_round=federation.state.round, outcome=outcome)
 
 
 def device_name(device: torch.device) -> str:

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from statistics import median
@@ -17,7 +16,7 @@ from fairlead.clients.source import FederatedData
 from fairlead.diagnostics.measurement import chance_level
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.provenance import client_facts, ended, provenance_of
+from fairlead.experiments.provenance import client_facts, continued, ended, provenance_of
 from fairlead.experiments.run_folder import RunFolder, RunSummary
 from fairlead.federation import Federation
 from fairlead.records import RoundRecord
@@ -112,19 +111,44 @@ def run_experiment(
         else:
             again = store.restore(federation, experiment, damage.append)
         store.introduce(client_facts(federation))
-        start = provenance_of(federation)
-        store.note(start)
-        summary = None
-        try:
+
+        def greet() -> None:
             if on_start:
                 on_start(federation)
             for sentence in damage:
                 (on_recovery or warn)(sentence)
             if on_recovery and again:
                 on_recovery(again)
+
+        # Restoring has removed the summary of a run with rounds left.
+        summary = None if fresh else store.summary()
+        if summary is not None:
+            greet()
+            return Run(federation, store, "finished", summary)
+        start = provenance_of(federation)
+        store.note(start)
+        try:
+            greet()
             with interrupts(on_interrupt) if stop is None else nullcontext(stop) as interrupted:
-                saving = partial(store.save, federation, keep_checkpoints)
-                _train(federation, experiment, saving, checkpoint_every, interrupted, on_round, on_notice)
+                for record in federation.train(
+                    experiment.rounds - federation.state.round,
+                    evaluate_every=experiment.evaluate_every,
+                    per_client=experiment.per_client,
+                ):
+                    done, stopping = federation.state.round, interrupted.is_set()
+                    saving = stopping or done % checkpoint_every == 0 or done == experiment.rounds
+                    if saving:
+                        store.save(federation, keep_checkpoints)
+                    if saving or done == start.first_round + 1:
+                        # A process that is killed cannot say later how it computed.
+                        store.note(continued(start, federation), renew=True)
+                    if on_round:
+                        on_round(record)
+                    if on_notice and federation.notice is not None:
+                        on_notice(federation.notice)
+                        on_notice = None
+                    if stopping:
+                        break
                 if federation.state.round == experiment.rounds:
                     summary = summarise(federation)
                     store.conclude(summary)
@@ -137,33 +161,6 @@ def run_experiment(
         outcome: Ending = "interrupted" if summary is None else "finished"
         store.note(ended(start, federation, outcome), renew=True)
         return Run(federation, store, outcome, summary)
-
-
-def _train(
-    federation: Federation,
-    experiment: Experiment,
-    save: Callable[[], None],
-    checkpoint_every: int,
-    interrupted: threading.Event,
-    on_round: Callable[[RoundRecord], None] | None,
-    on_notice: Callable[[str], None] | None,
-) -> None:
-    """Run the rounds that are left, or those until an interrupt."""
-    remaining = experiment.rounds - federation.state.round
-    for record in federation.train(
-        remaining, evaluate_every=experiment.evaluate_every, per_client=experiment.per_client
-    ):
-        done = federation.state.round
-        stopping = interrupted.is_set()
-        if stopping or done % checkpoint_every == 0 or done == experiment.rounds:
-            save()
-        if on_round:
-            on_round(record)
-        if on_notice and federation.notice is not None:
-            on_notice(federation.notice)
-            on_notice = None
-        if stopping:
-            return
 
 
 def summarise(federation: Federation) -> RunSummary:

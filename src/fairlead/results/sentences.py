@@ -136,12 +136,18 @@ def _behind(summary: Summary) -> str:
     return f"{who} worse by more than the noise."
 
 
+_LENGTHS_NAMED = 4
+"""Numbers of rounds that the headline names one by one, at most."""
+
+
 def _differing(summary: Summary) -> str:
     """The condition that keeps these runs from being ranked."""
     known = [method.experiment for method in summary.study.methods if method.experiment is not None]
     lengths = sorted({experiment.rounds for experiment in known})
+    if len(lengths) > _LENGTHS_NAMED:
+        return f"{len(lengths)} different lengths, from {lengths[0]} to {lengths[-1]} rounds"
     if len(lengths) > 1:
-        return f"{listed(list(map(str, lengths)))} rounds"
+        return f"{listed(lengths)} rounds"
     return "different data" if "clients" in summary.study.differing_conditions() else "different tasks"
 
 
