@@ -110,7 +110,7 @@ def run_round(
             shared=shared,
             transforms=move.transforms,
             server=move.server,
-            memory=world.commit(state.memory, updates, solver, params, aggregate.direction),
+            memory=world.commit(order, updates, params, aggregate.direction),
         )
     else:
         still = torch.zeros_like(state.params)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fairlead.algorithm import Algorithm
-from fairlead.client_table import PartState
 from fairlead.conditions.links import PerfectLink
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
@@ -94,9 +93,6 @@ class ClosedFormWorld(World):
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         return self.centres.new_zeros(self.centres.shape[1]), self.centres.new_zeros(0)
 
-    def initial_memory(self, solver: LocalSolver) -> PartState:
-        return {}
-
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
         if self.secretive:
             return Conditions(round, self.population.weights)
@@ -117,16 +113,6 @@ class ClosedFormWorld(World):
         clients, lr = cohort.clients[arrives], order.solver.optimizer.lr_at(order.round)
         delta = self.kappa(lr)[clients, None] * (self.centres[clients] - order.anchor)
         return updates_of(cohort, clients, delta, self.steps[clients], lr=lr)
-
-    def commit(
-        self,
-        memory: PartState,
-        updates: ClientUpdates,
-        solver: LocalSolver,
-        params: Tensor,
-        direction: Tensor,
-    ) -> PartState:
-        return memory
 
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
         losses = (params - self.centres).square().sum(1) / 2

@@ -16,7 +16,6 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
-from fairlead.client_table import PartState
 from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.diagnosis import Diagnosis
@@ -262,9 +261,6 @@ class StrategyWorld(World):
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         return self._params, self._params.new_zeros(0)
 
-    def initial_memory(self, solver: LocalSolver) -> PartState:
-        return {}
-
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
         def work() -> Tensor | None:
             return solver.effective_steps(self._steps, round) if bool((self._steps > 0).all()) else None
@@ -300,16 +296,6 @@ class StrategyWorld(World):
         self._steps[updates.clients] = updates.num_steps
         self._estimates.count(order.cohort.clients, updates.clients)
         return updates
-
-    def commit(
-        self,
-        memory: PartState,
-        updates: ClientUpdates,
-        solver: LocalSolver,
-        params: Tensor,
-        direction: Tensor,
-    ) -> PartState:
-        return memory
 
     def module(self, params: Tensor, buffers: Tensor) -> NoReturn:
         raise FairleadError("The server of an existing Flower app has arrays and no module.")

@@ -152,14 +152,9 @@ class FlowerWorld(RunWorld):
         return updates
 
     def commit(
-        self,
-        memory: PartState,
-        updates: ClientUpdates,
-        solver: LocalSolver,
-        params: Tensor,
-        direction: Tensor,
+        self, order: WorkOrder, updates: ClientUpdates, params: Tensor, direction: Tensor
     ) -> PartState:
-        versions = tensor_in(memory, "version").clone()
+        versions = tensor_in(order.memory, "version").clone()
         versions[updates.clients] = updates.memory["version"][:, 0]
         return {"version": versions}
 

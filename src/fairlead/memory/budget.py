@@ -10,12 +10,7 @@ from fairlead.errors import MemoryBudgetError
 _CPU = torch.device("cpu")
 _GROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
-    (
-        Path("/sys/fs/cgroup/memory"),
-        "memory.limit_in_bytes",
-        "memory.usage_in_bytes",
-        "total_inactive_file",
-    ),
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
 """Files in which the two versions of control groups state the limit and the use of memory."""
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from fairlead.algorithm import Algorithm
-from fairlead.client_table import PartState
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.conditions.links import LinkModel
 from fairlead.conditions.work import FixedSteps, WorkModel
@@ -102,9 +101,6 @@ class ClosedFormWorld(World):
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         return self.start, self.start.new_zeros(0)
 
-    def initial_memory(self, solver: LocalSolver) -> PartState:
-        return {}
-
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
         everyone = self.balls.everyone
 
@@ -122,16 +118,6 @@ class ClosedFormWorld(World):
         effective_steps = solver.effective_steps(steps, order.round)
         lr = solver.optimizer.lr_at(order.round)
         return ClientUpdates.of(cohort, arrives, delta, steps, effective_steps, lr=lr)
-
-    def commit(
-        self,
-        memory: PartState,
-        updates: ClientUpdates,
-        solver: LocalSolver,
-        params: Tensor,
-        direction: Tensor,
-    ) -> PartState:
-        return memory
 
     def module(self, params: Tensor, buffers: Tensor) -> nn.Module:
         return nn.Identity()

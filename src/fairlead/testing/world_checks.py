@@ -243,7 +243,7 @@ def _check_work(world: World, params: Tensor, buffers: Tensor, clients: Tensor) 
     if not all(torch.equal(first[field], second[field]) for field in first):
         raise AssertionError(f"{name}.work must return the same bits for the same order.")
     if len(updates):
-        world.commit(memory, updates, _SOLVER, params, updates.delta[0])
+        world.commit(order, updates, params, updates.delta[0])
 
 
 def _rows(updates: ClientUpdates) -> dict[str, Tensor]:

@@ -82,9 +82,9 @@ class World(ABC):
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         """Parameters (d,) and running statistics (b,) before the first round."""
 
-    @abstractmethod
     def initial_memory(self, solver: LocalSolver) -> PartState:
-        """What the world keeps for its clients before the first round."""
+        """What the world keeps for its clients before the first round; nothing, unless a world says otherwise."""
+        return {}
 
     @abstractmethod
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
@@ -94,20 +94,15 @@ class World(ABC):
     def work(self, order: WorkOrder) -> ClientUpdates:
         """Let the cohort work and return what arrived, ascending by client."""
 
-    @abstractmethod
     def commit(
-        self,
-        memory: PartState,
-        updates: ClientUpdates,
-        solver: LocalSolver,
-        params: Tensor,
-        direction: Tensor,
+        self, order: WorkOrder, updates: ClientUpdates, params: Tensor, direction: Tensor
     ) -> PartState:
-        """Let the clients that arrived keep what they learnt.
+        """Let the clients that arrived keep what they learned: the memory of the next order.
 
         `params` are the new global ones, and `direction` is the aggregate of the round. Clients whose update
         was lost are not told, and start again from what they had.
         """
+        return order.memory
 
     @abstractmethod
     def module(self, params: Tensor, buffers: Tensor) -> nn.Module:

@@ -35,14 +35,7 @@ from fairlead.worlds.base import (
     objective_weights,
 )
 from fairlead.worlds.behaviour import ClientBehaviour, MessageSizes, Responders
-from fairlead.worlds.device import (
-    Arithmetic,
-    HostData,
-    Precision,
-    on_host,
-    stays_on_host,
-    usable_device,
-)
+from fairlead.worlds.device import Arithmetic, HostData, Precision, on_host, stays_on_host, usable_device
 from fairlead.worlds.engines.base import AsyncEngine, Engine, Objective
 from fairlead.worlds.engines.choice import choose_engine
 from fairlead.worlds.evaluation import evaluate
@@ -267,15 +260,12 @@ class SimulatedWorld(RunWorld, Prefetching):
         return self.behaviour.responders(cohort.clients, solver, round, key)
 
     def commit(
-        self,
-        memory: PartState,
-        updates: ClientUpdates,
-        solver: LocalSolver,
-        params: Tensor,
-        direction: Tensor,
+        self, order: WorkOrder, updates: ClientUpdates, params: Tensor, direction: Tensor
     ) -> PartState:
-        adopted = solver.after_round(updates.memory, params, direction)
-        return {name: table_in(memory, name).write(updates.clients, rows) for name, rows in adopted.items()}
+        adopted = order.solver.after_round(updates.memory, params, direction)
+        return {
+            name: table_in(order.memory, name).write(updates.clients, rows) for name, rows in adopted.items()
+        }
 
     def module(self, params: Tensor, buffers: Tensor) -> nn.Module:
         return self.objective.model.filled(params, buffers)

@@ -202,12 +202,7 @@ class _CapturedLanes:
             ticks, lanes, batch_size, like=jobs.anchor, draws_noise=objective.draws_noise
         )
         self.block = LaneBlock(
-            objective,
-            self._gradient_of,
-            jobs,
-            schedule,
-            lanes,
-            compiled=self._compiled and self._branches,
+            objective, self._gradient_of, jobs, schedule, lanes, compiled=self._compiled and self._branches
         )
 
     def _roomy(self, width: int) -> int:

@@ -9,13 +9,7 @@ from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
 
 from fairlead.models.base import StackableModule
-from fairlead.worlds.engines.base import (
-    LaneBatch,
-    LaneGradient,
-    LanePath,
-    LocalJobs,
-    Objective,
-)
+from fairlead.worlds.engines.base import LaneBatch, LaneGradient, LanePath, LocalJobs, Objective
 from fairlead.worlds.engines.dense import dense_layers
 
 Named = Callable[[Tensor], Mapping[str, Tensor]]

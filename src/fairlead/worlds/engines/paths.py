@@ -4,15 +4,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
-from fairlead.worlds.engines.base import (
-    Engine,
-    LanePath,
-    LocalJobs,
-    LocalReturns,
-    Objective,
-    Path,
-    WholePath,
-)
+from fairlead.worlds.engines.base import Engine, LanePath, LocalJobs, LocalReturns, Objective, Path, WholePath
 from fairlead.worlds.engines.dense import ClosedForm, MlpTriton, dense_layers
 from fairlead.worlds.engines.dense_cpu import DenseCpu
 from fairlead.worlds.engines.lane_gradients import STACKED, Branches

@@ -12,14 +12,7 @@ from torch import Tensor, nn
 
 from fairlead.numerics.native import compiled, has_numba
 from fairlead.task import cross_entropy
-from fairlead.worlds.engines.base import (
-    NOT_SGD_ONLY,
-    LocalJobs,
-    LocalReturns,
-    Objective,
-    WholePath,
-    sgd_only,
-)
+from fairlead.worlds.engines.base import NOT_SGD_ONLY, LocalJobs, LocalReturns, Objective, WholePath, sgd_only
 from fairlead.worlds.engines.dense import dense_layers
 from fairlead.worlds.engines.lanes import pack
 

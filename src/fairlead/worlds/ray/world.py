@@ -5,12 +5,7 @@ from importlib.util import find_spec
 from torch import Tensor, nn
 
 from fairlead.client_table import PartState
-from fairlead.errors import (
-    ClashError,
-    FieldError,
-    field_error,
-    require_instance,
-)
+from fairlead.errors import ClashError, FieldError, field_error, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
@@ -95,14 +90,9 @@ bits in each division: set SimulatedWorld.block, such as block=32.
         return self.simulation.work_by(self.executor, order)
 
     def commit(
-        self,
-        memory: PartState,
-        updates: ClientUpdates,
-        solver: LocalSolver,
-        params: Tensor,
-        direction: Tensor,
+        self, order: WorkOrder, updates: ClientUpdates, params: Tensor, direction: Tensor
     ) -> PartState:
-        return self.simulation.commit(memory, updates, solver, params, direction)
+        return self.simulation.commit(order, updates, params, direction)
 
     def module(self, params: Tensor, buffers: Tensor) -> nn.Module:
         return self.simulation.module(params, buffers)
