@@ -18,10 +18,9 @@ from fairlead.errors import EngineError
 from fairlead.worlds.base import DataPlace
 from fairlead.worlds.device import HostData
 from fairlead.worlds.engines import graphs
-from fairlead.worlds.engines import lanes as lane_memory
 from fairlead.worlds.engines.base import LocalJobs, LocalSteps
-from fairlead.worlds.engines.graphs import GraphEngine, _next_width, _roomy_batch
-from fairlead.worlds.engines.lanes import LanePlan, LaneSchedule, lanes_that_fit
+from fairlead.worlds.engines.graphs import GraphEngine, _next_width, _roomy_batch, lanes_that_fit
+from fairlead.worlds.engines.lanes import LanePlan, LaneSchedule
 from fairlead.worlds.engines.paths import Backend
 
 SIZES = (40, 3, 17, 9, 1, 25, 60, 12)
@@ -314,7 +313,7 @@ def test_room_for_batches_comes_in_few_sizes(batch_sizes: list[int], usual: int 
 def test_as_many_lanes_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     """2,400 bytes are free; the updates of two clients with ten numbers of four bytes take 4·2·40 = 320, and
     0.9·(2400 − 320) = 1872 hold six lanes of 300 and none of 3,000."""
-    monkeypatch.setattr(lane_memory, "available_bytes", lambda device: 2400)
+    monkeypatch.setattr(graphs, "available_bytes", lambda device: 2400)
     jobs = jobs_with([1, 1], None)
     assert lanes_that_fit(16, 300, jobs) == 6
     assert lanes_that_fit(4, 300, jobs) == 4

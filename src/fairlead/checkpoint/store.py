@@ -182,31 +182,19 @@ def read_manifest(path: Path) -> Manifest:
     number = table.get("format") if isinstance(table, dict) else None
     if type(number) is not int:
         raise _foreign(path)
-    if number not in _READERS:
+    if not 1 <= number <= FORMAT:
         raise DamagedCheckpointError(
             f"{path} is of format {number}, and this version of fairlead reads formats up to {FORMAT}."
         )
-    manifest = _READERS[number](table, content, path)
-    if not _TENSORS.fullmatch(manifest.tensors):
-        raise _foreign(path)
-    return manifest
-
-
-def _read_1(table: dict[str, Any], content: bytes, path: Path) -> Manifest:
-    if path.name != "manifest.json":
-        raise _foreign(path)
-    return _manifest(table, path)
-
-
-def _read_2(table: dict[str, Any], content: bytes, path: Path) -> Manifest:
-    manifest = _manifest({key: value for key, value in table.items() if key != "checksum"}, path)
-    # To the byte, file name included: any difference is damage.
-    if manifest.encoded() != content or manifest.name != path.name:
+    if number > 1:
+        table.pop("checksum", None)
+    manifest = _manifest(table, path)
+    # Format 1 had no checksum and one checkpoint per folder. Since then, any difference is damage.
+    if number > 1 and (manifest.encoded() != content or manifest.name != path.name):
         raise DamagedCheckpointError(f"{path} is damaged: its checksum does not match.")
+    if not _TENSORS.fullmatch(manifest.tensors) or (number == 1 and path.name != "manifest.json"):
+        raise _foreign(path)
     return manifest
-
-
-_READERS: dict[int, Callable[[dict[str, Any], bytes, Path], Manifest]] = {1: _read_1, 2: _read_2}
 
 
 def _manifest(table: dict[str, Any], path: Path) -> Manifest:

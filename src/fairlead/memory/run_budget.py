@@ -2,7 +2,9 @@
 
 import math
 import shutil
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -44,12 +46,13 @@ def refuse_too_large(algorithm: Algorithm, world: World, state: ServerState, key
     Growth beyond the estimate is refused when it happens.
     """
     everyone = world.population.num_clients
-    if _fits(needs_of(state, everyone, everyone, rounds)):
+    if not any(_shortages(needs_of(state, everyone, everyone, rounds))):
         return
     conditions = world.conditions(state.round, algorithm.solver, key)
     cohort = algorithm.sampler.draw(state.sampler, conditions, key.fold("sampler", state.round)).clients
     met = float(len(cohort) if conditions.arrival is None else conditions.arrival[cohort].sum())
-    _refuse(needs_of(state, len(cohort), met, rounds))
+    for sentence in _shortages(needs_of(state, len(cohort), met, rounds)):
+        raise MemoryBudgetError(sentence)
 
 
 def needs_of(state: ServerState, asked: int, met: float, rounds: int) -> list[Need]:
@@ -91,49 +94,28 @@ def _expected_rows(table: ClientTable, met: float, rounds: int) -> int:
     return max(math.ceil(table.num_clients * (1 - absent)), len(table.clients))
 
 
-def _in_memory(needs: Sequence[Need]) -> dict[torch.device, list[Need]]:
-    """Needs by device, without those of files."""
-    found: dict[torch.device, list[Need]] = {}
+def _shortages(needs: Sequence[Need]) -> Iterator[str]:
+    """A sentence for every device and folder that has less room than is needed there."""
+    places = defaultdict[torch.device | Path, list[Need]](list)
     for need in needs:
-        if need.table is None or need.table.folder is None:
-            found.setdefault(need.device, []).append(need)
-    return found
-
-
-def _fits(needs: Sequence[Need]) -> bool:
-    """Whether everything fits in memory, without checking disks."""
-    in_files = any(need.table is not None and need.table.folder is not None for need in needs)
-    return not in_files and all(
-        _total(there) <= available_bytes(device) for device, there in _in_memory(needs).items()
-    )
-
-
-def _refuse(needs: Sequence[Need]) -> None:
-    for device, there in _in_memory(needs).items():
-        left = available_bytes(device)
-        if _total(there) > left:
-            raise MemoryBudgetError(
-                f"{_sentence(there, left, f'on {device}')}: ask fewer clients a round, run fewer rounds or a smaller "
-                "model, or keep tables in files (SimulatedWorld.tables_in, UpdateMemory.folder) or in half the space "
+        places[(need.table and need.table.folder) or need.device].append(need)
+    for place, there in places.items():
+        if isinstance(place, Path):
+            left, where = shutil.disk_usage(place).free, f"in {place}"
+            remedy = "keep the tables in another folder, or run fewer rounds or a smaller model."
+        else:
+            left, where = available_bytes(place), f"on {place}"
+            remedy = (
+                "ask fewer clients a round, run fewer rounds or a smaller model, or keep tables in files "
+                "(SimulatedWorld.tables_in, UpdateMemory.folder) or in half the space "
                 '(UpdateMemory.dtype="bfloat16").'
             )
-    for folder in {need.table.folder for need in needs if need.table is not None} - {None}:
-        assert folder is not None
-        there = [need for need in needs if need.table is not None and need.table.folder == folder]
-        left = shutil.disk_usage(folder).free
-        if _total(there) > left:
-            raise MemoryBudgetError(
-                f"{_sentence(there, left, f'in {folder}')}: keep the tables in another folder, or run fewer rounds "
-                "or a smaller model."
-            )
-
-
-def _total(needs: Sequence[Need]) -> int:
-    return sum(need.size for need in needs)
+        if sum(need.size for need in there) > left:
+            yield f"{_sentence(there, left, where)}: {remedy}"
 
 
 def _sentence(needs: Sequence[Need], left: int, where: str) -> str:
-    total = _total(needs)
+    total = sum(need.size for need in needs)
     parts = "; ".join(f"{_gib(need.size)} for {need.what}" for need in needs if need.size > total / 50)
     return f"This run is expected to need {_gib(total)} {where} ({parts}), and {_gib(left)} are left"
 

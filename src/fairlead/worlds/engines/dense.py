@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -148,48 +148,38 @@ def dense_stack(objective: Objective) -> tuple[Affine | Activation, ...] | None:
     return tuple(layers)
 
 
-def _loss_of(objective: Objective) -> _Loss | None:
+DenseLoss = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""(outputs (L, width, B), targets, weight (L, B)) -> weighted sum of losses (L,), and its gradient by the outputs."""
+
+
+def _loss_of(objective: Objective) -> DenseLoss | None:
     targets = objective.data.targets
     if objective.loss is squared_error:
-        return _SquaredError()
-    classes = targets.ndim == 1 and targets.dtype == torch.int64 and not objective.marks_missing
-    if objective.loss is not cross_entropy or not classes:
+        return _squared_error
+    are_classes = targets.ndim == 1 and targets.dtype == torch.int64 and not objective.marks_missing
+    if objective.loss is not cross_entropy or not are_classes:
         return None
     # The last parameter is a weight or bias of the last linear layer, whose outputs come first.
-    return _CrossEntropy(torch.arange(objective.model.shapes[-1][0], device=objective.device)[:, None])
+    classes = torch.arange(objective.model.shapes[-1][0], device=objective.device)[:, None]
+    return partial(_cross_entropy, classes)
 
 
-class _Loss(ABC):
-    """A loss of the outputs, summed with weights over the examples of each lane."""
-
-    @abstractmethod
-    def __call__(self, outputs: Tensor, targets: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss (L,) of outputs (L, width, B), and its gradient by them; `weight` is (L, B)."""
-
-
-@dataclass(frozen=True, eq=False)
-class _CrossEntropy(_Loss):
-    """−Σ_b w_b log p_b[y_b] with p = softmax(outputs), whose gradient is w (p − 1[y])."""
-
-    classes: Tensor
-    """(width, 1) 0, 1, 2, ..."""
-
-    def __call__(self, outputs: Tensor, targets: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        log_p, targets = outputs.log_softmax(1), targets[:, None]
-        loss = log_p.gather(1, targets)[:, 0].mul_(weight).sum(1).neg_()
-        # Compared rather than scattered, which a device adds up in no fixed order.
-        hits = targets == self.classes
-        return loss, log_p.exp_().add_(hits, alpha=-1).mul_(weight[:, None])
-
-
-@dataclass(frozen=True)
-class _SquaredError(_Loss):
+def _squared_error(outputs: Tensor, targets: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """½ Σ_b w_b ‖o_b − y_b‖², whose gradient is w (o − y)."""
+    distance = outputs - targets.reshape(*targets.shape[:2], -1).mT
+    error = distance * weight[:, None]
+    return distance.mul_(error).sum((1, 2)).mul_(0.5), error
 
-    def __call__(self, outputs: Tensor, targets: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        distance = outputs - targets.reshape(*targets.shape[:2], -1).mT
-        error = distance * weight[:, None]
-        return distance.mul_(error).sum((1, 2)).mul_(0.5), error
+
+def _cross_entropy(
+    classes: Tensor, outputs: Tensor, targets: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor]:
+    """−Σ_b w_b log p_b[y_b] with p = softmax(outputs), whose gradient is w (p − 1[y]); `classes` are 0, 1, 2, ..."""
+    log_p, targets = outputs.log_softmax(1), targets[:, None]
+    loss = log_p.gather(1, targets)[:, 0].mul_(weight).sum(1).neg_()
+    # Compared rather than scattered, which a device adds up in no fixed order.
+    hits = targets == classes
+    return loss, log_p.exp_().add_(hits, alpha=-1).mul_(weight[:, None])
 
 
 class Activation(NamedTuple):
@@ -254,7 +244,7 @@ class _DenseGradient(LaneGradient):
 
     pipeline: InputPipeline
     layers: tuple[Affine | Activation, ...]
-    loss: _Loss
+    loss: DenseLoss
 
     def __call__(self, params: Tensor, batch: LaneBatch, out: Tensor) -> Tensor:
         prepared = self.pipeline.apply(batch.inputs.flatten(0, 1), None, params.dtype)

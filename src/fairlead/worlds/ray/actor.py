@@ -207,20 +207,14 @@ class ShardActor:
             recipe, shards = ray.get(list(assignment))
             self._executor = recipe.executor(shards)
             self._assignment = assignment
-        device = self._executor.objective.device
-        returns = self._executor.train(_order_on(device, order.open()), _block_on(device, block.open()))
+        device, sent, clients = self._executor.objective.device, order.open(), block.open()
+        own_order = replace(
+            sent,
+            anchor=sent.anchor.to(device),
+            buffers=sent.buffers.to(device),
+            shared={name: vector.to(device) for name, vector in sent.shared.items()},
+        )
+        memory = {name: rows.to(device) for name, rows in clients.memory.items()}
+        returns = self._executor.train(own_order, replace(clients, memory=memory))
         packed = tuple(None if rows is None else Packed.of(rows) for rows in returns.rows)
         return PackedReturns(packed, returns.ran)
-
-
-def _block_on(device: torch.device, block: ClientBlock) -> ClientBlock:
-    return replace(block, memory={name: rows.to(device) for name, rows in block.memory.items()})
-
-
-def _order_on(device: torch.device, order: WorkOrder) -> WorkOrder:
-    return replace(
-        order,
-        anchor=order.anchor.to(device),
-        buffers=order.buffers.to(device),
-        shared={name: vector.to(device) for name, vector in order.shared.items()},
-    )
