@@ -14,7 +14,6 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from fairlead.cli import app
-from fairlead.cli.show_outcomes import _decimals
 from fairlead.reproductions import REPRODUCTIONS
 from fairlead.reproductions.reproduction import load_outcome
 from fairlead.results.run_archive import ArchivedRun, archive_file, load_archive, save_archive
@@ -288,25 +287,6 @@ def test_the_table_says_what_its_figures_are_and_the_verdict_what_noise_leaves_o
     ]
     assert f"{mean(losses):.2f} ± {4.30265 * stdev(losses) / 3**0.5:.2f} " in said
     assert said.splitlines()[-1].startswith("Verdict: holds, within the noise over seeds (")
-
-
-@pytest.mark.parametrize(
-    ("numbers", "spreads", "decimals"),
-    [
-        ([73.5, 9.25], [], 2),
-        ([73.5, 9.25], [12.0, 0.3], 1),
-        ([0.7441, 0.5], [1.2], 2),
-        ([0.05, 0.0123], [], 5),
-        ([53.0, 161.0], [4.5], None),
-        ([5.0, 1e-6, 0.5], [], None),
-        ([], [], None),
-    ],
-)
-def test_numbers_of_a_column_have_the_same_decimals(
-    numbers: list[float], spreads: list[float], decimals: int | None
-) -> None:
-    """By the largest number and spread; counts, and numbers of very different sizes, have four digits each."""
-    assert _decimals(numbers, spreads) == decimals
 
 
 def test_figures_of_fewer_seeds_are_marked() -> None:

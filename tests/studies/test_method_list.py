@@ -36,7 +36,7 @@ lr = 0.7
 def algorithms(tmp_path: Path, spec: str, methods: str, *overrides: str) -> dict[str, fl.Algorithm]:
     (tmp_path / "spec.toml").write_text(spec)
     found = listed_methods(tmp_path / "spec.toml", methods, overrides)
-    return {method.name: method.experiment.algorithm for method in found}
+    return {name: experiment.algorithm for name, experiment in found.items()}
 
 
 def test_a_preset_keeps_the_client_side_of_the_spec_and_nothing_else(tmp_path: Path) -> None:
@@ -92,11 +92,11 @@ def test_a_spec_file_gives_its_algorithm(tmp_path: Path, monkeypatch: pytest.Mon
     other = WORLD.replace("6", "99") + '[algorithm]\npreset = "fedavg"\nlr = 0.9\n'
     Path("own.toml").write_text(other)
     Path("spec.toml").write_text(PRESET)
-    own, changed = listed_methods("spec.toml", "own.toml,own.toml:lr=0.3")
-    assert (own.name, changed.name) == ("own", "own:lr=0.3")
-    assert own.experiment.algorithm == fl.presets.fedavg(lr=0.9)
-    assert changed.experiment.algorithm == fl.presets.fedavg(lr=0.3)
-    assert own.experiment.clients == fl.Digits(6)
+    found = listed_methods("spec.toml", "own.toml,own.toml:lr=0.3")
+    assert list(found) == ["own", "own:lr=0.3"]
+    assert found["own"].algorithm == fl.presets.fedavg(lr=0.9)
+    assert found["own:lr=0.3"].algorithm == fl.presets.fedavg(lr=0.3)
+    assert found["own"].clients == fl.Digits(6)
 
 
 @pytest.mark.parametrize(

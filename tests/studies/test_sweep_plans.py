@@ -103,7 +103,7 @@ def test_every_draw_is_run_at_every_point_of_the_grid(spec: Path) -> None:
             {"grid": ["seed=5..2"]},
             "The grid of seed must have ascending spans of at most 100000 numbers",
         ),
-        ({"grid": ["seed=1", "seed=2"]}, "Every field must be swept once, got seed 2 times."),
+        ({"grid": ["seed=1", "seed=2"]}, "Every field must be swept once, got 'seed' 2 times."),
         ({"grid": ["sed=1"]}, "sed is not a field of Experiment. Did you mean 'seed'?"),
         ({"ranges": ["seed=1..2"]}, "A random search needs both the number of draws and ranges"),
         ({"draws": 3}, "A random search needs both the number of draws and ranges to draw from."),

@@ -16,9 +16,7 @@ from fairlead.cli.console import print_json, print_table, say
 from fairlead.errors import FieldError
 
 
-def init(
-    path: Annotated[Path, Argument(help="The file to write.")] = Path("fairlead.toml"),
-) -> None:
+def init(path: Annotated[Path, Argument(help="The file to write.")] = Path("fairlead.toml")) -> None:
     """Write a commented spec that is ready to run."""
     text = files("fairlead.experiments").joinpath("starter.toml").read_text(encoding="utf-8")
     name = shlex.quote(str(path))
@@ -117,8 +115,7 @@ def diagnose(
     overrides: opt.OverridesOption = None,
     seed: opt.SeedOption = None,
     rounds: Annotated[
-        int | None,
-        Option(help="Rounds of the probe of a spec. [default: 20, or 10 with --quick]", max=10**6),
+        int | None, Option(help="Rounds of the probe of a spec. [default: 20, or 10 with --quick]", max=10**6)
     ] = None,
     quick: Annotated[
         bool, Option("--quick", help="Run a shorter probe and skip the consensus test.")

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 
@@ -26,6 +26,7 @@ from fairlead.reproductions.reproduction import (
     save_outcome,
     seeds_to_lose,
 )
+from fairlead.results.estimates import show_estimate
 from fairlead.results.run_archive import archive_file
 from fairlead.text import counted, listed
 
@@ -184,15 +185,11 @@ def _say_failures(failures: Sequence[FailedRun]) -> None:
 
 def _print_figures(entry: Reproduction, outcome: Outcome) -> None:
     most = max(figure.seeds for figure in outcome.figures)
-    decimals = _decimals_by_column(outcome.figures)
-    ours = {
-        TableCell(figure.row, figure.column): _ours(figure, most, decimals[figure.column])
-        for figure in outcome.figures
-    }
+    ours = {TableCell(figure.row, figure.column): _ours(figure, most) for figure in outcome.figures}
     failed = Counter(cell for failure in outcome.failures for cell in failure.cells)
     for cell, number in failed.items():
         ours[cell] = f"{ours[cell]} ({number} failed)" if cell in ours else "failed"
-    published = {cell: _published(entry.published.get(cell), decimals.get(cell.column)) for cell in ours}
+    published = {cell: _published(entry.published.get(cell)) for cell in ours}
     columns = _columns(outcome)
     printed = any(cell in entry.published for cell in ours)
     if len(columns) > _WIDE:
@@ -230,50 +227,20 @@ def _key(outcome: Outcome, measured: str) -> str:
     return f"{key}." + (f" Figures: {measured}." if measured else "")
 
 
-def _decimals_by_column(figures: Sequence[ReproducedFigure]) -> dict[str, int | None]:
-    """Number of decimals in each column; None where every number has four digits."""
-    columns: dict[str, list[ReproducedFigure]] = {}
-    for figure in figures:
-        columns.setdefault(figure.column, []).append(figure)
-    return {
-        column: _decimals(
-            _sizes(value for figure in some for value in (figure.ours, figure.published)),
-            _sizes(value for figure in some for value in (figure.half_width, figure.published_spread)),
-        )
-        for column, some in columns.items()
-    }
-
-
-def _sizes(values: Iterable[float | None]) -> list[float]:
-    return [abs(float(value)) for value in values if value and math.isfinite(value)]
-
-
-def _decimals(numbers: Sequence[float], spreads: Sequence[float]) -> int | None:
-    """Four digits of the largest number and at most three of the largest spread, if that leaves two of the smallest."""
-    if not numbers or all(number.is_integer() for number in numbers):
-        return None
-    most = 3 - math.floor(math.log10(max(numbers)))
-    if spreads:
-        most = min(most, 2 - math.floor(math.log10(max(spreads))))
-    decimals = max(most, 0)
-    return decimals if min(numbers) * 10**decimals >= 10 else None
-
-
-def _ours(figure: ReproducedFigure, most: int, decimals: int | None) -> str:
+def _ours(figure: ReproducedFigure, most: int) -> str:
     """A figure, with its number of seeds where others have more."""
-    number = _number(figure.ours, figure.half_width, decimals)
+    if math.isinf(figure.ours):
+        number = "never"
+    elif figure.half_width is None:
+        number = f"{figure.ours:.4g}"
+    else:
+        number = " ".join(show_estimate(figure.ours, figure.half_width, "number"))
     return number if figure.seeds == most else f"{number} ({counted(figure.seeds, 'seed')})"
 
 
-def _published(number: Published | None, decimals: int | None) -> str:
-    return "–" if number is None else _number(number.value, number.spread, decimals)
-
-
-def _number(value: float, spread: float | None, decimals: int | None) -> str:
-    if math.isinf(value):
-        return "never"
-    text = f"{value:.4g}" if decimals is None else f"{value:.{decimals}f}"
-    if spread is None:
-        return text
-    fine = decimals is None or spread * 10**decimals < 1
-    return f"{text} ± {spread:.2g}" if fine else f"{text} ± {spread:.{decimals}f}"
+def _published(number: Published | None) -> str:
+    """A published figure as it is printed, with the authors' own ±."""
+    if number is None:
+        return "–"
+    value = "never" if math.isinf(number.value) else f"{number.value:g}"
+    return value if number.spread is None else f"{value} ± {number.spread:g}"

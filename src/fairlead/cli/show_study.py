@@ -142,29 +142,25 @@ def compared(
         minimize=measure.smaller_is_better,
         figure=measure.figure,
     )
-    known = [(_common(method.method.runs[0].labels), method) for each in summaries for method in each.methods]
-    groups: list[tuple[dict[str, Label], list[PlannedRun]]] = []
+    known = {_common(method.method.runs[0].labels): method for each in summaries for method in each.methods}
+    groups: dict[tuple[tuple[str, Label], ...], list[PlannedRun]] = {}
     for run in planned:
-        labels = _common(run.labels)
-        group = next((some for common, some in groups if common == labels), None)
-        if group is None:
-            groups.append((labels, [run]))
-        else:
-            group.append(run)
+        groups.setdefault(_common(run.labels), []).append(run)
     methods = [
         PlannedMethod(
-            labels,
+            dict(labels),
             {run.experiment.seed: outcomes[run.folder] for run in some if outcomes[run.folder] != "finished"},
             len(some),
-            next((method for common, method in known if common == labels), None),
+            known.get(labels),
         )
-        for labels, some in groups
+        for labels, some in groups.items()
     ]
     return summaries, methods
 
 
-def _common(labels: Mapping[str, Label]) -> dict[str, Label]:
-    return {name: value for name, value in labels.items() if name != "seed"}
+def _common(labels: Mapping[str, Label]) -> tuple[tuple[str, Label], ...]:
+    """What a method's runs have in common: all labels but the seed."""
+    return tuple((name, value) for name, value in labels.items() if name != "seed")
 
 
 def _figures_beside(method: PlannedMethod, measure: Measure) -> dict[str, str]:

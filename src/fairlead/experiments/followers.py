@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from time import monotonic
 from typing import Any, NamedTuple
@@ -94,9 +95,9 @@ class TensorBoardTracker(Tracker):
     A resumed run continues in the same folder, and hides the rounds that it recomputes.
     """
 
-    def __init__(self, store: RunFolder, experiment: Experiment, first_round: int) -> None:
+    def __init__(self, tensorboard: Any, store: RunFolder, experiment: Experiment, first_round: int) -> None:
         purge = first_round + 1 if first_round else None
-        self._writer = _tensorboard().SummaryWriter(str(store.path / "tensorboard"), purge_step=purge)
+        self._writer = tensorboard.SummaryWriter(str(store.path / "tensorboard"), purge_step=purge)
 
     def write(self, record: RoundRecord) -> None:
         for name, value in _numbers(record).items():
@@ -112,8 +113,8 @@ class MlflowTracker(Tracker):
     The spec becomes its parameters. A resumed run continues in the same one, whose id is in the folder.
     """
 
-    def __init__(self, store: RunFolder, experiment: Experiment, first_round: int) -> None:
-        self._client = _mlflow().MlflowClient()
+    def __init__(self, mlflow: Any, store: RunFolder, experiment: Experiment, first_round: int) -> None:
+        self._client = mlflow.MlflowClient()
         id_file = store.path / "mlflow_run_id"
         if first_round and id_file.exists():
             self._run = id_file.read_text().strip()
@@ -139,28 +140,22 @@ OpenTracker = Callable[[RunFolder, Experiment, int], Tracker]
 """Opens the log of a run, given its folder, its experiment and the rounds that it has already."""
 
 
-def _tensorboard() -> Any:
-    return _imported("torch.utils.tensorboard", "TensorBoard", "pip install 'tensorboard>=2.16,<3'")
-
-
-def _mlflow() -> Any:
-    return _imported("mlflow", "MLflow", "pip install 'mlflow-skinny>=2.16,<4'")
-
-
-_TRACKERS: dict[str, tuple[OpenTracker, Callable[[], Any]]] = {
-    "tensorboard": (TensorBoardTracker, _tensorboard),
-    "mlflow": (MlflowTracker, _mlflow),
+_TRACKERS: dict[str, tuple[Callable[..., Tracker], str, str, str]] = {
+    "tensorboard": (TensorBoardTracker, "torch.utils.tensorboard", "TensorBoard", "tensorboard>=2.16,<3"),
+    "mlflow": (MlflowTracker, "mlflow", "MLflow", "mlflow-skinny>=2.16,<4"),
 }
-"""Constructor of each tracker, and the loader of its package."""
+"""Each tracker with the module that it needs, the name of that, and the package to install."""
 
 
 def tracker_named(name: str) -> OpenTracker:
     """The constructor of the tracker with that name; a missing package raises now, before the run starts."""
     if name not in _TRACKERS:
         raise FieldError(f"{name!r} is not a log." + did_you_mean(name, _TRACKERS))
-    opened, load = _TRACKERS[name]
-    load()
-    return opened
+    tracker, module, called, package = _TRACKERS[name]
+    try:
+        return partial(tracker, import_module(module))
+    except ImportError as error:
+        raise FieldError(f"This log needs {called}: install it with pip install '{package}'.") from error
 
 
 def _numbers(record: RoundRecord) -> dict[str, float]:
@@ -178,10 +173,3 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         else:
             flat[prefix + key] = str(value)
     return flat
-
-
-def _imported(module: str, name: str, command: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise FieldError(f"This log needs {name}: install it with {command}.") from error

@@ -5,11 +5,10 @@ import math
 import re
 import tomllib
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
 
 import tomli_w
 
@@ -116,43 +115,40 @@ def _listed_in_table(table: TomlTable, name: str, kind: type, allowed: str) -> s
     return ",".join(map(str, value))
 
 
-class ListedMethod(NamedTuple):
-    """A method as it was listed, and the experiment with it."""
-
-    name: str
-    experiment: Experiment
-
-
 def listed_methods(
     spec: str | PathLike[str], methods: str, overrides: Sequence[str] = ()
-) -> list[ListedMethod]:
+) -> dict[str, Experiment]:
     """The experiment of a spec with each of the methods of a list such as "fedavg,fedprox:mu=0.1"."""
     own = load_experiment(spec, overrides)
     table = tomllib.loads(Path(spec).read_text(encoding="utf-8"))
-    found = [_listed(text, own, table, Path(spec), overrides) for text in split_values(methods, "methods")]
-    names = [method.name for method in found]
-    for name in names:
-        if names.count(name) > 1:
-            raise FieldError(f"Every method must be listed once, got {name!r} {names.count(name)} times.")
-    return found
+    found = [_listed(text, own, table, spec, overrides) for text in split_values(methods, "methods")]
+    _refuse_repeated([name for name, _ in found], "Every method must be listed once")
+    return dict(found)
 
 
-def planned_comparison(methods: Sequence[ListedMethod], seeds: Sequence[int]) -> list[PlannedRun]:
+def planned_comparison(methods: Mapping[str, Experiment], seeds: Sequence[int]) -> list[PlannedRun]:
     """A run for every method and seed, seed by seed, so that methods share the data that were loaded for it."""
     return [
         PlannedRun(
-            folder=f"{folder_name(method.name)}/seed-{seed}",
-            labels={"method": method.name, "seed": seed},
-            experiment=replace(method.experiment, seed=seed),
+            folder=f"{folder_name(name)}/seed-{seed}",
+            labels={"method": name, "seed": seed},
+            experiment=replace(experiment, seed=seed),
         )
         for seed in seeds
-        for method in methods
+        for name, experiment in methods.items()
     ]
 
 
+def _refuse_repeated(names: Sequence[str], rule: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise FieldError(f"{rule}, got {name!r} {names.count(name)} times.")
+
+
 def _listed(
-    text: str, own: Experiment, table: TomlTable, spec: Path, overrides: Sequence[str]
-) -> ListedMethod:
+    text: str, own: Experiment, table: TomlTable, spec: str | PathLike[str], overrides: Sequence[str]
+) -> tuple[str, Experiment]:
+    """The name of a method and the experiment with it."""
     # A colon inside a value, as in 'module:function', is not followed by a name and an equals sign.
     base, *values = re.split(r":(?=[A-Za-z_][\w.\[\]]*=)", text.strip())
     if base.endswith(".toml"):
@@ -162,7 +158,7 @@ def _listed(
     written = tomli_w.dumps({**table, "algorithm": algorithm})
     try:
         changes = [*overrides, *(f"algorithm.{value}" for value in values)]
-        return ListedMethod(name, from_toml(Experiment, written, changes, source=str(spec)))
+        return name, from_toml(Experiment, written, changes, source=str(spec))
     except FairleadError as error:
         raise type(error)(f"Method {name}: {error}") from error
 
@@ -195,18 +191,8 @@ _DIGITS = 4
 """Digits of a drawn number: enough for any search, and few enough to be read and typed."""
 
 
-class _SweptField(NamedTuple):
-    """Values of one field."""
-
-    path: str
-    values: list[str]
-
-
-class _Range(NamedTuple):
-    """A field that is drawn, from a number in [0, 1)."""
-
-    path: str
-    draw: Callable[[float], str]
+_Draw = Callable[[float], str]
+"""The value of a field for a number in [0, 1)."""
 
 
 def planned_sweep(
@@ -230,38 +216,29 @@ def planned_sweep(
         raise FieldError(f"The number of draws must be at least 0, got {draws}.")
     if not axes and not drawn:
         raise FieldError("A sweep needs a grid or ranges, such as seed=0..4 or algorithm.lr=log:1e-3..1.")
-    paths = [*(axis.path for axis in axes), *(each.path for each in drawn)]
-    for path in paths:
-        if paths.count(path) > 1:
-            raise FieldError(f"Every field must be swept once, got {path} {paths.count(path)} times.")
-    settings = (
-        list(dict.fromkeys(_drawn(drawn, number, draw_seed) for number in range(draws))) if drawn else [()]
-    )
-    points = itertools.product(*([(axis.path, value) for value in axis.values] for axis in axes))
-    return [
-        _planned(spec, [*setting, *point], overrides)
-        for setting, point in itertools.product(settings, points)
-    ]
+    _refuse_repeated([path for path, _ in (*axes, *drawn)], "Every field must be swept once")
+    settings = dict.fromkeys(_drawn(drawn, number, draw_seed) for number in range(draws)) if drawn else [()]
+    points = itertools.product(*([(path, value) for value in values] for path, values in axes))
+    planned = []
+    for setting, point in itertools.product(settings, points):
+        changes = [f"{path}={value}" for path, value in (*setting, *point)]
+        labels: dict[str, Label] = {path: _number(value) for path, value in (*setting, *point)}
+        experiment = load_experiment(spec, [*overrides, *changes])
+        planned.append(PlannedRun(folder_name(",".join(changes)), labels, experiment))
+    return planned
 
 
-def _planned(
-    spec: str | PathLike[str], values: Sequence[tuple[str, str]], overrides: Sequence[str]
-) -> PlannedRun:
-    changes = [f"{path}={value}" for path, value in values]
-    labels: dict[str, Label] = {path: _number(value) for path, value in values}
-    experiment = load_experiment(spec, [*overrides, *changes])
-    return PlannedRun(folder_name(",".join(changes)), labels, experiment)
-
-
-def _axis(text: str) -> _SweptField:
+def _axis(text: str) -> tuple[str, list[str]]:
+    """A field and its values."""
     path, values = _assignment(text, "seed=0..4 or algorithm.lr=0.01,0.1")
     split = split_values(values, f"The grid of {path}")
     if not all(split) or len(set(map(_number, split))) < len(split):
         raise FieldError(f"The grid of {path} must be a list of different values, got {values!r}.")
-    return _SweptField(path, split)
+    return path, split
 
 
-def _range(text: str) -> _Range:
+def _range(text: str) -> tuple[str, _Draw]:
+    """A field and what draws its values."""
     path, bounds = _assignment(text, "algorithm.lr=log:1e-3..1")
     found = _RANGE.fullmatch(bounds)
     if found is None:
@@ -278,16 +255,15 @@ def _range(text: str) -> _Range:
         # Whole numbers are drawn from half below the first to half above the last, so that all are alike.
         first, last = (low - 0.5, high + 0.5) if whole and not found[1] else (low, high)
         value = first * (last / first) ** share if found[1] else first + (last - first) * share
-        return (
-            str(min(max(math.floor(value + 0.5), int(low)), int(high))) if whole else f"{value:.{_DIGITS}g}"
-        )
+        rounded = min(max(math.floor(value + 0.5), int(low)), int(high))
+        return str(rounded) if whole else f"{value:.{_DIGITS}g}"
 
-    return _Range(path, draw)
+    return path, draw
 
 
-def _drawn(ranges: Sequence[_Range], number: int, seed: int) -> tuple[tuple[str, str], ...]:
+def _drawn(ranges: Sequence[tuple[str, _Draw]], number: int, seed: int) -> tuple[tuple[str, str], ...]:
     shares = Key.from_seed(seed).fold("sweep", number).generator().random(len(ranges))
-    return tuple((each.path, each.draw(float(share))) for each, share in zip(ranges, shares, strict=True))
+    return tuple((path, draw(float(share))) for (path, draw), share in zip(ranges, shares, strict=True))
 
 
 def _assignment(text: str, example: str) -> tuple[str, str]:

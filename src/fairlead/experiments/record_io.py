@@ -155,10 +155,7 @@ class Recorded:
 
 
 def recorded_run(
-    records: Sequence[RoundRecord],
-    algorithm: Algorithm,
-    clients: ClientFacts,
-    error: DataError | None = None,
+    records: Sequence[RoundRecord], algorithm: Algorithm, clients: ClientFacts, error: DataError | None = None
 ) -> Recorded:
     """The rounds of a run with real clients, or of one whose data cannot be read for the given error."""
     no_data = REAL_CLIENTS

@@ -156,6 +156,24 @@ def disk_errors(path: Path, verb: str) -> Iterator[None]:
 FactsT = TypeVar("FactsT")
 
 
+def read_facts(file: Path, decode: Callable[[Any], FactsT]) -> FactsT:
+    """What `decode` makes of the content of a JSON file."""
+    with disk_errors(file, "read"):
+        content = file.read_bytes()
+    try:
+        return decode(json.loads(content))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise RunFolderError(f"{file} is damaged: {error}.") from error
+
+
+def write_facts(file: Path, facts: Any, indent: int | None = 2) -> None:
+    """Write plain data as strict JSON, so that a crash leaves the old file or the new one."""
+    content = json.dumps(strict(facts), indent=indent, allow_nan=False, ensure_ascii=False)
+    with disk_errors(file, "written"):
+        make_folder(file.parent)
+        write_durably(file, content.encode() + b"\n")
+
+
 def load_records(folder: str | PathLike[str]) -> list[RoundRecord]:
     """The records of a run, from its folder."""
     return RunFolder(Path(folder)).records()
@@ -297,49 +315,35 @@ class RunFolder:
 
     def conclude(self, summary: RunSummary) -> None:
         """Store the summary of the run, which is thereby finished."""
-        content = json.dumps(strict(asdict(summary)), indent=2, allow_nan=False)
-        with disk_errors(self.path, "written"):
-            write_durably(self.summary_file, content.encode() + b"\n")
+        write_facts(self.summary_file, asdict(summary))
 
     def summary(self) -> RunSummary | None:
         """The summary of the run, or None if it is not finished."""
-        return self._facts(self.summary_file, lambda facts: decoded(RunSummary, facts))
+        return self._kept(self.summary_file, RunSummary)
 
     def introduce(self, clients: ClientFacts) -> None:
         """Store the weights and names of the clients."""
-        content = json.dumps(strict(asdict(clients)), allow_nan=False, ensure_ascii=False)
-        with disk_errors(self.path, "written"):
-            write_durably(self.clients_file, content.encode() + b"\n")
+        write_facts(self.clients_file, asdict(clients), indent=None)
 
     def clients(self) -> ClientFacts | None:
         """Weights and names of the clients; None in folders without them."""
-        return self._facts(self.clients_file, lambda facts: decoded(ClientFacts, facts))
+        return self._kept(self.clients_file, ClientFacts)
 
     def note(self, start: Provenance, *, renew: bool = False) -> None:
         """Add a start of the run to its provenance, or replace the latest."""
         starts = self.provenance()
         starts = [*(starts[:-1] if renew else starts), start]
-        content = json.dumps([asdict(each) for each in starts], indent=2, allow_nan=False)
-        with disk_errors(self.path, "written"):
-            write_durably(self.provenance_file, content.encode() + b"\n")
+        write_facts(self.provenance_file, [asdict(each) for each in starts])
 
     def provenance(self) -> list[Provenance]:
         """Every start of the run, oldest first."""
-        found = self._facts(
-            self.provenance_file, lambda starts: [decoded(Provenance, each) for each in starts]
-        )
-        return found or []
+        if not self.provenance_file.exists():
+            return []
+        return read_facts(self.provenance_file, lambda starts: [decoded(Provenance, each) for each in starts])
 
-    def _facts(self, file: Path, decode: Callable[[Any], FactsT]) -> FactsT | None:
-        """The content of a JSON file; None if there is no such file."""
-        if not file.exists():
-            return None
-        with disk_errors(self.path, "read"):
-            content = file.read_bytes()
-        try:
-            return decode(json.loads(content))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise RunFolderError(f"{file} is damaged: {error}.") from error
+    def _kept(self, file: Path, declared: type[FactsT]) -> FactsT | None:
+        """The facts in a file; None if there is no such file."""
+        return read_facts(file, lambda facts: decoded(declared, facts)) if file.exists() else None
 
     def _contents(self) -> str:
         if not self.rounds_file.exists():

@@ -52,34 +52,18 @@ class Parameter(NamedTuple):
     """False where not giving it may be something else than giving any value, None included."""
 
 
+_PRESET = "In a spec: a published method instead of parts, with its arguments beside it."
+_SETTING = "In a spec: a published setting, which fills in open fields."
 _STANDING_FOR_FIELDS: dict[type[Component], tuple[Parameter, ...]] = {
-    Algorithm: (
-        Parameter(
-            "preset",
-            str,
-            "str",
-            required=False,
-            default=None,
-            description="In a spec: a published method instead of parts, with its arguments beside it.",
-        ),
-    ),
-    Experiment: (
-        Parameter(
-            "setting",
-            str | dict,
-            "str | table",
-            required=False,
-            default=None,
-            description="In a spec: a published setting, which fills in open fields.",
-        ),
-    ),
+    Algorithm: (Parameter("preset", str, "str", False, None, _PRESET),),
+    Experiment: (Parameter("setting", str | dict, "str | table", False, None, _SETTING),),
 }
 
 
-def part_parameters(cls: type[Component]) -> list[Parameter]:
-    """Fields of a part, in the order of its constructor."""
+def spec_parameters(cls: type[Component]) -> list[Parameter]:
+    """What a table that describes a part may hold: its fields, and a name that stands for some of them."""
     hints, notes = field_types(cls), attribute_docs(cls)
-    return [
+    parameters = [
         Parameter(
             name,
             hints[name],
@@ -90,11 +74,7 @@ def part_parameters(cls: type[Component]) -> list[Parameter]:
         )
         for name, field in settable_fields(cls).items()
     ]
-
-
-def spec_parameters(cls: type[Component]) -> list[Parameter]:
-    """What a table that describes a part may hold: its fields, and a name that stands for some of them."""
-    return [*part_parameters(cls), *_STANDING_FOR_FIELDS.get(cls, ())]
+    return [*parameters, *_STANDING_FOR_FIELDS.get(cls, ())]
 
 
 def argument_parameters(build: Callable[..., object]) -> list[Parameter]:

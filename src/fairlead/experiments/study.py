@@ -3,17 +3,15 @@
 runs.json   folder, labels and outcome of each run
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from fairlead.checkpoint.durable_files import write_durably
 from fairlead.errors import RunFolderError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.run_folder import RunFolder
+from fairlead.experiments.run_folder import RunFolder, read_facts, write_facts
 from fairlead.text import counted
 
 Label = str | int | float | bool
@@ -59,13 +57,7 @@ class StudyFolder:
 
     def runs(self) -> list[StudyRun]:
         """All runs of the study, in the order in which they were planned."""
-        try:
-            entries = json.loads(self.index_file.read_bytes())
-            return [StudyRun(**entry) for entry in entries]
-        except OSError as error:
-            raise RunFolderError(f"{self.index_file} cannot be read: {error.strerror}.") from error
-        except (ValueError, TypeError) as error:
-            raise RunFolderError(f"{self.index_file} is damaged: {error}.") from error
+        return read_facts(self.index_file, lambda runs: [StudyRun(**run) for run in runs])
 
     def store(self, run: PlannedRun | StudyRun) -> RunFolder:
         """The folder of a run."""
@@ -103,19 +95,11 @@ class StudyFolder:
     def settle(self, run: PlannedRun, outcome: str) -> None:
         """Note how a run ended."""
         self._write(
-            [
-                replace(entry, outcome=outcome) if entry.folder == run.folder else entry
-                for entry in self.runs()
-            ]
+            [replace(each, outcome=outcome) if each.folder == run.folder else each for each in self.runs()]
         )
 
     def _write(self, runs: Sequence[StudyRun]) -> None:
-        content = json.dumps([asdict(run) for run in runs], indent=2, ensure_ascii=False)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_durably(self.index_file, content.encode() + b"\n")
-        except OSError as error:
-            raise RunFolderError(f"{self.index_file} cannot be written: {error.strerror}.") from error
+        write_facts(self.index_file, [asdict(run) for run in runs])
 
 
 def describe_labels(labels: Mapping[str, Label]) -> str:
