@@ -127,22 +127,20 @@ def consensus_dynamics(records: Sequence[RoundRecord]) -> ConsensusDynamics:
     """ρᵗ and Ψ of a run from the records of its rounds."""
     rho, applied, scales = [], [], []
     for record in records:
-        if record.consensus is None or not record.client_lr:
-            continue
-        rho.append(record.consensus)
-        applied.append(record.direction_norm**2)
-        scales.append(record.client_lr**2 * sum(record.num_steps) / len(record.num_steps))
+        if record.consensus is not None and record.client_lr:
+            rho.append(record.consensus)
+            applied.append(record.direction_norm**2)
+            scales.append(record.client_lr**2 * sum(record.num_steps) / len(record.num_steps))
     if not rho:
         raise FieldError(
             "consensus_dynamics needs a record of a round in which something arrived and the clients' "
             f"learning rate was not 0, got none among {len(records)}."
         )
-    return ConsensusDynamics(
-        tuple(rho),
-        tuple(applied),
-        sum(value / scale for value, scale in zip(rho, scales, strict=True)) / len(rho),
-        sum(value / scale for value, scale in zip(applied, scales, strict=True)) / len(rho),
+    psi, psi_applied = (
+        sum(value / scale for value, scale in zip(values, scales, strict=True)) / len(rho)
+        for values in (rho, applied)
     )
+    return ConsensusDynamics(tuple(rho), tuple(applied), psi, psi_applied)
 
 
 def _weights(rows: Tensor, weights: Tensor | None) -> Tensor:

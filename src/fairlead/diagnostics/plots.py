@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -43,12 +43,7 @@ def draw_diagnosis(diagnosis: Diagnosis, folder: Path, suffix: Suffix = "svg") -
     """
     if suffix not in SUFFIXES:
         raise FieldError(f"The format of figures must be one of {', '.join(SUFFIXES)}, got {suffix!r}.")
-    painters: dict[str, Callable[[Diagnosis], Figure | None]] = {
-        "weights": _weights,
-        "cosines": _cosines,
-        "consensus": _consensus,
-        "diversity": _diversity,
-    }
+    painters = {"weights": _weights, "cosines": _cosines, "consensus": _consensus, "diversity": _diversity}
     drawn = []
     for name, paint in painters.items():
         figure = paint(diagnosis)
@@ -100,20 +95,10 @@ def _one_by_one(
     )
     for name, values, place in series:
         # The present weights are rings, so that a mark in the same place does not hide them.
-        shape = ("o", 70, "none") if place == _NOW else ("D", 24, COLORS[place])
-        axes.scatter(
-            values.tolist(),
-            ranks,
-            marker=shape[0],
-            s=shape[1],
-            facecolor=shape[2],
-            edgecolor=COLORS[place],
-            linewidth=2,
-            label=name,
-            zorder=3,
-            # Clients of zero weight lie on the axis.
-            clip_on=False,
-        )
+        marker, size, inside = ("o", 70, "none") if place == _NOW else ("D", 24, COLORS[place])
+        style: dict[str, Any] = {"marker": marker, "s": size, "facecolor": inside, "edgecolor": COLORS[place]}
+        # Clients of zero weight lie on the axis.
+        axes.scatter(values.tolist(), ranks, **style, linewidth=2, label=name, zorder=3, clip_on=False)
     axes.set_yticks(ranks, _names(diagnosis, kept.nonzero().flatten().tolist()))
     axes.set(
         xlabel="share of the objective",
@@ -161,10 +146,8 @@ def _cosines(diagnosis: Diagnosis) -> Figure | None:
     order = _alike_together(found.matrix)
     image = axes.imshow(found.matrix[order][:, order].tolist(), cmap="RdBu_r", vmin=-1, vmax=1)
     figure.colorbar(image, ax=axes, label="cosine", shrink=0.85)
-    places, names = [], []
-    if len(order) <= _TICKS:
-        places = list(range(len(order)))
-        names = _names(diagnosis, [found.clients[place] for place in order.tolist()])
+    shown = [found.clients[place] for place in order.tolist()] if len(order) <= _TICKS else []
+    places, names = list(range(len(shown))), _names(diagnosis, shown)
     axes.set_yticks(places, names)
     axes.set_xticks(places, names, rotation=90)
     axes.set(

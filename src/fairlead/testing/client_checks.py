@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -140,19 +141,10 @@ def _check_side_by_side(part: Correction, anchor: Tensor, memory: Vectors, share
     gradient, local = draws("gradient", _LANES, NUM_PARAMETERS), draws("local", _LANES, NUM_PARAMETERS)
     params = draws("params", NUM_PARAMETERS)
     for lr in (0.1, 0.0):
-        outcome = LocalOutcome(
-            round=3,
-            anchor=anchor,
-            delta=draws("delta", _LANES, NUM_PARAMETERS) * lr,
-            num_steps=torch.tensor([[1.0], [2.0], [4.0]], dtype=torch.float64),
-            effective_steps=torch.tensor([[1.0], [1.8], [3.1]], dtype=torch.float64),
-            lr=lr,
-            anchor_gradient=draws("anchor gradient", _LANES, NUM_PARAMETERS),
-        )
+        outcome = _outcome(anchor, _LANES, lr)
 
-        def all_of(
-            lane: int | None, outcome: LocalOutcome = outcome
-        ) -> dict[str, Tensor]:  # results for one lane or for all
+        def all_of(lane: int | None, outcome: LocalOutcome = outcome) -> dict[str, Tensor]:
+            """Results of one lane, or of all."""
             pick: Callable[[Tensor], Tensor] = (lambda t: t) if lane is None else (lambda t: t[lane])
             own = {name: pick(rows) for name, rows in memory.items()}
             start = anchor.expand(_LANES, -1) if lane is None else anchor
@@ -186,15 +178,22 @@ def _check_side_by_side(part: Correction, anchor: Tensor, memory: Vectors, share
                     raise fault(part, f"treat clients side by side as each alone, but {what} differs")
 
 
-def _picked(outcome: LocalOutcome, pick: Callable[[Tensor], Tensor]) -> LocalOutcome:
-    assert outcome.effective_steps is not None
-    assert outcome.anchor_gradient is not None
-    return outcome._replace(
-        delta=pick(outcome.delta),
-        num_steps=pick(outcome.num_steps),
-        effective_steps=pick(outcome.effective_steps),
-        anchor_gradient=pick(outcome.anchor_gradient),
+def _outcome(anchor: Tensor, lanes: int, lr: float) -> LocalOutcome:
+    return LocalOutcome(
+        round=3,
+        anchor=anchor,
+        delta=draws("delta", lanes, NUM_PARAMETERS) * lr,
+        num_steps=torch.tensor([[1.0], [2.0], [4.0]], dtype=torch.float64)[:lanes],
+        effective_steps=torch.tensor([[1.0], [1.8], [3.1]], dtype=torch.float64)[:lanes],
+        lr=lr,
+        anchor_gradient=draws("anchor gradient", lanes, NUM_PARAMETERS),
     )
+
+
+def _picked(outcome: LocalOutcome, pick: Callable[[Tensor], Tensor]) -> LocalOutcome:
+    rows = ("delta", "num_steps", "effective_steps", "anchor_gradient")
+    picked: dict[str, Any] = {name: pick(getattr(outcome, name)) for name in rows}
+    return outcome._replace(**picked)
 
 
 def _check_share(part: Correction, shared: Vectors, own: Vectors) -> None:
@@ -202,16 +201,7 @@ def _check_share(part: Correction, shared: Vectors, own: Vectors) -> None:
     rows = {name: row.repeat(2, 1) for name, row in own.items()}
     importance = torch.tensor([0.25, 0.75], dtype=torch.float64)
     for lr in (0.1, 0.0):
-        outcome = LocalOutcome(
-            round=0,
-            anchor=draws("anchor", NUM_PARAMETERS),
-            delta=draws("delta", 2, NUM_PARAMETERS) * lr,
-            num_steps=torch.ones((2, 1), dtype=torch.float64),
-            effective_steps=torch.ones((2, 1), dtype=torch.float64),
-            lr=lr,
-            anchor_gradient=draws("anchor gradient", 2, NUM_PARAMETERS),
-        )
-        left = part.after_steps(outcome, rows, shared)
+        left = part.after_steps(_outcome(draws("anchor", NUM_PARAMETERS), 2, lr), rows, shared)
         updates = make_updates([0, 1], [0, 1], importance, left.delta, messages=left.message, lr=lr)
         before = {name: vector.clone() for name, vector in shared.items()}
         renewed = part.update_shared(shared, updates, importance)

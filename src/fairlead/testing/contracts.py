@@ -10,7 +10,6 @@ breaks by intention in its class attribute `exemptions`, with the reason.
 import dataclasses
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from fairlead.aggregators.base import Aggregator
@@ -37,34 +36,30 @@ from fairlead.transforms.base import DirectionTransform
 
 PartT = TypeVar("PartT", bound=Component)
 
-CHECKS: Mapping[type[Component], Callable[[Any], None]] = MappingProxyType(
-    {
-        Aggregator: check_aggregator,
-        Algorithm: check_algorithm,
-        Correction: check_correction,
-        DeviceModel: check_devices,
-        DirectionTransform: check_transform,
-        LinkModel: check_link,
-        Optimizer: check_optimizer,
-        Partitioner: check_partitioner,
-        Sampler: check_sampler,
-        Schedule: check_schedule,
-        WorkModel: check_work,
-    }
-)
+CHECKS: Mapping[type[Component], Callable[[Any], None]] = {
+    Aggregator: check_aggregator,
+    Algorithm: check_algorithm,
+    Correction: check_correction,
+    DeviceModel: check_devices,
+    DirectionTransform: check_transform,
+    LinkModel: check_link,
+    Optimizer: check_optimizer,
+    Partitioner: check_partitioner,
+    Sampler: check_sampler,
+    Schedule: check_schedule,
+    WorkModel: check_work,
+}
 """The check of each role."""
 
-CONTRACTS: Mapping[type[Component], tuple[str, ...]] = MappingProxyType(
-    {
-        Aggregator: ("zero rows", "identical rows"),
-        Correction: ("affine", "neutral"),
-        DirectionTransform: ("zero direction",),
-        LinkModel: ("independent", "rates"),
-        Optimizer: ("at rest",),
-        Partitioner: ("different keys",),
-        Sampler: ("different keys", "unbiased"),
-    }
-)
+CONTRACTS: Mapping[type[Component], tuple[str, ...]] = {
+    Aggregator: ("zero rows", "identical rows"),
+    Correction: ("affine", "neutral"),
+    DirectionTransform: ("zero direction",),
+    LinkModel: ("independent", "rates"),
+    Optimizer: ("at rest",),
+    Partitioner: ("different keys",),
+    Sampler: ("different keys", "unbiased"),
+}
 """Contracts that a part may exempt itself from; all others bind every part."""
 
 

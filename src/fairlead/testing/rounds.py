@@ -115,15 +115,7 @@ def through_checkpoint(state: PartState, fresh: PartState, round: int) -> PartSt
     """A part's state after it was written to disk and read back into a fresh one."""
     nothing = torch.zeros(0)
     whole = ServerState(
-        round=round,
-        params=nothing,
-        buffers=nothing,
-        shared={},
-        sampler={},
-        aggregator=state,
-        transforms=(),
-        server={},
-        memory={},
+        round, nothing, nothing, {}, {}, aggregator=state, transforms=(), server={}, memory={}
     )
     with TemporaryDirectory() as folder:
         save_state(whole, Path(folder), "contract")

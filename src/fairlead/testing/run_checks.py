@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -35,35 +36,24 @@ def standard_problem() -> QuadraticProblem:
     return source.problem(Key.from_seed(3))
 
 
-def lossy_quadratics(engine: EngineName = "auto", lanes: int = 2) -> SimulatedWorld:
-    """Random work and lossy links on `standard_problem`, in float64."""
-    problem = standard_problem()
-    return SimulatedWorld(
-        problem.task(),
-        problem.data(),
-        weights=problem.weights,
-        work=RandomSteps(1, 4),
-        link=BernoulliLink((0.1, 0.3, 0.0, 0.5)),
-        engine=engine,
-        lanes=lanes,
-        dtype=torch.float64,
-    )
+def _quadratics(engine: EngineName) -> SimulatedWorld:
+    """Random work and lossy links on `standard_problem`."""
+    problem, link = standard_problem(), BernoulliLink((0.1, 0.3, 0.0, 0.5))
+    world = partial(SimulatedWorld, problem.task(), problem.data(), weights=problem.weights)
+    return world(work=RandomSteps(1, 4), link=link, engine=engine, lanes=2, dtype=torch.float64)
 
 
-def ragged_classes(engine: EngineName = "auto", lanes: int = 2) -> SimulatedWorld:
+def _ragged_classes(engine: EngineName) -> SimulatedWorld:
     """Five clients with 1 to 9 examples, a small network with dropout, random work and lossy links."""
     generator = Key.from_seed(4).generator()
     sizes = (9, 1, 4, 6, 3)
     inputs = [torch.from_numpy(generator.standard_normal((size, 4))) for size in sizes]
     targets = [torch.from_numpy(generator.integers(0, 3, size)) for size in sizes]
-    return SimulatedWorld(
-        Task(MLP(hidden=(6,), dropout=0.3)),
-        ClientData.from_lists(inputs, targets),
-        work=RandomSteps(1, 5),
-        link=BernoulliLink(0.25),
-        engine=engine,
-        lanes=lanes,
-        dtype=torch.float64,
+    world = partial(
+        SimulatedWorld, Task(MLP(hidden=(6,), dropout=0.3)), ClientData.from_lists(inputs, targets)
+    )
+    return world(
+        work=RandomSteps(1, 5), link=BernoulliLink(0.25), engine=engine, lanes=2, dtype=torch.float64
     )
 
 
@@ -77,7 +67,7 @@ def check_algorithm(algorithm: Algorithm, rounds: int = 6) -> None:
     plain = to_plain(algorithm, Algorithm)
     if from_plain(Algorithm, plain) != algorithm:
         raise fault(algorithm, f"survive being written in a spec, got {plain}")
-    for world in (lossy_quadratics, ragged_classes):
+    for world in (_quadratics, _ragged_classes):
         first, again = (_run(algorithm, world("batched"), rounds) for _ in range(2))
         _require_equal(algorithm, first, again, "run again")
         _require_agreement(algorithm, _run(algorithm, world("loop"), rounds), first)

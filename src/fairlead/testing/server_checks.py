@@ -1,7 +1,7 @@
 """Contracts of the parts that the server runs: aggregators, samplers and direction transforms."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from fairlead.aggregators.base import Aggregator, LinearAggregator, weighted_sum
 from fairlead.client_table import PartState
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Cohort, Conditions, Participation
+from fairlead.records import Aggregate, ClientUpdates, Cohort, Conditions, Participation, Transformed
 from fairlead.samplers.base import Sampler
 from fairlead.testing.rounds import (
     NUM_CLIENTS,
@@ -34,6 +34,7 @@ Z_LIMIT = 4.5
 """Standard errors within which an unbiased mean must lie: missed by chance once in 150,000 times."""
 _DRAWS = 1500
 _DTYPES = (torch.float32, torch.float64)
+_ServerPart = Aggregator | DirectionTransform
 
 
 class _ShownRound(NamedTuple):
@@ -42,8 +43,20 @@ class _ShownRound(NamedTuple):
     updates: ClientUpdates
     conditions: Conditions
 
+    @property
+    def direction(self) -> Tensor:
+        """The direction that transforms are given in this round."""
+        return draws(f"direction {self.conditions.round}", NUM_PARAMETERS, dtype=self.updates.delta.dtype)
 
-def _rounds(labels: Sequence[int], dtype: torch.dtype = torch.float64) -> list[_ShownRound]:
+    def result_of(self, part: _ServerPart, state: PartState) -> Aggregate | Transformed:
+        if isinstance(part, Aggregator):
+            return part.aggregate(self.updates, state, self.conditions)
+        return part.transform(self.direction, self.updates, state, self.conditions)
+
+
+def _rounds(
+    labels: Sequence[int] = range(NUM_CLIENTS), dtype: torch.dtype = torch.float64
+) -> list[_ShownRound]:
     """Three rounds with losses and unequal work, in which client k goes by the id `labels[k]`.
 
     Everyone arrives in the first; two of five are lost in the second; one arrives in the third.
@@ -78,21 +91,37 @@ def check_aggregator(part: Aggregator) -> None:
     rows of clients that all arrived after equal work give that row ("identical rows"); a round without rows
     changes nothing with a parameter axis and no client's row; the state survives a checkpoint.
     """
-    labels = list(range(NUM_CLIENTS))
     for dtype in _DTYPES:
-        _check_directions(part, _rounds(labels, dtype), dtype)
+        _check_directions(part, _rounds(dtype=dtype), dtype)
+    _check_repetition(part, "give the same direction for the same updates")
     _check_renaming(part)
     _check_special_rows(part)
     _check_empty_round(part)
-    _check_aggregator_checkpoint(part)
 
 
-def _directions(part: Aggregator, rounds: Sequence[_ShownRound], dtype: torch.dtype) -> Iterator[Tensor]:
-    state = part.init(make_population(rounds[0].conditions.weights, dtype))
-    for updates, conditions in rounds:
-        result = part.aggregate(updates, state, conditions)
+def _directions(part: _ServerPart, rounds: Sequence[_ShownRound]) -> tuple[list[Tensor], PartState]:
+    """The directions of some rounds from the first on, and the state after them."""
+    state = part.init(make_population(rounds[0].conditions.weights, rounds[0].updates.delta.dtype))
+    found = []
+    for shown in rounds:
+        result = shown.result_of(part, state)
         state = result.state
-        yield result.direction
+        found.append(result.direction)
+    return found, state
+
+
+def _check_repetition(part: _ServerPart, promise: str) -> None:
+    """A second run gives the same bits, and so does one resumed from a checkpoint."""
+    for dtype in _DTYPES:
+        once, again = (_directions(part, _rounds(dtype=dtype))[0] for _ in range(2))
+        if not all(map(torch.equal, once, again)):
+            raise fault(part, promise)
+    *earlier, last = _rounds()
+    _, state = _directions(part, earlier)
+    restored = through_checkpoint(state, part.init(make_population(uneven_weights())), round=2)
+    straight, resumed = (last.result_of(part, held).direction for held in (state, restored))
+    if not torch.equal(straight, resumed):
+        raise fault(part, "resume from a checkpoint exactly: all of its memory belongs in its state")
 
 
 def _check_directions(part: Aggregator, rounds: Sequence[_ShownRound], dtype: torch.dtype) -> None:
@@ -103,55 +132,48 @@ def _check_directions(part: Aggregator, rounds: Sequence[_ShownRound], dtype: to
         result = part.aggregate(updates, state, conditions)
         direction, coefficients = result.direction, result.coefficients
         if direction.shape != (NUM_PARAMETERS,) or direction.dtype != dtype:
-            raise fault(
-                part,
-                f"give a direction of shape ({NUM_PARAMETERS},) in {dtype}, got "
-                f"{tuple(direction.shape)} in {direction.dtype}",
-            )
+            found = f"{tuple(direction.shape)} in {direction.dtype}"
+            raise fault(part, f"give a direction of shape ({NUM_PARAMETERS},) in {dtype}, got {found}")
         if direction.device != updates.delta.device:
             raise fault(part, f"leave the direction on {updates.delta.device}")
         if not torch.isfinite(direction).all():
             raise fault(part, f"give a finite direction for {m} finite rows")
         if coefficients is not None and (coefficients.shape != (m,) or coefficients.dtype != torch.float64):
             raise fault(part, "return one float64 coefficient per row that arrived, or None")
-        if not same_tensors(rows, frozen_copy(updates)) or not all(
-            torch.equal(value, before[name]) for name, value in kept.items()
-        ):
+        unchanged = all(torch.equal(value, before[name]) for name, value in kept.items())
+        if not unchanged or not same_tensors(rows, frozen_copy(updates)):
             raise fault(part, "not change the updates or the old state in place")
         if isinstance(part, LinearAggregator) and coefficients is not None:
             total = weighted_sum(coefficients, updates.delta)
             if not torch.equal(direction, total):
                 raise fault(part, "return the sum of the rows weighted by its coefficients")
         state = result.state
-    once, again = (list(_directions(part, rounds, dtype)) for _ in range(2))
-    if not all(torch.equal(one, other) for one, other in zip(once, again, strict=True)):
-        raise fault(part, "give the same direction for the same updates")
 
 
 def _check_renaming(part: Aggregator) -> None:
-    renamed = [3, 6, 0, 5, 1, 4, 2]
-    plain = _directions(part, _rounds(range(NUM_CLIENTS)), torch.float64)
-    permuted = _directions(part, _rounds(renamed), torch.float64)
+    plain, permuted = (_directions(part, rounds)[0] for rounds in (_rounds(), _rounds([3, 6, 0, 5, 1, 4, 2])))
     for round, (one, other) in enumerate(zip(plain, permuted, strict=True)):
         if not torch.allclose(one, other, rtol=1e-9, atol=1e-9):
-            raise fault(
-                part,
-                "not depend on the numbering of clients, but its direction moves by "
-                f"{float((one - other).abs().max()):.2g} in round {round}",
-            )
+            moves = f"its direction moves by {float((one - other).abs().max()):.2g} in round {round}"
+            raise fault(part, f"not depend on the numbering of clients, but {moves}")
 
 
 def _check_special_rows(part: Aggregator) -> None:
     everyone, weights = list(range(NUM_CLIENTS)), uneven_weights()
-    row = draws("row", NUM_PARAMETERS)
+
+    def direction_of(row: Tensor) -> Tensor:
+        updates = make_updates(everyone, everyone, weights, row.repeat(NUM_CLIENTS, 1))
+        return part.aggregate(
+            updates, part.init(make_population(weights)), make_conditions(weights)
+        ).direction
+
     if is_bound(part, "zero rows"):
-        zeros = torch.zeros((NUM_CLIENTS, NUM_PARAMETERS), dtype=torch.float64)
-        direction = _first_direction(part, make_updates(everyone, everyone, weights, zeros))
+        direction = direction_of(torch.zeros(NUM_PARAMETERS, dtype=torch.float64))
         if not (direction == 0).all():
             raise fault(part, f"give a zero direction for updates of zero, got {direction.tolist()}")
     if is_bound(part, "identical rows"):
-        rows = row.repeat(NUM_CLIENTS, 1)
-        direction = _first_direction(part, make_updates(everyone, everyone, weights, rows))
+        row = draws("row", NUM_PARAMETERS)
+        direction = direction_of(row)
         if not torch.allclose(direction, row, rtol=1e-9, atol=1e-12):
             raise fault(
                 part,
@@ -160,53 +182,25 @@ def _check_special_rows(part: Aggregator) -> None:
             )
 
 
-def _first_direction(part: Aggregator, updates: ClientUpdates) -> Tensor:
-    weights = uneven_weights()
-    return part.aggregate(updates, part.init(make_population(weights)), make_conditions(weights)).direction
-
-
 def _check_empty_round(part: Aggregator) -> None:
-    weights = uneven_weights()
-    first, second, _ = _rounds(range(NUM_CLIENTS))
-    fresh = part.init(make_population(weights))
+    weights, (first, second, _) = uneven_weights(), _rounds()
+    nothing = no_updates([0, 1], weights[:2], torch.float64)
     for warm, state in (
-        ("before any update", fresh),
-        ("after a round", part.aggregate(*_with_state(first, part.init(make_population(weights)))).state),
+        ("before any update", part.init(make_population(weights))),
+        ("after a round", _directions(part, [first])[1]),
     ):
         before = contents(state)
-        nothing = no_updates([0, 1], weights[:2], torch.float64)
         result = part.aggregate(nothing, state, second.conditions)
         after = contents(result.state)
-        changed = [
-            name
-            for name, value in before.items()
-            if (value.shape[-1:] == (NUM_PARAMETERS,) or "/" in name) and not torch.equal(value, after[name])
-        ]
-        if before.keys() != after.keys() or changed:
-            raise fault(
-                part,
-                f"leave its state alone in an empty round {warm}, counters excepted, but "
-                f"changes {', '.join(changed) or 'its names'}",
-            )
         if result.direction.shape != (NUM_PARAMETERS,):
             raise fault(part, f"return a direction in an empty round {warm} too")
-
-
-def _with_state(round: _ShownRound, state: PartState) -> tuple[ClientUpdates, PartState, Conditions]:
-    return round.updates, state, round.conditions
-
-
-def _check_aggregator_checkpoint(part: Aggregator) -> None:
-    first, second, third = _rounds(range(NUM_CLIENTS))
-    population = make_population(uneven_weights())
-    state = part.init(population)
-    for shown in (first, second):
-        state = part.aggregate(*_with_state(shown, state)).state
-    restored = through_checkpoint(state, part.init(population), round=2)
-    straight = part.aggregate(*_with_state(third, state)).direction
-    resumed = part.aggregate(*_with_state(third, restored)).direction
-    if not torch.equal(straight, resumed):
-        raise fault(part, "resume from a checkpoint exactly: all of its memory belongs in its state")
+        changed = "its names"
+        if before.keys() == after.keys():
+            lasting = [name for name in before if before[name].shape[-1:] == (NUM_PARAMETERS,) or "/" in name]
+            changed = ", ".join(name for name in lasting if not torch.equal(before[name], after[name]))
+        if changed:
+            kept = f"leave its state alone in an empty round {warm}, counters excepted"
+            raise fault(part, f"{kept}, but changes {changed}")
 
 
 def check_sampler(part: Sampler) -> None:
@@ -218,15 +212,7 @@ def check_sampler(part: Sampler) -> None:
     before and after it has observed rounds; the state survives a checkpoint.
     """
     weights = uneven_weights()
-    fresh, _, later = (
-        make_conditions(
-            weights,
-            round,
-            arrival=torch.linspace(0.3, 1.0, NUM_CLIENTS, dtype=torch.float64),
-            work=torch.arange(1.0, NUM_CLIENTS + 1, dtype=torch.float64),
-        )
-        for round in range(3)
-    )
+    fresh, _, later = (shown.conditions for shown in _rounds())
     state = part.init(make_population(weights))
     cohorts = _checked_cohorts(part, state, fresh)
     for empty in (False, True):
@@ -294,11 +280,7 @@ def _check_cohort(part: Sampler, cohort: Cohort) -> None:
 
 
 def _same_cohort(one: Cohort, other: Cohort) -> bool:
-    return (
-        torch.equal(one.clients, other.clients)
-        and torch.equal(one.multiplicity, other.multiplicity)
-        and torch.equal(one.importance, other.importance)
-    )
+    return same_tensors(vars(one), vars(other))
 
 
 def _check_means(part: Sampler, importance: Tensor, expected: Tensor, name: str, hint: str = "") -> None:
@@ -321,40 +303,29 @@ def check_transform(part: DirectionTransform) -> None:
     survives a checkpoint.
     """
     for dtype in _DTYPES:
-        once, again = (_transformed(part, dtype) for _ in range(2))
-        if not all(torch.equal(one, other) for one, other in zip(once, again, strict=True)):
-            raise fault(part, "transform the same direction in the same way")
-    population, rounds = make_population(uneven_weights()), _rounds(range(NUM_CLIENTS))
+        _check_transformed(part, dtype)
+    _check_repetition(part, "transform the same direction in the same way")
     if is_bound(part, "zero direction"):
-        zero = torch.zeros(NUM_PARAMETERS, dtype=torch.float64)
-        result = part.transform(zero, rounds[0].updates, part.init(population), rounds[0].conditions)
-        if not (result.direction == 0).all():
-            raise fault(part, f"leave a zero direction zero, got {result.direction.tolist()}")
-    state = part.init(population)
-    for updates, conditions in rounds[:2]:
-        state = part.transform(draws("direction", NUM_PARAMETERS), updates, state, conditions).state
-    restored = through_checkpoint(state, part.init(population), round=2)
-    straight, resumed = (
-        part.transform(draws("last", NUM_PARAMETERS), rounds[2].updates, held, rounds[2].conditions)
-        for held in (state, restored)
-    )
-    if not torch.equal(straight.direction, resumed.direction):
-        raise fault(part, "resume from a checkpoint exactly: all of its memory belongs in its state")
+        updates, conditions = _rounds()[0]
+        zero, state = (
+            torch.zeros(NUM_PARAMETERS, dtype=torch.float64),
+            part.init(make_population(uneven_weights())),
+        )
+        direction = part.transform(zero, updates, state, conditions).direction
+        if not (direction == 0).all():
+            raise fault(part, f"leave a zero direction zero, got {direction.tolist()}")
 
 
-def _transformed(part: DirectionTransform, dtype: torch.dtype) -> list[Tensor]:
+def _check_transformed(part: DirectionTransform, dtype: torch.dtype) -> None:
     state = part.init(make_population(uneven_weights(), dtype))
-    found = []
-    for updates, conditions in _rounds(range(NUM_CLIENTS), dtype):
-        direction = draws(f"direction {conditions.round}", NUM_PARAMETERS, dtype=dtype)
+    for shown in _rounds(dtype=dtype):
+        updates, direction = shown.updates, shown.direction
         given, rows = direction.clone(), frozen_copy(updates)
-        result = part.transform(direction, updates, state, conditions)
+        result = part.transform(direction, updates, state, shown.conditions)
         bent = result.direction
         if bent.shape != direction.shape or bent.dtype != dtype or bent.device != direction.device:
-            raise fault(
-                part,
-                f"keep shape, dtype and device of the direction, got {tuple(bent.shape)} in {bent.dtype}",
-            )
+            found = f"{tuple(bent.shape)} in {bent.dtype}"
+            raise fault(part, f"keep shape, dtype and device of the direction, got {found}")
         if not torch.isfinite(bent).all():
             raise fault(part, "keep a finite direction finite")
         if not torch.equal(given, direction) or not same_tensors(rows, frozen_copy(updates)):
@@ -362,5 +333,3 @@ def _transformed(part: DirectionTransform, dtype: torch.dtype) -> list[Tensor]:
         if not all(isinstance(value, float) for value in result.facts.values()):
             raise fault(part, "report its facts as floats")
         state = result.state
-        found.append(bent)
-    return found
