@@ -4,6 +4,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from typing import TypeGuard
 
 _SHOWN_AT_MOST = 100
 
@@ -95,7 +96,7 @@ def is_number(value: object) -> bool:
         return False
 
 
-def is_integer(value: object, at_least: int) -> bool:
+def is_integer(value: object, at_least: int) -> TypeGuard[int]:
     """Whether a value is a whole number of at least `at_least`, which True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= at_least
 

@@ -93,27 +93,18 @@ class FlatModule:
 
     def call(
         self,
-        params: Tensor,
+        params: Tensor | Mapping[str, Tensor],
         buffers: Tensor | None,
         inputs: Tensor,
         noise: Tensor | None,
         *,
         channels_last: bool = False,
     ) -> Any:
-        """The module's outputs; `noise` is the int64 key of augmentation and dropout, None for neither."""
-        return self.call_named(self.unflatten(params), buffers, inputs, noise, channels_last=channels_last)
+        """The module's outputs for parameters in a vector or by name.
 
-    def call_named(
-        self,
-        params: Mapping[str, Tensor],
-        buffers: Tensor | None,
-        inputs: Tensor,
-        noise: Tensor | None,
-        *,
-        channels_last: bool = False,
-    ) -> Any:
-        """The same with parameters by name."""
-        named = dict(params)
+        `noise` is the int64 key of augmentation and dropout, None for neither.
+        """
+        named = self.unflatten(params) if isinstance(params, Tensor) else dict(params)
         inputs = self.pipeline.apply(inputs, noise, named[self.names[0]].dtype)
         if channels_last:
             inputs = inputs.contiguous(memory_format=torch.channels_last)

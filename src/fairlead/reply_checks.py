@@ -137,9 +137,7 @@ def validate_reply(
     (<Reason.WRONG_ROUND: 'wrong round'>, 'Client 4 was refused in round 3: it answers round 2.')
     """
     client = reply.client if sender is None else sender
-    known = (
-        client if is_integer(client, 0) and isinstance(client, int) and client < form.num_clients else None
-    )
+    known = client if is_integer(client, 0) and client < form.num_clients else None
     try:
         identity = _identified(reply, form, sender, received)
         arrays = _opened(reply.arrays, form)

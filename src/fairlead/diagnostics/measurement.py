@@ -48,11 +48,9 @@ class Tally:
         """Whether every round so far recorded its coefficients and the work of its updates."""
         self.longest_steps = 0
         """The largest number of local steps of any update."""
-        number = len(weights)
-        self._asked, self._arrived = np.zeros(number), np.zeros(number)
-        self._work, self._steps, self._echoed = np.zeros(number), np.zeros(number), np.zeros(number)
-        self._coefficient, self._mass = np.zeros(number), np.zeros(number)
-        self._last_work, self._last_arrival = np.zeros(number), np.full(number, -1.0)
+        self._asked, self._arrived, self._last_work, self._last_arrival = np.zeros((4, len(weights)))
+        self._sums = np.zeros((len(weights), 5))
+        """Work, local steps, echoed work, coefficients and mass of each client."""
         self._steady = True
 
     def add(self, records: Iterable[RoundRecord]) -> None:
@@ -85,14 +83,8 @@ class Tally:
         self._last_work[arrived] = work
         echoed = (record.round - self._last_arrival[arrived]) * work
         self._last_arrival[arrived] = record.round
-        for total, gained in (
-            (self._work, work),
-            (self._steps, steps),
-            (self._echoed, echoed),
-            (self._coefficient, coefficients),
-            (self._mass, coefficients * work),
-        ):
-            np.add.at(total, arrived, gained)
+        gained = np.column_stack((work, steps, echoed, coefficients, coefficients * work))
+        np.add.at(self._sums, arrived, gained)
         self.longest_steps = max((self.longest_steps, *record.num_steps))
 
     def _recall(self, record: RoundRecord) -> None:
@@ -105,8 +97,7 @@ class Tally:
         if bool((work == 0).any()):
             # Remembered from before these records, as after a resume: its work is unknown.
             self.readable = False
-        self._coefficient[recalled] += shares
-        self._mass[recalled] += shares * work
+        self._sums[recalled, 3:] += np.column_stack((shares, shares * work))
 
     @property
     def asked(self) -> Tensor:
@@ -126,20 +117,21 @@ class Tally:
     @property
     def mean_steps(self) -> Tensor:
         """Mean number of local steps of the updates that arrived, (N,); 0 where none did."""
-        return torch.from_numpy(self._steps) / self.arrived.clamp(min=1)
+        return torch.from_numpy(self._sums[:, 1]) / self.arrived.clamp(min=1)
 
     @property
     def contributions(self) -> Contributions | None:
         """Means over the rounds so far; None if they are unknown or no update arrived."""
-        if not self.readable or not self.rounds or not bool(self._mass.sum() > 0):
+        if not self.readable or not self.rounds or not bool(self._sums[:, 4].sum() > 0):
             return None
+        work, _, echoed, coefficient, mass = torch.from_numpy(self._sums.T.copy())
         return Contributions(
-            weights=self.weights,
-            coefficient=torch.from_numpy(self._coefficient / self.rounds),
-            mass=torch.from_numpy(self._mass / self.rounds),
-            work=torch.from_numpy(self._work / self._arrived.clip(min=1)),
-            echoed=torch.from_numpy(self._echoed / self.rounds),
-            steady=self._steady,
+            self.weights,
+            coefficient / self.rounds,
+            mass / self.rounds,
+            work / self.arrived.clamp(min=1),
+            echoed / self.rounds,
+            self._steady,
         )
 
 

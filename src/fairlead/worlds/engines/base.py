@@ -147,7 +147,7 @@ class Objective:
         named = order.named(order.arranged(model.initial_params()))
         try:
             with torch.no_grad():
-                model.call_named(named, model.initial_buffers(), trial, noise, channels_last=True)
+                model.call(named, model.initial_buffers(), trial, noise, channels_last=True)
         except RuntimeError:
             return None
         return order

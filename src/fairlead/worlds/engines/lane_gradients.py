@@ -205,7 +205,7 @@ def _loss_of(objective: Objective, buffers: Tensor) -> Callable[..., Tensor]:
         named: Mapping[str, Tensor], inputs: Tensor, targets: Tensor, weight: Tensor, noise: Tensor | None
     ) -> Tensor:
         # A copy: writes to buffers are dropped here, and must not collide with those of other lanes.
-        outputs = objective.model.call_named(
+        outputs = objective.model.call(
             named, buffers.clone(), inputs, noise, channels_last=objective.channels_last
         )
         return (objective.loss(outputs, targets) * weight).sum()
