@@ -30,7 +30,7 @@ from fairlead.reply_checks import Reason, are_finite, finite_rows, leave_out
 from fairlead.round_record import make_record, update_statistics
 from fairlead.samplers.base import MemorylessSampler
 from fairlead.text import ClientNames, called
-from fairlead.worlds.base import Prefetching, World
+from fairlead.worlds.base import World
 
 
 def initial_state(algorithm: Algorithm, world: World, key: Key) -> ServerState:
@@ -136,7 +136,7 @@ def run_round(
 
 def _prefetch(algorithm: Algorithm, world: World, state: ServerState, key: Key) -> None:
     """Let a world prepare the next round while this one is computed, if its cohort is known already."""
-    if not (isinstance(world, Prefetching) and world.prefetches):
+    if not world.prefetches:
         return
     sampler, solver, following = algorithm.sampler, algorithm.solver, state.round + 1
     if not isinstance(sampler, MemorylessSampler) or sampler.needs_arrival or sampler.needs_effective_steps:

@@ -14,7 +14,6 @@ from fairlead import __version__
 from fairlead.federation import Federation
 from fairlead.numerics.native import has_numba
 from fairlead.records import PathRun
-from fairlead.worlds.base import RunWorld
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,6 @@ def machine(device: str) -> str:
 
 def provenance_of(federation: Federation) -> Provenance:
     """The facts of a start, before its first round."""
-    assert isinstance(federation.world, RunWorld)
     workings = federation.world.workings
     return Provenance(
         fairlead=__version__,
@@ -100,7 +98,6 @@ def provenance_of(federation: Federation) -> Provenance:
 
 def continued(start: Provenance, federation: Federation) -> Provenance:
     """The facts of a start with the paths that have run so far."""
-    assert isinstance(federation.world, RunWorld)
     return replace(start, paths=federation.world.workings.paths)
 
 

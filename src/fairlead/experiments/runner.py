@@ -20,7 +20,6 @@ from fairlead.experiments.provenance import client_facts, continued, ended, prov
 from fairlead.experiments.run_folder import RunFolder, RunSummary
 from fairlead.federation import Federation
 from fairlead.records import RoundRecord
-from fairlead.worlds.base import RunWorld
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -166,7 +165,6 @@ def run_experiment(
 def summarise(federation: Federation) -> RunSummary:
     """The summary of a federation after its last round."""
     records, consistency, world = federation.records, federation.consistency(), federation.world
-    assert isinstance(world, RunWorld)
     evaluation = next((record.evaluation for record in reversed(records) if record.evaluation), None)
     return RunSummary(
         rounds=len(records),

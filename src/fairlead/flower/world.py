@@ -39,7 +39,7 @@ from fairlead.records import (
     WorkOrder,
 )
 from fairlead.reply_checks import ReceivedUpdate, ReplyForm
-from fairlead.worlds.base import RunWorld, Weights, Workings, objective_weights
+from fairlead.worlds.base import Weights, World, objective_weights
 
 
 class RunIdentity(NamedTuple):
@@ -49,7 +49,7 @@ class RunIdentity(NamedTuple):
     attempt: int
 
 
-class FlowerWorld(RunWorld):
+class FlowerWorld(World):
     """A real federation: every client computes at its own node, on data that never leave it.
 
     `build_model` makes the module that clients make too. The `roster` must know every client when rounds begin, since
@@ -102,10 +102,6 @@ class FlowerWorld(RunWorld):
     def description(self) -> str:
         sizes = sha256(self.sizes.numpy().tobytes()).hexdigest()[:16]
         return f"Flower {self._form.digest} {self.work_model!r} {sizes}"
-
-    @property
-    def workings(self) -> Workings:
-        return Workings(torch.device("cpu"), "FlowerWorld", "clients compute at their own nodes")
 
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         with torch.random.fork_rng(devices=[]):

@@ -60,6 +60,17 @@ def _counted(values: Tensor) -> str:
     return str(len(values)) if values.ndim == 1 else f"an array of shape {tuple(values.shape)}"
 
 
+class Workings(NamedTuple):
+    """How a world computes, for people."""
+
+    device: torch.device
+    engine: str
+    reason: str
+    """Why this engine."""
+    paths: tuple[PathRun, ...] = ()
+    """The paths that ran so far."""
+
+
 class World(ABC):
     """Clients with data and private memory, unequal work and unequal links."""
 
@@ -112,39 +123,23 @@ class World(ABC):
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
         """How good the global model is."""
 
-
-class Prefetching(ABC):
-    """A world whose `work` may return before its results are ready, which leaves time to prepare the next round."""
-
-    @property
-    @abstractmethod
-    def prefetches(self) -> bool:
-        """Whether there is such time, and drawing a cohort is cheap."""
-
-    @abstractmethod
-    def prefetch(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
-        """Prepare for a cohort that will probably be asked in the next round; no number depends on it."""
-
-
-class Workings(NamedTuple):
-    """How a world computes, for people."""
-
-    device: torch.device
-    engine: str
-    reason: str
-    """Why this engine."""
-    paths: tuple[PathRun, ...] = ()
-    """The paths that ran so far."""
-
-
-class RunWorld(World, ABC):
-    """Family of worlds whose runs are kept in folders: they say how they compute and what the objective is."""
+    def objective_at(self, params: Tensor, buffers: Tensor) -> float:
+        """Σ ω_i F_i, the loss that was asked for, over the clients' training data if they can be asked for it."""
+        return self.evaluate(params, buffers).loss
 
     @property
-    @abstractmethod
     def workings(self) -> Workings:
         """Where and by what clients are computed."""
+        return Workings(self.population.device, type(self).__name__, "clients compute at their own nodes")
 
-    @abstractmethod
-    def objective_at(self, params: Tensor, buffers: Tensor) -> float:
-        """Σ ω_i F_i, the loss that was asked for, over the clients' training data."""
+    @property
+    def prefetches(self) -> bool:
+        """Whether `work` may return before its results are ready, and drawing a cohort is cheap.
+
+        There is then time to prepare the next round.
+        """
+        return False
+
+    def prefetch(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
+        """Prepare for a cohort that will probably be asked in the next round; no number depends on it."""
+        raise NotImplementedError

@@ -28,10 +28,9 @@ from fairlead.task import Task
 from fairlead.worlds.base import (
     DataPlace,
     EngineName,
-    Prefetching,
-    RunWorld,
     Weights,
     Workings,
+    World,
     objective_weights,
 )
 from fairlead.worlds.behaviour import ClientBehaviour, MessageSizes, Responders
@@ -45,7 +44,7 @@ _PREFETCHED_CLIENTS = 100_000
 """Up to so many clients, drawing a cohort takes a millisecond or two, no longer than drawing its batches."""
 
 
-class SimulatedWorld(RunWorld, Prefetching):
+class SimulatedWorld(World):
     """Clients simulated on one machine.
 
     Clients: the `task`; the `clients`' data; unequal `work` and `link`s; the speed of `devices`, for a virtual clock;

@@ -1,7 +1,6 @@
 """Plain steps of many clients' networks with one hidden layer: three Triton kernels, where torch launches thirty."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import triton
@@ -14,6 +13,8 @@ from fairlead.worlds.engines.lanes import LaneSchedule
 
 _PARTS = 4
 """Into which the sum over the inputs of a hidden unit is split: a GPU has more processors than blocks of units."""
+_OUTPUTS, _INPUTS, _SCORED = 32, 64, 16
+"""A block of a layer's weights, and the examples that are scored together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,64 +46,28 @@ class MlpDescent:
         partial = params.new_empty((_PARTS, width, batch, units))
         hidden, hidden_error = params.new_empty((2, width, batch, units))
         error, each_loss = params.new_empty((width, batch, classes)), params.new_empty((width, batch))
-        common: dict[str, Any] = {
-            "vectors": params,
-            "stride": params.stride(0),
-            "rows": schedule.rows,
-            "counter": counter,
-            "lanes": lanes,
-            "batch": batch,
-            "inputs": inputs,
-            "units": units,
-            "PRECISION": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3",
-        }
+        common = (params, params.stride(0), schedule.rows, counter, lanes, batch, inputs, units)
+        precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
         examples = min(_padded(batch), 64)
-        _project[(width, triton.cdiv(units, 32), _PARTS * triton.cdiv(batch, examples))](
-            source=self.examples,
-            partial=partial,
-            **common,
-            EXAMPLES=examples,
-            UNITS=32,
-            SUMMED=64,
-            PARTS=_PARTS,
+        _project[(width, triton.cdiv(units, _OUTPUTS), _PARTS * triton.cdiv(batch, examples))](
+            *common, self.examples, partial, EXAMPLES=examples, PRECISION=precision
         )
-        _score[(width, triton.cdiv(batch, 16))](
-            partial=partial,
-            targets=self.targets,
-            weight=schedule.weight,
-            hidden=hidden,
-            hidden_error=hidden_error,
-            error=error,
-            each_loss=each_loss,
-            classes=classes,
-            **common,
-            EXAMPLES=16,
-            UNITS=64,
+        _score[(width, triton.cdiv(batch, _SCORED))](
+            *(*common, partial, self.targets, schedule.weight),
+            *(hidden, hidden_error, error, each_loss, classes),
             CLASSES=_padded(classes),
-            PARTS=_PARTS,
+            PRECISION=precision,
             num_stages=1,
         )
-        blocks_below = triton.cdiv(units, 32) * triton.cdiv(inputs, 64)
-        blocks_above = triton.cdiv(classes, 32) * triton.cdiv(units, 64)
+        blocks_below = triton.cdiv(units, _OUTPUTS) * triton.cdiv(inputs, _INPUTS)
+        blocks_above = triton.cdiv(classes, _OUTPUTS) * triton.cdiv(units, _INPUTS)
         # Blocks first: the other axes of a grid end at 65,535.
         _descend[(blocks_below + blocks_above, width)](
-            source=self.examples,
-            hidden=hidden,
-            hidden_error=hidden_error,
-            error=error,
-            each_loss=each_loss,
-            losses=losses,
-            anchor=anchor,
-            lrs=schedule.lr,
-            decay=self.descent.weight_decay,
-            mu=self.descent.mu,
-            classes=classes,
-            blocks_below=blocks_below,
-            **common,
+            *(*common, self.examples, hidden, hidden_error, error, each_loss, losses, anchor, schedule.lr),
+            *(self.descent.weight_decay, self.descent.mu, classes, blocks_below),
             PULLED=any(self.descent),
             EXAMPLES=examples,
-            OUTPUTS=32,
-            INPUTS=64,
+            PRECISION=precision,
             num_stages=1,
         )
 
@@ -125,19 +90,19 @@ def _values(source: tl.tensor, at: tl.tensor, inside: tl.tensor) -> tl.tensor:
 def _project(
     vectors: tl.tensor,
     stride: tl.tensor,
-    source: tl.tensor,
-    partial: tl.tensor,
     rows: tl.tensor,
     counter: tl.tensor,
     lanes: tl.tensor,
     batch: tl.tensor,
     inputs: tl.tensor,
     units: tl.tensor,
+    source: tl.tensor,
+    partial: tl.tensor,
     EXAMPLES: tl.constexpr,
-    UNITS: tl.constexpr,
-    SUMMED: tl.constexpr,
-    PARTS: tl.constexpr,
     PRECISION: tl.constexpr,
+    UNITS: tl.constexpr = _OUTPUTS,
+    SUMMED: tl.constexpr = _INPUTS,
+    PARTS: tl.constexpr = _PARTS,
 ) -> None:
     """X Wᵀ over a part of the inputs, for a block of examples and hidden units."""
     lane = tl.program_id(0).to(tl.int64)
@@ -184,6 +149,12 @@ def _activated(
 def _score(
     vectors: tl.tensor,
     stride: tl.tensor,
+    rows: tl.tensor,
+    counter: tl.tensor,
+    lanes: tl.tensor,
+    batch: tl.tensor,
+    inputs: tl.tensor,
+    units: tl.tensor,
     partial: tl.tensor,
     targets: tl.tensor,
     weight: tl.tensor,
@@ -191,18 +162,12 @@ def _score(
     hidden_error: tl.tensor,
     error: tl.tensor,
     each_loss: tl.tensor,
-    rows: tl.tensor,
-    counter: tl.tensor,
-    lanes: tl.tensor,
-    batch: tl.tensor,
-    inputs: tl.tensor,
-    units: tl.tensor,
     classes: tl.tensor,
-    EXAMPLES: tl.constexpr,
-    UNITS: tl.constexpr,
     CLASSES: tl.constexpr,
-    PARTS: tl.constexpr,
     PRECISION: tl.constexpr,
+    EXAMPLES: tl.constexpr = _SCORED,
+    UNITS: tl.constexpr = _INPUTS,
+    PARTS: tl.constexpr = _PARTS,
 ) -> None:
     """Of a block of examples: −w log p[y], its gradient by scores, w (p − 1[y]), and by what hidden units receive."""
     lane = tl.program_id(0).to(tl.int64)
@@ -315,6 +280,12 @@ def _descend_block(
 def _descend(
     vectors: tl.tensor,
     stride: tl.tensor,
+    rows: tl.tensor,
+    counter: tl.tensor,
+    lanes: tl.tensor,
+    batch: tl.tensor,
+    inputs: tl.tensor,
+    units: tl.tensor,
     source: tl.tensor,
     hidden: tl.tensor,
     hidden_error: tl.tensor,
@@ -325,19 +296,13 @@ def _descend(
     lrs: tl.tensor,
     decay: tl.tensor,
     mu: tl.tensor,
-    rows: tl.tensor,
-    counter: tl.tensor,
-    lanes: tl.tensor,
-    batch: tl.tensor,
-    inputs: tl.tensor,
-    units: tl.tensor,
     classes: tl.tensor,
     blocks_below: tl.tensor,
     PULLED: tl.constexpr,
     EXAMPLES: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    INPUTS: tl.constexpr,
     PRECISION: tl.constexpr,
+    OUTPUTS: tl.constexpr = _OUTPUTS,
+    INPUTS: tl.constexpr = _INPUTS,
 ) -> None:
     """A block of the weights of one layer or the other, and the loss of the batch."""
     block, lane = tl.program_id(0), tl.program_id(1).to(tl.int64)

@@ -9,7 +9,7 @@ from fairlead.errors import ClashError, FieldError, field_error, require_instanc
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
-from fairlead.worlds.base import RunWorld, Workings
+from fairlead.worlds.base import Workings, World
 from fairlead.worlds.engines.base import Engine
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.ray.cluster import RayCluster
@@ -24,7 +24,7 @@ def needs_block(engine: Engine, threads: int) -> bool:
     return not isinstance(engine, LoopEngine) or (engine.per_core and threads > 1)
 
 
-class RayWorld(RunWorld):
+class RayWorld(World):
     """A `simulation` whose clients train on the actors of a `cluster`, with the same bits as the simulation alone.
 
     The simulation plans work, draws arrivals, evaluates, and holds client memory, which travels with the work and
