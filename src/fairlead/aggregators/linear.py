@@ -9,14 +9,7 @@ from torch import Tensor
 from fairlead.aggregators.base import Aggregator, LinearAggregator, normalised, weighted_sum
 from fairlead.client_table import PartState, tensor_in
 from fairlead.errors import ClashError, field_error, require_choice, require_integer, require_number
-from fairlead.records import (
-    Aggregate,
-    ClientUpdates,
-    Conditions,
-    ExpectedRound,
-    MeanCoefficients,
-    Population,
-)
+from fairlead.records import Aggregate, ClientUpdates, Conditions, ExpectedRound, MeanCoefficients, Population
 
 
 @dataclass(frozen=True)

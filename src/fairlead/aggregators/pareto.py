@@ -19,13 +19,7 @@ from fairlead.memory.update_memory import (
 )
 from fairlead.numerics.minimum_norm import shortest_in_box
 from fairlead.numerics.rows import inner_products
-from fairlead.records import (
-    Aggregate,
-    ClientUpdates,
-    Conditions,
-    Limit,
-    Population,
-)
+from fairlead.records import Aggregate, ClientUpdates, Conditions, Limit, Population
 
 
 @dataclass(frozen=True)

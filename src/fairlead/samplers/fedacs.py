@@ -10,12 +10,7 @@ from fairlead.errors import ClashError, FieldError, field_error, require_integer
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, NotKnown, Participation, Population
 from fairlead.samplers.base import MemorylessSampler, Sampler
-from fairlead.samplers.fixed import (
-    MOST_DRAWS,
-    draw_with_replacement,
-    participation_by_draws,
-    possible_draws,
-)
+from fairlead.samplers.fixed import MOST_DRAWS, draw_with_replacement, participation_by_draws, possible_draws
 
 
 @dataclass(frozen=True)
