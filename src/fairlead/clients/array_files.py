@@ -1,6 +1,5 @@
 """Client data from files of arrays: NumPy's .npz and the JSON of the LEAF benchmark."""
 
-import io
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -13,28 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.clients.columns import Owners, owners_of, require_ids, whole_classes
+from fairlead.clients.columns import Owners, owners_of, require_ids, require_known, whole_classes
 from fairlead.clients.data import as_tensor, require_shape, shaped
-from fairlead.clients.files import (
-    existing_file,
-    existing_folder,
-    is_packed,
-    read_file,
-    read_text,
-    refuse_bomb,
-)
+from fairlead.clients.files import existing_file, existing_folder, opened, read_text, refuse_bomb
 from fairlead.clients.pool import Pool
 from fairlead.clients.source import PooledSource, table_task
 from fairlead.clients.tokenizers import code_points, next_characters
-from fairlead.errors import (
-    ClashError,
-    DataError,
-    did_you_mean,
-    field_error,
-    is_integer,
-    require_number,
-    short,
-)
+from fairlead.errors import ClashError, DataError, field_error, is_integer, require_number
 from fairlead.models.base import LogisticRegression
 from fairlead.models.convolutional import FedAvgCNN
 from fairlead.models.sequences import CharLSTM
@@ -162,16 +146,9 @@ def _read_npz(file: Path, used: Mapping[str, str]) -> _Arrays:
     """The arrays of a file that fields name, the only ones that are unpacked."""
     names = list(used.values())
     try:
-        with (
-            io.BytesIO(read_file(file)) if is_packed(file) else file.open("rb") as source,
-            np.load(source, allow_pickle=False) as archive,
-        ):
+        with opened(file) as source, np.load(source, allow_pickle=False) as archive:
             for field, name in used.items():
-                if name not in archive.files:
-                    raise DataError(
-                        f"{file} has no array {short(name)}, which {field} names."
-                        + did_you_mean(name, archive.files)
-                    )
+                require_known(str(file), "array", name, archive.files, field)
             refuse_bomb(file, sum(_unpacked_bytes(archive.zip, name) for name in set(names)))
             return _Arrays(str(file), {name: np.asarray(archive[name]) for name in names})
     except (

@@ -1,7 +1,7 @@
 """Named columns of cells as numbers, classes, clients and texts, with errors that say which cell is wrong."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -95,11 +95,7 @@ class Columns:
     def require(self, columns: Iterable[str], field: str | None = None) -> None:
         """Refuse names that are not columns of this table; `field` is where they come from."""
         for column in columns:
-            if column not in self.cells:
-                named = "" if field is None else f", which {field} names"
-                raise DataError(
-                    f"{self.name} has no column {short(column)}{named}." + did_you_mean(column, self.cells)
-                )
+            require_known(self.name, "column", column, self.cells, field)
 
     def rows(self, rows: NDArray[np.int64]) -> Self:
         """Some of the rows."""
@@ -213,6 +209,13 @@ class Columns:
                 f"{self.place(column, int(row))} is empty{found}: fill it in, or drop incomplete rows "
                 'with missing="drop".'
             )
+
+
+def require_known(place: str, kind: str, name: str, known: Collection[str], field: str | None = None) -> None:
+    """Refuse a name that a file does not hold; `field` is where it comes from."""
+    if name not in known:
+        named = "" if field is None else f", which {field} names"
+        raise DataError(f"{place} has no {kind} {short(name)}{named}." + did_you_mean(name, known))
 
 
 def refuse_repeated(names: Sequence[str], table: str) -> None:

@@ -2,9 +2,11 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 from fairlead.errors import DataError
 
@@ -41,15 +43,10 @@ def absent(path: Path) -> str:
     return f"The path {path} does not exist{where}."
 
 
-def is_packed(file: Path) -> bool:
-    """Whether a file has to be unpacked, by the end of its name."""
-    return file.suffix in _PACKED
-
-
 def read_file(file: Path) -> bytes:
     """The content of a file, unpacked if its name ends in .gz, .xz or .bz2."""
     try:
-        if not is_packed(file):
+        if file.suffix not in _PACKED:
             return file.read_bytes()
         with _PACKED[file.suffix](file) as stream:
             pieces: list[bytes] = []
@@ -64,6 +61,11 @@ def read_file(file: Path) -> bytes:
             raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise DataError(f"{file} cannot be read: {reason.rstrip('.')}.") from error
+
+
+def opened(file: Path) -> BinaryIO:
+    """A file to read from, unpacked in memory if its name ends in .gz, .xz or .bz2."""
+    return io.BytesIO(read_file(file)) if file.suffix in _PACKED else file.open("rb")
 
 
 def refuse_bomb(file: Path, unpacked: int) -> None:

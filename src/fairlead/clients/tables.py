@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from fairlead.clients.columns import Columns, Names, Owners, refuse_repeated
+from fairlead.clients.columns import Columns, Names, Owners, refuse_repeated, require_known
 from fairlead.clients.files import absent, existing_file, existing_folder, read_text
 from fairlead.clients.pool import Missing, Pool, names_of
 from fairlead.clients.source import PooledSource, table_task
@@ -19,7 +20,6 @@ from fairlead.clients.tokenizers import Tokenizer, code_points, next_character_w
 from fairlead.errors import (
     ClashError,
     DataError,
-    did_you_mean,
     field_error,
     require_choice,
     require_instance,
@@ -33,9 +33,40 @@ from fairlead.task import Task
 _USUAL_DELIMITERS = ",;\t|"
 
 
+class TableSource(PooledSource, ABC):
+    """Family of tables whose fields name the columns."""
+
+    target: str
+    client: Names | None
+    tokens: Tokenizer | None
+    regression: bool
+    missing: Missing
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_instance(self, "target", self.target, str)
+        require_choice(self, "missing", ("refuse", "drop"))
+
+    def examples(self, columns: Columns, features: Names, is_test: NDArray[np.bool_] | None) -> Pool:
+        """The examples of a table; rows that are marked form the test set."""
+        return Pool.from_columns(
+            columns,
+            self.target,
+            features,
+            self.client,
+            self.tokens,
+            regression=self.regression,
+            missing=self.missing,
+            is_test=is_test,
+        )
+
+    def default_task(self) -> Task:
+        return table_task(self.tokens, regression=self.regression)
+
+
 @dataclass(frozen=True)
-class TableFile(PooledSource, ABC):
-    """Family of tables whose fields name the columns: a subclass implements `read`."""
+class TableFile(TableSource, ABC):
+    """Family of tables in files of their own: a subclass implements `read`."""
 
     path: str
     target: str
@@ -60,8 +91,6 @@ class TableFile(PooledSource, ABC):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_instance(self, "target", self.target, str)
-        require_choice(self, "missing", ("refuse", "drop"))
         if self.split is not None and self.test_path is not None:
             raise ClashError(
                 f"{type(self).__name__} has both split and test_path, which name two test sets: give only one."
@@ -86,20 +115,9 @@ class TableFile(PooledSource, ABC):
             columns.require((self.split,), "split")
             is_test = _says_test(columns, self.split)
         used = (self.target, *names_of(self.client), *names_of(self.split))
-        pool = Pool.from_columns(
-            columns,
-            self.target,
-            names_of(self.features) or tuple(name for name in columns.cells if name not in used),
-            self.client,
-            self.tokens,
-            regression=self.regression,
-            missing=self.missing,
-            is_test=is_test,
-        )
+        features = names_of(self.features) or tuple(name for name in columns.cells if name not in used)
+        pool = self.examples(columns, features, is_test)
         return _standardized(pool) if self.standardize else pool
-
-    def default_task(self) -> Task:
-        return table_task(self.tokens, regression=self.regression)
 
 
 @dataclass(frozen=True)
@@ -185,7 +203,7 @@ class CsvText(PooledSource):
 
 
 @dataclass(frozen=True)
-class HuggingFaceData(PooledSource):
+class HuggingFaceData(TableSource):
     """A folder written by `save_to_disk` of datasets; needs datasets (the extra `data`).
 
     Nothing is downloaded: `datasets.load_dataset(name).save_to_disk(path)` once makes the folder. `features`
@@ -206,37 +224,23 @@ class HuggingFaceData(PooledSource):
     test_split: str = "test"
     missing: Missing = "refuse"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_choice(self, "missing", ("refuse", "drop"))
-
     def pool(self) -> Pool:
         folder = existing_folder(self.path)
         splits = _load_splits(str(folder))
-        if self.split not in splits:
-            raise DataError(f"{folder} has no split {self.split!r}." + did_you_mean(self.split, splits))
+        require_known(str(folder), "split", self.split, splits)
         used = (*names_of(self.features), self.target, *names_of(self.client))
         parts = [name for name in (self.split, self.test_split) if name in splits]
         tables = [_columns_of(splits[name], used, f"{folder}, {name}") for name in parts]
         columns = Columns.stacked(tables, str(folder))
-        return Pool.from_columns(
-            columns,
-            self.target,
-            self.features,
-            self.client,
-            self.tokens,
-            regression=self.regression,
-            missing=self.missing,
-            is_test=np.arange(len(columns)) >= len(tables[0]),
-        )
+        return self.examples(columns, self.features, np.arange(len(columns)) >= len(tables[0]))
 
     def default_task(self) -> Task:
         if self.tokens is not None or self.regression or len(names_of(self.features)) > 1:
-            return table_task(self.tokens, regression=self.regression)
+            return super().default_task()
         return Task(FedAvgCNN())
 
 
-def _says_test(columns: Columns, split: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _says_test(columns: Columns, split: str) -> NDArray[np.bool_]:
     cells = columns.cells[split]
     for row, cell in enumerate(cells):
         if cell not in ("train", "test"):
@@ -333,7 +337,6 @@ def _load_splits(folder: str) -> dict[str, Any]:
 
 def _columns_of(dataset: Any, used: tuple[str, ...], name: str) -> Columns:
     for column in used:
-        if column not in dataset.column_names:
-            raise DataError(f"{name} has no column {column!r}." + did_you_mean(column, dataset.column_names))
+        require_known(name, "column", column, dataset.column_names)
     # Read only the used columns: others may hold images that take long to decode.
     return Columns.of(dataset.select_columns(list(used)), name)
