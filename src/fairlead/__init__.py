@@ -27,8 +27,7 @@ CONTENTS = {
     "client_table": "ClientTable",
     "randomness": "Key",
     "samplers.base": "MemorylessSampler Sampler",
-    "samplers.fedacs": "FedACS FedACSEstimated",
-    "samplers.learned": "OptimalSampling WeightFeedback",
+    "samplers.adaptive": "FedACS FedACSEstimated OptimalSampling WeightFeedback",
     "samplers.fixed": (
         "FullFirstRound FullParticipation PoissonSampling ScriptedSampler UniformWithoutReplacement "
         "WeightedWithReplacement"
@@ -39,9 +38,8 @@ CONTENTS = {
     "corrections.past_rounds": "ClientMomentum StaleStart",
     "corrections.drift": "ControlVariates DynamicRegularizer Proximal VRLSGD",
     "aggregators.base": "Aggregator LinearAggregator",
-    "aggregators.linear": "CommunicationAware FedAU FedDyn FedNova WeightedMean",
-    "aggregators.pareto": "FedAWARE FedMGDA",
-    "aggregators.last_updates": "FedVARP MIFA RememberedMean StaleFedVARP",
+    "aggregators.linear": "CommunicationAware FedAU FedDyn FedMGDA FedNova WeightedMean",
+    "aggregators.remembered": "FedAWARE FedVARP MIFA RememberedMean StaleFedVARP",
     "aggregators.robust": "CoordinateMedian NormBoundedMean TrimmedMean",
     "memory.update_memory": "UpdateMemory",
     "transforms.projections": "AwareProjection Clip",

@@ -6,9 +6,8 @@ from fairlead import presets as presets
 from fairlead import settings as settings
 from fairlead import testing as testing
 from fairlead.aggregators.base import Aggregator as Aggregator, LinearAggregator as LinearAggregator
-from fairlead.aggregators.last_updates import FedVARP as FedVARP, MIFA as MIFA, RememberedMean as RememberedMean, StaleFedVARP as StaleFedVARP
-from fairlead.aggregators.linear import CommunicationAware as CommunicationAware, FedAU as FedAU, FedDyn as FedDyn, FedNova as FedNova, WeightedMean as WeightedMean
-from fairlead.aggregators.pareto import FedAWARE as FedAWARE, FedMGDA as FedMGDA
+from fairlead.aggregators.linear import CommunicationAware as CommunicationAware, FedAU as FedAU, FedDyn as FedDyn, FedMGDA as FedMGDA, FedNova as FedNova, WeightedMean as WeightedMean
+from fairlead.aggregators.remembered import FedAWARE as FedAWARE, FedVARP as FedVARP, MIFA as MIFA, RememberedMean as RememberedMean, StaleFedVARP as StaleFedVARP
 from fairlead.aggregators.robust import CoordinateMedian as CoordinateMedian, NormBoundedMean as NormBoundedMean, TrimmedMean as TrimmedMean
 from fairlead.algorithm import Algorithm as Algorithm
 from fairlead.client_table import ClientTable as ClientTable
@@ -55,10 +54,9 @@ from fairlead.records import Aggregate as Aggregate, ClientUpdates as ClientUpda
 from fairlead.results.compared_method import ComparedMethod as ComparedMethod, compare as compare
 from fairlead.results.runs import load_frame as load_frame
 from fairlead.round import initial_state as initial_state, run_round as run_round
+from fairlead.samplers.adaptive import FedACS as FedACS, FedACSEstimated as FedACSEstimated, OptimalSampling as OptimalSampling, WeightFeedback as WeightFeedback
 from fairlead.samplers.base import MemorylessSampler as MemorylessSampler, Sampler as Sampler
-from fairlead.samplers.fedacs import FedACS as FedACS, FedACSEstimated as FedACSEstimated
 from fairlead.samplers.fixed import FullFirstRound as FullFirstRound, FullParticipation as FullParticipation, PoissonSampling as PoissonSampling, ScriptedSampler as ScriptedSampler, UniformWithoutReplacement as UniformWithoutReplacement, WeightedWithReplacement as WeightedWithReplacement
-from fairlead.samplers.learned import OptimalSampling as OptimalSampling, WeightFeedback as WeightFeedback
 from fairlead.task import Task as Task, accuracy as accuracy, cross_entropy as cross_entropy, mean_squared_error as mean_squared_error, squared_error as squared_error
 from fairlead.theory.convergence import calibrated_lr as calibrated_lr, step_length as step_length
 from fairlead.transforms.base import DirectionTransform as DirectionTransform

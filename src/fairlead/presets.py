@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, ParamSpec, Required, TypedDict, Unpack
 
-from fairlead.aggregators.last_updates import MIFA, FedVARP, RememberedMean, StaleFedVARP
-from fairlead.aggregators.linear import CommunicationAware, FedAU, FedDyn, FedNova, WeightedMean
-from fairlead.aggregators.pareto import FedAWARE, FedMGDA
+from fairlead.aggregators.linear import CommunicationAware, FedAU, FedDyn, FedMGDA, FedNova, WeightedMean
+from fairlead.aggregators.remembered import MIFA, FedAWARE, FedVARP, RememberedMean, StaleFedVARP
 from fairlead.aggregators.robust import CoordinateMedian, NormBoundedMean, TrimmedMean
 from fairlead.algorithm import Algorithm
 from fairlead.corrections.base import Correction
@@ -16,15 +15,14 @@ from fairlead.errors import FieldError, did_you_mean
 from fairlead.local_solver import LocalSolver
 from fairlead.memory.update_memory import UpdateMemory
 from fairlead.optimizers.descent import SGD, Adagrad, Adam, AMSGrad, Yogi
+from fairlead.samplers.adaptive import FedACS, FedACSEstimated, OptimalSampling, WeightFeedback
 from fairlead.samplers.base import Sampler
-from fairlead.samplers.fedacs import FedACS, FedACSEstimated
 from fairlead.samplers.fixed import (
     FullFirstRound,
     FullParticipation,
     UniformWithoutReplacement,
     WeightedWithReplacement,
 )
-from fairlead.samplers.learned import OptimalSampling, WeightFeedback
 from fairlead.transforms.projections import AwareProjection
 
 

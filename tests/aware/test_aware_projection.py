@@ -25,7 +25,7 @@ from aware_reference import (
 from torch import Tensor
 
 from fairlead.aggregators.linear import FedNova, WeightedMean
-from fairlead.aggregators.pareto import FedAWARE
+from fairlead.aggregators.remembered import FedAWARE
 from fairlead.algorithm import Algorithm
 from fairlead.errors import ClashError, FieldError
 from fairlead.memory.update_memory import UpdateMemory, aware_memory_of
@@ -34,7 +34,7 @@ from fairlead.optimizers.descent import SGD, Yogi
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.presets import fedavg, fedaware, feddyn, with_aware
 from fairlead.records import Population, Transformed
-from fairlead.samplers.fedacs import FedACS
+from fairlead.samplers.adaptive import FedACS
 from fairlead.testing.rounds import make_conditions, make_updates
 from fairlead.transforms.projections import AwareProjection, Clip
 

@@ -26,8 +26,8 @@ from aware_reference import (
 )
 from torch import Tensor
 
-from fairlead.aggregators.last_updates import MIFA, RememberedMean
-from fairlead.aggregators.pareto import FedAWARE, FedMGDA
+from fairlead.aggregators.linear import FedMGDA
+from fairlead.aggregators.remembered import MIFA, FedAWARE, RememberedMean
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import table_in
 from fairlead.clients.quadratics import QuadraticProblem

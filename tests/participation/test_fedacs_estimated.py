@@ -14,7 +14,7 @@ from fairlead.conditions.links import BernoulliLink
 from fairlead.federation import Federation
 from fairlead.randomness import Key
 from fairlead.records import Cohort, Conditions, Population
-from fairlead.samplers.fedacs import FedACSEstimated
+from fairlead.samplers.adaptive import FedACSEstimated
 
 OMEGA = np.array([0.1, 0.3, 0.2, 0.4])
 RATES = (1.0, 0.8, 0.5, 0.3)

@@ -12,8 +12,8 @@ import torch
 from lossy_quadratics import Array, ClosedFormWorld, updates_of
 
 from fairlead.aggregators.base import Aggregator
-from fairlead.aggregators.last_updates import MIFA, FedVARP, StaleFedVARP
 from fairlead.aggregators.linear import CommunicationAware, FedAU, FedNova, WeightedMean
+from fairlead.aggregators.remembered import MIFA, FedVARP, StaleFedVARP
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState, tensor_in
 from fairlead.conditions.links import BernoulliLink
@@ -21,10 +21,9 @@ from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.descent import SGD
 from fairlead.randomness import Key
 from fairlead.records import Aggregate, Cohort
+from fairlead.samplers.adaptive import FedACS, OptimalSampling
 from fairlead.samplers.base import Sampler
-from fairlead.samplers.fedacs import FedACS
 from fairlead.samplers.fixed import FullParticipation, UniformWithoutReplacement, WeightedWithReplacement
-from fairlead.samplers.learned import OptimalSampling
 
 OMEGA = np.array([0.1, 0.2, 0.3, 0.4])
 RATE = np.array([1.0, 0.8, 0.5, 0.3])

@@ -19,8 +19,7 @@ from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.descent import Adam
 from fairlead.randomness import Key
 from fairlead.records import Conditions
-from fairlead.samplers.fedacs import FedACS, FedACSEstimated
-from fairlead.samplers.learned import OptimalSampling
+from fairlead.samplers.adaptive import FedACS, FedACSEstimated, OptimalSampling
 
 WEIGHTS = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 

@@ -9,17 +9,17 @@ import torch
 
 from fairlead import presets
 from fairlead.aggregators.base import Aggregator
-from fairlead.aggregators.last_updates import MIFA, FedVARP, StaleFedVARP
 from fairlead.aggregators.linear import CommunicationAware, FedAU, FedNova, WeightedMean
+from fairlead.aggregators.remembered import MIFA, FedVARP, StaleFedVARP
 from fairlead.clients.quadratics import Quadratics
 from fairlead.conditions.links import BernoulliLink, LinkModel, PerfectLink
 from fairlead.conditions.work import FixedSteps
 from fairlead.errors import FieldError
 from fairlead.federation import Federation
 from fairlead.randomness import Key
+from fairlead.samplers.adaptive import OptimalSampling
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.fixed import FullParticipation, UniformWithoutReplacement, WeightedWithReplacement
-from fairlead.samplers.learned import OptimalSampling
 from fairlead.worlds.simulated import SimulatedWorld
 
 PROBLEM = Quadratics(num_clients=5, dim=3, conditioning=3.0).problem(Key.from_seed(2))

@@ -20,10 +20,9 @@ from fairlead.conditions.work import ScriptedWork
 from fairlead.corrections.drift import Proximal
 from fairlead.federation import Federation
 from fairlead.randomness import Key
+from fairlead.samplers.adaptive import FedACS, FedACSEstimated, OptimalSampling
 from fairlead.samplers.base import Sampler
-from fairlead.samplers.fedacs import FedACS, FedACSEstimated
 from fairlead.samplers.fixed import ScriptedSampler
-from fairlead.samplers.learned import OptimalSampling
 
 LR, RHO, MU, K = 0.1, 0.5, 0.3, 4
 OMEGA = np.array([0.1, 0.4, 0.3, 0.2])

@@ -1,4 +1,4 @@
-"""Weighted sums of the updates: WeightedMean, FedNova, CommunicationAware, FedAU and FedDyn."""
+"""Weighted sums of the updates: WeightedMean, FedNova, CommunicationAware, FedAU, FedDyn and FedMGDA+."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -9,7 +9,17 @@ from torch import Tensor
 from fairlead.aggregators.base import Aggregator, LinearAggregator, normalised, weighted_sum
 from fairlead.client_table import PartState, tensor_in
 from fairlead.errors import ClashError, field_error, require_choice, require_integer, require_number
-from fairlead.records import Aggregate, ClientUpdates, Conditions, ExpectedRound, MeanCoefficients, Population
+from fairlead.numerics.minimum_norm import shortest_in_box
+from fairlead.numerics.rows import inner_products
+from fairlead.records import (
+    Aggregate,
+    ClientUpdates,
+    Conditions,
+    ExpectedRound,
+    Limit,
+    MeanCoefficients,
+    Population,
+)
 
 
 @dataclass(frozen=True)
@@ -266,3 +276,53 @@ class FedDyn(Aggregator):
         displacement = displacement + weighted_sum(weights, updates.delta)
         direction = weighted_sum(normalised(updates.importance), updates.delta) + displacement
         return Aggregate(direction, {"displacement": displacement}, None)
+
+
+@dataclass(frozen=True)
+class FedMGDA(Aggregator):
+    """Follows the shortest combination of normalized updates with weights near the usual ones (FedMGDA+).
+
+        d = Σ_R λ_i Δ_i/‖Δ_i‖,    λ = argmin ‖d‖² over the simplex with |λ_i − p̂_i| ≤ ε
+
+    Symbols: R the clients that arrived, p̂_i their importance normalized, ε `epsilon`. An update of zero stays
+    zero, so that with ε = 1 its client alone makes d = 0. The record holds λ_i/‖Δ_i‖, the coefficients
+    of the updates as they came.
+
+    Reduces to the mean of normalized updates for ε = 0; for ε = 1 to multiple-gradient descent, whose
+    step never hurts a client to first order.
+
+    Differs from released code of others: FedLab's has no box and refuses short updates. ‖d‖ ≤ 1 whatever the
+    updates: the server's learning rate, which the paper lets decay, sets the step. Limit: a Pareto
+    point for ε = 1, which no objective weights determine.
+    """
+
+    epsilon: float = 0.1
+
+    references = ("hu2022fedmgda",)
+    exemptions = {"identical rows": "updates are normalized to length 1"}
+
+    def __post_init__(self) -> None:
+        require_number(self, "epsilon", at_least=0, at_most=1)
+
+    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
+        if not len(updates):
+            return Aggregate(updates.delta.sum(0), state, updates.importance)
+        gram = inner_products(updates.delta, torch.arange(len(updates))).cpu()
+        lengths = gram.diagonal().clamp(min=0).sqrt()
+        scale = torch.where(lengths > 0, 1 / lengths, 0.0)
+        share = normalised(updates.importance)
+        lower, upper = (share - self.epsilon).clamp(min=0), (share + self.epsilon).clamp(max=1)
+        point = shortest_in_box(gram * scale[:, None] * scale, lower, upper)
+        coefficients = point.weights * scale
+        facts = {"mgda_gap": point.gap, "mgda_squared_norm": point.squared_norm}
+        return Aggregate(weighted_sum(coefficients, updates.delta), state, coefficients, facts=facts)
+
+    def limit(self, weights: Tensor) -> Limit:
+        where = (
+            "it stops at a Pareto-stationary point, where no direction helps every client; which point depends "
+            "on the start"
+            if self.epsilon == 1
+            else "it stops where weights near the usual ones balance the clients' normalized updates, whatever "
+            "the lengths of their gradients"
+        )
+        return Limit(None, f"FedMGDA+ minimizes no weighted sum of the clients' objectives: {where}.")

@@ -11,9 +11,9 @@ from fairlead.clients.partitioners import (
     Rows,
     dirichlet_draws,
     given_sizes,
-    refuse_no_clients,
     refuse_too_few,
     require_sizes,
+    shuffled_within,
     top_up,
     whole_sizes,
 )
@@ -89,7 +89,6 @@ class InnerDirichletPartitioner(Partitioner):
             require_sizes(self, self.partition_sizes)
 
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
-        refuse_no_clients(self, num_clients)
         generator = key.generator()
         if self.partition_sizes is None:
             sizes = whole_sizes(np.ones(num_clients), len(labels))
@@ -172,7 +171,6 @@ class LabelBlocksPartitioner(Partitioner):
         require_instance(self, "unbalanced", self.unbalanced, Partitioner)
 
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
-        refuse_no_clients(self, num_clients)
         num_balanced = num_clients // 2 if self.num_balanced is None else self.num_balanced
         if num_balanced > num_clients:
             raise FieldError(
@@ -180,8 +178,7 @@ class LabelBlocksPartitioner(Partitioner):
                 f"got {num_balanced}."
             )
         generator = key.generator()
-        shuffled = generator.permutation(len(labels))
-        by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
+        by_label = shuffled_within(labels, generator)
         # Every N consecutive examples of the sorted row hold one for each client of the first block.
         place = np.arange(len(labels)) % num_clients
         owner = np.empty(len(labels), dtype=np.int64)
@@ -212,7 +209,6 @@ class ShardPartitioner(Partitioner):
         require_integer(self, "num_shards_per_partition", at_least=1)
 
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
-        refuse_no_clients(self, num_clients)
         num_shards = num_clients * self.num_shards_per_partition
         if num_shards > len(labels):
             raise FieldError(
@@ -221,8 +217,7 @@ class ShardPartitioner(Partitioner):
                 f"use a num_clients of at most {len(labels) // self.num_shards_per_partition}, or fewer shards."
             )
         generator = key.generator()
-        shuffled = generator.permutation(len(labels))
-        by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
+        by_label = shuffled_within(labels, generator)
         client_of_shard = generator.permutation(np.arange(num_shards) % num_clients)
         shard = np.arange(len(labels)) * num_shards // len(labels)
         owner = np.empty(len(labels), dtype=np.int64)
@@ -249,7 +244,6 @@ class PathologicalPartitioner(Partitioner):
         require_choice(self, "class_assignment_mode", ("random", "deterministic", "first-deterministic"))
 
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
-        refuse_no_clients(self, num_clients)
         generator = key.generator()
         kinds, kind_of = np.unique(labels, return_inverse=True)
         if self.num_classes_per_partition > len(kinds):

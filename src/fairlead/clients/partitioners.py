@@ -28,7 +28,7 @@ class Partitioner(Component, ABC):
 
     @abstractmethod
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
-        """Owner of each example, (examples,); `labels` are whole numbers.
+        """Owner of each example, (examples,); `labels` are whole numbers, and there is at least one client.
 
         `natural` is the owner that the data themselves name, where they do.
         """
@@ -66,21 +66,20 @@ def given_sizes(owner: Partitioner, sizes: tuple[int, ...], examples: int, num_c
     return np.array(sizes, dtype=np.int64)
 
 
-def refuse_no_clients(owner: Partitioner, num_clients: int) -> None:
-    """Refuse a number of clients below 1."""
-    if num_clients < 1:
-        raise FieldError(f"{type(owner).__name__} needs at least 1 client, got {num_clients}.")
-
-
 def refuse_too_few(owner: Partitioner, examples: int, num_clients: int, min_size: int) -> None:
     """Refuse fewer examples than `min_size` for every client."""
-    refuse_no_clients(owner, num_clients)
     if num_clients * min_size > examples:
         raise FieldError(
             f"{type(owner).__name__} cannot split {examples} examples among {num_clients} clients with at least "
             f"{min_size} each (min_partition_size): use a num_clients of at most {examples // min_size}, or a "
             f"min_partition_size of at most {examples // num_clients}."
         )
+
+
+def shuffled_within(groups: Rows, generator: np.random.Generator) -> Rows:
+    """All examples, group after group, each group in random order."""
+    shuffled = generator.permutation(len(groups))
+    return shuffled[np.argsort(groups[shuffled], kind="stable")]
 
 
 def top_up(owner: Rows, num_clients: int, min_size: int, generator: np.random.Generator) -> Rows:
@@ -101,8 +100,7 @@ def top_up(owner: Rows, num_clients: int, min_size: int, generator: np.random.Ge
             low = ceiling
         else:
             high = ceiling - 1
-    shuffled = generator.permutation(len(owner))
-    by_owner = shuffled[np.argsort(owner[shuffled], kind="stable")]
+    by_owner = shuffled_within(owner, generator)
     rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     spare = by_owner[rank >= low]
     dealt = owner.copy()
@@ -141,7 +139,6 @@ class IidPartitioner(Partitioner):
     """Shuffles the examples and deals them out in equal numbers, up to one."""
 
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
-        refuse_no_clients(self, num_clients)
         order = key.generator().permutation(len(labels))
         return deal_by_sizes(order, whole_sizes(np.ones(num_clients), len(labels)))
 

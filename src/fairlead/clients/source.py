@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fairlead.clients.data import ClientData
 from fairlead.clients.feature_skew import FeatureSkew
-from fairlead.clients.partitioners import NaturalIdPartitioner, Partitioner, Rows
+from fairlead.clients.partitioners import NaturalIdPartitioner, Partitioner, Rows, shuffled_within
 from fairlead.clients.pool import Pool
 from fairlead.clients.tokenizers import Tokenizer
 from fairlead.component import Component, freeze_lists
@@ -155,8 +155,7 @@ def _drawn(owner: Rows, count: int, key: Key) -> NDArray[np.bool_]:
     example: every client gives its share up to one.
     """
     generator = key.generator()
-    shuffled = generator.permutation(len(owner))
-    row = shuffled[np.argsort(owner[shuffled], kind="stable")]
+    row = shuffled_within(owner, generator)
     start = int(generator.integers(len(owner)))
     is_drawn = np.zeros(len(owner), dtype=bool)
     is_drawn[row[(np.arange(count) * len(owner) + start) // max(count, 1)]] = True

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 from fairlead.client_table import PartState
 from fairlead.component import MethodPart
+from fairlead.errors import FieldError
 from fairlead.randomness import Key
 from fairlead.records import (
     ClientUpdates,
@@ -80,3 +81,13 @@ class MemorylessSampler(Sampler, ABC):
         self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates
     ) -> PartState:
         return state
+
+
+def refuse_too_many(sampler: Sampler, cohort_size: int, population: Population) -> None:
+    """Raise if there are fewer clients of positive weight than a sampler is to draw without replacement."""
+    available = int((population.weights > 0).sum())
+    if cohort_size > available:
+        raise FieldError(
+            f"{type(sampler).__name__}.cohort_size must be at most {available}, the number of clients with positive "
+            f"weight, got {cohort_size}."
+        )

@@ -13,7 +13,6 @@ from torch import Tensor
 from fairlead.client_table import PartState
 from fairlead.component import freeze_lists
 from fairlead.errors import (
-    FieldError,
     field_error,
     is_client_lists,
     require_choice,
@@ -22,7 +21,7 @@ from fairlead.errors import (
 )
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, ClientWeights, Cohort, Conditions, Participation, Population
-from fairlead.samplers.base import MemorylessSampler, Sampler
+from fairlead.samplers.base import MemorylessSampler, Sampler, refuse_too_many
 
 
 @dataclass(frozen=True)
@@ -166,16 +165,6 @@ class PoissonSampling(MemorylessSampler):
 
     def participation(self, conditions: Conditions) -> Participation:
         return Participation(conditions.weights, (conditions.weights > 0).to(torch.float64) * self.rate)
-
-
-def refuse_too_many(sampler: Sampler, cohort_size: int, population: Population) -> None:
-    """Raise if there are fewer clients of positive weight than a sampler is to draw without replacement."""
-    available = int((population.weights > 0).sum())
-    if cohort_size > available:
-        raise FieldError(
-            f"{type(sampler).__name__}.cohort_size must be at most {available}, the number of clients with positive "
-            f"weight, got {cohort_size}."
-        )
 
 
 @dataclass(frozen=True)
