@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fairlead.component import freeze_lists
 from fairlead.conditions.base import Condition, Figures, figures_of, require_probabilities, require_range
-from fairlead.conditions.traces import require_trace_path, timetable
+from fairlead.conditions.traces import replay, require_trace_path
 from fairlead.errors import (
     FieldError,
     field_error,
@@ -310,8 +310,5 @@ class TraceLink(LinkModel):
         return None
 
     def arrives(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
-        table = timetable(self.path, *self.replayed["path"])
-        rows = (table.latest_rows if self.missing == "hold" else table.rows)(clients, round)
-        if self.missing in ("refuse", "hold"):
-            table.refuse_gaps(rows, clients, round, self)
-        return torch.where(rows >= 0, table.values[rows, 0] == 1, self.missing == "arrives")
+        values, known = replay(self, self.path, self.replayed["path"], self.missing, clients, round)
+        return torch.where(known, values[:, 0] == 1, self.missing == "arrives")

@@ -8,7 +8,6 @@ first two, `TraceLink` the last, so that one file can hold both.
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
@@ -98,65 +97,58 @@ def require_trace_path(owner: object, path: object) -> None:
         raise field_error(owner, "path", f"a file name that ends in {' or '.join(SUFFIXES)}", path)
 
 
-def require_trace(owner: object, field: str, columns: Sequence[str]) -> None:
+def require_trace(owner: object, field: str, columns: tuple[str, ...]) -> None:
     """Refuse `owner.field` unless it names a trace with the replayed columns."""
     try:
-        timetable(getattr(owner, field), *columns)
+        _timetable(getattr(owner, field), columns)
     except FieldError as error:
         raise FieldError(f"In {type(owner).__name__}.{field}: {error}") from error
 
 
-@dataclass(frozen=True, eq=False)
-class Timetable:
-    """The entries of a trace for some columns, for look-ups by client and round.
+def replay(
+    owner: object, path: str, columns: tuple[str, ...], missing: str, clients: Tensor, round: int
+) -> tuple[Tensor, Tensor]:
+    """Values (c, columns) of the given clients in a round of a trace, and whether it has them, (c,) bool.
 
-    Rounds start over after the last one of the file.
+    Rounds start over after the last one of the file. `owner.missing` defines gaps: "hold" takes a client's latest entry
+    up to the round, and with "refuse" and "hold" a client without any is an error. Unknown values are -1.
     """
+    table = _timetable(path, columns)
+    wanted = clients * table.period + round % table.period
+    row = torch.searchsorted(table.places, wanted, right=True) - 1
+    nearest = table.places[row.clamp(min=0)]
+    holds = torch.div(nearest, table.period, rounding_mode="floor") == clients
+    known = (row >= 0) & (holds if missing == "hold" else nearest == wanted)
+    if missing in ("refuse", "hold") and not bool(known.all()):
+        raise FieldError(
+            f"The trace {Path(path)} has no entry for client {int(clients[~known][0])} in round "
+            f"{round % table.period}: add one, or define gaps with {type(owner).__name__}.missing."
+        )
+    return table.values[row], known
 
-    file: Path
+
+class _Timetable(NamedTuple):
+    """The entries of a trace for some columns, for look-ups by client and round."""
+
     period: int
-    index: Tensor
+    places: Tensor
     """(rows,) client·period + round, ascending."""
     values: Tensor
     """(rows, columns) int64, -1 where unknown."""
 
-    def rows(self, clients: Tensor, round: int) -> Tensor:
-        """The row for each client in this round, -1 where there is none."""
-        wanted = clients * self.period + round % self.period
-        row = torch.searchsorted(self.index, wanted).clamp(max=len(self.index) - 1)
-        return torch.where(self.index[row] == wanted, row, -1)
 
-    def latest_rows(self, clients: Tensor, round: int) -> Tensor:
-        """The last row for each client up to this round, -1 where there is none."""
-        wanted = clients * self.period + round % self.period
-        row = torch.searchsorted(self.index, wanted, right=True) - 1
-        known = self.index[row.clamp(min=0)]
-        is_own = torch.div(known, self.period, rounding_mode="floor") == clients
-        return torch.where((row >= 0) & is_own, row, -1)
-
-    def refuse_gaps(self, rows: Tensor, clients: Tensor, round: int, owner: object) -> None:
-        """Raise if a client has no row."""
-        if bool((rows < 0).any()):
-            client = int(clients[rows < 0][0])
-            place = f"round {round % self.period}"
-            raise FieldError(
-                f"The trace {self.file} has no entry for client {client} in {place}: add one, or define gaps "
-                f"with {type(owner).__name__}.missing."
-            )
-
-
-def timetable(path: str, column: str, *others: str) -> Timetable:
-    """The entries of a trace that have a value in `column`, with the `others` beside it."""
+def _timetable(path: str, columns: tuple[str, ...]) -> _Timetable:
+    """The entries of a trace that have a value in the first column, with the others beside it."""
     try:
         status = Path(path).stat()
     except OSError as error:
         raise FieldError(f"The trace {path} cannot be read: {error.strerror}.") from error
     # Time and size of the file are part of the name under which it is remembered.
-    return _timetable(path, status.st_mtime_ns, status.st_size, (column, *others))
+    return _read_timetable(path, status.st_mtime_ns, status.st_size, columns)
 
 
 @lru_cache(maxsize=8)
-def _timetable(path: str, modified: int, size: int, columns: Sequence[str]) -> Timetable:
+def _read_timetable(path: str, modified: int, size: int, columns: tuple[str, ...]) -> _Timetable:
     entries = read_trace(path)
     period = max(entry.round for entry in entries) + 1
     telling = [entry for entry in entries if getattr(entry, columns[0]) is not None]
@@ -166,7 +158,7 @@ def _timetable(path: str, modified: int, size: int, columns: Sequence[str]) -> T
     known = [[getattr(entry, name) for name in columns] for entry in telling]
     values = torch.tensor([[-1 if value is None else value for value in row] for row in known])
     order = torch.argsort(index)
-    return Timetable(Path(path), period, index[order], values[order])
+    return _Timetable(period, index[order], values[order])
 
 
 def _csv_rows(file: Path, text: str) -> Iterator[tuple[int, TraceEntry]]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from fairlead.component import freeze_lists
 from fairlead.conditions.base import Condition, entries_of, require_counts, require_range
 from fairlead.conditions.devices import DeviceProfile
-from fairlead.conditions.traces import require_trace_path, timetable
+from fairlead.conditions.traces import replay, require_trace_path
 from fairlead.errors import (
     ClashError,
     FieldError,
@@ -305,15 +305,10 @@ class TraceWork(WorkModel):
         require_choice(self, "missing", ("refuse", "hold", "absent"))
 
     def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
-        table = timetable(self.path, *self.replayed["path"])
-        rows = (table.latest_rows if self.missing == "hold" else table.rows)(clients, round)
-        if self.missing != "absent":
-            table.refuse_gaps(rows, clients, round, self)
-        steps, batch_sizes = table.values[rows].unbind(1)
-        batches = torch.where(
-            (rows >= 0) & (batch_sizes > 0), batch_sizes.minimum(sizes), solver.batches(sizes)
-        )
-        return Workload(torch.where((rows >= 0) & (sizes > 0), steps, 0), batches)
+        values, known = replay(self, self.path, self.replayed["path"], self.missing, clients, round)
+        steps, batch_sizes = values.unbind(1)
+        batches = torch.where(known & (batch_sizes > 0), batch_sizes.minimum(sizes), solver.batches(sizes))
+        return Workload(torch.where(known & (sizes > 0), steps, 0), batches)
 
 
 @dataclass(frozen=True)
