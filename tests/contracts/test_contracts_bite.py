@@ -365,7 +365,7 @@ def test_broken_work(mistake: str, sentence: str) -> None:
 class _BrokenPartitioner(fl.Partitioner):
     mistake: str
 
-    def deal(self, labels: Any, num_clients: int, key: fl.Key, natural: Any = None) -> Any:
+    def owners(self, labels: Any, num_clients: int, key: fl.Key, natural: Any) -> Any:
         owner = key.generator().integers(0, num_clients, len(labels))
         if self.mistake == "outside":
             return owner + 1

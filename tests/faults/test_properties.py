@@ -75,7 +75,8 @@ def test_samplers(sampler: Sampler, weights: list[float], seed: int, data: st.Da
     work = doubles(data.draw(st.lists(st.floats(1, 100), min_size=size, max_size=size)))
     conditions = make_conditions(omega, 1, arrival=arrival, work=work)
     available = int((omega > 0).sum())
-    if getattr(sampler, "cohort_size", 0) > available and isinstance(sampler, fl.UniformWithoutReplacement):
+    without_replacement = isinstance(sampler, fl.UniformWithoutReplacement | fl.WeightFeedback)
+    if getattr(sampler, "cohort_size", 0) > available and without_replacement:
         with pytest.raises(FieldError, match=f"cohort_size must be at most {available}"):
             sampler.init(population)
         return

@@ -49,7 +49,7 @@ class DirichletPartitioner(Partitioner):
         require_number(self, "alpha", above=0)
         require_integer(self, "min_partition_size", at_least=0)
 
-    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+    def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         refuse_too_few(self, len(labels), num_clients, self.min_partition_size)
         generator = key.generator()
         owner = np.empty(len(labels), dtype=np.int64)
@@ -88,7 +88,7 @@ class InnerDirichletPartitioner(Partitioner):
         if self.partition_sizes is not None:
             require_sizes(self, self.partition_sizes)
 
-    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+    def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         generator = key.generator()
         if self.partition_sizes is None:
             sizes = whole_sizes(np.ones(num_clients), len(labels))
@@ -170,7 +170,7 @@ class LabelBlocksPartitioner(Partitioner):
         require_integer(self, "num_balanced", at_least=0, optional=True)
         require_instance(self, "unbalanced", self.unbalanced, Partitioner)
 
-    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+    def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         num_balanced = num_clients // 2 if self.num_balanced is None else self.num_balanced
         if num_balanced > num_clients:
             raise FieldError(
@@ -208,7 +208,7 @@ class ShardPartitioner(Partitioner):
     def __post_init__(self) -> None:
         require_integer(self, "num_shards_per_partition", at_least=1)
 
-    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+    def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         num_shards = num_clients * self.num_shards_per_partition
         if num_shards > len(labels):
             raise FieldError(
@@ -243,7 +243,7 @@ class PathologicalPartitioner(Partitioner):
         require_integer(self, "num_classes_per_partition", at_least=1)
         require_choice(self, "class_assignment_mode", ("random", "deterministic", "first-deterministic"))
 
-    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+    def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         generator = key.generator()
         kinds, kind_of = np.unique(labels, return_inverse=True)
         if self.num_classes_per_partition > len(kinds):

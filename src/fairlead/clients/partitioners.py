@@ -26,12 +26,18 @@ class Partitioner(Component, ABC):
     needs_classes: ClassVar[bool] = False
     """Whether examples are split by class, so that each must have one."""
 
-    @abstractmethod
     def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
-        """Owner of each example, (examples,); `labels` are whole numbers, and there is at least one client.
+        """Owner of each example, (examples,); `labels` are whole numbers.
 
         `natural` is the owner that the data themselves name, where they do.
         """
+        if num_clients < 1:
+            raise FieldError(f"{type(self).__name__} needs at least 1 client, got {num_clients}.")
+        return self.owners(labels, num_clients, key, natural)
+
+    @abstractmethod
+    def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
+        """The same for at least one client."""
 
 
 def deal_by_sizes(order: Rows, sizes: Rows) -> Rows:
@@ -138,7 +144,7 @@ _LARGEST_SIGMA = 1e300
 class IidPartitioner(Partitioner):
     """Shuffles the examples and deals them out in equal numbers, up to one."""
 
-    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+    def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         order = key.generator().permutation(len(labels))
         return deal_by_sizes(order, whole_sizes(np.ones(num_clients), len(labels)))
 
@@ -153,7 +159,7 @@ class SizePartitioner(Partitioner):
         freeze_lists(self)
         require_sizes(self, self.partition_sizes)
 
-    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+    def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         sizes = given_sizes(self, self.partition_sizes, len(labels), num_clients)
         return deal_by_sizes(key.generator().permutation(len(labels)), sizes)
 
@@ -167,7 +173,7 @@ class SkewedSizePartitioner(Partitioner, ABC):
     def shares(self, num_clients: int, generator: np.random.Generator) -> NDArray[np.float64]:
         """Positive numbers that the sizes are proportional to."""
 
-    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+    def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         refuse_too_few(self, len(labels), num_clients, self.min_partition_size)
         generator = key.generator()
         sizes = whole_sizes(self.shares(num_clients, generator), len(labels))
@@ -233,7 +239,7 @@ class NaturalIdPartitioner(Partitioner):
 
     exemptions = {"different keys": "the data decide"}
 
-    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+    def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         return _known(self, natural, num_clients)
 
 
@@ -241,7 +247,7 @@ class NaturalIdPartitioner(Partitioner):
 class ReshuffledPartitioner(Partitioner):
     """The IID twin of a natural split: pool all examples, shuffle, deal them in the same sizes (Wang 2024)."""
 
-    def deal(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None = None) -> Rows:
+    def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         sizes = np.bincount(_known(self, natural, num_clients), minlength=num_clients)
         return deal_by_sizes(key.generator().permutation(len(labels)), sizes)
 
