@@ -33,7 +33,7 @@ def test_less_compares_means_and_tells_noise() -> None:
     assert found == Check(
         "a (accuracy) is below b (accuracy)",
         True,
-        "2 against 3, -1 ± 0.25: beyond the noise",
+        "2 against 3, −1.00 ± 0.25: beyond the noise",
         seeds=3,
         on=3,
         noise="beyond",
@@ -86,7 +86,7 @@ def test_best_names_the_rival() -> None:
 def test_the_best_is_told_from_noise_against_its_rival() -> None:
     """Differences b − a are 1, 1.1, 0.9, with the half-width 0.248 of the paired difference."""
     found = Best("b", "accuracy", ("a",)).judge(RESULTS)
-    assert (found.numbers, found.noise) == ("3 against 2 of a, +1 ± 0.25: beyond the noise", "beyond")
+    assert (found.numbers, found.noise) == ("3 against 2 of a, +1.00 ± 0.25: beyond the noise", "beyond")
 
 
 def test_falling_is_strict() -> None:
@@ -105,7 +105,7 @@ def test_missing_figures_leave_a_claim_open() -> None:
 def test_the_best_of_some_may_lose_but_not_win() -> None:
     found = Best("b", "accuracy", ("a", "d")).judge(RESULTS)
     assert found.holds is None
-    assert found.numbers == "3 against 2 of a, +1 ± 0.25: beyond the noise; missing: d (accuracy)"
+    assert found.numbers == "3 against 2 of a, +1.00 ± 0.25: beyond the noise; missing: d (accuracy)"
     assert found.missing == ("d (accuracy)",)
     assert Best("a", "accuracy", ("b", "d")).judge(RESULTS).holds is False
     alone = Best("a", "accuracy", ("d", "e")).judge(RESULTS)

@@ -250,7 +250,7 @@ def _against_noise(left: BySeed, right: BySeed) -> tuple[str, Noise | None]:
     if difference.half_width is None:
         return "", "one seed" if difference.count == 1 else "within"
     noise: Noise = "beyond" if difference.excludes_zero else "within"
-    return f", {difference.mean:+.3g} ± {difference.half_width:.2g}: {noise} the noise", noise
+    return f", {difference.text('number', sign=True)}: {noise} the noise", noise
 
 
 def _over(seeds: Sequence[int], cells: Sequence[TableCell], results: Results) -> Results:

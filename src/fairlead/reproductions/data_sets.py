@@ -11,6 +11,7 @@ from fairlead.clients.source import PooledSource
 from fairlead.clients.tables import CsvTable
 from fairlead.clients.tokenizers import HashedWords
 from fairlead.errors import FairleadError
+from fairlead.models.augmentation import HorizontalFlip, Normalize, RandomCrop
 
 
 class NotRunError(FairleadError):
@@ -45,6 +46,14 @@ DATA_SETS: dict[str, DataSet] = {
     "ag_news": DataSet("AG News", {"ag_news/ag_news.csv": _news, "ag_news/ag_news.csv.xz": _news}),
 }
 """Data sets of the reproductions, by name."""
+
+
+CIFAR10_AUGMENTED = (
+    RandomCrop(padding=4),
+    HorizontalFlip(),
+    Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+)
+"""How released code of several papers augments CIFAR-10."""
 
 
 def require_data(names: Iterable[str], folder: Path | None) -> None:

@@ -1,7 +1,5 @@
 """Tables of runs by method and setting, one run folder for every cell and seed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,25 +20,11 @@ from fairlead.presets import method_named, with_aware
 from fairlead.records import RoundRecord
 from fairlead.reproductions.claims import TableCell
 from fairlead.reproductions.data_sets import NotRunError, require_data, source_of
-from fairlead.reproductions.reproduction import (
-    FailedRun,
-    Measured,
-    Reproduction,
-    Request,
-    Scale,
-)
+from fairlead.reproductions.reproduction import FailedRun, Measured, Reproduction, Request, Scale
+from fairlead.results import run_archive
 from fairlead.results.curves import Curve, tenth
 from fairlead.results.figures import FigureName, figure_of
-from fairlead.results.run_archive import (
-    ArchivedRun,
-    Place,
-    Statistic,
-    archive_file,
-    archive_study,
-    load_archive,
-    merged,
-    save_archive,
-)
+from fairlead.results.run_archive import ArchivedRun, Place, Statistic
 from fairlead.settings import Setting
 from fairlead.task import Task
 from fairlead.text import counted
@@ -92,8 +76,7 @@ def mean_elud(records: Sequence[RoundRecord], target: float | None) -> float | N
 def late_loss(records: Sequence[RoundRecord], target: float | None) -> float | None:
     """Mean loss of the second half of the rounds."""
     points = [(record.round + 1, record.evaluation.loss) for record in records if record.evaluation]
-    curve = Curve(tuple(done for done, _ in points), tuple(loss for _, loss in points))
-    return curve.tail_mean(len(records), len(records) // 2)
+    return Curve.of(points).tail_mean(len(records), len(records) // 2)
 
 
 def early_coherence(records: Sequence[RoundRecord], target: float | None) -> float | None:
@@ -116,12 +99,11 @@ def _cosine(records: Sequence[RoundRecord]) -> float | None:
 
 
 def _accuracy(records: Sequence[RoundRecord]) -> Curve:
-    points = [
+    return Curve.of(
         (record.round + 1, record.evaluation.metrics["accuracy"])
         for record in records
         if record.evaluation is not None and "accuracy" in record.evaluation.metrics
-    ]
-    return Curve(tuple(done for done, _ in points), tuple(value for _, value in points))
+    )
 
 
 def _percent(records: Sequence[RoundRecord], figure: FigureName) -> float | None:
@@ -143,21 +125,6 @@ class Size:
 
 
 @dataclass(frozen=True)
-class TableColumn:
-    """The clients of a column: a published setting on a data set, or with its own synthetic clients."""
-
-    setting: Setting
-    data: str | None = None
-    model: Model | None = None
-    """None: the default model of the data."""
-    augment: tuple[Augmentation, ...] = ()
-    target: float | None = None
-    """The target accuracy, for statistics that need one."""
-    rows: Mapping[str, TableRow] | None = None
-    """The methods of this column; None: those of the table."""
-
-
-@dataclass(frozen=True)
 class TableRow:
     """A method of a table: a preset with arguments beyond those of the setting."""
 
@@ -173,6 +140,21 @@ class TableRow:
         optimizer = replace(solver.optimizer, schedule=setting.solver.optimizer.schedule)
         algorithm = replace(algorithm, solver=replace(solver, optimizer=optimizer))
         return algorithm if self.aware is None else with_aware(algorithm, **self.aware)
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """The clients of a column: a published setting on a data set, or with its own synthetic clients."""
+
+    setting: Setting
+    data: str | None = None
+    model: Model | None = None
+    """None: the default model of the data."""
+    augment: tuple[Augmentation, ...] = ()
+    target: float | None = None
+    """The target accuracy, for statistics that need one."""
+    rows: Mapping[str, TableRow] | None = None
+    """The methods of this column; None: those of the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,9 +181,7 @@ class TrainedTable(Reproduction):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return tuple(
-            dict.fromkeys(column.data for column in self.columns.values() if column.data is not None)
-        )
+        return tuple(dict.fromkeys(column.data for column in self.columns.values() if column.data))
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -245,7 +225,7 @@ class TrainedTable(Reproduction):
             request.run(StudyFolder(request.out / table), self.planned(request))
         runs = self._gathered(request)
         if runs:
-            save_archive(archive_file(request.out, table), runs)
+            run_archive.save_archive(run_archive.archive_file(request.out, table), runs)
         finished = [run for run in runs if run.failure is None]
         failures = tuple(self._failed(run, run.failure) for run in runs if run.failure is not None)
         if not finished:
@@ -290,7 +270,7 @@ class TrainedTable(Reproduction):
         for folder in request.collect or ():
             here = self._held(request.scale, folder)
             taken.append(f"{self.name}: {_taken_in(here, folder, found)}.")
-            found = merged(found, here.values())
+            found = run_archive.merged(found, here.values())
         for sentence in taken if found else ():
             request.tell(sentence)
         order = list(self.cells)
@@ -302,9 +282,9 @@ class TrainedTable(Reproduction):
         """Every run at a scale in a folder, from the archive or from run folders."""
         table, rounds = f"{self.name}-{scale}", self.sizes[scale].rounds
         targets = {setting: column.target for setting, column in self.columns.items()}
-        fresh = archive_study(StudyFolder(folder / table), self.statistics, targets)
-        runs = [*load_archive(archive_file(folder, table)), *fresh]
-        return merged(
+        fresh = run_archive.archive_study(StudyFolder(folder / table), self.statistics, targets)
+        runs = [*run_archive.load_archive(run_archive.archive_file(folder, table)), *fresh]
+        return run_archive.merged(
             {},
             [
                 run

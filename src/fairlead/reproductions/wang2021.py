@@ -14,12 +14,12 @@ from fairlead.clients.synthetic import SyntheticLogistic
 from fairlead.conditions.work import FixedSteps, NormalSteps
 from fairlead.diagnostics.consistency import predicted_consistency
 from fairlead.experiments.experiment import Experiment
-from fairlead.models.augmentation import HorizontalFlip, Normalize, RandomCrop
 from fairlead.models.convolutional import VGG11
 from fairlead.optimizers.base import Milestones
 from fairlead.randomness import Key
 from fairlead.reproductions import trained
 from fairlead.reproductions.claims import Falling, Less, Near, TableCell
+from fairlead.reproductions.data_sets import CIFAR10_AUGMENTED
 from fairlead.reproductions.reproduction import Computation, Request, Scale, below, published_table
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.settings import Setting
@@ -42,8 +42,7 @@ def _experiment(setting: Setting, algorithm: Algorithm, rounds: int, seed: int) 
 def _end(experiment: Experiment) -> Tensor:
     """Where a run ends."""
     federation = experiment.build()
-    for _ in federation.train():
-        pass
+    list(federation.train())
     return federation.params
 
 
@@ -138,8 +137,7 @@ def _figure_2(request: Request, seed: int) -> Mapping[TableCell, float]:
         for name, row in _FIGURE_2_METHODS.items():
             federation = _experiment(setting, row.algorithm(setting), setting.rounds, seed).build()
             for rounds, place in ((_EARLY, f"{panel}, early"), (setting.rounds, panel)):
-                for _ in federation.train(rounds - federation.state.round):
-                    pass
+                list(federation.train(rounds - federation.state.round))
                 figures[_squared(name, place)] = float((federation.params - optimum).square().sum())
     return figures
 
@@ -270,11 +268,6 @@ FIGURE_5 = TrainedTable(
 _DECAY = {"weight_decay": 1e-4}
 _MOMENTUM: dict[str, Any] = {"momentum": 0.9, "lr": 0.02, **_DECAY}
 _EQUAL, _RANDOM = "E = 2", "E ~ U(2, 5)"
-_AUGMENT = (
-    RandomCrop(4),
-    HorizontalFlip(),
-    Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-)
 
 
 def _with_proximal(mu: float) -> dict[str, TableRow]:
@@ -298,7 +291,7 @@ _VARIANTS = {
 }
 
 _COLUMNS = {
-    name: TableColumn(setting, "cifar10", VGG11(), _AUGMENT, rows=rows)
+    name: TableColumn(setting, "cifar10", VGG11(), CIFAR10_AUGMENTED, rows=rows)
     for name, setting, rows in (
         (_EQUAL, settings.fednova_equal_epochs(), _with_proximal(0.005)),
         (_RANDOM, settings.fednova_random_epochs(), {**_with_proximal(0.001), **_VARIANTS}),

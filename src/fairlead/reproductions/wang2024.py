@@ -1,8 +1,9 @@
 """Wang 2024: Theorem 3 on linear regression, the IID twin (Fig. 1) and drift against its bound (Figs. 3 and 4)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from statistics import linear_regression
 
 import torch
 
@@ -34,13 +35,6 @@ _RADIUS, _SLOPE = "factor of a round", "slope of log ρ in log M"
 _RUN, _NOISELESS = "run from closed form", "distance to w* without noise"
 
 
-def _slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """Of the least-squares line."""
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    rise = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
-    return rise / sum((a - mean_x) ** 2 for a in x)
-
-
 def _theorem_3(request: Request, seed: int) -> Mapping[TableCell, float]:
     key = Key.from_seed(seed)
     figures = {}
@@ -51,7 +45,8 @@ def _theorem_3(request: Request, seed: int) -> Mapping[TableCell, float]:
         problems = [source.problem(key.fold("repetition", number)) for number in range(repetitions)]
         drifts = [math.log(each.drift(_LR, _DRIFT_STEPS, at=each.truth)) for each in problems]
         logs.append(sum(drifts) / repetitions)
-    figures[TableCell("Local GD", _SLOPE)] = _slope([math.log(count) for count in populations], logs)
+    line = linear_regression([math.log(count) for count in populations], logs)
+    figures[TableCell("Local GD", _SLOPE)] = line.slope
     source = SyntheticRegression(num_clients=100, num_examples=5, dim=10)
     problem = source.problem(key.fold("data"))
     for steps in _LOCAL_STEPS:
@@ -63,8 +58,7 @@ def _theorem_3(request: Request, seed: int) -> Mapping[TableCell, float]:
         problem = source.problem(key.fold("data"))
         experiment = Experiment(source, algorithm, rounds, seed=seed, evaluate_every=0, dtype="float64")
         federation = experiment.build()
-        for _ in federation.train():
-            pass
+        list(federation.train())
         start = torch.zeros_like(problem.truth)
         expected = problem.local_gd(start, _LR, _DRIFT_STEPS, rounds) if noise else problem.truth
         figures[TableCell("FedAvg", column)] = float((federation.params - expected).norm())
@@ -178,8 +172,7 @@ def _on_the_way(request: Request, seed: int) -> Mapping[TableCell, float]:
     run = Federation(presets.fedavg(**_PEOPLE.client_side()), world, seed)
     figures = {}
     for count in rounds:
-        for _ in run.train(count - run.state.round):
-            pass
+        list(run.train(count - run.state.round))
         report = consensus_test(world, run.params, _SPLIT_LR, steps=_STEPS)
         place = "earlier round" if count == rounds[0] else "later round"
         for drift in report.drifts:

@@ -5,11 +5,11 @@ from dataclasses import replace
 from functools import partial
 
 from fairlead.clients.label_skew import DirichletPartitioner
-from fairlead.models.augmentation import HorizontalFlip, Normalize, RandomCrop
 from fairlead.models.base import MLP
 from fairlead.models.convolutional import FiveLayerCNN
 from fairlead.reproductions import trained
 from fairlead.reproductions.claims import Best, Less, TableCell
+from fairlead.reproductions.data_sets import CIFAR10_AUGMENTED
 from fairlead.reproductions.reproduction import Scale, below, published_table
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.settings import hybrid, hybrid_plus, statistical_only
@@ -95,11 +95,6 @@ _PRINTED_TABLE = published_table("""
 """)
 
 _AS_RUN = "FedAWARE as published"
-_AUGMENTED = (
-    RandomCrop(padding=4),
-    HorizontalFlip(),
-    Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-)
 _CAPPED = DirichletPartitioner(0.1, min_partition_size=10, self_balancing=True)
 _AS_DEALT = {
     name: setting if name == "Statistical" else replace(setting, partition=_CAPPED)
@@ -123,7 +118,7 @@ TABLE_1 = table(
         *_DIFFERENCES[2:],
     ),
     columns={
-        name: TableColumn(setting, "cifar10", FiveLayerCNN(), _AUGMENTED)
+        name: TableColumn(setting, "cifar10", FiveLayerCNN(), CIFAR10_AUGMENTED)
         for name, setting in _AS_DEALT.items()
     },
     rows=_BASELINES
