@@ -20,8 +20,8 @@ from fairlead.cli import app
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.reports import summarise_runs, summarise_settings
 from fairlead.reports.tables import report_tables
-from fairlead.results.curves import AXES, quantities
-from fairlead.results.figures import FigureName, RunFigures
+from fairlead.results.curves import AXES, FigureName, quantities
+from fairlead.results.figures import RunFigures
 from fairlead.results.run_archive import ArchivedRun, archive_file, curves_of, save_archive
 
 KEPT = Path(__file__).parents[2] / "reproductions"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.charts.chart import AxisScale, fitted, round_step
+from fairlead.charts.chart import AxisScale, round_step
 
 
 def test_an_even_scale() -> None:
@@ -37,19 +37,19 @@ def test_round_steps(least: float, step: float) -> None:
 
 
 def test_bounds_hold_the_room_beside_the_values() -> None:
-    scale = fitted([0.0, 1.0], bounds=(0.0, 1.0))
+    scale = AxisScale.fitted([0.0, 1.0], bounds=(0.0, 1.0))
     assert (scale.low, scale.high) == (0.0, 1.0)
 
 
 def test_a_scale_is_logarithmic_only_where_values_span_an_order_of_magnitude() -> None:
-    assert fitted([1.0, 20.0], logarithmic=True).logarithmic
-    assert not fitted([1.0, 5.0], logarithmic=True).logarithmic
-    assert not fitted([0.0, 20.0], logarithmic=True).logarithmic
+    assert AxisScale.fitted([1.0, 20.0], logarithmic=True).logarithmic
+    assert not AxisScale.fitted([1.0, 5.0], logarithmic=True).logarithmic
+    assert not AxisScale.fitted([0.0, 20.0], logarithmic=True).logarithmic
 
 
 @given(st.lists(st.floats(-1e9, 1e9), max_size=5), st.booleans())
 def test_values_lie_within_their_scale(values: list[float], logarithmic: bool) -> None:
-    scale = fitted([*values, math.inf, math.nan], logarithmic=logarithmic)
+    scale = AxisScale.fitted([*values, math.inf, math.nan], logarithmic=logarithmic)
     assert scale.high > scale.low
     assert all(-1e-8 <= scale.at(value) <= 1 + 1e-8 for value in values)
     assert 1 <= len(scale.ticks()) <= 12

@@ -15,12 +15,10 @@ from fairlead.reproductions.claims import (
     Near,
     Published,
     TableCell,
-    deviation,
     judge,
-    mean,
+    published_table,
     worded,
 )
-from fairlead.reproductions.reproduction import published_table
 
 A, B, C = (TableCell(row, "accuracy") for row in "abc")
 HOLDS, FAILS, OPEN = Less(A, B), Less(B, A), Less(A, TableCell("d", "accuracy"))
@@ -168,13 +166,6 @@ def test_what_decides_a_verdict_is_set_against_the_noise(
     holds = verdict == "holds"
     others = [] if holds else [Check("another", True, "", noise="within")]
     assert worded(verdict, [*(Check("a claim", holds, "", noise=noise) for noise in noises), *others]) == said
-
-
-def test_means_and_deviations_over_seeds() -> None:
-    """1, 2, 3 have mean 2 and sample deviation 1; one seed has none."""
-    assert mean(RESULTS[A]) == 2.0
-    assert deviation(RESULTS[A]) == 1.0
-    assert deviation(RESULTS[C]) is None
 
 
 def test_a_published_table() -> None:

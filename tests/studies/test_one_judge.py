@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import fairlead as fl
 from fairlead.cli import app
 from fairlead.reports import render_page, summarise_runs
-from fairlead.results.figures import FigureName
+from fairlead.results.curves import FigureName
 
 SPEC = """
 rounds = 20

@@ -12,7 +12,8 @@ import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.records import Evaluation, RoundRecord
 from fairlead.results.comparison import Summary, summarise
-from fairlead.results.figures import FigureName, measure_named
+from fairlead.results.curves import FigureName
+from fairlead.results.figures import measure_named
 from fairlead.results.runs import ReportedRun, RunState
 from fairlead.results.sentences import describe_standing, headline
 

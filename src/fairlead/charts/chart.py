@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -26,6 +27,44 @@ class AxisScale:
     low: float
     high: float
     logarithmic: bool = False
+
+    @classmethod
+    def fitted(
+        cls,
+        values: Iterable[float],
+        *,
+        logarithmic: bool = False,
+        bounds: tuple[float, float] = (-math.inf, math.inf),
+        margin: float = 0.04,
+    ) -> Self:
+        """A scale for the finite values with a little room, within `bounds`.
+
+        Logarithmic only if all values are positive and span an order of magnitude.
+        """
+        known = [value for value in values if math.isfinite(value)]
+        if not known:
+            return cls(0.0, 1.0)
+        low, high = min(known), max(known)
+        if logarithmic and low > 0 and math.log10(high / low) >= _DECADES:
+            room = (high / low) ** margin
+            return cls(low / room, high * room, logarithmic=True)
+        # A single value is the middle of a scale from zero to twice the value, which has round ticks.
+        room = (high - low) * margin if high > low else abs(high) or 1.0
+        ends = max(low - room, bounds[0]), min(high + room, bounds[1])
+        return cls(*ends) if ends[0] < ends[1] else cls(low - room, high + room)
+
+    @classmethod
+    def of_ratios(cls, ratios: Iterable[float]) -> Self:
+        """A logarithmic scale around 1 that shows factors up to 100 either way."""
+        known = [min(max(ratio, 0.01), 100.0) for ratio in ratios if ratio >= 0]
+        reach = max([1.5, *(max(ratio, 1 / ratio) for ratio in known)]) * 1.05
+        return cls(1 / reach, reach, logarithmic=True)
+
+    @classmethod
+    def exactly(cls, values: Iterable[float]) -> Self:
+        """A scale that ends where the values do."""
+        known = list(values) or [0.0]
+        return cls(min(known), max(known))
 
     def at(self, value: float) -> float:
         """The position of a value; values outside [low, high] lie outside [0, 1]."""
@@ -65,32 +104,6 @@ def round_step(least: float) -> float:
         return 1.0
     power = 10.0 ** math.floor(math.log10(least))
     return next(m * power for m in (1.0, 2.0, 5.0, 10.0) if m * power >= least * (1 - 1e-9))
-
-
-def fitted(
-    values: Iterable[float],
-    *,
-    logarithmic: bool = False,
-    bounds: tuple[float, float] = (-math.inf, math.inf),
-    margin: float = 0.04,
-) -> AxisScale:
-    """A scale for the finite values with a little room, within `bounds`.
-
-    Logarithmic only if all values are positive and span an order of magnitude.
-    """
-    known = [value for value in values if math.isfinite(value)]
-    if not known:
-        return AxisScale(0.0, 1.0)
-    low, high = min(known), max(known)
-    if logarithmic and low > 0 and math.log10(high / low) >= _DECADES:
-        room = (high / low) ** margin
-        return AxisScale(low / room, high * room, logarithmic=True)
-    # A single value is the middle of a scale from zero to twice the value, which has round ticks.
-    room = (high - low) * margin if high > low else abs(high) or 1.0
-    fitted_low, fitted_high = max(low - room, bounds[0]), min(high + room, bounds[1])
-    if fitted_high <= fitted_low:
-        return AxisScale(low - room, high + room)
-    return AxisScale(fitted_low, fitted_high)
 
 
 @dataclass(frozen=True)
@@ -188,7 +201,10 @@ def plain_curves(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Chart:
         if known:
             xs, ys = zip(*known, strict=True)
             found.append(Series(xs, ys, label=label, place=place))
-    across, up = _extent(x for each in found for x in each.x), _extent(y for each in found for y in each.y)
+    across, up = (
+        AxisScale.exactly(x for each in found for x in each.x),
+        AxisScale.exactly(y for each in found for y in each.y),
+    )
     return Chart("", ChartAxis("", across), ChartAxis("", up), tuple(found))
 
 
@@ -200,19 +216,7 @@ def plain_intervals(intervals: Mapping[str, tuple[float, float]]) -> Chart:
         if math.isfinite(mean) and math.isfinite(margin)
     )
     ends = [end for row in rows for end in (*(row.low or ()), *(row.high or ()))]
-    return Chart("", ChartAxis("", _extent([0.0, *ends])), None, rows, mark=0.0)
-
-
-def _extent(values: Iterable[float]) -> AxisScale:
-    known = list(values) or [0.0]
-    return AxisScale(min(known), max(known))
-
-
-def ratio_scale(ratios: Iterable[float]) -> AxisScale:
-    """A logarithmic scale around 1 that shows factors up to 100 either way."""
-    known = [min(max(ratio, 0.01), 100.0) for ratio in ratios if ratio >= 0]
-    reach = max([1.5, *(max(ratio, 1 / ratio) for ratio in known)]) * 1.05
-    return AxisScale(1 / reach, reach, logarithmic=True)
+    return Chart("", ChartAxis("", AxisScale.exactly([0.0, *ends])), None, rows, mark=0.0)
 
 
 _BLANK = 0x2800

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from fairlead.charts.chart import AxisScale, Chart, ChartAxis, Series, fitted, ratio_scale
+from fairlead.charts.chart import AxisScale, Chart, ChartAxis, Series
 from fairlead.charts.figures import COLORS, clear_frame, draw_chart, new_figure, plain_label, save_figure
 from fairlead.diagnostics.diagnosis import Diagnosis
 from fairlead.diagnostics.diversity import running_elud
@@ -130,7 +130,7 @@ def _in_order(intended: Tensor, series: list[tuple[str, Tensor, int]]) -> Figure
         Chart(
             "Weights of clients",
             ChartAxis(across, AxisScale(0.0, 100.0)),
-            ChartAxis("Ω/ω", ratio_scale(ratios)),
+            ChartAxis("Ω/ω", AxisScale.of_ratios(ratios)),
             tuple(found),
             mark=1.0,
         )
@@ -189,9 +189,10 @@ def _consensus(diagnosis: Diagnosis) -> Figure | None:
     figure = _drawn(
         Chart(
             f"{report.verdict[:1].upper()}{report.verdict[1:]} ({report.num_clients} clients)",
-            ChartAxis("local steps H", fitted(places)),
+            ChartAxis("local steps H", AxisScale.fitted(places)),
             ChartAxis(
-                "length of the drift", fitted([0.0, *bounds.y, *(gaps.high or ())], bounds=(0, math.inf))
+                "length of the drift",
+                AxisScale.fitted([0.0, *bounds.y, *(gaps.high or ())], bounds=(0, math.inf)),
             ),
             (bounds, gaps),
         )
@@ -210,8 +211,8 @@ def _diversity(diagnosis: Diagnosis) -> Figure | None:
     figure = _drawn(
         Chart(
             "Diversity of updates",
-            ChartAxis("round", fitted(rounds), "count"),
-            ChartAxis("e-LUD", fitted([0.95, *eluds])),
+            ChartAxis("round", AxisScale.fitted(rounds), "count"),
+            ChartAxis("e-LUD", AxisScale.fitted([0.95, *eluds])),
             (
                 Series(rounds, eluds, label="e-LUD of a round", place=_THEN, joined=False),
                 Series(tuple(float(r.round) for r in records), running, label="mean so far", place=_NOW),

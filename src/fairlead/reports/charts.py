@@ -5,16 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low, quantiles
 
-from fairlead.charts.chart import (
-    MARKERS_SHOWN,
-    AxisScale,
-    Chart,
-    ChartAxis,
-    LineStyle,
-    Series,
-    fitted,
-    ratio_scale,
-)
+from fairlead.charts.chart import MARKERS_SHOWN, AxisScale, Chart, ChartAxis, LineStyle, Series
 from fairlead.results.comparison import Summary
 from fairlead.results.curves import AXES, Axis, Quantity, bands, quantities
 from fairlead.results.estimates import NumberKind, show, show_estimate, show_tick
@@ -58,7 +49,7 @@ def learning_curves(summary: Summary) -> list[LearningCurves]:
 
 def _curve_chart(quantity: Quantity, axis: Axis, series: tuple[Series, ...]) -> Chart:
     title = f"{quantity.title} against {axis.title.lower()} for {', '.join(each.label for each in series)}"
-    across = fitted((x for each in series for x in each.x), margin=0.02, bounds=(0.0, math.inf))
+    across = AxisScale.fitted((x for each in series for x in each.x), margin=0.02, bounds=(0.0, math.inf))
     return Chart(
         title,
         ChartAxis(axis.title, across, axis.kind),
@@ -84,7 +75,7 @@ def _vertical(quantity: Quantity, series: Sequence[Series]) -> AxisScale:
     positive = quantity.logarithmic and low > 0
     shown = [edge for edge in edges if not positive or edge >= low / 2]
     bounds = (0.0, 1.0) if quantity.kind == "share" else (0.0 if low >= 0 else -math.inf, math.inf)
-    return fitted([*means, *shown], logarithmic=quantity.logarithmic, bounds=bounds)
+    return AxisScale.fitted([*means, *shown], logarithmic=quantity.logarithmic, bounds=bounds)
 
 
 def difference_chart(summary: Summary) -> Chart | None:
@@ -97,7 +88,7 @@ def difference_chart(summary: Summary) -> Chart | None:
     # Intervals fit the row, except those that are several times wider than the others, such as over two seeds.
     reach = max(4 * median_low(widest), 2 * max(map(abs, means)))
     ends = [edge for each in differences for edge in (each.low, each.high) if edge is not None]
-    scale = fitted([0.0, *means, *(min(max(edge, -reach), reach) for edge in ends)], margin=0.08)
+    scale = AxisScale.fitted([0.0, *means, *(min(max(edge, -reach), reach) for edge in ends)], margin=0.08)
     is_share = summary.measure.kind == "share"
     title = f"difference to {shortened(summary.baseline.label, _BASELINE_LABEL)}"
     axis = ChartAxis(
@@ -123,7 +114,7 @@ def weights_chart(summary: Summary) -> Chart | None:
 
     def axis(ratios: Sequence[float]) -> ChartAxis:
         hint = "left end: no update arrived" if 0.0 in ratios else "left of 1: under-weighted"
-        return ChartAxis(f"Ω/ω of each client ({hint})", ratio_scale(ratios))
+        return ChartAxis(f"Ω/ω of each client ({hint})", AxisScale.of_ratios(ratios))
 
     return _client_chart(summary, lambda run: run.client_ratios(), axis, "Ω/ω", "number", mark=1.0)
 
@@ -135,7 +126,7 @@ def clients_chart(summary: Summary) -> Chart | None:
     def axis(values: Sequence[float]) -> ChartAxis:
         bounds = (0.0, 1.0) if measure.kind == "share" else (-math.inf, math.inf)
         title = f"{measure.name} of each client on {summary.client_data}"
-        return ChartAxis(title, fitted(values, bounds=bounds), measure.kind)
+        return ChartAxis(title, AxisScale.fitted(values, bounds=bounds), measure.kind)
 
     return _client_chart(summary, lambda run: run.clients, axis, measure.name, measure.kind)
 

@@ -19,14 +19,7 @@ from fairlead import __version__
 from fairlead.charts.chart import BANDS_AT_ONCE, Chart, LineStyle, Series
 from fairlead.errors import FieldError
 from fairlead.reports import charts
-from fairlead.reports.charts import (
-    LearningCurves,
-    clients_chart,
-    difference_chart,
-    learning_curves,
-    shortened,
-    weights_chart,
-)
+from fairlead.reports.charts import LearningCurves
 from fairlead.reports.tables import ReportTable, report_tables
 from fairlead.results.comparison import Summary
 from fairlead.results.curves import AXES, ROUNDS, Axis
@@ -99,7 +92,7 @@ def _environment() -> Environment:
         "headline": headline,
         "describe_standing": describe_standing,
         "counted": counted,
-        "shortened": shortened,
+        "shortened": charts.shortened,
         "bands_at_once": BANDS_AT_ONCE,
         "covered": COVERED,
         "style": _asset("page.css"),
@@ -137,9 +130,13 @@ class _SettingSection:
     def of(cls, summary: Summary) -> _SettingSection:
         if not summary.methods:
             return cls(summary, None, [], [], {})
-        clients = {"consistency": weights_chart(summary), "clients": clients_chart(summary)}
+        clients = {"consistency": charts.weights_chart(summary), "clients": charts.clients_chart(summary)}
         return cls(
-            summary, difference_chart(summary), learning_curves(summary), report_tables(summary), clients
+            summary,
+            charts.difference_chart(summary),
+            charts.learning_curves(summary),
+            report_tables(summary),
+            clients,
         )
 
     @property

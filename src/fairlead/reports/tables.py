@@ -7,9 +7,9 @@ from functools import partial
 from statistics import fmean
 
 from fairlead.results.comparison import Summary
-from fairlead.results.curves import tenth
+from fairlead.results.curves import FigureName, tenth
 from fairlead.results.estimates import Estimate, NumberKind, estimate, paired_difference, show, show_tick
-from fairlead.results.figures import FigureName, MethodFigures, Reached, RunFigures, by_seed
+from fairlead.results.figures import MethodFigures, Reached, RunFigures, by_seed
 from fairlead.results.sentences import divergences, target_resolution
 
 

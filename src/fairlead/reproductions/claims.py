@@ -1,13 +1,14 @@
 """Claims of papers as comparisons of figures."""
 
 import math
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import ClassVar, Literal, NamedTuple
 
-from fairlead.results.estimates import estimate, paired_difference
+from fairlead.results.estimates import paired_difference
 
 
 class TableCell(NamedTuple):
@@ -39,12 +40,6 @@ Results = Mapping[TableCell, BySeed]
 def mean(values: BySeed) -> float:
     """Over seeds; infinite if one of them is."""
     return sum(values.values()) / len(values)
-
-
-def deviation(values: BySeed) -> float | None:
-    """Sample standard deviation over seeds, as papers print it; None for one seed or infinite values."""
-    found = estimate(list(values.values()))
-    return None if found is None else found.std
 
 
 Noise = Literal["beyond", "within", "one seed"]
@@ -242,6 +237,37 @@ class Falling(Claim):
         return Comparison(falls, ", ".join(f"{figure:.3g}" for figure in figures))
 
 
+def below(lower: Iterable[str], upper: Iterable[str], columns: Iterable[str]) -> tuple[Claim, ...]:
+    """Every row of `lower` has smaller figures than every row of `upper`, in every column."""
+    pairs = list(product(lower, upper))
+    return tuple(Less(TableCell(low, name), TableCell(up, name)) for name in columns for low, up in pairs)
+
+
+def published_table(text: str) -> dict[TableCell, Published]:
+    """The numbers of a table as a paper prints it: columns two blanks apart, their names in the first line.
+
+    >>> table = published_table('''
+    ...             E = 2         E ~ U(2, 5)
+    ...     FedAvg  60.68 ± 1.05  64.22
+    ...     MIFA    –             never
+    ... ''')
+    >>> table[TableCell("FedAvg", "E = 2")]
+    Published(value=60.68, spread=1.05)
+    >>> len(table), table[TableCell("MIFA", "E ~ U(2, 5)")].value
+    (3, inf)
+    """
+    header, *rows = (
+        re.split(r"\s{2,}", line.strip()) for line in text.strip("\n").splitlines() if line.strip()
+    )
+    found = {}
+    for name, *numbers in rows:
+        for column, number in zip(header, numbers, strict=True):
+            if number != "–":
+                value, _, spread = number.replace("never", "inf").partition(" ± ")
+                found[TableCell(name, column)] = Published(float(value), float(spread) if spread else None)
+    return found
+
+
 def _against_noise(left: BySeed, right: BySeed) -> tuple[str, Noise | None]:
     """A difference as numbers go on, and where it stands to the noise over seeds."""
     difference = paired_difference(left, right)
@@ -301,7 +327,7 @@ def judge(claims: Sequence[Claim], results: Results, failed: Collection[TableCel
     held = {check.holds for check in checks}
     verdict: Verdict = "does not hold" if False in held else "open" if None in held else "holds"
     facts = [] if verdict == "holds" else [_tally(checks)]
-    seeds = len(seeds_of(results))
+    seeds = len(set[int]().union(*results.values()))
     shared = [check.seeds for check in checks if check.holds is not None]
     fewest = min(shared, default=seeds)
     if fewest < seeds:
@@ -337,8 +363,3 @@ def _tally(checks: Sequence[Check]) -> str:
             of_all = "" if words else f" of {len(checks)} comparisons"
             words.append(f"{number}{of_all} {one if number == 1 else many}")
     return ", ".join(words)
-
-
-def seeds_of(results: Results) -> tuple[int, ...]:
-    """All seeds of which there is a figure."""
-    return tuple(sorted({seed for values in results.values() for seed in values}))

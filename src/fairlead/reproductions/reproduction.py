@@ -2,11 +2,9 @@
 
 import json
 import math
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import Literal, NamedTuple, get_args
@@ -19,21 +17,9 @@ from fairlead.experiments.spec_fields import parse_override
 from fairlead.experiments.study import PlannedRun, StudyFolder
 from fairlead.experiments.workers import run_study
 from fairlead.references import reference
-from fairlead.reproductions.claims import (
-    Check,
-    Claim,
-    Judgement,
-    Less,
-    Published,
-    Results,
-    TableCell,
-    deviation,
-    judge,
-    mean,
-    seeds_of,
-)
+from fairlead.reproductions.claims import Check, Claim, Judgement, Published, Results, TableCell, judge
 from fairlead.reproductions.data_sets import NotRunError, require_data
-from fairlead.results.estimates import student_quantile
+from fairlead.results.estimates import estimate, student_quantile
 from fairlead.text import counted
 
 
@@ -259,16 +245,13 @@ class Reproduction(ABC):
             scale=request.scale,
             verdict=printed.verdict,
             reason=printed.reason,
-            seeds=seeds_of(measured.results) or request.seeds,
+            seeds=tuple(sorted(set().union(*measured.results.values()))) or request.seeds,
             figures=tuple(
                 ReproducedFigure(
-                    *cell,
-                    mean(values),
-                    deviation(values),
-                    len(values),
-                    *self.published.get(cell, (None, None)),
+                    *cell, found.mean, found.std, found.count, *self.published.get(cell, (None, None))
                 )
                 for cell, values in measured.results.items()
+                if (found := estimate(list(values.values())))
             ),
             checks=printed.checks,
             seconds=round(measured.seconds, 1),
@@ -315,37 +298,6 @@ class Computation(Reproduction):
             for cell, value in self.compute(request, seed).items():
                 results.setdefault(cell, {})[seed] = value
         return measured_here(results, perf_counter() - started, request.device if self.on_device else "cpu")
-
-
-def below(lower: Iterable[str], upper: Iterable[str], columns: Iterable[str]) -> tuple[Claim, ...]:
-    """Every row of `lower` has smaller figures than every row of `upper`, in every column."""
-    pairs = list(product(lower, upper))
-    return tuple(Less(TableCell(low, name), TableCell(up, name)) for name in columns for low, up in pairs)
-
-
-def published_table(text: str) -> dict[TableCell, Published]:
-    """The numbers of a table as a paper prints it: columns two blanks apart, their names in the first line.
-
-    >>> table = published_table('''
-    ...             E = 2         E ~ U(2, 5)
-    ...     FedAvg  60.68 ± 1.05  64.22
-    ...     MIFA    –             never
-    ... ''')
-    >>> table[TableCell("FedAvg", "E = 2")]
-    Published(value=60.68, spread=1.05)
-    >>> len(table), table[TableCell("MIFA", "E ~ U(2, 5)")].value
-    (3, inf)
-    """
-    header, *rows = (
-        re.split(r"\s{2,}", line.strip()) for line in text.strip("\n").splitlines() if line.strip()
-    )
-    found = {}
-    for name, *numbers in rows:
-        for column, number in zip(header, numbers, strict=True):
-            if number != "–":
-                value, _, spread = number.replace("never", "inf").partition(" ± ")
-                found[TableCell(name, column)] = Published(float(value), float(spread) if spread else None)
-    return found
 
 
 def listed_parts(text: str, known: Collection[str]) -> tuple[str, ...]:

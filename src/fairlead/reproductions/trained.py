@@ -22,8 +22,7 @@ from fairlead.reproductions.claims import TableCell
 from fairlead.reproductions.data_sets import NotRunError, require_data, source_of
 from fairlead.reproductions.reproduction import FailedRun, Measured, Reproduction, Request, Scale
 from fairlead.results import run_archive
-from fairlead.results.curves import Curve, tenth
-from fairlead.results.figures import FigureName, figure_of
+from fairlead.results.curves import Curve, FigureName, tenth
 from fairlead.results.run_archive import ArchivedRun, Place, Statistic
 from fairlead.settings import Setting
 from fairlead.task import Task
@@ -107,7 +106,7 @@ def _accuracy(records: Sequence[RoundRecord]) -> Curve:
 
 
 def _percent(records: Sequence[RoundRecord], figure: FigureName) -> float | None:
-    share = figure_of(_accuracy(records), len(records), figure, higher=True)
+    share = _accuracy(records).figure(figure, len(records), higher=True)
     return None if share is None else 100 * share
 
 

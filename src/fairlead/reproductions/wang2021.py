@@ -18,9 +18,9 @@ from fairlead.models.convolutional import VGG11
 from fairlead.optimizers.base import Milestones
 from fairlead.randomness import Key
 from fairlead.reproductions import trained
-from fairlead.reproductions.claims import Falling, Less, Near, TableCell
+from fairlead.reproductions.claims import Falling, Less, Near, TableCell, below, published_table
 from fairlead.reproductions.data_sets import CIFAR10_AUGMENTED
-from fairlead.reproductions.reproduction import Computation, Request, Scale, below, published_table
+from fairlead.reproductions.reproduction import Computation, Request, Scale
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.settings import Setting
 

@@ -23,9 +23,9 @@ from fairlead.optimizers.base import Exponential
 from fairlead.optimizers.descent import SGD
 from fairlead.randomness import Key
 from fairlead.reproductions import trained
-from fairlead.reproductions.claims import Best, Less, Published, TableCell
+from fairlead.reproductions.claims import Best, Less, Published, TableCell, below
 from fairlead.reproductions.closed_form import Balls, ClosedFormWorld, reach_of
-from fairlead.reproductions.reproduction import Computation, Request, Scale, below
+from fairlead.reproductions.reproduction import Computation, Request, Scale
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.settings import Setting
 from fairlead.theory.convergence import calibrated_lr

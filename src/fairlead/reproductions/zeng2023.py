@@ -8,9 +8,9 @@ from fairlead.clients.label_skew import DirichletPartitioner
 from fairlead.models.base import MLP
 from fairlead.models.convolutional import FiveLayerCNN
 from fairlead.reproductions import trained
-from fairlead.reproductions.claims import Best, Less, TableCell
+from fairlead.reproductions.claims import Best, Less, TableCell, below, published_table
 from fairlead.reproductions.data_sets import CIFAR10_AUGMENTED
-from fairlead.reproductions.reproduction import Scale, below, published_table
+from fairlead.reproductions.reproduction import Scale
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.settings import hybrid, hybrid_plus, statistical_only
 

@@ -8,8 +8,8 @@ from fairlead.clients.tokenizers import HashedWords
 from fairlead.models.convolutional import FiveLayerCNN, ResNet18
 from fairlead.models.sequences import TextTransformer
 from fairlead.reproductions import trained
-from fairlead.reproductions.claims import Best, Claim, Less, TableCell
-from fairlead.reproductions.reproduction import Scale, below, published_table
+from fairlead.reproductions.claims import Best, Claim, Less, TableCell, below, published_table
+from fairlead.reproductions.reproduction import Scale
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.reproductions.zeng2023 import DIFFERENCE, PRINTED, SIZES, released_row, released_rows, table
 from fairlead.settings import Setting, fedaware_agnews, fedaware_cifar10, fedaware_cifar100, label_blocks

@@ -12,7 +12,8 @@ from fairlead.experiments.runner import summarise as summarise_run
 from fairlead.federation import Federation
 from fairlead.records import Evaluation, RoundRecord
 from fairlead.results.comparison import Summary, summarise
-from fairlead.results.figures import FigureName, MethodFigures
+from fairlead.results.curves import FigureName
+from fairlead.results.figures import MethodFigures
 from fairlead.results.runs import ReportedRun
 from fairlead.results.sentences import describe_standing, objective_verdict
 

@@ -9,16 +9,9 @@ from typing import Literal, TypedDict, Unpack
 
 from fairlead.errors import FieldError
 from fairlead.experiments.study import folder_name
+from fairlead.results.curves import FigureName
 from fairlead.results.estimates import Estimate, paired_difference
-from fairlead.results.figures import (
-    FigureName,
-    Measure,
-    MethodFigures,
-    RunFigures,
-    by_seed,
-    own_target,
-    runs_measure,
-)
+from fairlead.results.figures import Measure, MethodFigures, RunFigures, by_seed, own_target, runs_measure
 from fairlead.results.methods import MethodRuns, Study, baseline_of, by_setting, group_runs
 from fairlead.results.runs import ReportedRun, read_runs
 

@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Self
+from statistics import fmean, pstdev
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -16,6 +17,9 @@ from fairlead.records import RoundRecord
 from fairlead.results.estimates import NumberKind, estimate
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
+
+FigureName = Literal["last-tenth", "last5", "final", "best"]
+"""The figure of a curve by which runs are compared."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +58,24 @@ class Curve:
             for done, value in zip(self.rounds, self.values, strict=True)
             if total - last < done <= total
         ]
-        return math.fsum(tail) / len(tail) if tail else None
+        return fmean(tail) if tail else None
 
     def best(self, *, higher: bool) -> float | None:
         """The largest finite value, or the smallest unless `higher` is better; the last if none is finite."""
         values = self.finite.values or self.values[-1:]
         return (max if higher else min)(values, default=None)
+
+    def figure(self, name: FigureName, total: int, *, higher: bool) -> float | None:
+        """A figure over `total` rounds; None where nothing was measured in them.
+
+        The mean of the measurements in the last tenth of the rounds (Zeng 2025) or in the last five (Weng 2025); the
+        last one; the best one.
+        """
+        if name == "best":
+            return self.best(higher=higher)
+        if name == "final":
+            return self.values[-1] if self.values else None
+        return self.tail_mean(total, tenth(total) if name == "last-tenth" else 5)
 
     def rounds_to(self, target: float, *, higher: bool) -> int | None:
         """Rounds until the target was first met; None if it never was."""
@@ -77,16 +93,13 @@ def tenth(rounds: int) -> int:
 def worst_tenth(values: Sequence[float], *, higher: bool) -> float | None:
     """Mean over the worst 10 % (at least one) of the finite values; None without any."""
     known = sorted((value for value in values if math.isfinite(value)), reverse=not higher)
-    return math.fsum(known[: tenth(len(known))]) / tenth(len(known)) if known else None
+    return fmean(known[: tenth(len(known))]) if known else None
 
 
 def spread(values: Sequence[float]) -> float | None:
     """Population standard deviation of the finite values; None without any."""
     known = [value for value in values if math.isfinite(value)]
-    if not known:
-        return None
-    mean = math.fsum(known) / len(known)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in known) / len(known))
+    return pstdev(known) if known else None
 
 
 _POINTS = 100

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from statistics import median
-from typing import Literal, get_args
+from statistics import fmean, median
+from typing import get_args
 
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.diversity import running_elud
@@ -13,26 +13,12 @@ from fairlead.diagnostics.measurement import chance_level, measured_consistency
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
 from fairlead.records import Evaluation
-from fairlead.results.curves import (
-    COMPUTE_TIME,
-    LOCAL_STEPS,
-    LOSS,
-    TRAIN_LOSS,
-    VIRTUAL_TIME,
-    Curve,
-    Quantity,
-    metric_quantity,
-    spread,
-    tenth,
-    worst_tenth,
-)
+from fairlead.results import curves
+from fairlead.results.curves import Curve, FigureName, Quantity
 from fairlead.results.estimates import Comparative, Estimate, NumberKind, estimate
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
 from fairlead.theory.prediction import known_limit
-
-FigureName = Literal["last-tenth", "last5", "final", "best"]
-"""The figure of a curve by which runs are compared."""
 
 _PHRASES: dict[FigureName, tuple[str, str]] = {
     "last-tenth": ("last 10 %", "over the last 10 % of rounds"),
@@ -40,19 +26,6 @@ _PHRASES: dict[FigureName, tuple[str, str]] = {
     "final": ("final", "after the last round"),
     "best": ("best", "in the best round"),
 }
-
-
-def figure_of(curve: Curve, total: int, figure: FigureName, *, higher: bool) -> float | None:
-    """The figure of a curve over `total` rounds; None where it was not evaluated in them.
-
-    Figures: the mean of the evaluations in the last tenth of the rounds (Zeng 2025) or in the last five (Weng 2025);
-    the last evaluation; the best one.
-    """
-    if figure == "best":
-        return curve.best(higher=higher)
-    if figure == "final":
-        return curve.values[-1] if len(curve) else None
-    return curve.tail_mean(total, tenth(total) if figure == "last-tenth" else 5)
 
 
 _AT_THE_END: dict[str, tuple[str, NumberKind]] = {
@@ -109,7 +82,7 @@ class Measure:
     @property
     def over_rounds(self) -> Quantity:
         """The curve to draw: the training loss where rounds do not have the metric."""
-        return TRAIN_LOSS if self.at_the_end else self.quantity
+        return curves.TRAIN_LOSS if self.at_the_end else self.quantity
 
     def better(self, difference: float) -> bool:
         """Whether a difference to another method is in its favor."""
@@ -136,7 +109,9 @@ def measure_named(metric: str, figure: FigureName = "last-tenth", *, minimize: b
         note = "Of the final model."
         quantity = Quantity(metric.replace("_", "-"), title, kind, note, partial(_at_the_end, metric))
     else:
-        quantity = {"loss": LOSS, "train_loss": TRAIN_LOSS}.get(metric) or metric_quantity(metric)
+        quantity = {"loss": curves.LOSS, "train_loss": curves.TRAIN_LOSS}.get(
+            metric
+        ) or curves.metric_quantity(metric)
     return Measure(metric, minimize or metric in _SMALLER_IS_BETTER, figure, quantity)
 
 
@@ -235,7 +210,7 @@ class RunFigures:
 
     def _measured(self, figure: FigureName) -> float | None:
         total = max(self._curve.rounds, default=0)
-        return figure_of(self._curve, total, figure, higher=self.measure.higher)
+        return self._curve.figure(figure, total, higher=self.measure.higher)
 
     def _is_beyond(self, value: float) -> bool:
         """Whether a value shows divergence; an infinite χ² only shows that a client's updates never arrived."""
@@ -306,15 +281,15 @@ class RunFigures:
     @property
     def client_mean(self) -> float | None:
         known = [value for value in self.clients if math.isfinite(value)]
-        return math.fsum(known) / len(known) if known else None
+        return fmean(known) if known else None
 
     @property
     def client_spread(self) -> float | None:
-        return spread(self.clients)
+        return curves.spread(self.clients)
 
     @property
     def client_worst(self) -> float | None:
-        return worst_tenth(self.clients, higher=self.measure.higher)
+        return curves.worst_tenth(self.clients, higher=self.measure.higher)
 
     @property
     def bytes_down(self) -> float | None:
@@ -330,11 +305,11 @@ class RunFigures:
 
     @property
     def compute_seconds(self) -> float | None:
-        return (COMPUTE_TIME.read(self.run) or (None,))[-1]
+        return (curves.COMPUTE_TIME.read(self.run) or (None,))[-1]
 
     @property
     def virtual_seconds(self) -> float | None:
-        return (VIRTUAL_TIME.read(self.run) or (None,))[-1]
+        return (curves.VIRTUAL_TIME.read(self.run) or (None,))[-1]
 
     @property
     def seconds(self) -> float | None:
@@ -353,7 +328,9 @@ class RunFigures:
         done = self._curve.rounds_to(target, higher=self.measure.higher)
         if done is None:
             return None
-        spent = [axis.read(self.run) for axis in (LOCAL_STEPS, COMPUTE_TIME, VIRTUAL_TIME)]
+        spent = [
+            axis.read(self.run) for axis in (curves.LOCAL_STEPS, curves.COMPUTE_TIME, curves.VIRTUAL_TIME)
+        ]
         return Reached(done, *(None if total is None else total[done - 1] for total in spent))
 
     def client_ratios(self) -> list[float | None]:
