@@ -131,10 +131,7 @@ def fednova_vr(
 
 @method("karimireddy2020scaffold", corrects=("work", "links", "drift"))
 def scaffold(
-    *,
-    estimate: Literal["path", "anchor"] = "path",
-    server_lr: float = 1.0,
-    **clients: Unpack[ClientSide],
+    *, estimate: Literal["path", "anchor"] = "path", server_lr: float = 1.0, **clients: Unpack[ClientSide]
 ) -> Algorithm:
     """Control variates against client drift (Karimireddy et al. 2020)."""
     solver = _solver(clients, ControlVariates(estimate))
@@ -346,11 +343,7 @@ def fedaware(
 
 @method("zeng2023gradient", "zeng2025fedaware")
 def fedaware_published(
-    *,
-    alpha: float = 0.5,
-    feedback: bool = True,
-    server_lr: float = 1.0,
-    **clients: Unpack[ClientSide],
+    *, alpha: float = 0.5, feedback: bool = True, server_lr: float = 1.0, **clients: Unpack[ClientSide]
 ) -> Algorithm:
     """FedAWARE as its authors ran it for Zeng et al. 2023, Table 1, which differs from the printed method.
 
@@ -417,10 +410,7 @@ def trimmed_mean(*, trim: float = 0.2, server_lr: float = 1.0, **clients: Unpack
 
 @method("sun2019backdoor")
 def norm_bounded_mean(
-    *,
-    bound: Literal["median"] | float = "median",
-    server_lr: float = 1.0,
-    **clients: Unpack[ClientSide],
+    *, bound: Literal["median"] | float = "median", server_lr: float = 1.0, **clients: Unpack[ClientSide]
 ) -> Algorithm:
     """The mean of updates of bounded length, against hostile or broken clients (Sun et al. 2019)."""
     return Algorithm(_solver(clients), _sampler(clients), NormBoundedMean(bound), server=SGD(server_lr))

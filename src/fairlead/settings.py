@@ -100,9 +100,7 @@ class PublishedSetting:
 SETTINGS: dict[str, PublishedSetting] = {}
 
 
-def published(
-    *references: str,
-) -> Callable[[Callable[_Arguments, Setting]], Callable[_Arguments, Setting]]:
+def published(*references: str) -> Callable[[Callable[_Arguments, Setting]], Callable[_Arguments, Setting]]:
     """Enter a setting into the table."""
 
     def enter(build: Callable[_Arguments, Setting]) -> Callable[_Arguments, Setting]:

@@ -262,7 +262,7 @@ def say_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: floa
     say()
     say(headline(summary))
     for method in summary.methods:
-        if method.method is not summary.baseline:
+        if method is not summary.baseline:
             say(f"{method.label}: {describe_standing(summary, method)}.")
     _say_failures(rows, "method")
 
@@ -330,7 +330,7 @@ def _reached(row: PlannedMethod) -> str:
 def _beyond_noise(summary: Summary, method: MethodFigures | None) -> str:
     if method is None or method.difference is None or method.difference.excludes_zero is None:
         return ""
-    return method.judged(summary.measure) or "no"
+    return method.judged or "no"
 
 
 def say_sweep(
@@ -364,7 +364,7 @@ def _say_best(summary: Summary, rows: Sequence[PlannedMethod], run: Sequence[str
     if not complete or (summary.compared and summary.ranking in _NO_BEST):
         return
     best = next(row for row in rows if row.figures is complete[0])
-    if len(complete) > 1 and complete[1].method is not summary.baseline:
+    if len(complete) > 1 and complete[1] is not summary.baseline:
         say(show_lead(summary, complete[0], complete[1]))
     values = (word for path, value in best.labels.items() for word in ("--set", f"{path}={value}"))
     say(f"Run it with: {shlex.join([*run, *values])}")

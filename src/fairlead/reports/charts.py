@@ -103,7 +103,7 @@ def difference_chart(summary: Summary) -> Chart | None:
 def _difference_row(summary: Summary, method: MethodFigures) -> Series:
     found = method.difference
     if found is None:
-        at = (0.0,) if method.method is summary.baseline else ()
+        at = (0.0,) if method is summary.baseline else ()
         return Series(at, label=method.label, place=method.place)
     low, high = (None if end is None else (end,) for end in (found.low, found.high))
     return Series((found.mean,), low=low, high=high, label=method.label, place=method.place)

@@ -9,7 +9,7 @@ from statistics import fmean
 from fairlead.results.comparison import Summary
 from fairlead.results.curves import FigureName, tenth
 from fairlead.results.estimates import Estimate, NumberKind, estimate, paired_difference, show, show_tick
-from fairlead.results.figures import MethodFigures, Reached, RunFigures, by_seed
+from fairlead.results.figures import MethodFigures, Reached, RunFigures
 from fairlead.results.sentences import divergences, target_resolution
 
 
@@ -95,7 +95,7 @@ def _means(
     if not any(found):
         return None
     entrants = {
-        place: by_seed(summary.methods[place].runs, read)
+        place: summary.methods[place].by_seed(read)
         for place, each in enumerate(found)
         if each is not None
         and math.isfinite(each.mean)
@@ -235,7 +235,8 @@ def _target_cells(
         """Whether every run finished and reached the target."""
         return method.method.complete and spent.count == method.method.num_runs
 
-    baseline = next(each for each in summary.methods if each.method is summary.baseline)
+    baseline = summary.baseline
+    assert baseline is not None
     reference = spent_by(baseline)
     cells = []
     for method in summary.methods:

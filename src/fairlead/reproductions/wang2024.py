@@ -87,10 +87,7 @@ THEOREM_3 = Computation(
 
 
 _PEOPLE = Setting(
-    None,
-    LocalSolver(SGD(0.1), epochs=1, batch_size=20),
-    cohort_size=10,
-    partition=NaturalIdPartitioner(),
+    None, LocalSolver(SGD(0.1), epochs=1, batch_size=20), cohort_size=10, partition=NaturalIdPartitioner()
 )
 """FedAvg on many people as Reddi et al. (2021) run it, whose set-up the paper takes."""
 
@@ -119,10 +116,7 @@ def _twins(name: str, where: str, data: str, title: str) -> TrainedTable:
 FIGURE_1_FEMNIST = _twins("wang2024_figure_1_femnist", "Fig. 1, FEMNIST by writer", "femnist", "FEMNIST")
 FIGURE_1_MNIST = _twins("wang2024_figure_1_mnist", "Fig. 1, MNIST by writer", "mnist_writers", "MNIST")
 
-_SPLITS: dict[str, Partitioner] = {
-    "natural": NaturalIdPartitioner(),
-    "one label": PathologicalPartitioner(1),
-}
+_SPLITS: dict[str, Partitioner] = {"natural": NaturalIdPartitioner(), "one label": PathologicalPartitioner(1)}
 _STEPS = (2, 10, 20)
 _EXAMPLES: dict[Scale, int | None] = {"smoke": 1_500, "small": 6_000, "full": None}
 _RATIO = "drift over its bound"

@@ -1,7 +1,7 @@
 """The one comparison: methods against a baseline, their ranking, and whether differences exceed the noise."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -10,45 +10,23 @@ from typing import Literal, TypedDict, Unpack
 from fairlead.errors import FieldError
 from fairlead.experiments.study import folder_name
 from fairlead.results.curves import FigureName
-from fairlead.results.estimates import Estimate, paired_difference
-from fairlead.results.figures import Measure, MethodFigures, RunFigures, by_seed, own_target, runs_measure
+from fairlead.results.estimates import Estimate
+from fairlead.results.figures import Measure, MethodFigures, RunFigures, own_target, runs_measure
 from fairlead.results.methods import MethodRuns, Study, baseline_of, by_setting, group_runs
 from fairlead.results.runs import ReportedRun, read_runs
 
-Ranking = Literal[
-    "not evaluated",
-    "one method",
-    "not comparable",
-    "unfinished",
-    "all diverged",
-    "diverged",
-    "nothing learned",
-    "tied",
-    "baseline first",
-    "baseline unfinished",
-    "baseline diverged",
-    "no common seed",
-    "behind on common seeds",
-    "noise unknown",
-    "beyond noise",
-    "within noise",
-]
-"""The result of a comparison; the last seven are about the first method against the baseline."""
-
-Standing = Literal[
-    "no round",
-    "one method",
-    "baseline",
-    "not comparable",
-    "failed",
-    "diverged",
-    "no common seed",
-    "noise unknown",
-    "unfinished",
-    "better",
-    "worse",
-    "unclear",
-]
+_Lead = Literal["no common seed", "behind on common seeds", "noise unknown", "beyond noise", "within noise"]
+"""The first method against a baseline whose runs finished."""
+Ranking = (
+    Literal["not evaluated", "one method", "not comparable", "unfinished", "all diverged", "diverged"]
+    | Literal["nothing learned", "tied", "baseline first", "baseline unfinished", "baseline diverged"]
+    | _Lead
+)
+"""The result of a comparison."""
+Standing = (
+    Literal["no round", "one method", "baseline", "not comparable", "failed", "diverged", "no common seed"]
+    | Literal["noise unknown", "unfinished", "better", "worse", "unclear"]
+)
 """The result for one method against the baseline."""
 
 
@@ -60,7 +38,7 @@ class Summary:
     """Under which methods are compared; empty where their study has no settings."""
     study: Study
     measure: Measure
-    baseline: MethodRuns | None
+    baseline: MethodFigures | None
     """None if no run could be read."""
     targets: tuple[float, ...]
     methods: tuple[MethodFigures, ...]
@@ -145,17 +123,17 @@ class Summary:
             return "nothing learned"
         if len(self.tied) > 1 and first in self.tied:
             return "tied"
-        if first.method is self.baseline:
+        if first is self.baseline:
             return "baseline first"
-        if any(method.method is self.baseline for method in self.diverged):
+        if self.baseline.num_diverged:
             return "baseline diverged"
-        return "baseline unfinished" if not self.baseline.complete else self._lead(first.difference)
+        return self._lead(first.difference) if self.baseline.method.complete else "baseline unfinished"
 
-    def _lead(self, difference: Estimate | None) -> Ranking:
+    def _lead(self, difference: Estimate | None) -> _Lead:
         """How the first method stands to a baseline whose runs finished."""
         if difference is None:
             return "no common seed"
-        if not self.measure.better(difference.mean):
+        if difference.mean == 0 or (difference.mean > 0) != self.measure.higher:
             return "behind on common seeds"
         if difference.half_width is None:
             return "noise unknown"
@@ -166,26 +144,19 @@ class Summary:
         baseline, difference = self.baseline, method.difference
         if not method.runs:
             return "no round"
-        if method.method is baseline or baseline is None:
+        if method is baseline or baseline is None:
             return "baseline" if self.compared else "one method"
-        if not method.method.comparable_with(baseline):
+        if not method.method.comparable_with(baseline.method):
             return "not comparable"
         if method.method.failed:
             return "failed"
-        if any(each.method in (method.method, baseline) for each in self.diverged):
+        if method.num_diverged or baseline.num_diverged:
             return "diverged"
         if difference is None:
             return "no common seed"
         if difference.half_width is None:
             return "noise unknown"
-        return (method.judged(self.measure) or "unclear") if method.both_complete else "unfinished"
-
-    def against(self, method: MethodFigures, other: MethodFigures) -> Estimate | None:
-        """The difference of two methods by pairs of equal seeds; None where they cannot be compared.
-
-        Rounds before a failure are not compared with the last rounds of other runs.
-        """
-        return _difference(method.method, method.runs, other.method, other.runs, lambda run: run.value)
+        return (method.judged or "unclear") if method.both_complete else "unfinished"
 
 
 class SummaryOptions(TypedDict, total=False):
@@ -262,39 +233,11 @@ def _summarise(
     reference = baseline_of(study, baseline)
     archived = sorted({run.target for run in study.runs if run.target is not None})
     goals = tuple(targets or archived or own_target(reference, measure))
-    figures = {
-        method.label: tuple(RunFigures(run, measure, goals) for run in method.counted)
-        for method in study.methods
-    }
 
-    diverged = {label for label, runs in figures.items() if any(run.diverged for run in runs)}
+    def figures(method: MethodRuns, compared_with: MethodFigures | None = None) -> MethodFigures:
+        runs = tuple(RunFigures(run, measure, goals) for run in method.counted)
+        return MethodFigures(method, labels.index(method.label), measure, runs, compared_with)
 
-    def difference(method: MethodRuns, read: Callable[[RunFigures], float | None]) -> Estimate | None:
-        return _difference(method, figures[method.label], reference, figures[reference.label], read)
-
-    methods = tuple(
-        MethodFigures(
-            method,
-            labels.index(method.label),
-            figures[method.label],
-            difference(method, lambda run: run.value),
-            difference(method, lambda run: run.objective),
-            both_complete=method.complete
-            and reference.complete
-            and not (diverged & {method.label, reference.label}),
-        )
-        for method in study.methods
-    )
-    return Summary(setting, study, measure, reference, goals, methods)
-
-
-def _difference(
-    method: MethodRuns,
-    runs: Sequence[RunFigures],
-    other: MethodRuns,
-    theirs: Sequence[RunFigures],
-    read: Callable[[RunFigures], float | None],
-) -> Estimate | None:
-    if method is other or method.failed or not method.comparable_with(other):
-        return None
-    return paired_difference(by_seed(runs, read), by_seed(theirs, read))
+    first = figures(reference)
+    methods = [first if method is reference else figures(method, first) for method in study.methods]
+    return Summary(setting, study, measure, first, goals, tuple(methods))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import fmean, median
-from typing import get_args
+from typing import Self, get_args
 
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.diversity import running_elud
@@ -15,7 +15,7 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.records import Evaluation
 from fairlead.results import curves
 from fairlead.results.curves import Curve, FigureName, Quantity
-from fairlead.results.estimates import Comparative, Estimate, NumberKind, estimate
+from fairlead.results.estimates import Comparative, Estimate, NumberKind, estimate, paired_difference
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
 from fairlead.theory.prediction import known_limit
@@ -83,10 +83,6 @@ class Measure:
     def over_rounds(self) -> Quantity:
         """The curve to draw: the training loss where rounds do not have the metric."""
         return curves.TRAIN_LOSS if self.at_the_end else self.quantity
-
-    def better(self, difference: float) -> bool:
-        """Whether a difference to another method is in its favor."""
-        return difference > 0 if self.higher else difference < 0
 
     def refuse_target(self, target: float, named: str) -> None:
         """Raise if rounds cannot be counted up to a target, which the user knows as `named`."""
@@ -349,13 +345,10 @@ class MethodFigures:
     method: MethodRuns
     place: int
     """Among the methods of all settings of the report, so that a method looks the same in each of them."""
+    measure: Measure
     runs: tuple[RunFigures, ...]
-    difference: Estimate | None
-    """To the baseline, by pairs of equal seeds; None for the baseline itself."""
-    objective_difference: Estimate | None
-    """The same of the objective of the final models."""
-    both_complete: bool
-    """Whether every run of it and of the baseline finished without divergence, without which none is judged."""
+    baseline: Self | None = None
+    """None for the baseline itself."""
 
     @property
     def label(self) -> str:
@@ -376,22 +369,55 @@ class MethodFigures:
         """Whether every run finished and has the measure."""
         return self.method.complete and self.value is not None and self.value.count == self.method.num_runs
 
+    def by_seed(self, read: Callable[[RunFigures], float | None]) -> dict[int, float]:
+        """A figure of the runs that have it."""
+        return {run.seed: value for run in self.runs if (value := read(run)) is not None}
+
     def over_seeds(self, read: Callable[[RunFigures], float | None]) -> Estimate | None:
         """Mean and interval of a figure over the runs that have it."""
-        return estimate(list(by_seed(self.runs, read).values()))
+        return estimate(list(self.by_seed(read).values()))
 
-    def judged(self, measure: Measure) -> Comparative | None:
+    def difference_to(
+        self, other: Self, read: Callable[[RunFigures], float | None] = lambda run: run.value
+    ) -> Estimate | None:
+        """The difference of a figure by pairs of equal seeds; None where methods cannot be compared.
+
+        Rounds before a failure are not compared with the last rounds of other runs.
+        """
+        if self is other or self.method.failed or not self.method.comparable_with(other.method):
+            return None
+        return paired_difference(self.by_seed(read), other.by_seed(read))
+
+    @cached_property
+    def difference(self) -> Estimate | None:
+        """To the baseline; None for the baseline itself."""
+        return None if self.baseline is None else self.difference_to(self.baseline)
+
+    @cached_property
+    def objective_difference(self) -> Estimate | None:
+        """The same of the objective of the final models."""
+        return None if self.baseline is None else self.difference_to(self.baseline, lambda run: run.objective)
+
+    @property
+    def both_complete(self) -> bool:
+        """Whether every run of it and of the baseline finished without divergence, else no difference is judged."""
+        pair = (self, self.baseline or self)
+        return all(each.method.complete and not each.num_diverged for each in pair)
+
+    @property
+    def judged(self) -> Comparative | None:
         """How it compares with the baseline; None where that may be noise."""
         if self.difference is None or not self.both_complete:
             return None
-        return self.difference.judged(smaller_is_better=measure.smaller_is_better)
+        return self.difference.judged(smaller_is_better=self.measure.smaller_is_better)
 
-    def judged_otherwise(self, measure: Measure) -> Comparative | None:
+    @property
+    def judged_otherwise(self) -> Comparative | None:
         """How it compares by the objective, if that is clear and contradicts the measure."""
         if self.objective_difference is None or not self.both_complete:
             return None
         by_objective = self.objective_difference.judged(smaller_is_better=True)
-        return None if by_objective == self.judged(measure) else by_objective
+        return None if by_objective == self.judged else by_objective
 
     def no_weights(self) -> str | None:
         """Why no weights Ω could be measured, in a sentence; None where they were."""
@@ -414,8 +440,3 @@ class MethodFigures:
             else run.run.summary is not None and run.run.summary.by_design
             for run in self.runs
         )
-
-
-def by_seed(runs: Sequence[RunFigures], read: Callable[[RunFigures], float | None]) -> dict[int, float]:
-    """A figure of the runs that have it."""
-    return {run.seed: value for run in runs if (value := read(run)) is not None}

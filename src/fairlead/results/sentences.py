@@ -120,12 +120,12 @@ def _unit(measure: Measure) -> str:
 
 def _behind(summary: Summary) -> str:
     """A sentence on the methods behind a baseline that comes first; unfinished ones are not judged."""
-    rivals = [each for each in summary.methods if each.method is not summary.baseline]
+    rivals = [each for each in summary.methods if each is not summary.baseline]
     finished = [each for each in rivals if each.both_complete and each.difference is not None]
     known = [each for each in finished if each.difference and each.difference.half_width is not None]
     if not known:
         return "The noise is unknown."
-    worse = [each.label for each in known if each.judged(summary.measure) == "worse"]
+    worse = [each.label for each in known if each.judged == "worse"]
     of_all = f"the {'others' if known == rivals else f'{len(known)} others that can be judged'}"
     if len(worse) > 1:
         who = f"{len(worse)} of {of_all} are"
@@ -153,7 +153,7 @@ def _differing(summary: Summary) -> str:
 
 def _contradictions(summary: Summary) -> str:
     """A sentence on methods that the objective judges otherwise than the measure; empty if there are none."""
-    found = [method for method in summary.methods if method.judged_otherwise(summary.measure) is not None]
+    found = [method for method in summary.methods if method.judged_otherwise is not None]
     if not found or summary.baseline is None:
         return ""
     if len(found) > 1:
@@ -161,8 +161,8 @@ def _contradictions(summary: Summary) -> str:
             f"The objective contradicts this for {listed([method.label for method in found])}: see the table."
         )
     (method,) = found
-    judgement = method.judged_otherwise(summary.measure)
-    return f"By the objective, {method.label} is {judgement} than {summary.baseline.label} by {_by_objective(method)}."
+    judged = f"{method.label} is {method.judged_otherwise} than {summary.baseline.label}"
+    return f"By the objective, {judged} by {_by_objective(method)}."
 
 
 def _by_objective(method: MethodFigures) -> str:
@@ -223,15 +223,14 @@ def describe_standing(summary: Summary, method: MethodFigures) -> StandingText:
     elif standing == "diverged":
         values["divergence"] = f"not comparable with {values['baseline']}, which diverged"
     if standing == "not comparable" and baseline is not None:
-        values["why_not"] = _why_not(method.method, baseline)
+        values["why_not"] = _why_not(method.method, baseline.method)
     if difference is not None:
         values |= {
             "difference": f"{difference.text(measure.kind, sign=True)}{_unit(measure)}",
             "seeds": difference.too_few,
         }
-    otherwise = method.judged_otherwise(measure)
-    if otherwise is not None:
-        values["objective"] = f"; objective {otherwise} by {_by_objective(method)}"
+    if method.judged_otherwise is not None:
+        values["objective"] = f"; objective {method.judged_otherwise} by {_by_objective(method)}"
     judgement, numbers = _STANDINGS[standing]
     text = numbers.format(**values)
     lacking = [
@@ -244,7 +243,7 @@ def describe_standing(summary: Summary, method: MethodFigures) -> StandingText:
 
 def show_lead(summary: Summary, method: MethodFigures, other: MethodFigures) -> str:
     """A sentence on whether a method is clearly better than another that is not the baseline."""
-    difference = summary.against(method, other)
+    difference = method.difference_to(other)
     if difference is None:
         return f"{method.label} has no seed in common with {other.label}, the next."
     amount = f"{difference.text(summary.measure.kind, sign=True)}{_unit(summary.measure)}"
