@@ -1,7 +1,5 @@
 """`report.html`: one file that needs no network and runs only its own script."""
 
-from __future__ import annotations
-
 import math
 import re
 from base64 import b64encode
@@ -11,6 +9,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -127,7 +126,7 @@ class _SettingSection:
     """Charts of clients by the key of the table beside them."""
 
     @classmethod
-    def of(cls, summary: Summary) -> _SettingSection:
+    def of(cls, summary: Summary) -> Self:
         if not summary.methods:
             return cls(summary, None, [], [], {})
         clients = {"consistency": charts.weights_chart(summary), "clients": charts.clients_chart(summary)}
@@ -206,6 +205,14 @@ def _reasons(summaries: Sequence[Summary]) -> list[tuple[ReportedRun, str, str]]
     return [*unfinished, *repeated]
 
 
+class _ClientSection(NamedTuple):
+    """The clients of a run."""
+
+    note: str
+    columns: list[str]
+    rows: list[tuple[str, list[str]]]
+
+
 @dataclass(frozen=True)
 class _RunEntry:
     """A run with its figures, if it has any."""
@@ -258,15 +265,6 @@ class _RunEntry:
             else ""
         )
         return _ClientSection(note, ["intended ω", "effective Ω", "Ω/ω", *measured], rows)
-
-
-@dataclass(frozen=True)
-class _ClientSection:
-    """The clients of a run."""
-
-    note: str
-    columns: list[str]
-    rows: list[tuple[str, list[str]]]
 
 
 def _entries(summary: Summary) -> list[_RunEntry]:

@@ -92,17 +92,11 @@ def csv_table(table: ReportTable, labels: Sequence[str]) -> str:
     for label, row in zip(labels, table.rows, strict=True):
         cells: list[object] = [label]
         for cell, has_estimate in zip(row, estimated, strict=True):
-            cells += _csv_cells(cell) if has_estimate else [cell.text]
+            found = cell.estimate
+            numbers = [found.mean, found.low, found.high, found.std, found.count] if found else [None] * 5
+            cells += numbers if has_estimate else [cell.text]
         writer.writerow(cells)
     return buffer.getvalue()
-
-
-def _csv_cells(cell: Cell) -> list[object]:
-    found = cell.estimate
-    if found is None:
-        return [""] * 5
-    numbers = [found.mean, found.low, found.high, found.std, found.count]
-    return ["" if number is None else number for number in numbers]
 
 
 def _latex_cell(cell: Cell) -> str:

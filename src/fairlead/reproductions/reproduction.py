@@ -5,6 +5,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Literal, NamedTuple, get_args
@@ -61,10 +62,6 @@ Runner = Callable[[StudyFolder, Sequence[PlannedRun]], Mapping[str, str]]
 """Runs the planned runs and returns how each ended, by folder."""
 
 
-def _run_quietly(study: StudyFolder, planned: Sequence[PlannedRun]) -> Mapping[str, str]:
-    return run_study(study, planned, jobs=1)
-
-
 @dataclass(frozen=True)
 class Request:
     """Options of a reproduction."""
@@ -82,7 +79,7 @@ class Request:
     """Changes to how runs are computed, such as "precision=tf32"; the method itself stays the paper's."""
     collect: tuple[Path, ...] | None = None
     """Folders whose runs are imported instead of running anything; None: run."""
-    run: Runner = _run_quietly
+    run: Runner = partial(run_study, jobs=1)
     tell: Callable[[str], None] = lambda sentence: None
     """Receives one sentence for each imported folder."""
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fairlead import presets, settings
 from fairlead.algorithm import Algorithm
@@ -39,13 +38,6 @@ def _experiment(setting: Setting, algorithm: Algorithm, rounds: int, seed: int) 
     )
 
 
-def _end(experiment: Experiment) -> Tensor:
-    """Where a run ends."""
-    federation = experiment.build()
-    list(federation.train())
-    return federation.params
-
-
 _STEPS, _LR = (1, 2, 3, 5, 7), 0.1
 _TO_LIMIT, _TO_SURROGATE, _BIAS = "distance to (31)", "(31) from (5)", "distance to x*"
 _LEMMA_METHODS = {
@@ -61,11 +53,12 @@ def _lemma_1(request: Request, seed: int) -> Mapping[TableCell, float]:
     setting = replace(settings.fednova_quadratics_equal(), clients=source, work=FixedSteps(_STEPS))
     figures = {}
     for name, algorithm in _LEMMA_METHODS.items():
-        end = _end(_experiment(setting, algorithm, rounds=120, seed=seed))
+        federation = _experiment(setting, algorithm, rounds=120, seed=seed).build()
+        list(federation.train())
         mu = 1.0 if name == "FedProx" else 0.0
         limit = problem.limit(_STEPS, _LR, mu=mu, normalise=name == "FedNova")
-        figures[TableCell(name, _TO_LIMIT)] = float((end - limit).norm())
-        figures[TableCell(name, _BIAS)] = float((end - problem.optimum).norm())
+        figures[TableCell(name, _TO_LIMIT)] = float((federation.params - limit).norm())
+        figures[TableCell(name, _BIAS)] = float((federation.params - problem.optimum).norm())
     work = torch.tensor(_STEPS, dtype=torch.float64)
     surrogate = problem.minimiser(problem.weights * work / (problem.weights @ work))
     for lr in (1e-3, 1e-4):

@@ -9,7 +9,7 @@ import torch
 
 from fairlead import presets
 from fairlead.clients.label_skew import PathologicalPartitioner
-from fairlead.clients.partitioners import NaturalIdPartitioner, Partitioner, ReshuffledPartitioner
+from fairlead.clients.partitioners import NaturalIdPartitioner, ReshuffledPartitioner
 from fairlead.clients.source import Excerpt
 from fairlead.clients.synthetic import SyntheticRegression
 from fairlead.diagnostics.consensus import consensus_test
@@ -116,7 +116,6 @@ def _twins(name: str, where: str, data: str, title: str) -> TrainedTable:
 FIGURE_1_FEMNIST = _twins("wang2024_figure_1_femnist", "Fig. 1, FEMNIST by writer", "femnist", "FEMNIST")
 FIGURE_1_MNIST = _twins("wang2024_figure_1_mnist", "Fig. 1, MNIST by writer", "mnist_writers", "MNIST")
 
-_SPLITS: dict[str, Partitioner] = {"natural": NaturalIdPartitioner(), "one label": PathologicalPartitioner(1)}
 _STEPS = (2, 10, 20)
 _EXAMPLES: dict[Scale, int | None] = {"smoke": 1_500, "small": 6_000, "full": None}
 _RATIO = "drift over its bound"
@@ -125,25 +124,16 @@ _SPLIT_LR = consensus_femnist().solver.optimizer.lr
 
 def _worlds(request: Request, seed: int) -> dict[str, SimulatedWorld]:
     """FEMNIST by writer, and the same examples dealt to as many clients by label."""
-    source = source_of("femnist", request.data)
-    examples = _EXAMPLES[request.scale]
+    source, examples = source_of("femnist", request.data), _EXAMPLES[request.scale]
     if examples is not None:
         source = Excerpt(source, examples)
-    natural = replace(source, partition=_SPLITS["natural"])
-    num_clients = Experiment(natural, presets.fedavg(lr=_SPLIT_LR), 1, seed=seed).load().train.num_clients
+    algorithm, task = presets.fedavg(lr=_SPLIT_LR), Task(LogisticRegression())
+    natural = replace(source, partition=NaturalIdPartitioner())
+    num_clients = Experiment(natural, algorithm, 1, seed=seed).load().train.num_clients
+    by_label = replace(source, partition=PathologicalPartitioner(1), num_clients=num_clients)
     worlds = {}
-    for name, partition in _SPLITS.items():
-        dealt = (
-            natural if name == "natural" else replace(source, partition=partition, num_clients=num_clients)
-        )
-        experiment = Experiment(
-            dealt,
-            presets.fedavg(lr=_SPLIT_LR),
-            1,
-            task=Task(LogisticRegression()),
-            seed=seed,
-            device=request.device,
-        )
+    for name, dealt in {"natural": natural, "one label": by_label}.items():
+        experiment = Experiment(dealt, algorithm, 1, task=task, seed=seed, device=request.device)
         world = experiment.build().world
         assert isinstance(world, SimulatedWorld)
         worlds[name] = world

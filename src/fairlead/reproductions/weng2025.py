@@ -1,6 +1,6 @@
 """Weng 2025: limits on quadratics (Figs. 4, 7), rounds and steps to a target (Tables 1, 4, 5, Figs. 6, 9, 10)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -84,12 +84,6 @@ class _TheoryRule:
             step_schedule=Exponential(self.local.decay),
         )
         return replace(algorithm, solver=solver)
-
-
-def _balls(setting: Setting, seed: int) -> Balls:
-    assert isinstance(setting.clients, Quadratics)
-    problem = setting.clients.problem(Key.from_seed(seed).fold("data"))
-    return Balls(problem.linear, setting.work, setting.link)
 
 
 class _Theory(NamedTuple):
@@ -178,7 +172,9 @@ def _measure(
     figures: dict[TableCell, float] = {}
     rounds = _ROUNDS[request.scale]
     for panel, setting in panels.items():
-        balls = _balls(setting, seed)
+        assert isinstance(setting.clients, Quadratics)
+        problem = setting.clients.problem(Key.from_seed(seed).fold("data"))
+        balls = Balls(problem.linear, setting.work, setting.link)
         for name, rule in rules.items():
             lr = _calibrated(rule, setting, balls) if panel == calibrate else setting.solver.optimizer.lr
             algorithm = rule.algorithm(setting, lr)
@@ -219,10 +215,10 @@ _FIGURE_7_PANELS = {
 _BIASES = [f"{panel}: bias" for panel in _FIGURE_7_PANELS]
 
 
-def _as_theory_says(panels: Iterable[str], rules: Iterable[str]) -> Iterator[Less]:
+def _as_theory_says(panels: Iterable[str], rules: Iterable[str]) -> list[Less]:
     """Simulated limits are at most three standard errors away from those of theory."""
-    for panel, name in product(panels, rules):
-        yield Less(TableCell(name, f"{panel}: apart, in errors"), 3.0)
+    pairs = product(panels, rules)
+    return [Less(TableCell(name, f"{panel}: apart, in errors"), 3.0) for panel, name in pairs]
 
 
 _RUN_LONG: dict[Scale, str] = {

@@ -135,16 +135,10 @@ class Axis:
 
 def quantities(runs: Sequence[ReportedRun]) -> list[Quantity]:
     """Everything that can be drawn for these runs: metrics of evaluations first, then figures of rounds."""
-    names = dict.fromkeys(
-        name
-        for run in runs
-        for record in run.records
-        if record.evaluation is not None
-        for name in record.evaluation.metrics
-    )
+    evaluations = [record.evaluation for run in runs for record in run.records if record.evaluation]
+    names = dict.fromkeys(name for evaluation in evaluations for name in evaluation.metrics)
     ordered = sorted(names, key=lambda name: name != "accuracy")
-    found = [metric_quantity(name) for name in ordered]
-    return [*found, LOSS, TRAIN_LOSS, OBJECTIVE, ELUD, CHI_SQUARE]
+    return [*map(metric_quantity, ordered), LOSS, TRAIN_LOSS, OBJECTIVE, ELUD, CHI_SQUARE]
 
 
 def metric_quantity(name: str) -> Quantity:
@@ -154,12 +148,10 @@ def metric_quantity(name: str) -> Quantity:
         name.replace("_", " ").capitalize(),
         "share" if name == "accuracy" else "number",
         "Of the global model on the test set; without one, the weighted mean over clients.",
-        lambda run: _evaluated(run, lambda record: _metric(record, name)),
+        lambda run: _evaluated(
+            run, lambda record: record.evaluation.metrics.get(name) if record.evaluation else None
+        ),
     )
-
-
-def _metric(record: RoundRecord, name: str) -> float | None:
-    return None if record.evaluation is None else record.evaluation.metrics.get(name)
 
 
 def _evaluated(run: ReportedRun, read: Callable[[RoundRecord], float | None]) -> Curve:
@@ -196,9 +188,7 @@ def _chi_square(run: ReportedRun) -> Curve:
         tally.add([record])
         if record.round + 1 in stops:
             report = report_of(tally, run.experiment.algorithm)
-            if report.restored or report.chi_square is None:
-                continue
-            if math.isfinite(report.chi_square):
+            if not report.restored and report.chi_square is not None and math.isfinite(report.chi_square):
                 points.append((record.round + 1, max(report.chi_square, _FLOOR)))
     return Curve.of(points)
 

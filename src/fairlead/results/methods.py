@@ -1,13 +1,11 @@
 """Methods: runs of one experiment that differ only in the seed, and their labels."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
@@ -78,7 +76,7 @@ class MethodRuns:
         """Whether every run failed."""
         return all(run.state == "failed" for run in (*self.runs, *self.unusable))
 
-    def comparable_with(self, other: MethodRuns) -> bool:
+    def comparable_with(self, other: Self) -> bool:
         """Whether their figures are of the same clients and task after as many rounds.
 
         Without specs they are taken to be, if both have none.

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.results.comparison import Ranking, Standing, Summary
-from fairlead.results.estimates import Estimate, show_difference, show_estimate
+from fairlead.results.estimates import show_difference, show_estimate
 from fairlead.results.figures import Measure, MethodFigures
 from fairlead.results.methods import MethodRuns
 from fairlead.text import counted, listed
@@ -88,6 +88,10 @@ def _headline_values(summary: Summary) -> dict[str, str]:
     assert baseline is not None
     so_far = "" if any(run.finished for run in first.method.runs) else " so far"
     complete = [method.label for method in summary.evaluated if method.complete]
+    ahead = ""
+    if difference is not None:
+        size = show_difference(abs(difference.mean), measure.kind).lstrip("+")
+        ahead = f"{size}{_unit(measure)} {'above' if measure.higher else 'below'} {baseline.label}"
     return {
         "first": first.label,
         "baseline": baseline.label,
@@ -98,20 +102,9 @@ def _headline_values(summary: Summary) -> dict[str, str]:
         "finished": f"Only {complete[0]}" if complete else "No method",
         "tied": listed([method.label for method in summary.tied]),
         "behind": _behind(summary),
-        "ahead": ""
-        if difference is None
-        else f"{_size(difference, measure)} {_side(measure)} {baseline.label}",
+        "ahead": ahead,
         "seeds": "" if difference is None else difference.too_few,
     }
-
-
-def _size(difference: Estimate, measure: Measure) -> str:
-    size = show_difference(abs(difference.mean), measure.kind).lstrip("+")
-    return f"{size}{_unit(measure)}"
-
-
-def _side(measure: Measure) -> str:
-    return "above" if measure.higher else "below"
 
 
 def _unit(measure: Measure) -> str:
