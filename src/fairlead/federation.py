@@ -102,11 +102,8 @@ class Federation:
         evaluate_every = self.evaluate_every if evaluate_every is None else evaluate_every
         per_client = self.per_client if per_client is None else per_client
         gradients_every = self.gradients_every if gradients_every is None else gradients_every
-        for name, value in (
-            ("rounds", rounds),
-            ("evaluate_every", evaluate_every),
-            ("gradients_every", gradients_every),
-        ):
+        counts = {"rounds": rounds, "evaluate_every": evaluate_every, "gradients_every": gradients_every}
+        for name, value in counts.items():
             if value < 0:
                 raise FieldError(f"Federation.train needs {name} of at least 0, got {value}.")
         if gradients_every and self.world.simulation is None:

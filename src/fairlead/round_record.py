@@ -1,7 +1,5 @@
 """The `RoundRecord` of a round, and statistics of its updates."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -10,6 +8,17 @@ import torch
 from torch import Tensor
 
 from fairlead.records import Aggregate, ClientUpdates, RoundRecord, WorkOrder
+
+
+class UpdateStatistics(NamedTuple):
+    """How much the updates of a round agree; None in a round without arrivals."""
+
+    elud: float | None = None
+    lud: float | None = None
+    consensus: float | None = None
+    coherence: float | None = None
+    update_norm: float | None = None
+    drift_norm: float | None = None
 
 
 def make_record(
@@ -27,7 +36,8 @@ def make_record(
     cohort, item = order.cohort, order.anchor.element_size()
     sent = len(order.anchor) + len(order.buffers) + sum(v.numel() for v in order.shared.values())
     returned = [updates.delta, updates.buffers, *updates.messages.values()]
-    work, remembered, arrived = updates.effective_steps, aggregate.remembered, updates.clients.tolist()
+    work, held, arrived = updates.effective_steps, aggregate.remembered, updates.clients.tolist()
+    remembered = {} if held is None else dict(zip(held.clients.tolist(), held.weights.tolist(), strict=True))
     lengths = [torch.linalg.vector_norm(vector, dtype=torch.float64) for vector in (direction, step)]
     # One transfer: each number by itself would wait for the device.
     direction_norm, step_norm, *losses = torch.cat(
@@ -41,9 +51,7 @@ def make_record(
         num_steps=tuple(updates.num_steps.tolist()),
         effective_steps=None if work is None else tuple(work.tolist()),
         coefficients=None if aggregate.coefficients is None else tuple(aggregate.coefficients.tolist()),
-        remembered={}
-        if remembered is None
-        else dict(zip(remembered.clients.tolist(), remembered.weights.tolist(), strict=True)),
+        remembered=remembered,
         train_loss=_weighted_loss(losses, updates.importance.tolist()),
         direction_norm=direction_norm,
         step_norm=step_norm,
@@ -58,17 +66,6 @@ def make_record(
         late={client: age for client, age in zip(arrived, updates.age.tolist(), strict=True) if age > 0},
         seconds=seconds,
     )
-
-
-class UpdateStatistics(NamedTuple):
-    """How much the updates of a round agree; None in a round without arrivals."""
-
-    elud: float | None = None
-    lud: float | None = None
-    consensus: float | None = None
-    coherence: float | None = None
-    update_norm: float | None = None
-    drift_norm: float | None = None
 
 
 def update_statistics(delta: Tensor, importance: Tensor) -> Callable[[], UpdateStatistics]:

@@ -139,7 +139,7 @@ def print_presets(found: Diagnosis) -> None:
             method.preset,
             "" if method.misplaced is None else percent(method.misplaced),
             "" if method.chi_square is None else divergence(method.chi_square),
-            "" if method.step_length is None else f"{method.step_length:.3g}",
+            "" if method.surrogate.step_length is None else f"{method.surrogate.step_length:.3g}",
         ]
         for method in found.against
     ]

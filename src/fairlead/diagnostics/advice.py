@@ -18,7 +18,6 @@ from fairlead.diagnostics.diagnosis import (
     PredictedMethod,
     fits_in,
     predict_preset,
-    step_length,
 )
 from fairlead.diagnostics.evidence import MIN_ROUNDS, Drifting, Evidence
 from fairlead.diagnostics.findings import agreement, aware_weights, drift_confidence, drift_of, unequal_things
@@ -57,12 +56,8 @@ class Situation:
     @property
     def causes(self) -> frozenset[Correctable]:
         """The causes that a method has to correct here."""
-        wrong: dict[Correctable, bool] = {
-            "work": self.work == "unequal",
-            "links": self.links == "unequal",
-            "drift": self.drift == "yes",
-        }
-        return frozenset(cause for cause, present in wrong.items() if present)
+        causes: tuple[Correctable, ...] = ("work", "links", "drift")
+        return frozenset(cause for cause in causes if getattr(self, cause) in ("unequal", "yes"))
 
     @property
     def missing(self) -> str:
@@ -257,8 +252,8 @@ def _expected(evidence: Evidence, advised: PredictedMethod) -> dict[str, Number]
     """The present method by theory, or as measured if theory has no weights, against the advised one."""
     report, price = evidence.consistency, evidence.price
     known = report.predicted_weights is not None
-    length_now = None if report.predicted is None else step_length(report.predicted)
-    length_then = advised.step_length
+    length_now = None if report.predicted is None else report.predicted.step_length
+    length_then = advised.surrogate.step_length
     return {
         "misplaced_now": report.predicted_total_variation if known else report.total_variation,
         "misplaced_then": advised.misplaced,

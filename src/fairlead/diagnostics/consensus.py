@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fairlead.diagnostics.diversity import mean_square
 from fairlead.diagnostics.gradients import (
     NearOptimum,
     choose_clients,
@@ -153,9 +154,9 @@ def consensus_test(
         _drift(horizon, rows, gradients - tilt, weights, counts, confidence)
         for horizon, rows in zip(horizons, averages, strict=True)
     )
-    size = math.sqrt(float(weights @ _squares(gradients)))
+    size = math.sqrt(mean_square(gradients, weights))
     norm = float(torch.linalg.vector_norm(mean_gradient.double()))
-    spread = math.sqrt(float(weights @ _squares(gradients - mean_gradient)))
+    spread = math.sqrt(mean_square(gradients - mean_gradient, weights))
     verdict, reason = _judge(drifts, weights, norm, spread, size, threshold)
     return ConsensusReport(
         drifts, verdict, reason, len(chosen), norm, spread, lr, batch_size, centred, confidence
@@ -183,9 +184,8 @@ def drift_price(
                 world, params, chosen, lr, [horizon], None, optimum.buffers, still, key
             )
         params = params - lr * steps * (weights.to(params) @ averages[0])
-    return objective_value(world, params, optimum.buffers) - objective_value(
-        world, optimum.params, optimum.buffers
-    )
+    after, before = (objective_value(world, point, optimum.buffers) for point in (params, optimum.params))
+    return after - before
 
 
 def _pseudo_gradients(
@@ -297,11 +297,6 @@ def _draw(world: SimulatedWorld, clients: Sequence[int] | Tensor | int | None, k
         raise FieldError(f"clients must be at least 1 and at most {len(everyone)}, got {clients}.")
     order = key.fold("clients").generator().permutation(len(everyone))
     return choose_clients(world, everyone[torch.from_numpy(order[:clients])])
-
-
-def _squares(rows: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
-    return norms.double().square().cpu()
 
 
 def _refuse_senseless(

@@ -55,17 +55,6 @@ class PredictedMethod:
         found = self.surrogate.weights
         return None if found is None else total_variation(self.weights, found)
 
-    @property
-    def step_length(self) -> float | None:
-        """Mean number of local gradient steps that a round equals; None if theory does not need it."""
-        return step_length(self.surrogate)
-
-
-def step_length(surrogate: Surrogate) -> float | None:
-    """Σ C_i‖a_i‖₁, or None if Ω follows without it."""
-    facts = surrogate.contributions
-    return None if facts is None else float(facts.mass.sum())
-
 
 def predict_preset(preset: str, evidence: Evidence) -> PredictedMethod:
     """Ω of a preset with the clients' solver and the cohort size of the present method."""
@@ -290,7 +279,7 @@ class Diagnosis:
                     "preset": method.preset,
                     "chi_square": method.chi_square,
                     "misplaced_weight": method.misplaced,
-                    "step_length": method.step_length,
+                    "step_length": method.surrogate.step_length,
                     "says": method.surrogate.explanation,
                 }
                 for method in self.against

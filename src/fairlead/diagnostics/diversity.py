@@ -27,7 +27,7 @@ def gradient_diversity(gradients: Tensor, weights: Tensor | None = None) -> floa
     is 0.
     """
     weights = _weights(gradients, weights)
-    return diversity(_mean_square(gradients, weights), _square_of_mean(gradients, weights))
+    return diversity(mean_square(gradients, weights), _square_of_mean(gradients, weights))
 
 
 def surrogate_diversity(gradients: Tensor, weights: Tensor, surrogate_weights: Tensor) -> float:
@@ -37,7 +37,7 @@ def surrogate_diversity(gradients: Tensor, weights: Tensor, surrogate_weights: T
     the paper*, which claims D̃ ≥ 1 for every λ̃: it holds where ‖Σ λ̃_i∇f_i‖² ≤ Σ λ_i‖∇f_i‖², as for
     the weights of the shortest vector in the hull, and fails in general.
     """
-    top = _mean_square(gradients, _weights(gradients, weights))
+    top = mean_square(gradients, _weights(gradients, weights))
     bottom = _square_of_mean(gradients, _weights(gradients, surrogate_weights))
     return length_ratio(top, bottom)
 
@@ -52,7 +52,7 @@ def local_update_diversity(updates: Tensor, weights: Tensor | None = None) -> fl
     """
     draws = updates if updates.ndim == 3 else updates[None]
     weights = _weights(draws[0], weights)
-    top = sum(_mean_square(rows, weights) for rows in draws)
+    top = sum(mean_square(rows, weights) for rows in draws)
     return diversity(top, sum(_square_of_mean(rows, weights) for rows in draws))
 
 
@@ -155,7 +155,8 @@ def _weights(rows: Tensor, weights: Tensor | None) -> Tensor:
     return values / values.sum()
 
 
-def _mean_square(rows: Tensor, weights: Tensor) -> float:
+def mean_square(rows: Tensor, weights: Tensor) -> float:
+    """Σ λ_i‖row_i‖²."""
     return float(weights @ torch.linalg.vector_norm(rows, dim=1).double().square().cpu())
 
 

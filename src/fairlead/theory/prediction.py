@@ -62,6 +62,11 @@ class Surrogate:
     explanation: str
     """The limit of the method, in a sentence."""
 
+    @property
+    def step_length(self) -> float | None:
+        """Σ C_i‖a_i‖₁, the local gradient steps that a round equals on average; None if Ω follows without it."""
+        return None if self.contributions is None else float(self.contributions.mass.sum())
+
 
 def implied_surrogate(
     algorithm: Algorithm, rounds: Sequence[Conditions], *, outcomes: int = OUTCOMES
