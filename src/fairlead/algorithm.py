@@ -55,14 +55,8 @@ class Algorithm(Component):
         if self.privacy is not None:
             require_instance(self, "privacy", self.privacy, ClientPrivacy)
             self.privacy.refuse_parts(self.sampler, self.aggregator, self.transforms, self.solver.corrections)
-        for part in (self.sampler, self.aggregator):
-            if part.needs_effective_steps and not self.solver.is_linear:
-                raise ClashError(
-                    f"{type(part).__name__} needs the effective number of local steps, which does not "
-                    f"exist with {self.solver.nonlinear_part} because the update is then not linear in the "
-                    "gradients: use SGD without clipping on the clients, or an aggregator and sampler that "
-                    "do not normalize."
-                )
+        instead = ", or an aggregator and sampler that do not normalize"
+        self.solver.refuse_nonlinear((self.sampler, self.aggregator), instead)
 
 
 def _refuse_open_broadcasts(algorithm: Algorithm) -> None:

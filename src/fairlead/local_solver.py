@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairlead.component import Component, freeze_lists
+from fairlead.component import Component, MethodPart, freeze_lists
 from fairlead.corrections.base import Correction, LocalOutcome, LocalResult
 from fairlead.errors import ClashError, FieldError, require_instance, require_integer, require_number
 from fairlead.optimizers.base import Constant, Optimizer, OptimizerState, Schedule
@@ -80,18 +80,20 @@ class LocalSolver(Component):
             )
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", 1)
-        for field in ("epochs", "steps", "batch_size"):
-            if getattr(self, field) is not None:
-                require_integer(self, field, at_least=1, at_most=MOST_STEPS)
-        if self.clip is not None:
-            require_number(self, "clip", above=0)
+        counts = ("epochs", "steps", "batch_size")
+        require_integer(self, *counts, at_least=1, at_most=MOST_STEPS, optional=True)
+        require_number(self, "clip", above=0, optional=True)
         _refuse_clashes(self.corrections)
-        for correction in self.corrections:
-            if correction.needs_effective_steps and self.nonlinear_part is not None:
+        self.refuse_nonlinear(self.corrections)
+
+    def refuse_nonlinear(self, parts: Iterable[MethodPart], instead: str = "") -> None:
+        """Raise if one of the parts needs ‖a‖₁ and it does not exist; `instead` names another way out."""
+        for part in parts:
+            if part.needs_effective_steps and self.nonlinear_part is not None:
                 raise ClashError(
-                    f"{type(correction).__name__} needs the effective number of local steps, which does not "
-                    f"exist with {self.nonlinear_part} because the update is then not linear in the "
-                    "gradients: use SGD without clipping on the clients."
+                    f"{type(part).__name__} needs the effective number of local steps, which does not exist with "
+                    f"{self.nonlinear_part} because the update is then not linear in the gradients: use SGD without "
+                    f"clipping on the clients{instead}."
                 )
 
     @property

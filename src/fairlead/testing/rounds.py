@@ -18,9 +18,14 @@ NUM_CLIENTS, NUM_EXAMPLES, NUM_PARAMETERS = 7, 120, 5
 """Sizes of the populations, pools and models of the checks."""
 
 
-def fault(part: Component, what: str) -> AssertionError:
-    """The error of a part that breaks its contract, which is to do `what`."""
-    return AssertionError(f"{part!r} must {what}.")
+def fault(part: object, what: str) -> AssertionError:
+    """The error of a part, or of a method given by its name, that must do `what` and does not."""
+    return AssertionError(f"{part if isinstance(part, str) else repr(part)} must {what}.")
+
+
+def has_form(values: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
+    """Whether a tensor has a shape and a dtype."""
+    return values.shape == shape and values.dtype == dtype
 
 
 def is_bound(part: Component, contract: str) -> bool:

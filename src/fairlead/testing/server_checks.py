@@ -19,6 +19,7 @@ from fairlead.testing.rounds import (
     draws,
     fault,
     frozen_copy,
+    has_form,
     is_bound,
     make_conditions,
     make_population,
@@ -271,11 +272,8 @@ def _check_cohort(part: Sampler, cohort: Cohort) -> None:
     if multiplicity.shape != (c,) or multiplicity.dtype != torch.int64 or not (multiplicity >= 1).all():
         raise fault(part, f"give the number of draws of each client, got {multiplicity.tolist()}")
     importance = cohort.importance
-    if (
-        importance.shape != (c,)
-        or importance.dtype != torch.float64
-        or not (torch.isfinite(importance) & (importance >= 0)).all()
-    ):
+    valid = torch.isfinite(importance) & (importance >= 0)
+    if not has_form(importance, (c,), torch.float64) or not valid.all():
         raise fault(part, f"give each client a float64 importance of at least 0, got {importance.tolist()}")
 
 

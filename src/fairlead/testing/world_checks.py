@@ -15,7 +15,7 @@ from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.descent import SGD
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, WorkOrder
-from fairlead.testing.rounds import NUM_CLIENTS, NUM_EXAMPLES, fault, is_bound
+from fairlead.testing.rounds import NUM_CLIENTS, NUM_EXAMPLES, fault, has_form, is_bound
 from fairlead.testing.server_checks import Z_LIMIT
 from fairlead.worlds.base import World
 
@@ -40,20 +40,15 @@ def check_work(part: WorkModel) -> None:
     for round in range(5):
         work = workload(everyone, round, 0)
         steps, batches = work.num_steps, work.batch_sizes
-        if any(figures.shape != everyone.shape or figures.dtype != torch.int64 for figures in work[:2]):
+        if not all(has_form(figures, everyone.shape, torch.int64) for figures in work):
             raise fault(part, "give one whole number of steps and one batch size per client")
         if not ((steps >= 1) == (sizes > 0)).all() or not (steps >= 0).all():
-            raise fault(
-                part,
-                "give at least one step to a client with examples and none to one without, got "
-                f"{steps.tolist()} for sizes {sizes.tolist()}",
-            )
+            found = f"got {steps.tolist()} for sizes {sizes.tolist()}"
+            what = "give at least one step to a client with examples and none to one without"
+            raise fault(part, f"{what}, {found}")
         if not ((batches <= sizes) & ((batches >= 1) | (sizes == 0))).all():
-            raise fault(
-                part,
-                "keep batches between 1 and the examples a client has, got "
-                f"{batches.tolist()} for sizes {sizes.tolist()}",
-            )
+            found = f"got {batches.tolist()} for sizes {sizes.tolist()}"
+            raise fault(part, f"keep batches between 1 and the examples a client has, {found}")
         some, again = workload(_SOME, round, 0), workload(everyone, round, 0)
         if not torch.equal(some.num_steps, steps[_SOME]) or not torch.equal(some.batch_sizes, batches[_SOME]):
             raise fault(part, "not let a client's work depend on the rest of the cohort")
@@ -86,11 +81,7 @@ def check_link(part: LinkModel) -> None:
         if rates is None:
             continue
         own = part.arrival(_SOME, round, key, _DURATIONS[_SOME])
-        if (
-            rates.shape != everyone.shape
-            or rates.dtype != torch.float64
-            or not ((rates >= 0) & (rates <= 1)).all()
-        ):
+        if not has_form(rates, everyone.shape, torch.float64) or not ((rates >= 0) & (rates <= 1)).all():
             raise fault(part, f"give arrival rates from 0 to 1 in float64, got {rates.tolist()}")
         if own is None or not torch.equal(own, rates[_SOME]):
             raise fault(part, "not let an arrival rate depend on the rest of the cohort")
@@ -129,15 +120,11 @@ def check_devices(part: DeviceModel) -> None:
         some = part.profile(_SOME, round)
         for name, figures in profile._asdict().items():
             is_rate = name in ("download", "upload")
-            if (
-                figures.shape != everyone.shape
-                or figures.dtype != torch.float64
-                or not (figures > 0 if is_rate else (figures >= 0) & figures.isfinite()).all()
-            ):
+            valid = figures > 0 if is_rate else (figures >= 0) & figures.isfinite()
+            if not has_form(figures, everyone.shape, torch.float64) or not valid.all():
                 raise fault(part, f"give every client a {name} in float64, got {figures.tolist()}")
-            if not torch.equal(getattr(again, name), figures) or not torch.equal(
-                getattr(some, name), figures[_SOME]
-            ):
+            alike = torch.equal(getattr(again, name), figures)
+            if not alike or not torch.equal(getattr(some, name), figures[_SOME]):
                 raise fault(part, f"not let {name} depend on the rest of the cohort, or on chance")
 
 
@@ -155,9 +142,8 @@ def check_partitioner(part: Partitioner) -> None:
         if owner.shape != labels.shape or owner.dtype != np.int64:
             raise fault(part, f"name one owner per example, got shape {owner.shape}")
         if not ((owner >= 0) & (owner < NUM_CLIENTS)).all():
-            raise fault(
-                part, f"deal to clients from 0 to {NUM_CLIENTS - 1}, got {owner.min()} to {owner.max()}"
-            )
+            dealt = f"{owner.min()} to {owner.max()}"
+            raise fault(part, f"deal to clients from 0 to {NUM_CLIENTS - 1}, got {dealt}")
     if (labels != before[0]).any() or (natural != before[1]).any():
         raise fault(part, "not change labels or natural owners in place")
     if not (deals[0] == deals[1]).all():
@@ -179,40 +165,36 @@ def check_world(world: World) -> None:
     """
     name, weights = type(world).__name__, world.population.weights
     if weights.dtype != torch.float64 or not math.isclose(float(weights.sum()), 1.0, rel_tol=1e-9):
-        raise AssertionError(f"{name}.population must have weights in float64 with sum 1.")
+        raise fault(f"{name}.population", "have weights in float64 with sum 1")
     params, buffers = world.initial_model(_KEY)
-    if params.shape != (world.population.num_parameters,) or not all(
-        map(torch.equal, (params, buffers), world.initial_model(_KEY))
-    ):
-        raise AssertionError(
-            f"{name}.initial_model must give the population's number of parameters, the same for the same key."
-        )
+    repeats = all(map(torch.equal, (params, buffers), world.initial_model(_KEY)))
+    if params.shape != (world.population.num_parameters,) or not repeats:
+        what = "give the population's number of parameters, the same for the same key"
+        raise fault(f"{name}.initial_model", what)
     _check_conditions(world)
     everyone = torch.arange(len(weights))
     for clients in (everyone, everyone[::2].clone(), everyone[:0]):
         _check_work(world, params, buffers, clients)
     before = world.evaluate(params, buffers)
     if not math.isfinite(before.loss) or world.evaluate(params, buffers) != before:
-        raise AssertionError(f"{name}.evaluate must give a finite loss, and the same again.")
+        raise fault(f"{name}.evaluate", "give a finite loss, and the same again")
     filled = torch.cat([value.detach().flatten() for value in world.module(params, buffers).parameters()])
     if not torch.equal(filled, params):
-        raise AssertionError(f"{name}.module must have the parameters that it is given.")
+        raise fault(f"{name}.module", "have the parameters that it is given")
 
 
 def _check_conditions(world: World) -> None:
     conditions = world.conditions(0, _SOLVER, _KEY)
     steps, arrival = conditions.effective_steps, conditions.arrival
     shape = world.population.weights.shape
-    if (not (steps is None or (steps.shape == shape and bool((steps >= 0).all())))) or (
-        not (arrival is None or (arrival.shape == shape and bool(((arrival >= 0) & (arrival <= 1)).all())))
-    ):
-        raise AssertionError(
-            f"{type(world).__name__}.conditions must give every client work of at least 0 and a rate from 0 to 1."
-        )
+    for figures, most in ((steps, math.inf), (arrival, 1.0)):
+        if figures is not None and (figures.shape != shape or not ((figures >= 0) & (figures <= most)).all()):
+            what = "give every client work of at least 0 and a rate from 0 to 1"
+            raise fault(f"{type(world).__name__}.conditions", what)
 
 
 def _check_work(world: World, params: Tensor, buffers: Tensor, clients: Tensor) -> None:
-    name, importance = type(world).__name__, 1.0 / (2.0 + clients.to(torch.float64))
+    name, importance = f"{type(world).__name__}.work", 1.0 / (2.0 + clients.to(torch.float64))
     cohort = Cohort(clients, torch.ones_like(clients), importance)
     shared = {key: value for c in _SOLVER.corrections for key, value in c.initial_shared(params).items()}
     memory = world.initial_memory(_SOLVER)
@@ -220,28 +202,17 @@ def _check_work(world: World, params: Tensor, buffers: Tensor, clients: Tensor) 
     updates, again = world.work(order), world.work(order)
     arrived = updates.clients
     if not torch.isin(arrived, clients).all() or not (arrived.diff() > 0).all():
-        raise AssertionError(
-            f"{name}.work must return clients of the cohort, each once and in order, got {arrived.tolist()} of "
-            f"{clients.tolist()}."
-        )
-    if (
-        not all(len(rows) == len(arrived) for rows in _rows(updates).values())
-        or updates.delta.shape != (len(arrived), len(params))
-        or updates.delta.dtype != params.dtype
-    ):
-        raise AssertionError(
-            f"{name}.work must return as many rows of everything as clients, in the type of the parameters."
-        )
-    if (
-        not torch.equal(updates.importance, importance[torch.searchsorted(clients, arrived)])
-        or not (updates.num_steps >= 1).all()
-    ):
-        raise AssertionError(
-            f"{name}.work must return clients with the importance of the cohort and at least one step."
-        )
+        found = f"{arrived.tolist()} of {clients.tolist()}"
+        raise fault(name, f"return clients of the cohort, each once and in order, got {found}")
     first, second = _rows(updates), _rows(again)
+    is_whole = has_form(updates.delta, (len(arrived), len(params)), params.dtype)
+    if not is_whole or any(len(rows) != len(arrived) for rows in first.values()):
+        raise fault(name, "return as many rows of everything as clients, in the type of the parameters")
+    given = importance[torch.searchsorted(clients, arrived)]
+    if not torch.equal(updates.importance, given) or not (updates.num_steps >= 1).all():
+        raise fault(name, "return clients with the importance of the cohort and at least one step")
     if not all(torch.equal(first[field], second[field]) for field in first):
-        raise AssertionError(f"{name}.work must return the same bits for the same order.")
+        raise fault(name, "return the same bits for the same order")
     if len(updates):
         world.commit(order, updates, params, updates.delta[0])
 
