@@ -67,13 +67,13 @@ def _precision(outcome: Outcome) -> str:
 
 
 def _verdict(outcome: Outcome | None) -> str:
-    """On the method as printed, and as released where that was judged too."""
+    """On the method as printed, and as published where that was judged too."""
     if outcome is None:
         return "not run"
     printed = _how_far(outcome.verdict, outcome.checks)
     if outcome.released is None:
         return printed
-    return f"{printed}; as released: {_how_far(outcome.released.verdict, outcome.released.checks)}"
+    return f"{printed}; as published: {_how_far(outcome.released.verdict, outcome.released.checks)}"
 
 
 def _how_far(verdict: str, checks: Sequence[Check]) -> str:

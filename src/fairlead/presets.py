@@ -327,6 +327,7 @@ def fedaware(
     rows: Literal["raw", "unit"] = "raw",
     first_visit: Literal["update", "scaled"] = "update",
     memory: UpdateMemory | None = None,
+    rho: float = 0.0,
     server_lr: float = 1.0,
     **clients: Unpack[ClientSide],
 ) -> Algorithm:
@@ -334,28 +335,38 @@ def fedaware(
 
     `alpha` as in Zeng 2025, or `retention`, which Zeng 2023 calls α; ½ if neither is given. With raw rows, as the
     papers print it, a step is no longer than the shortest remembered row: clients with few examples hold everyone
-    back. `rows="unit"`, `start="all_seen"` and `first_visit="scaled"` are the choices of the released code.
+    back. `rows="unit"`, `start="all_seen"` and `first_visit="scaled"` are the choices of the released code; `rho`
+    regularizes the hull, as in `fedaware_ridge`.
     """
     sampler, opening = _opened(_sampler(clients), start)
-    aggregator = FedAWARE(alpha, retention, opening, first_visit, rows, memory or UpdateMemory())
+    aggregator = FedAWARE(alpha, retention, opening, first_visit, rows, memory or UpdateMemory(), rho)
     return Algorithm(_solver(clients), sampler, aggregator, server=SGD(server_lr))
 
 
 @method("zeng2023gradient", "zeng2025fedaware")
 def fedaware_published(
-    *, alpha: float = 0.5, feedback: bool = True, server_lr: float = 1.0, **clients: Unpack[ClientSide]
+    *,
+    alpha: float = 0.5,
+    feedback: bool = True,
+    credit: Literal["own", "exchanged"] = "exchanged",
+    start: Literal["seen", "all_seen", "zero", "full_first_round"] = "full_first_round",
+    server_lr: float = 1.0,
+    **clients: Unpack[ClientSide],
 ) -> Algorithm:
     """FedAWARE as its authors ran it for Zeng et al. 2023, Table 1, which differs from the printed method.
 
-    Rows have unit length. The first round asks all clients; later cohorts are drawn by λ (`feedback`). The updates
-    of a round are credited to each other's clients: a mistake of the released code that regularizes the hull. Use
-    `fedaware` for the printed method, and `fedaware_ridge` for the same effect by design.
+    Rows have unit length. The first round asks all clients; later cohorts are drawn by λ (`feedback`; Zeng et al.
+    2025 without). The updates of a round are credited to each other's clients (`credit`): a mistake of the released
+    code that regularizes the hull. `fedaware` is the printed method, `fedaware_ridge` has the same effect by design.
     """
-    memory = UpdateMemory(credit="exchanged")
-    aggregator = FedAWARE(alpha, first_visit="scaled", rows="unit", memory=memory)
     cohort_size = clients.get("cohort_size")
-    sampler = WeightFeedback(cohort_size) if feedback and cohort_size is not None else _sampler(clients)
-    return Algorithm(_solver(clients), FullFirstRound(sampler), aggregator, server=SGD(server_lr))
+    sampler, opening = _opened(
+        WeightFeedback(cohort_size) if feedback and cohort_size is not None else _sampler(clients), start
+    )
+    aggregator = FedAWARE(
+        alpha, start=opening, first_visit="scaled", rows="unit", memory=UpdateMemory(credit=credit)
+    )
+    return Algorithm(_solver(clients), sampler, aggregator, server=SGD(server_lr))
 
 
 @method("zeng2025fedaware")

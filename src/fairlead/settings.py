@@ -239,8 +239,12 @@ def statistical_only() -> Setting:
 
 @published("zeng2023gradient")
 def hybrid(alpha: float = 0.1) -> Setting:
-    """Labels and sizes differ, and with them the local steps: Dirichlet(α) over 100 clients (Zeng 2023)."""
-    return Setting(100, _solver(), cohort_size=10, partition=DirichletPartitioner(alpha))
+    """Labels and sizes differ, and with them the local steps: Dirichlet(α) over 100 clients (Zeng 2023).
+
+    As in FedLab: a client that has its equal share gets no further labels, and every client has ten examples or more.
+    """
+    partition = DirichletPartitioner(alpha, min_partition_size=10, self_balancing=True)
+    return Setting(100, _solver(), cohort_size=10, partition=partition)
 
 
 @published("zeng2023gradient")

@@ -153,9 +153,7 @@ def outcome(name: str) -> dict[tuple[str, str], float]:
     ("name", "read", "statistic"),
     [
         ("zeng2023_table_1-full", lambda run: run.figure("best"), ""),
-        ("zeng2023_figure_9-small", lambda run: run.figure("best"), ""),
         ("wang2021_table_1-full", lambda run: run.figure("final"), ""),
-        ("zeng2025_table_2_cifar10-full", lambda run: run.figure("last-tenth"), ": accuracy"),
         ("weng2025_table_1_mnist-small", lambda run: run.figure("last5"), ": accuracy"),
     ],
 )

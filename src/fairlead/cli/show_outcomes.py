@@ -123,7 +123,7 @@ def _show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale, kept_in: 
         say()
         _say_checks(outcome.checks)
         if outcome.released is not None:
-            _say_checks(outcome.released.checks, "as released: ")
+            _say_checks(outcome.released.checks, "as published: ")
         for difference in entry.differences:
             say(f"  note {difference}")
         if kept_in is not None:
@@ -132,7 +132,7 @@ def _show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale, kept_in: 
     say(f"Verdict: {worded(outcome.verdict, outcome.checks)}{taken}. {outcome.reason}".rstrip())
     if outcome.released is not None:
         released = worded(outcome.released.verdict, outcome.released.checks)
-        say(f"As released: {released}. {outcome.released.reason}".rstrip())
+        say(f"As published: {released}. {outcome.released.reason}".rstrip())
 
 
 def show_verdicts(outcomes: Sequence[Outcome]) -> None:

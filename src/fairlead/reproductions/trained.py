@@ -72,6 +72,16 @@ def mean_elud(records: Sequence[RoundRecord], target: float | None) -> float | N
     return math.fsum(known) / len(known) if known else None
 
 
+def mean_diversity(records: Sequence[RoundRecord], target: float | None) -> float | None:
+    """Mean over rounds of mean ‖g_i‖ / ‖Σ p̂_i g_i‖, the diversity in the released code of Zeng 2023."""
+    ratios = [
+        record.update_norm / math.sqrt(record.consensus)
+        for record in records
+        if record.update_norm is not None and record.consensus
+    ]
+    return math.fsum(ratios) / len(ratios) if ratios else None
+
+
 def late_loss(records: Sequence[RoundRecord], target: float | None) -> float | None:
     """Mean loss of the second half of the rounds."""
     points = [(record.round + 1, record.evaluation.loss) for record in records if record.evaluation]
