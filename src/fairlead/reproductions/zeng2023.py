@@ -56,6 +56,7 @@ _HYPER_PARAMETERS = (
     "The released FedProx, SCAFFOLD and FedDyn average uniformly; here all methods weight by examples.",
 )
 
+
 def cifar10(setting: Setting) -> TableColumn:
     """CIFAR-10 with the authors' network and inputs."""
     return TableColumn(setting, "cifar10", FiveLayerCNN(), CIFAR10_AUGMENTED)

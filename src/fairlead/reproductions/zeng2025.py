@@ -167,7 +167,11 @@ _CIFAR100 = Normalize((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
 
 TABLE_2_CIFAR100 = _table_2(
     "cifar100",
-    {"CIFAR-100": TableColumn(fedaware_cifar100(), "cifar100", ResNet18(), (*CIFAR10_AUGMENTED[:2], _CIFAR100))},
+    {
+        "CIFAR-100": TableColumn(
+            fedaware_cifar100(), "cifar100", ResNet18(), (*CIFAR10_AUGMENTED[:2], _CIFAR100)
+        )
+    },
     rounds=600,
     smaller={"smoke": Size(1, examples=1_000, model=FiveLayerCNN())},
     differences=(
