@@ -38,11 +38,25 @@ class _Package(NamedTuple):
 
 def doctor(as_json: JsonOption = False) -> None:
     """Check versions, devices, engines and extras, and show how to install missing packages."""
+    from fairlead.worlds.engines.paths import PATHS
+
     core, extras = _requirements()
     software = {"fairlead": __version__, "python": platform.python_version()}
     software |= {package.name: package.installed or "missing" for package in core}
     software["platform"] = platform.platform()
-    devices, paths = _devices(), list(_paths())
+    devices = _devices()
+    # In the order in which engines try them.
+    paths = [
+        {
+            "path": path.name,
+            "engine": path.engine,
+            "backend": path.backend,
+            "devices": path.devices,
+            "takes": path.takes_only,
+            "missing": path.missing(),
+        }
+        for path in PATHS
+    ]
     offers = {name: _offer(name, packages) for name, packages in extras.items()}
     if as_json:
         print_json({"versions": software, "devices": devices, "paths": paths, "extras": offers})
@@ -101,6 +115,7 @@ def _offer(extra: str, packages: list[_Package]) -> dict[str, Any]:
     missing = [package for package in packages if package.installed is None]
     # By their own names: on the package index "fairlead" is another project.
     wanted = [package.name + package.wanted for package in missing]
+    python = os.path.basename(sys.executable) or "python"
     return {
         "purpose": PURPOSES.get(extra, ""),
         "usable": not missing,
@@ -108,12 +123,8 @@ def _offer(extra: str, packages: list[_Package]) -> dict[str, Any]:
             package.name: {"wanted": package.wanted, "installed": package.installed} for package in packages
         },
         "missing": [package.name for package in missing],
-        "install": shlex.join([_python(), "-m", "pip", "install", *wanted]) if missing else "",
+        "install": shlex.join([python, "-m", "pip", "install", *wanted]) if missing else "",
     }
-
-
-def _python() -> str:
-    return os.path.basename(sys.executable) or "python"
 
 
 def _devices() -> dict[str, dict[str, Any]]:
@@ -124,21 +135,6 @@ def _devices() -> dict[str, dict[str, Any]]:
     threads = torch.get_num_threads()
     cores = f"{os.cpu_count()} cores, torch uses {counted(threads, 'thread')}, {platform.machine()}"
     return {"cpu": {"usable": True, "what": cores}, **dict(_cuda_devices())}
-
-
-def _paths() -> Iterator[dict[str, Any]]:
-    """The ways to compute local steps, in the order in which engines try them."""
-    from fairlead.worlds.engines.paths import PATHS
-
-    for path in PATHS:
-        yield {
-            "path": path.name,
-            "engine": path.engine,
-            "backend": path.backend,
-            "devices": path.devices,
-            "takes": path.takes_only,
-            "missing": path.missing(),
-        }
 
 
 def _cuda_devices() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from time import monotonic
-from types import TracebackType
 from typing import Self
 
 from rich.console import RenderableType
@@ -31,32 +30,25 @@ class _Bars(Progress):
             yield Text(f"  {name}{task.fields['facts']}", style="dim", no_wrap=True, overflow="ellipsis")
 
 
-def _bars(*, quiet: bool) -> _Bars:
-    made = console(stderr=True)
-    return _Bars(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-        console=made,
-        disable=quiet or not made.is_terminal,
-    )
-
-
 class _Shown:
     """Something that is shown on standard error while it lasts."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._bars = _bars(quiet=quiet)
+        self._quiet, made = quiet, console(stderr=True)
+        self._bars = _Bars(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            console=made,
+            disable=quiet or not made.is_terminal,
+        )
 
     def __enter__(self) -> Self:
         self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._bars.stop()
 
     def note(self, text: str) -> None:

@@ -1,7 +1,7 @@
 """What fairlead has: parts by kind, presets, published settings, and the papers behind them."""
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fairlead.aggregators.base import Aggregator
@@ -19,10 +19,10 @@ from fairlead.experiments.spec_fields import Parameter, argument_parameters, spe
 from fairlead.models.augmentation import Augmentation
 from fairlead.models.base import Model
 from fairlead.optimizers.base import Optimizer, Schedule
-from fairlead.presets import METHODS
+from fairlead.presets import METHODS, Method
 from fairlead.references import REFERENCES, Reference, reference
 from fairlead.samplers.base import Sampler
-from fairlead.settings import SETTINGS
+from fairlead.settings import SETTINGS, PublishedSetting
 from fairlead.transforms.base import DirectionTransform
 
 ROLES: dict[str, tuple[type[Component], ...]] = {
@@ -45,7 +45,9 @@ ROLES: dict[str, tuple[type[Component], ...]] = {
 }
 """Kinds of parts, by the name under which they are listed; of each of the "tables" there is only one."""
 
-KINDS = (*ROLES, "presets", "settings")
+_BUILT: dict[str, Mapping[str, Method | PublishedSetting]] = {"presets": METHODS, "settings": SETTINGS}
+
+KINDS = (*ROLES, *_BUILT)
 
 _WHERE_ALL_ARE = "See `fairlead list`."
 """Instead of all names, which would fill the screen."""
@@ -67,15 +69,10 @@ class Entry:
 
 def entries(kind: str) -> list[Entry]:
     """Everything of a kind."""
-    if kind == "presets":
+    if kind in _BUILT:
         return [
-            _entry(kind, method.name, method.build, argument_parameters(method.build), method.references)
-            for method in METHODS.values()
-        ]
-    if kind == "settings":
-        return [
-            _entry(kind, setting.name, setting.build, argument_parameters(setting.build), setting.references)
-            for setting in SETTINGS.values()
+            _entry(kind, each.name, each.build, argument_parameters(each.build), each.references)
+            for each in _BUILT[kind].values()
         ]
     if kind not in ROLES:
         raise FieldError(
@@ -90,21 +87,20 @@ def entries(kind: str) -> list[Entry]:
 
 def entry(name: str) -> Entry:
     """The part, preset or setting of the given name."""
-    for found in _all_entries():
-        if found.name == name:
-            return found
-    known = [found.name for found in _all_entries()]
-    raise FieldError(
-        f"{name!r} is not a part, a preset or a setting."
-        + did_you_mean(name, known, otherwise=_WHERE_ALL_ARE)
-    )
+    known = _all_entries()
+    if name not in known:
+        raise FieldError(
+            f"{name!r} is not a part, a preset or a setting."
+            + did_you_mean(name, known, otherwise=_WHERE_ALL_ARE)
+        )
+    return known[name]
 
 
 def citations(name: str) -> list[Reference]:
     """The papers behind a part, a preset or a setting, or the one with the given key."""
     if name in REFERENCES:
         return [reference(name)]
-    known = {found.name: found for found in _all_entries()}
+    known = _all_entries()
     if name not in known:
         raise FieldError(
             f"{name!r} is not a part, a preset, a setting or the key of a paper."
@@ -115,8 +111,8 @@ def citations(name: str) -> list[Reference]:
     return list(known[name].references)
 
 
-def _all_entries() -> Iterator[Entry]:
-    return (found for kind in KINDS for found in entries(kind))
+def _all_entries() -> dict[str, Entry]:
+    return {found.name: found for kind in KINDS for found in entries(kind)}
 
 
 def _entry(

@@ -173,23 +173,34 @@ class _Worker:
     """A process that is given one run at a time."""
 
     def __init__(self, number: int, checkpoints: Checkpoints, threads: int, gpus: int) -> None:
-        self.number = number
+        self._environment = visible_device(number, gpus, os.environ)
+        self._arguments = checkpoints, threads
+        self.run: PlannedRun | None = None
+        self._data: DataKey | None = None
+        self._start()
+
+    def _start(self) -> None:
         context = get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
-            target=_serve, args=(theirs, checkpoints, threads), daemon=True
+            target=_serve, args=(theirs, *self._arguments), daemon=True
         )
-        with _inherited(visible_device(number, gpus, os.environ)):
+        with _inherited(self._environment):
             self.process.start()
         theirs.close()
-        self.run: PlannedRun | None = None
-        self.data: DataKey | None = None
 
-    def give(self, run: PlannedRun, store: RunFolder) -> None:
-        self.run, self.data = run, data_key(run.experiment)
+    def take(self, waiting: list[PlannedRun], study: StudyFolder) -> None:
+        """Begin the next run, preferably one whose data it has; a process that has died is replaced."""
+        if self.process.exitcode is not None:
+            self._data = None
+            self._start()
+        alike = [run for run in waiting if data_key(run.experiment) == self._data]
+        run = self.run = (alike or waiting)[0]
+        self._data = data_key(run.experiment)
+        waiting.remove(run)
         # A dead process is noticed when the next event is received.
         with suppress(OSError):
-            self.connection.send((run.experiment, store))
+            self.connection.send((run.experiment, study.store(run)))
 
     def receive(self) -> Event | None:
         """The next event of the worker; None if its process has died."""
@@ -209,44 +220,6 @@ class _Worker:
         self.process.join()
 
 
-class _WorkerPool:
-    """Workers, and the runs that wait for one of them."""
-
-    def __init__(
-        self, study: StudyFolder, planned: Sequence[PlannedRun], jobs: int, checkpoints: Checkpoints
-    ) -> None:
-        self._study, self._waiting = study, list(planned)
-        self._checkpoints, self._threads = checkpoints, max(usable_cores() // jobs, 1)
-        on_any_gpu = any(run.experiment.device == "cuda" for run in planned)
-        self._gpus = torch.cuda.device_count() if on_any_gpu else 0
-        self.workers = [self._start(number) for number in range(min(jobs, len(planned)))]
-
-    def _start(self, number: int) -> _Worker:
-        return _Worker(number, self._checkpoints, self._threads, self._gpus)
-
-    def assign(self) -> None:
-        """Give every idle worker the next run, preferably one whose data it has."""
-        for place, worker in enumerate(self.workers):
-            if worker.run is None and self._waiting:
-                if worker.process.exitcode is not None:
-                    worker = self.workers[place] = self._start(worker.number)
-                alike = [run for run in self._waiting if data_key(run.experiment) == worker.data]
-                run = (alike or self._waiting)[0]
-                self._waiting.remove(run)
-                worker.give(run, self._study.store(run))
-
-    def busy(self) -> dict[Connection, _Worker]:
-        """Workers that have a run, by their connection."""
-        return {worker.connection: worker for worker in self.workers if worker.run is not None}
-
-    def stop(self) -> None:
-        """Stop all workers immediately."""
-        for worker in self.workers:
-            worker.interrupt()
-        for worker in self.workers:
-            worker.stop()
-
-
 def run_in_workers(
     study: StudyFolder,
     planned: Sequence[PlannedRun],
@@ -257,13 +230,16 @@ def run_in_workers(
     stop: threading.Event,
 ) -> None:
     """Give runs to `jobs` processes until all have ended or `stop` is set."""
-    pool = _WorkerPool(study, planned, jobs, checkpoints)
+    waiting, threads = list(planned), max(usable_cores() // jobs, 1)
+    gpus = torch.cuda.device_count() if any(run.experiment.device == "cuda" for run in planned) else 0
+    workers = [_Worker(number, checkpoints, threads, gpus) for number in range(min(jobs, len(planned)))]
     asked_to_stop = False
     try:
         while True:
-            if not stop.is_set():
-                pool.assign()
-            busy = pool.busy()
+            for worker in workers:
+                if worker.run is None and waiting and not stop.is_set():
+                    worker.take(waiting, study)
+            busy = {worker.connection: worker for worker in workers if worker.run is not None}
             if not busy:
                 return
             if stop.is_set() and not asked_to_stop:
@@ -283,7 +259,10 @@ def run_in_workers(
                     worker.run = None
                 watch(run, event)
     finally:
-        pool.stop()
+        for worker in workers:
+            worker.interrupt()
+        for worker in workers:
+            worker.stop()
 
 
 def _serve(connection: Connection, checkpoints: Checkpoints, threads: int) -> None:
