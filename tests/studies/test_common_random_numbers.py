@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.experiments.plans import listed_methods, planned_comparison
+from fairlead.experiments.study import listed_methods, planned_comparison
 from fairlead.worlds import executor
 from fairlead.worlds.executor import draw_batches
 

@@ -8,7 +8,7 @@ import pytest
 
 import fairlead as fl
 from fairlead.errors import FairleadError
-from fairlead.experiments.plans import listed_methods, planned_comparison, read_seeds, split_values
+from fairlead.experiments.study import listed_methods, planned_comparison, read_seeds, split_values
 
 WORLD = """
 rounds = 3

@@ -9,7 +9,7 @@ import pytest
 
 import fairlead as fl
 from fairlead.errors import FieldError
-from fairlead.experiments.plans import planned_sweep
+from fairlead.experiments.study import planned_sweep
 
 SPEC = """
 rounds = 2

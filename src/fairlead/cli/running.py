@@ -120,7 +120,7 @@ def compare(
     Re-running the command resumes interrupted or failed runs and skips finished ones.
     """
     import fairlead.cli.show_study as show
-    from fairlead.experiments.plans import compare_table, listed_methods, planned_comparison, read_seeds
+    from fairlead.experiments.study import compare_table, listed_methods, planned_comparison, read_seeds
     from fairlead.results.figures import experiment_measure
 
     changes = opt.all_overrides(overrides, rounds)
@@ -190,7 +190,7 @@ def sweep(
     Re-running the command resumes interrupted or failed runs and skips finished ones.
     """
     import fairlead.cli.show_study as show
-    from fairlead.experiments.plans import planned_sweep
+    from fairlead.experiments.study import planned_sweep
     from fairlead.results.figures import experiment_measure
 
     changes = opt.all_overrides(overrides, rounds)
@@ -329,7 +329,7 @@ def reproduce(
     """
     import fairlead.cli.show_outcomes as show
     from fairlead.cli.show_study import leave
-    from fairlead.experiments.plans import read_seeds
+    from fairlead.experiments.study import read_seeds
     from fairlead.reproductions import REPRODUCTIONS, reproduction_named
     from fairlead.reproductions.reproduction import Request, listed_parts
     from fairlead.worlds.device import usable_device

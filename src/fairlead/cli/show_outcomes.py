@@ -8,24 +8,13 @@ from shlex import quote
 
 from typer import Context
 
+import fairlead.reproductions.reproduction as repro
 from fairlead.cli.console import print_table, say
 from fairlead.cli.progress import duration
 from fairlead.cli.show_study import run_and_show
 from fairlead.errors import FieldError
 from fairlead.experiments.study import PlannedRun, StudyFolder
 from fairlead.reproductions.claims import Check, CheckState, Published, TableCell, worded
-from fairlead.reproductions.reproduction import (
-    FailedRun,
-    Outcome,
-    ReproducedFigure,
-    Reproduction,
-    Request,
-    Runner,
-    Scale,
-    outcome_file,
-    save_outcome,
-    seeds_to_lose,
-)
 from fairlead.results.estimates import show_estimate
 from fairlead.results.run_archive import archive_file
 from fairlead.text import counted, listed
@@ -42,17 +31,17 @@ _OPTIONS = {
 """Options by parameter, with the field of `Request` that they set."""
 
 
-def reproduce_one(entry: Reproduction, request: Request, *, silent: bool) -> Outcome:
+def reproduce_one(entry: repro.Reproduction, request: repro.Request, *, silent: bool) -> repro.Outcome:
     """Run an entry, save its outcome unless an earlier one has more seeds, and show it."""
     outcome = entry.reproduce(request)
-    lost = seeds_to_lose(request.out, outcome)
+    lost = repro.seeds_to_lose(request.out, outcome)
     kept = bool(outcome.figures) and not lost
     if kept:
-        save_outcome(request.out, outcome)
+        repro.save_outcome(request.out, outcome)
     if not silent:
         _show_outcome(entry, outcome, request.scale, request.out if kept else None)
         if lost:
-            file = outcome_file(request.out, outcome)
+            file = repro.outcome_file(request.out, outcome)
             say(f"{file} was not overwritten, because it also has seeds {lost}: add them to --seeds.")
     return outcome
 
@@ -67,7 +56,7 @@ def refuse_beside_collect(context: Context, folders: Sequence[Path]) -> None:
             raise FieldError(f"--collect must name a folder, got {folder}.")
 
 
-def refuse_unused(context: Context, entry: Reproduction) -> None:
+def refuse_unused(context: Context, entry: repro.Reproduction) -> None:
     """Refuse options that have no effect on a reproduction."""
     given = _given(
         context, [name for name, (_, field) in _OPTIONS.items() if field not in entry.options_used]
@@ -87,7 +76,9 @@ def _given(context: Context, parameters: Sequence[str]) -> list[str]:
     ]
 
 
-def shown_runner(ends: dict[str, str], jobs: int | None, checkpoint_every: int, *, quiet: bool) -> Runner:
+def shown_runner(
+    ends: dict[str, str], jobs: int | None, checkpoint_every: int, *, quiet: bool
+) -> repro.Runner:
     """A function that runs the planned runs with live progress and records in `ends` how each one ended."""
 
     def run(study: StudyFolder, planned: Sequence[PlannedRun]) -> Mapping[str, str]:
@@ -110,7 +101,9 @@ _NAMED = 4
 """At most so many missing figures and failed runs are named."""
 
 
-def _show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale, kept_in: Path | None) -> None:
+def _show_outcome(
+    entry: repro.Reproduction, outcome: repro.Outcome, scale: repro.Scale, kept_in: Path | None
+) -> None:
     """Print figures, comparisons, the file of the outcome and the verdict."""
     say(f"\n{entry.name}: {entry.paper}, {entry.where}")
     say(f"Claim: {entry.claim}")
@@ -135,7 +128,7 @@ def _show_outcome(entry: Reproduction, outcome: Outcome, scale: Scale, kept_in: 
         say(f"As published: {released}. {outcome.released.reason}".rstrip())
 
 
-def show_verdicts(outcomes: Sequence[Outcome]) -> None:
+def show_verdicts(outcomes: Sequence[repro.Outcome]) -> None:
     """Print a line for each of several outcomes."""
     say()
     rows = [
@@ -145,11 +138,11 @@ def show_verdicts(outcomes: Sequence[Outcome]) -> None:
     print_table(["reproduction", "verdict", "time", "reason"], rows, numbers=["time"])
 
 
-def _kept(folder: Path, outcome: Outcome) -> str:
+def _kept(folder: Path, outcome: repro.Outcome) -> str:
     """The file of an outcome, and the command that shows its runs."""
     runs = archive_file(folder, f"{outcome.name}-{outcome.scale}")
     page = f"; for a page of its runs: fairlead report {quote(str(runs))}" if runs.exists() else ""
-    return f"{outcome_file(folder, outcome)}{page}"
+    return f"{repro.outcome_file(folder, outcome)}{page}"
 
 
 def _say_checks(checks: Sequence[Check], of_what: str = "") -> None:
@@ -176,14 +169,14 @@ def _lacked(check: Check) -> list[str]:
     return [name for name in check.missing if name not in check.failed] or list(check.failed)
 
 
-def _say_failures(failures: Sequence[FailedRun]) -> None:
+def _say_failures(failures: Sequence[repro.FailedRun]) -> None:
     for failure in failures[:_NAMED]:
         say(str(failure))
     if len(failures) > _NAMED:
         say(f"{len(failures) - _NAMED} more runs failed; --json lists them.")
 
 
-def _print_figures(entry: Reproduction, outcome: Outcome) -> None:
+def _print_figures(entry: repro.Reproduction, outcome: repro.Outcome) -> None:
     most = max(figure.seeds for figure in outcome.figures)
     ours = {TableCell(figure.row, figure.column): _ours(figure, most) for figure in outcome.figures}
     failed = Counter(cell for failure in outcome.failures for cell in failure.cells)
@@ -205,13 +198,13 @@ def _print_figures(entry: Reproduction, outcome: Outcome) -> None:
     )
 
 
-def _columns(outcome: Outcome) -> list[str]:
+def _columns(outcome: repro.Outcome) -> list[str]:
     """Columns of its figures, and of the figures that failed runs lack."""
     failed = (column for failure in outcome.failures for column in failure.columns)
     return list(dict.fromkeys([*(figure.column for figure in outcome.figures), *failed]))
 
 
-def _key(outcome: Outcome, measured: str) -> str:
+def _key(outcome: repro.Outcome, measured: str) -> str:
     """The line below a table: its figures, and the meaning of ± in ours and in the published ones."""
     figures = outcome.figures
     fewest, most = min(figure.seeds for figure in figures), max(figure.seeds for figure in figures)
@@ -227,7 +220,7 @@ def _key(outcome: Outcome, measured: str) -> str:
     return f"{key}." + (f" Figures: {measured}." if measured else "")
 
 
-def _ours(figure: ReproducedFigure, most: int) -> str:
+def _ours(figure: repro.ReproducedFigure, most: int) -> str:
     """A figure, with its number of seeds where others have more."""
     if math.isinf(figure.ours):
         number = "never"

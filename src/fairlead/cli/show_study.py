@@ -15,19 +15,12 @@ from fairlead.cli.show_results import estimate_facts, method_facts
 from fairlead.errors import FieldError
 from fairlead.experiments.study import Label, PlannedRun, StudyFolder, describe_labels
 from fairlead.experiments.workers import run_study
+from fairlead.results import sentences
 from fairlead.results.comparison import Summary, summarise
 from fairlead.results.curves import ROUNDS, bands
 from fairlead.results.estimates import Estimate, NumberKind, estimate
 from fairlead.results.figures import Measure, MethodFigures, measure_named
 from fairlead.results.runs import read_run, runs_of_study
-from fairlead.results.sentences import (
-    COVERED,
-    any_or_listed,
-    describe_standing,
-    headline,
-    show_lead,
-    target_resolution,
-)
 from fairlead.text import counted, divergence
 
 _SHOWN = 20
@@ -233,7 +226,7 @@ def _say_failures(methods: Sequence[PlannedMethod], noun: str) -> None:
                 say(f"{method.name}, seed {seed} {outcome}")
     lost = [method for method in methods if not method.learned]
     if lost and all(len(method.failures) == method.num_runs for method in lost):
-        whose = any_or_listed([method.name for method in lost], len(methods), noun)
+        whose = sentences.any_or_listed([method.name for method in lost], len(methods), noun)
         say(f"No run of {whose} finished: the reasons above say what to change.")
 
 
@@ -260,10 +253,10 @@ def say_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: floa
     _print_comparison(summary, rows, target)
     _draw(summary)
     say()
-    say(headline(summary))
+    say(sentences.headline(summary))
     for method in summary.methods:
         if method is not summary.baseline:
-            say(f"{method.label}: {describe_standing(summary, method)}.")
+            say(f"{method.label}: {sentences.describe_standing(summary, method)}.")
     _say_failures(rows, "method")
 
 
@@ -287,7 +280,7 @@ def _print_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: f
     say()
     print_table(columns, [list(cells.values()) for cells in table], numbers=columns[1:], spare=_SPARE)
     curves = [measure.quantity.read(run.run) for method in summary.methods for run in method.runs]
-    resolution = target_resolution(max((curve.spacing for curve in curves), default=0))
+    resolution = sentences.target_resolution(max((curve.spacing for curve in curves), default=0))
     if target is not None and resolution:
         say(resolution)
 
@@ -306,7 +299,7 @@ def _draw(summary: Summary) -> None:
             "95 % interval over seeds:"
         )
         say(draw_intervals(plain_intervals(intervals)))
-        say(COVERED)
+        say(sentences.COVERED)
     found = {
         method.label: bands(method.method, curve, [ROUNDS]).get(ROUNDS.key) for method in summary.methods
     }
@@ -359,12 +352,12 @@ def say_sweep(
 
 def _say_best(summary: Summary, rows: Sequence[PlannedMethod], run: Sequence[str]) -> None:
     """The best setting, whether its lead over the next is more than noise, and the command that runs it."""
-    say(headline(summary))
+    say(sentences.headline(summary))
     complete = [method for method in summary.best_first if method.complete]
     if not complete or (summary.compared and summary.ranking in _NO_BEST):
         return
     best = next(row for row in rows if row.figures is complete[0])
     if len(complete) > 1 and complete[1] is not summary.baseline:
-        say(show_lead(summary, complete[0], complete[1]))
+        say(sentences.show_lead(summary, complete[0], complete[1]))
     values = (word for path, value in best.labels.items() for word in ("--set", f"{path}={value}"))
     say(f"Run it with: {shlex.join([*run, *values])}")

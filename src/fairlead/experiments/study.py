@@ -1,17 +1,28 @@
-"""`StudyFolder`: a folder of runs that belong together, as a comparison or a sweep makes it.
+"""Studies: runs that belong together, as a comparison or a sweep plans them, and the folder that keeps them.
 
 runs.json   folder, labels and outcome of each run
 """
 
+import itertools
+import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import tomllib
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
+from os import PathLike
 from pathlib import Path
 
-from fairlead.errors import RunFolderError
+import tomli_w
+
+from fairlead.errors import FairleadError, FieldError, RunFolderError, short
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.run_folder import RunFolder, read_facts, write_facts
+from fairlead.experiments.spec import TomlTable, from_toml, load_experiment
+from fairlead.plain_data import LARGEST_INTEGER, refuse_unknown
+from fairlead.presets import ClientSide, method_named
+from fairlead.randomness import Key
 from fairlead.text import counted
 
 Label = str | int | float | bool
@@ -114,3 +125,266 @@ def folder_name(text: str) -> str:
     if plain == text.replace(":", ",") and 0 < len(plain) <= _LONGEST_NAME:
         return plain
     return f"{plain[:_LONGEST_NAME]}-{sha256(text.encode()).hexdigest()[:8]}"
+
+
+_SPAN = re.compile(r"\s*(-?\d{1,18})\.\.(-?\d{1,18})\s*")
+_MOST = 100_000
+_OPENING, _CLOSING = "([{", ")]}"
+
+
+def split_values(text: str, named: str) -> list[str]:
+    """The values of a list: parted by commas outside of brackets and quotes, with whole spans written out.
+
+    Errors call the list `named`.
+    """
+    values: list[str] = []
+    for value in _split(text):
+        span = _SPAN.fullmatch(value)
+        values += _written_out(int(span[1]), int(span[2]), value, named) if span else [value.strip()]
+    return values
+
+
+def read_seeds(text: str, named: str = "--seeds") -> list[int]:
+    """Seeds such as "0..4" or "0,1,2"."""
+    found = split_values(text, named)
+    written = [int(value) for value in found if re.fullmatch(r"\d{1,19}", value)]
+    numbers = [number for number in written if number <= LARGEST_INTEGER]
+    if len(set(numbers)) < len(found):
+        raise FieldError(
+            f"{named} must be different whole numbers from 0 to {LARGEST_INTEGER}, such as 0..4 or 0,1,2, got "
+            f"{short(text)}."
+        )
+    return numbers
+
+
+def _written_out(first: int, last: int, text: str, named: str) -> list[str]:
+    if not first <= last < first + _MOST:
+        raise FieldError(
+            f"{named} must have ascending spans of at most {_MOST} numbers, got {text.strip()!r}."
+        )
+    return list(map(str, range(first, last + 1)))
+
+
+def _split(text: str) -> list[str]:
+    parts, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        depth += not quote and character in _OPENING
+        depth -= not quote and character in _CLOSING
+        if character == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+@dataclass(frozen=True)
+class CompareTable:
+    """The `[compare]` table of a spec; lists in the format of the command line."""
+
+    methods: str | None = None
+    seeds: str | None = None
+    target: float | None = None
+    metric: str | None = None
+
+
+def compare_table(spec: str | PathLike[str]) -> CompareTable:
+    """The table of a spec that can be read; an empty one if it has none."""
+    table = tomllib.loads(Path(spec).read_text(encoding="utf-8")).get("compare", {})
+    if not isinstance(table, dict):
+        raise FieldError(f"compare must be a table, got {table!r}.")
+    refuse_unknown(
+        list(table), [field.name for field in fields(CompareTable)], "a field of [compare]", "compare"
+    )
+    target, metric = table.get("target"), table.get("metric")
+    if target is not None and (isinstance(target, bool) or not isinstance(target, int | float)):
+        raise FieldError(f"compare.target must be a number, got {target!r}.")
+    if metric is not None and not isinstance(metric, str):
+        raise FieldError(f"compare.metric must be the name of a metric, got {metric!r}.")
+    return CompareTable(
+        _listed_in_table(table, "methods", str, "a list of presets and spec files"),
+        _listed_in_table(table, "seeds", int, "a list of whole numbers, or a text such as '0..4'"),
+        None if target is None else float(target),
+        metric,
+    )
+
+
+def _listed_in_table(table: TomlTable, name: str, kind: type, allowed: str) -> str | None:
+    """A list in one text, from a list or such a text."""
+    value = table.get(name)
+    if value is None or (isinstance(value, str) and value):
+        return value
+    if not isinstance(value, list) or not value or not all(type(entry) is kind for entry in value):
+        raise FieldError(f"compare.{name} must be {allowed}, got {value!r}.")
+    return ",".join(map(str, value))
+
+
+def listed_methods(
+    spec: str | PathLike[str], methods: str, overrides: Sequence[str] = ()
+) -> dict[str, Experiment]:
+    """The experiment of a spec with each of the methods of a list such as "fedavg,fedprox:mu=0.1"."""
+    own = load_experiment(spec, overrides)
+    table = tomllib.loads(Path(spec).read_text(encoding="utf-8"))
+    found = [_listed(text, own, table, spec, overrides) for text in split_values(methods, "methods")]
+    _refuse_repeated([name for name, _ in found], "Every method must be listed once")
+    return dict(found)
+
+
+def planned_comparison(methods: Mapping[str, Experiment], seeds: Sequence[int]) -> list[PlannedRun]:
+    """A run for every method and seed, seed by seed, so that methods share the data that were loaded for it."""
+    return [
+        PlannedRun(
+            folder=f"{folder_name(name)}/seed-{seed}",
+            labels={"method": name, "seed": seed},
+            experiment=replace(experiment, seed=seed),
+        )
+        for seed in seeds
+        for name, experiment in methods.items()
+    ]
+
+
+def _refuse_repeated(names: Sequence[str], rule: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise FieldError(f"{rule}, got {name!r} {names.count(name)} times.")
+
+
+def _listed(
+    text: str, own: Experiment, table: TomlTable, spec: str | PathLike[str], overrides: Sequence[str]
+) -> tuple[str, Experiment]:
+    """The name of a method and the experiment with it."""
+    # A colon inside a value, as in 'module:function', is not followed by a name and an equals sign.
+    base, *values = re.split(r":(?=[A-Za-z_][\w.\[\]]*=)", text.strip())
+    if base.endswith(".toml"):
+        algorithm, name = _algorithm_of(Path(base)), ":".join([Path(base).stem, *values])
+    else:
+        algorithm, name = _with_preset(method_named(base).name, own, table.get("algorithm", {})), text.strip()
+    written = tomli_w.dumps({**table, "algorithm": algorithm})
+    try:
+        changes = [*overrides, *(f"algorithm.{value}" for value in values)]
+        return name, from_toml(Experiment, written, changes, source=str(spec))
+    except FairleadError as error:
+        raise type(error)(f"Method {name}: {error}") from error
+
+
+def _with_preset(preset: str, own: Experiment, algorithm: TomlTable) -> TomlTable:
+    """A table that names the preset and keeps the client side of the spec's algorithm."""
+    if algorithm.get("preset") == preset:
+        return algorithm
+    names = typing.get_type_hints(ClientSide)
+    kept = {name: value for name, value in algorithm.items() if name in names}
+    solver = {name: value for name, value in algorithm.get("solver", {}).items() if name != "corrections"}
+    if "preset" not in algorithm:
+        # By parts: arguments of the preset must not appear a second time as fields.
+        kept["lr"] = own.algorithm.solver.optimizer.lr
+        kept |= {name: solver.pop(name) for name in list(solver) if name in names}
+        if "cohort_size" in algorithm.get("sampler", {}):
+            kept["cohort_size"] = algorithm["sampler"]["cohort_size"]
+    return {"preset": preset, **kept, **({"solver": solver} if solver else {})}
+
+
+def _algorithm_of(file: Path) -> TomlTable:
+    load_experiment(file)
+    algorithm: TomlTable = tomllib.loads(file.read_text(encoding="utf-8"))["algorithm"]
+    return algorithm
+
+
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_RANGE = re.compile(rf"(log:)?({_NUMBER})\.\.({_NUMBER})")
+_DIGITS = 4
+"""Digits of a drawn number: enough for any search, and few enough to be read and typed."""
+
+
+_Draw = Callable[[float], str]
+"""The value of a field for a number in [0, 1)."""
+
+
+def planned_sweep(
+    spec: str | PathLike[str],
+    *,
+    grid: Sequence[str] = (),
+    ranges: Sequence[str] = (),
+    draws: int = 0,
+    draw_seed: int = 0,
+    overrides: Sequence[str] = (),
+) -> list[PlannedRun]:
+    """A run for every point of the grid and, if there are `ranges`, for each of `draws` settings drawn from them.
+
+    The draws depend on `draw_seed` and their number in the list alone: asking for more adds to them. A setting that
+    is drawn twice, as few whole numbers are, is run once.
+    """
+    axes, drawn = [_axis(text) for text in grid], [_range(text) for text in ranges]
+    if bool(drawn) != bool(draws):
+        raise FieldError("A random search needs both the number of draws and ranges to draw from.")
+    if draws < 0:
+        raise FieldError(f"The number of draws must be at least 0, got {draws}.")
+    if not axes and not drawn:
+        raise FieldError("A sweep needs a grid or ranges, such as seed=0..4 or algorithm.lr=log:1e-3..1.")
+    _refuse_repeated([path for path, _ in (*axes, *drawn)], "Every field must be swept once")
+    settings = dict.fromkeys(_drawn(drawn, number, draw_seed) for number in range(draws)) if drawn else [()]
+    points = itertools.product(*([(path, value) for value in values] for path, values in axes))
+    planned = []
+    for setting, point in itertools.product(settings, points):
+        changes = [f"{path}={value}" for path, value in (*setting, *point)]
+        labels: dict[str, Label] = {path: _number(value) for path, value in (*setting, *point)}
+        experiment = load_experiment(spec, [*overrides, *changes])
+        planned.append(PlannedRun(folder_name(",".join(changes)), labels, experiment))
+    return planned
+
+
+def _axis(text: str) -> tuple[str, list[str]]:
+    """A field and its values."""
+    path, values = _assignment(text, "seed=0..4 or algorithm.lr=0.01,0.1")
+    split = split_values(values, f"The grid of {path}")
+    if not all(split) or len(set(map(_number, split))) < len(split):
+        raise FieldError(f"The grid of {path} must be a list of different values, got {values!r}.")
+    return path, split
+
+
+def _range(text: str) -> tuple[str, _Draw]:
+    """A field and what draws its values."""
+    path, bounds = _assignment(text, "algorithm.lr=log:1e-3..1")
+    found = _RANGE.fullmatch(bounds)
+    if found is None:
+        raise FieldError(f"The range of {path} must be low..high or log:low..high, got {bounds!r}.")
+    low, high = float(found[2]), float(found[3])
+    if not -math.inf < low < high < math.inf or (found[1] and low <= 0):
+        raise FieldError(
+            f"The range of {path} must ascend, between finite numbers and above 0 for log, got "
+            f"{short(bounds)}."
+        )
+    whole = all(re.fullmatch(r"[+-]?\d+", bound) for bound in (found[2], found[3]))
+
+    def draw(share: float) -> str:
+        # Whole numbers are drawn from half below the first to half above the last, so that all are alike.
+        first, last = (low - 0.5, high + 0.5) if whole and not found[1] else (low, high)
+        value = first * (last / first) ** share if found[1] else first + (last - first) * share
+        rounded = min(max(math.floor(value + 0.5), int(low)), int(high))
+        return str(rounded) if whole else f"{value:.{_DIGITS}g}"
+
+    return path, draw
+
+
+def _drawn(ranges: Sequence[tuple[str, _Draw]], number: int, seed: int) -> tuple[tuple[str, str], ...]:
+    shares = Key.from_seed(seed).fold("sweep", number).generator().random(len(ranges))
+    return tuple((path, draw(float(share))) for (path, draw), share in zip(ranges, shares, strict=True))
+
+
+def _assignment(text: str, example: str) -> tuple[str, str]:
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip() or not value.strip():
+        raise FieldError(f"A swept field must have a form such as {example}, got {text!r}.")
+    return path.strip(), value.strip()
+
+
+def _number(text: str) -> Label:
+    """A value as a number where it is one, so that tables and frames can sort it."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
