@@ -23,7 +23,7 @@ from fairlead.clients.source import ClientSource, PooledSource
 from fairlead.component import Component, parts_of
 from fairlead.conditions.links import LinkModel
 from fairlead.conditions.work import WorkModel
-from fairlead.errors import ClashError, FieldError, did_you_mean, short
+from fairlead.errors import ClashError, FieldError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.spec_fields import (
     Override,
@@ -31,6 +31,7 @@ from fairlead.experiments.spec_fields import (
     call_with_plain,
     parse_override,
     preset_named,
+    published,
     refuse_misplaced,
     set_value,
     spec_parameters,
@@ -62,20 +63,10 @@ def fill_in(table: Mapping[str, Plain], setting: Setting) -> dict[str, Plain]:
         filled.setdefault("rounds", setting.rounds)
     if setting.clients is not None:
         filled.setdefault("clients", to_plain(setting.clients, ClientSource))
-    if setting.partition is not None and _is_pooled(filled.get("clients")):
+    source = _source(filled.get("clients"))
+    if setting.partition is not None and source is not None and issubclass(source, PooledSource):
         filled["clients"] = {"partition": to_plain(setting.partition, Partitioner), **filled["clients"]}
     return filled
-
-
-def fill_in_number(table: Mapping[str, Plain], setting: Setting) -> dict[str, Plain]:
-    """The table of an experiment with a setting's number of clients, or the data's where its partition needs that."""
-    clients: Plain = table.get("clients")
-    if setting.partition is None or not _is_pooled(clients):
-        return dict(table)
-    partition = clients["partition"]
-    kind = partition.get("type") if isinstance(partition, dict) else partition
-    keeps = kind in _KEEPING_NUMBERS
-    return {**table, "clients": {"num_clients": NONE if keeps else to_plain(setting.num_clients), **clients}}
 
 
 def fill_in_arguments(algorithm: Plain, setting: Setting) -> Plain:
@@ -100,15 +91,18 @@ def fill_in_arguments(algorithm: Plain, setting: Setting) -> Plain:
     return filled
 
 
-def refuse_undealt(table: Mapping[str, Plain], setting: Setting, *, own_partition: bool) -> None:
-    """Refuse clients that cannot or should not be dealt where the setting deals a pooled data set.
+def fill_in_number(
+    table: Mapping[str, Plain], setting: Setting, *, own_partition: bool
+) -> Mapping[str, Plain]:
+    """The table of an experiment with a setting's number of clients, or the data's where its partition needs that.
 
-    Those that a column names may be dealt anew only if the experiment has a partition of its own.
+    Clients that cannot or should not be dealt are refused where the setting deals a pooled data set: those that a
+    column names may be dealt anew only if the experiment has a partition of its own.
     """
     clients: Plain = table.get("clients")
     source = _source(clients)
     if setting.partition is None or source is None:
-        return
+        return table
     if not issubclass(source, PooledSource):
         raise ClashError(
             f"The setting deals a data set to its clients, and {source.__name__} makes its own: choose other "
@@ -121,11 +115,10 @@ def refuse_undealt(table: Mapping[str, Plain], setting: Setting, *, own_partitio
             f"its {type(setting.partition).__name__}: leave out clients.client, or say which partition, such as "
             'clients.partition = { type = "NaturalIdPartitioner" } to keep them.'
         )
-
-
-def _is_pooled(clients: Plain) -> bool:
-    source = _source(clients)
-    return source is not None and issubclass(source, PooledSource)
+    partition = clients["partition"]
+    kind = partition.get("type") if isinstance(partition, dict) else partition
+    number = NONE if kind in _KEEPING_NUMBERS else to_plain(setting.num_clients)
+    return {**table, "clients": {"num_clients": number, **clients}}
 
 
 def _source(clients: Plain) -> type[ClientSource] | None:
@@ -151,14 +144,9 @@ def _read(given: Plain) -> Setting:
     table, where = (given, "setting.name") if isinstance(given, dict) else ({"name": given}, "setting")
     if "name" not in table:
         raise FieldError(f"{where} is missing: it must be the name of a published setting.")
-    name = table["name"]
-    if not isinstance(name, str) or name not in SETTINGS:
-        raise FieldError(
-            f"{where} must be the name of a published setting, got {short(name)}."
-            + did_you_mean(short(name), SETTINGS, otherwise="See `fairlead list settings`.")
-        )
+    found = published(SETTINGS, table["name"], where, "a published setting", "settings")
     arguments = {key: value for key, value in table.items() if key != "name"}
-    return call_with_plain(SETTINGS[name].build, arguments, f"the setting {name}", "setting")
+    return call_with_plain(found.build, arguments, f"the setting {found.name}", "setting")
 
 
 SpecT = TypeVar("SpecT", Experiment, Algorithm)
@@ -255,8 +243,7 @@ def _filled_experiment(table: TomlTable, changes: Sequence[Override]) -> TomlTab
     _apply(Experiment, table, others)
     # Once more: a change may have reset fields.
     table = fill_in(table, setting)
-    refuse_undealt(table, setting, own_partition=own_partition)
-    table = fill_in_number(table, setting)
+    table = dict(fill_in_number(table, setting, own_partition=own_partition))
     if "algorithm" in table:
         table["algorithm"] = fill_in_arguments(table["algorithm"], setting)
     return table

@@ -264,12 +264,17 @@ def _inner_types(declared: Any, node: Plain) -> dict[str, Any]:
 
 def preset_named(name: Plain, where: str) -> Method:
     """The method whose preset an algorithm at `where` names."""
-    if not isinstance(name, str) or name not in METHODS:
+    return published(METHODS, name, join(where, "preset"), "a preset", "methods")
+
+
+def published(known: Mapping[str, BuiltT], name: Plain, where: str, what: str, kind: str) -> BuiltT:
+    """The preset or the setting of that name; another name is refused, with the command that lists the `kind`."""
+    if not isinstance(name, str) or name not in known:
         raise FieldError(
-            f"{join(where, 'preset')} must be the name of a preset, got {short(name)}."
-            + did_you_mean(short(name), METHODS, otherwise="See `fairlead list methods`.")
+            f"{where} must be the name of {what}, got {short(name)}."
+            + did_you_mean(short(name), known, otherwise=f"See `fairlead list {kind}`.")
         )
-    return METHODS[name]
+    return known[name]
 
 
 def _set_entry(
