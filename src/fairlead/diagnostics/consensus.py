@@ -215,7 +215,7 @@ def _pseudo_gradients(
         local, total = params, torch.zeros_like(params)
         for step in range(horizons[-1]):
             if batches is None:
-                gradient = objective.full_gradient(local, running, client, None)
+                gradient = objective.mean_gradient(local, running, objective.data.rows_of(client), None)
             else:
                 rows = batches[step][batches[step] >= 0].to(params.device)
                 gradient = objective.gradient(local, running.clone(), rows, None)[1]

@@ -72,7 +72,7 @@ def client_gradients(
     rows = params.new_empty((len(chosen), len(params)))
     with measuring(world):
         for place, client in enumerate(chosen.tolist()):
-            rows[place] = world.objective.full_gradient(params, running, client, None)
+            rows[place] = world.objective.mean_gradient(params, running, world.clients.rows_of(client), None)
     return rows
 
 
@@ -212,7 +212,10 @@ def stationarity(
     squares = torch.zeros_like(weights)
     with measuring(world):
         for client in ((weights > 0) | (surrogate > 0)).nonzero().flatten().tolist():
-            gradient = objective.full_gradient(params, buffers, client, None, chunk) + weight_decay * params
+            gradient = (
+                objective.mean_gradient(params, buffers, objective.data.rows_of(client), None, chunk)
+                + weight_decay * params
+            )
             true += float(weights[client]) * gradient
             biased += float(surrogate[client]) * gradient
             squares[client] = float(torch.linalg.vector_norm(gradient)) ** 2

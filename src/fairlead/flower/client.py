@@ -1,7 +1,5 @@
 """`make_client_app`: a Flower ClientApp from a model and a function that loads a client's data, with its memory."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import re
@@ -21,16 +19,8 @@ from torch import Tensor, nn
 from fairlead.checkpoint.durable_files import write_durably
 from fairlead.clients.data import ArrayLike, ClientData
 from fairlead.errors import FairleadError, FieldError, require_integer
-from fairlead.flower.messages import (
-    Introduction,
-    ModelForm,
-    Question,
-    RequestError,
-    answer,
-    metrics_reply,
-    read_evaluation_request,
-    refusal,
-)
+from fairlead.flower import messages
+from fairlead.flower.messages import Introduction, ModelForm, Question, RequestError
 from fairlead.parameters import FlatModule
 from fairlead.records import Vectors
 from fairlead.task import PerExample, Task
@@ -56,7 +46,7 @@ class ClientMemory:
     folder: Path
 
     @staticmethod
-    def of(folder: Path, run: str, client: int) -> ClientMemory:
+    def of(folder: Path, run: str, client: int) -> "ClientMemory":
         """The memory of a client under `folder`; `run` comes from the server and must not lead out of the folder."""
         if not _RUN.fullmatch(run):
             raise RequestError("malformed", "run must be 8 to 64 hexadecimal digits.")
@@ -158,7 +148,7 @@ def work_locally(
     returns = run_jobs(LoopEngine(), objective, jobs, torch.tensor([0]), sizes)
     effective_steps = order.solver.effective_steps(steps, order.round)
     result = finish_work(order, jobs.memory, steps, effective_steps, returns)
-    content = answer(
+    content = messages.answer(
         result.delta[0],
         returns.buffers[0],
         {name: upload[0] for name, upload in result.message.items()},
@@ -274,11 +264,13 @@ def make_client_app(
     @app.evaluate()
     @_replying
     def evaluate_model(content: RecordDict, context: Context) -> RecordDict:
-        params, buffers, on_training_data = read_evaluation_request(content, form(), place)
+        params, buffers, on_training_data = messages.read_evaluation_request(content, form(), place)
         data = examples(get_data if on_training_data else get_test_data or get_data, context)
         one = torch.ones(1, dtype=torch.float64)
         found = evaluate(model(), task, params, buffers, train=data, test=None, weights=one, per_client=False)
-        return metrics_reply(client_of(context), len(data.inputs), {"loss": found.loss, **found.metrics})
+        return messages.metrics_reply(
+            client_of(context), len(data.inputs), {"loss": found.loss, **found.metrics}
+        )
 
     return app
 
@@ -301,9 +293,9 @@ def _replying(act: Callable[[RecordDict, Context], RecordDict]) -> Callable[[Mes
         try:
             content = act(message.content, context)
         except RequestError as refused:
-            content = refusal(refused.reason, str(refused))
+            content = messages.refusal(refused.reason, str(refused))
         except FairleadError as error:
-            content = refusal("failed", str(error))
+            content = messages.refusal("failed", str(error))
         return Message(content, reply_to=message)
 
     return handle

@@ -1,7 +1,5 @@
 """A SuperLink and SuperNodes on this machine, with certificates and node keys, to try an app."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -63,7 +61,7 @@ class Credentials:
         ]
 
     @staticmethod
-    def make(folder: Path, num_clients: int) -> Credentials:
+    def make(folder: Path, num_clients: int) -> "Credentials":
         """New credentials, valid for 30 days and for the loopback address."""
         made = Credentials(folder.resolve())
         made.folder.mkdir(parents=True, mode=0o700, exist_ok=True)

@@ -13,8 +13,6 @@ Arrays travel as .npy without pickles. The reader knows their names, shapes and 
 them before it loads anything.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,7 +54,7 @@ class ModelForm(MessageSizes):
     """Hash of the names and sizes of all parameters, in order."""
 
     @staticmethod
-    def of(model: FlatModule, dtype: torch.dtype) -> ModelForm:
+    def of(model: FlatModule, dtype: torch.dtype) -> "ModelForm":
         digest = sha256(json.dumps([list(model.layout.items()), str(dtype)]).encode()).hexdigest()[:16]
         return ModelForm(sum(model.sizes), len(model.initial_buffers()), dtype, digest)
 
@@ -77,7 +75,7 @@ class Introduction:
         return _records(vars(self))
 
     @staticmethod
-    def from_records(content: RecordDict) -> Introduction:
+    def from_records(content: RecordDict) -> "Introduction":
         values = _values(content)
         return Introduction(
             _value(values, "client", int), _value(values, "num_examples", int), _value(values, "digest", str)
@@ -121,7 +119,7 @@ class Question:
         )
 
     @staticmethod
-    def from_records(content: RecordDict, form: ModelForm, device: torch.device) -> Question:
+    def from_records(content: RecordDict, form: ModelForm, device: torch.device) -> "Question":
         """The question in a message. All of it is checked: a client need not trust its server."""
         values = _values(content)
         solver = _solver(_value(values, "solver", str))

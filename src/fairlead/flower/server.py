@@ -1,7 +1,5 @@
 """`make_server_app`: a Flower ServerApp that runs a fairlead experiment on a real federation."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import threading
@@ -180,7 +178,7 @@ class EarlierAttempts:
     """Rounds with a record."""
 
     @staticmethod
-    def of(folder: Path) -> EarlierAttempts:
+    def of(folder: Path) -> "EarlierAttempts":
         """The earlier attempts at the run in a folder; none for a new run."""
         file, store = folder / MEMBERS, RunFolder(folder)
         if not file.exists():

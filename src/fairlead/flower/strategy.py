@@ -1,7 +1,5 @@
 """`FlowerStrategy`: the server's half of a method, for Flower apps whose clients keep their own training code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from logging import getLogger
@@ -166,7 +164,7 @@ class FlowerStrategy(Strategy):
         """ω by the reports so far."""
         return self._world.weights if self._world is not None else torch.empty(0, dtype=torch.float64)
 
-    def _sampled(self, world: StrategyWorld, state: ServerState) -> Tensor:
+    def _sampled(self, world: "StrategyWorld", state: ServerState) -> Tensor:
         """The cohort of the next round: always the same under the same conditions."""
         conditions = world.conditions(state.round, self.algorithm.solver, self._key)
         key = self._key.fold("sampler", state.round)
@@ -185,7 +183,7 @@ class ArrayLayout:
     shapes: Mapping[str, tuple[int, ...]]
 
     @staticmethod
-    def of(arrays: ArrayRecord) -> ArrayLayout:
+    def of(arrays: ArrayRecord) -> "ArrayLayout":
         floats = {name: array for name, array in arrays.items() if array.dtype.startswith("float")}
         wrong = [name for name, array in floats.items() if array.dtype != "float32"]
         if wrong or not floats:

@@ -1,7 +1,5 @@
 """The role `World`: the clients that an algorithm faces, simulated or real."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -85,7 +83,7 @@ class World(ABC):
         """What decides the numbers of a run beside algorithm, seed and ω: a checkpoint asks for the same."""
 
     @property
-    def simulation(self) -> SimulatedWorld | None:
+    def simulation(self) -> "SimulatedWorld | None":
         """The simulated world that this world is, or whose clients it lets others compute; None for real clients."""
         return None
 

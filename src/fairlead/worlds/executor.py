@@ -3,8 +3,6 @@
 Batches and all other chance of local work are drawn before it starts.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -92,7 +90,7 @@ class ClientBlock:
     def __len__(self) -> int:
         return len(self.clients)
 
-    def cut(self, most: int | None) -> Iterator[ClientBlock]:
+    def cut(self, most: int | None) -> "Iterator[ClientBlock]":
         """The same clients in blocks of `most`, the last of which may be smaller; None leaves them together.
 
         A pure function of the clients, since the bits of a client may depend on the clients that train beside it.
@@ -224,7 +222,7 @@ def _anchor_gradients(objective: Objective, jobs: LocalJobs, first_rows: Tensor,
         objective.mean_gradient(
             jobs.anchor,
             jobs.buffers,
-            torch.arange(first, first + size, device=jobs.anchor.device),
+            slice(first, first + size),
             noise[-1].to(jobs.anchor.device) if objective.draws_noise else None,
         )
         for first, size, noise in zip(first_rows.tolist(), sizes.tolist(), jobs.steps.noise, strict=True)

@@ -1,7 +1,5 @@
 """`SimulatedWorld`: clients simulated in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
@@ -145,7 +143,7 @@ class SimulatedWorld(World):
         self._prefetched: dict[tuple[tuple[int, ...], LocalSolver, int, Key], Responders] = {}
 
     @property
-    def simulation(self) -> SimulatedWorld:
+    def simulation(self) -> "SimulatedWorld":
         return self
 
     @property
@@ -202,7 +200,7 @@ class SimulatedWorld(World):
 
         return Conditions(round, self.population.weights, work, arrival)
 
-    def over(self, link: LinkModel) -> SimulatedWorld:
+    def over(self, link: LinkModel) -> "SimulatedWorld":
         """The same clients, reached over other links."""
         refuse_misfits(link, self.population.num_clients, has_devices=self.behaviour.devices is not None)
         world = copy(self)

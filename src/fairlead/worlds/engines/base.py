@@ -1,9 +1,7 @@
 """What engines compute with: objective, jobs and results; and the roles `Engine` and `Path`."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -33,7 +31,12 @@ class LaneOrder:
     """
 
     def __init__(self, model: FlatModule) -> None:
-        self._model, self._turned = model, _kernels(model.module)
+        self._model = model
+        self._turned = {
+            f"{name}.weight".lstrip(".")
+            for name, part in model.module.named_modules()
+            if type(part) is nn.Conv2d and "weight" in part._parameters
+        }
 
     def arranged(self, vectors: Tensor) -> Tensor:
         """Vectors (..., d) of the model as lanes keep them."""
@@ -60,18 +63,9 @@ class LaneOrder:
                 named[name] = piece.view(*piece.shape[:-1], *shape)
         return named
 
-    def _pieces(self, vectors: Tensor) -> zip[tuple[str, torch.Size, Tensor]]:
+    def _pieces(self, vectors: Tensor) -> Iterator[tuple[str, torch.Size, Tensor]]:
         model = self._model
         return zip(model.names, model.shapes, torch.split(vectors, model.sizes, -1), strict=True)
-
-
-def _kernels(module: nn.Module) -> frozenset[str]:
-    """Names of the weights of plain convolutions of images."""
-    return frozenset(
-        f"{name}.weight".lstrip(".")
-        for name, part in module.named_modules()
-        if type(part) is nn.Conv2d and "weight" in part._parameters
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +85,7 @@ class Objective:
     @staticmethod
     def build(
         model: FlatModule, loss: PerExample, data: ClientData, *, reduced_precision: bool = False
-    ) -> Objective:
+    ) -> "Objective":
         """An objective whose model and loss were tested on a few examples."""
         # Two examples at least, since some layers need several to normalize over.
         rows = torch.arange(max(min(len(data.inputs), 3), 2)) % len(data.inputs)
@@ -179,22 +173,14 @@ class Objective:
         loss = self.losses(leaf, buffers, rows, noise).mean()
         return loss.detach(), torch.autograd.grad(loss, leaf)[0]
 
-    def full_gradient(
-        self, params: Tensor, buffers: Tensor, client: int, noise: Tensor | None, chunk: int = 1024
-    ) -> Tensor:
-        """∇F_i(params) over all examples of a client, leaving `buffers` as they are."""
-        own = self.data.rows_of(client)
-        rows = torch.arange(own.start, own.stop, device=params.device)
-        return self.mean_gradient(params, buffers, rows, noise, chunk)
-
     def mean_gradient(
-        self, params: Tensor, buffers: Tensor, rows: Tensor, noise: Tensor | None, chunk: int = 1024
+        self, params: Tensor, buffers: Tensor, rows: slice, noise: Tensor | None, chunk: int = 1024
     ) -> Tensor:
         """The gradient of the mean loss over any number of examples, leaving `buffers` as they are."""
-        total = torch.zeros_like(params)
-        for part in torch.split(rows, chunk):
+        total, places = torch.zeros_like(params), torch.arange(rows.start, rows.stop, device=params.device)
+        for part in torch.split(places, chunk):
             total += self.gradient(params, buffers.clone(), part, noise)[1] * len(part)
-        return total / max(len(rows), 1)
+        return total / max(len(places), 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +231,7 @@ class LocalReturns(NamedTuple):
     """(m, d) ∇F_i at the anchor; None if no correction needs it."""
 
     @staticmethod
-    def empty(order: WorkOrder, num_clients: int) -> LocalReturns:
+    def empty(order: WorkOrder, num_clients: int) -> "LocalReturns":
         """Uninitialized rows for so many clients."""
         delta = order.anchor.new_empty((num_clients, len(order.anchor)))
         buffers = order.buffers.new_empty((num_clients, len(order.buffers)))
@@ -253,7 +239,7 @@ class LocalReturns(NamedTuple):
         return LocalReturns(delta, delta.new_empty(num_clients), buffers, (), gradient)
 
     @staticmethod
-    def joined(parts: Sequence[LocalReturns]) -> LocalReturns:
+    def joined(parts: "Sequence[LocalReturns]") -> "LocalReturns":
         """All parts, concatenated."""
         if len(parts) == 1:
             return parts[0]
@@ -357,7 +343,7 @@ class LanePath(Path, ABC):
     def gradient(self, objective: Objective, buffers: Tensor, *, compiled: bool = False) -> LaneGradient:
         """The gradient of several lanes at once."""
 
-    def kernels(self, objective: Objective, solver: LocalSolver) -> MlpDescent | None:
+    def kernels(self, objective: Objective, solver: LocalSolver) -> "MlpDescent | None":
         """Whole steps of lanes by kernels, where gradients are not even written; None for all paths but one."""
         return None
 

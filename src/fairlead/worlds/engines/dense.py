@@ -1,7 +1,5 @@
 """Closed-form gradients of plain stacks of dense layers, for many clients at once and without autograd."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -79,7 +77,7 @@ class MlpTriton(ClosedForm):
             return "the examples do not lie in one piece on a CUDA device"
         return None
 
-    def kernels(self, objective: Objective, solver: LocalSolver) -> MlpDescent:
+    def kernels(self, objective: Objective, solver: LocalSolver) -> "MlpDescent":
         from fairlead.worlds.engines.mlp_triton import MlpDescent
 
         layers, descent, data = _two_layers(objective), sgd_only(solver), objective.data
@@ -88,7 +86,7 @@ class MlpTriton(ClosedForm):
         return MlpDescent(*layers, data.inputs.flatten(1), data.targets, descent)
 
 
-def _two_layers(objective: Objective) -> tuple[Affine, Affine] | None:
+def _two_layers(objective: Objective) -> "tuple[Affine, Affine] | None":
     """The layers of a model with one hidden layer of ReLU that computes in float32 on its inputs as they are."""
     precise = next(objective.model.module.parameters()).dtype == torch.float32
     if not precise or objective.model.pipeline.steps or objective.loss is not cross_entropy:
@@ -125,7 +123,7 @@ def dense_layers(objective: Objective) -> list[nn.Module] | None:
     return layers if plain and names == list(objective.model.names) else None
 
 
-def dense_stack(objective: Objective) -> tuple[Affine | Activation, ...] | None:
+def dense_stack(objective: Objective) -> "tuple[Affine | Activation, ...] | None":
     """The layers of a model whose gradient has a closed form, or None for a model or loss of any other kind.
 
     Sums of products in reduced precision are left to autograd, which knows where to round.

@@ -1,7 +1,5 @@
 """The graph engine: the batched engine's steps on a CUDA device, captured once and replayed."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,7 +51,7 @@ class GraphEngine(AsyncEngine):
     lanes: int = 16
     backend: Backend = "stacked"
     compiled: bool = False
-    _captured: dict[_Kind, _CapturedLanes] = field(default_factory=dict, init=False, repr=False)
+    _captured: "dict[_Kind, _CapturedLanes]" = field(default_factory=dict, init=False, repr=False)
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalReturns:
         kind = _Kind.of(objective, jobs.steps)
@@ -84,7 +82,7 @@ class GraphEngine(AsyncEngine):
         if captured is not None:
             captured.planned(steps)
 
-    def _take_lanes(self, kind: _Kind, path: LanePath, jobs: LocalJobs) -> _CapturedLanes:
+    def _take_lanes(self, kind: "_Kind", path: LanePath, jobs: LocalJobs) -> "_CapturedLanes":
         """Lanes that were captured for such work before, or new ones."""
         if kind in self._captured:
             return self._captured.pop(kind)
@@ -107,7 +105,7 @@ class _Kind(NamedTuple):
     batch_size: int
 
     @staticmethod
-    def of(objective: Objective, steps: LocalSteps) -> _Kind:
+    def of(objective: Objective, steps: LocalSteps) -> "_Kind":
         return _Kind(objective, steps.solver, _roomy_batch(steps))
 
 

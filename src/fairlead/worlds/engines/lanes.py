@@ -1,7 +1,5 @@
 """Lanes: clients with unequal numbers of steps packed side by side, their memory, and their schedule."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -89,7 +87,7 @@ class LaneSchedule(NamedTuple):
     """(..., 1)."""
 
     @staticmethod
-    def empty(ticks: int, lanes: int, batch_size: int, like: Tensor, *, draws_noise: bool) -> LaneSchedule:
+    def empty(ticks: int, lanes: int, batch_size: int, like: Tensor, *, draws_noise: bool) -> "LaneSchedule":
         """Room for a schedule, on the device of `like`; every lane reads example 0 with weight 0."""
         return LaneSchedule(
             torch.zeros((ticks, lanes, batch_size), dtype=torch.int64, device=like.device),
@@ -98,18 +96,18 @@ class LaneSchedule(NamedTuple):
             like.new_zeros((ticks, lanes, 1)),
         )
 
-    def at(self, tick: int, width: int) -> LaneSchedule:
+    def at(self, tick: int, width: int) -> "LaneSchedule":
         """What the first lanes read at a tick."""
         return self.each(lambda part: part[tick, :width])
 
-    def at_counter(self, counter: Tensor, width: int) -> LaneSchedule:
+    def at_counter(self, counter: Tensor, width: int) -> "LaneSchedule":
         """The same for a tick that only the device knows, (1,) int64."""
         return self.each(lambda part: part[:, :width].index_select(0, counter)[0])
 
     @staticmethod
     def of(
         plan: LanePlan, steps: LocalSteps, batch_size: int, dtype: torch.dtype, *, draws_noise: bool
-    ) -> LaneSchedule:
+    ) -> "LaneSchedule":
         """The ticks of a plan, on the host."""
         ticks, lanes, num_steps = plan.ticks, len(plan.loads), sum(steps.num_steps)
         # NumPy, whose operations on few numbers cost a fraction of torch's; all steps in a row before any idle lane.
@@ -144,12 +142,12 @@ class LaneSchedule(NamedTuple):
             placed(lrs[:, None], dtype),
         )
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> LaneSchedule:
+    def each(self, change: Callable[[Tensor], Tensor]) -> "LaneSchedule":
         """With every part changed alike."""
         noise = None if self.noise is None else change(self.noise)
         return LaneSchedule(change(self.rows), change(self.weight), noise, change(self.lr))
 
-    def take(self, other: LaneSchedule) -> None:
+    def take(self, other: "LaneSchedule") -> None:
         """Take over the ticks and lanes of another, of which there may be fewer than room is for.
 
         Sent without waiting: a device reads pinned memory when its turn comes, any other before the call returns.
@@ -188,16 +186,13 @@ class LaneBlock:
         self.shared = {name: self._arranged(vector).clone() for name, vector in jobs.shared.items()}
         self.schedule = schedule
         memory = {
-            name: _aligned_zeros((num_lanes, rows.shape[1]), rows) for name, rows in jobs.memory.items()
+            name: _aligned(rows.new_zeros((num_lanes, rows.shape[1]))) for name, rows in jobs.memory.items()
         }
         fresh = self.solver.start(self.anchor.repeat(num_lanes, 1), memory, self.shared)
         # Copies, since a correction may start from its memory.
-        optimizer = {
-            name: _aligned_zeros(rows.shape, rows).copy_(rows) for name, rows in fresh.optimizer.items()
-        }
-        local = _aligned_zeros(fresh.local.shape, fresh.local).copy_(fresh.local)
-        self.state = LocalState(local, optimizer, memory)
-        self.gradient = _aligned_zeros(local.shape, local)
+        optimizer = {name: _aligned(rows) for name, rows in fresh.optimizer.items()}
+        self.state = LocalState(_aligned(fresh.local), optimizer, memory)
+        self.gradient = _aligned(torch.zeros_like(fresh.local))
         self.losses = self.anchor.new_zeros((len(schedule.rows), num_lanes))
 
     def run(
@@ -285,12 +280,12 @@ lanes lie a multiple of 16 numbers apart. What is compiled for the first lane al
 not begin as it does."""
 
 
-def _aligned_zeros(shape: Sequence[int], like: Tensor) -> Tensor:
-    """Zeros (..., d) whose rows all begin at such a multiple."""
-    if len(shape) < 2:
-        return like.new_zeros(shape)
-    numbers = _ALIGNED // like.element_size()
-    return like.new_zeros((*shape[:-1], -(-shape[-1] // numbers) * numbers))[..., : shape[-1]]
+def _aligned(rows: Tensor) -> Tensor:
+    """A copy of rows (..., d) that all begin at such a multiple."""
+    if rows.ndim < 2:
+        return rows.clone()
+    numbers, dim = _ALIGNED // rows.element_size(), rows.shape[-1]
+    return rows.new_zeros((*rows.shape[:-1], -(-dim // numbers) * numbers))[..., :dim].copy_(rows)
 
 
 def _mean_losses(plan: LanePlan, losses: Tensor) -> Tensor:

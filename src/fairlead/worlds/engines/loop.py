@@ -1,7 +1,5 @@
 """The loop engine: one client after another. It runs any model and defines the numbers of all engines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -36,7 +34,7 @@ class Workers:
     cores: int
 
     @staticmethod
-    def for_jobs(num_steps: Sequence[int], *, heavy: bool) -> Workers:
+    def for_jobs(num_steps: Sequence[int], *, heavy: bool) -> "Workers":
         """How to share torch's threads out between jobs of so many steps each: a pure function of both.
 
         Steps that are not `heavy` spend their time on launching operations, which one thread does at a time: one worker

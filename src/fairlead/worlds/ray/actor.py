@@ -1,7 +1,5 @@
 """The actor: the engine of a simulated world in another process, and the shards of examples that it reads."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle
@@ -36,7 +34,7 @@ class Packed(NamedTuple):
     shape: tuple[int, ...]
 
     @staticmethod
-    def of(tensor: Tensor) -> Packed:
+    def of(tensor: Tensor) -> "Packed":
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         return Packed(flat.view(torch.uint8).numpy(), tensor.dtype, tuple(tensor.shape))
 
@@ -106,7 +104,7 @@ class Shards:
     _viewed: dict[int, ClientData] = field(default_factory=dict)
 
     @staticmethod
-    def put(data: ClientData, most_bytes: int = _SHARD_BYTES) -> Shards:
+    def put(data: ClientData, most_bytes: int = _SHARD_BYTES) -> "Shards":
         """Shards of about `most_bytes` each; no client is divided."""
         first_clients = first_clients_of_shards(data, most_bytes)
         references = []
@@ -155,7 +153,7 @@ class Recipe:
     dtype: torch.dtype
 
     @staticmethod
-    def of(simulation: SimulatedWorld) -> Recipe:
+    def of(simulation: SimulatedWorld) -> "Recipe":
         objective, data = simulation.objective, simulation.clients
         # New tensors rather than empty slices, with which all memory of what they are cut from would travel.
         inputs, targets = (

@@ -1,7 +1,5 @@
 """`RayExecutor`: connects to a cluster, and distributes a round's clients over actors."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket
@@ -94,7 +92,7 @@ class ActorPool:
         self.actors = [self._start() for _ in range(cluster.actors)]
 
     @staticmethod
-    def of(cluster: RayCluster) -> ActorPool:
+    def of(cluster: RayCluster) -> "ActorPool":
         """The pool of a cluster: one for all worlds of this process, which would otherwise compete for CPUs."""
         connect(cluster)
         context = ray.get_runtime_context()
