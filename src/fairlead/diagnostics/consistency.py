@@ -9,7 +9,6 @@ from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.errors import FieldError
 from fairlead.randomness import Key
-from fairlead.records import Conditions
 from fairlead.text import ClientNames, called, counted, label, of_clients
 from fairlead.text import divergence as written
 from fairlead.theory.convergence import (
@@ -20,7 +19,6 @@ from fairlead.theory.convergence import (
 )
 from fairlead.theory.prediction import Surrogate, implied_surrogate, known_limit
 from fairlead.worlds.base import World
-from fairlead.worlds.simulated import SimulatedWorld
 
 _AHEAD = 200
 """Rounds whose conditions theory considers, at most."""
@@ -199,17 +197,14 @@ def predicted_consistency(
     looked_at = [world.conditions(round, algorithm.solver, key) for round in ahead]
     predicted = implied_surrogate(algorithm, looked_at)
     weights, facts = world.population.weights, predicted.contributions
-    factors = None
-    simulation = world.simulation
+    factors, simulation, solver = None, world.simulation, algorithm.solver
     if simulation is not None and facts is not None and predicted.weights is not None:
-        steps = [_planned_steps(simulation, algorithm, conditions, key) for conditions in looked_at]
+        everyone = torch.arange(len(weights))
+        planned = [simulation.behaviour.num_steps(everyone, solver, round, key) for round in ahead]
+        steps = torch.stack(planned)
+        mean, longest = steps.to(torch.float64).mean(0), int(steps.max())
         factors = convergence_factors(
-            algorithm.solver,
-            torch.stack(steps).to(torch.float64).mean(0),
-            facts.coefficient,
-            predicted.weights,
-            weights,
-            longest=max(int(number.max()) for number in steps),
+            solver, mean, facts.coefficient, predicted.weights, weights, longest=longest
         )
     limit = known_limit(algorithm, weights)
     return ConsistencyReport(
@@ -218,16 +213,10 @@ def predicted_consistency(
         0,
         restored=limit is not None and limit.weights is not None and predicted.weights is limit.weights,
         predicted=predicted,
-        condition=condition_of(looked_at) if algorithm.solver.is_linear else None,
+        condition=condition_of(looked_at) if solver.is_linear else None,
         factors=factors,
         names=world.population.names,
     )
-
-
-def _planned_steps(world: SimulatedWorld, algorithm: Algorithm, conditions: Conditions, key: Key) -> Tensor:
-    """Local steps that every client plans for a round, (N,)."""
-    everyone = torch.arange(world.population.num_clients)
-    return world.behaviour.num_steps(everyone, algorithm.solver, conditions.round, key)
 
 
 def extremes(intended: Tensor, surrogate: Tensor, names: ClientNames | None) -> str:

@@ -151,13 +151,8 @@ def measured_consistency(
 def report_of(tally: Tally, algorithm: Algorithm | None = None) -> ConsistencyReport:
     """The report on what has been counted so far."""
     weights, facts = tally.weights, tally.contributions
-    unknown = ConsistencyReport(
-        weights,
-        None,
-        tally.rounds,
-        unheard=tuple(tally.unheard.tolist()) if tally.rounds else (),
-        first_round=tally.first_round,
-    )
+    unheard = tuple(tally.unheard.tolist()) if tally.rounds else ()
+    unknown = ConsistencyReport(weights, None, tally.rounds, unheard=unheard, first_round=tally.first_round)
     limit = None if algorithm is None else known_limit(algorithm, weights)
     if limit is not None and limit.weights is not None:
         return _restored(unknown)
@@ -194,19 +189,12 @@ def federation_consistency(federation: Federation) -> ConsistencyReport:
     """The report on the rounds of a federation so far, with the weights that theory predicts for them."""
     records, monitor = federation.records, federation.monitor
     monitor.watch(records)
-    predicted = predicted_consistency(
-        federation.algorithm,
-        federation.world,
-        rounds=max(len(records), 1),
-        first=monitor.tally.first_round if records else federation.state.round,
-        key=federation.key,
+    first, rounds = monitor.tally.first_round if records else federation.state.round, max(len(records), 1)
+    theory = predicted_consistency(
+        federation.algorithm, federation.world, rounds=rounds, first=first, key=federation.key
     )
-    return replace(
-        report_of(monitor.tally, federation.algorithm),
-        predicted=predicted.predicted,
-        condition=predicted.condition,
-        names=predicted.names,
-    )
+    measured = report_of(monitor.tally, federation.algorithm)
+    return replace(measured, predicted=theory.predicted, condition=theory.condition, names=theory.names)
 
 
 def chance_level(records: Sequence[RoundRecord], weights: Tensor) -> float:

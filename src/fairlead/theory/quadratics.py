@@ -155,15 +155,7 @@ def _works(solver: LocalSolver, num_steps: Sequence[int]) -> list[LocalWork] | N
         return None
     if solver.clip is not None or not isinstance(schedule, Constant | Exponential):
         return None
-    return [
-        LocalWork(
-            lr=optimizer.lr,
-            num_steps=steps,
-            momentum=optimizer.momentum,
-            nesterov=optimizer.nesterov,
-            dampening=optimizer.dampening,
-            mu=sum(correction.mu for correction in solver.corrections if isinstance(correction, Proximal)),
-            decay=schedule.gamma if isinstance(schedule, Exponential) else 1.0,
-        )
-        for steps in num_steps
-    ]
+    moving = optimizer.momentum, optimizer.nesterov, optimizer.dampening
+    mu = sum(correction.mu for correction in solver.corrections if isinstance(correction, Proximal))
+    decay = schedule.gamma if isinstance(schedule, Exponential) else 1.0
+    return [LocalWork(optimizer.lr, steps, *moving, mu, decay) for steps in num_steps]
