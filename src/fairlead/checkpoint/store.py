@@ -5,7 +5,6 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -225,7 +224,7 @@ def save_state(state: ServerState, folder: Path, fingerprint: str, keep: int = K
     """
     if keep < 1:
         raise CheckpointError(f"At least 1 checkpoint must be kept, got {keep}.")
-    with _one_sentence(folder):
+    try:
         make_folder(folder)
         draft = new_draft(folder / "state.safetensors")
         try:
@@ -239,6 +238,13 @@ def save_state(state: ServerState, folder: Path, fingerprint: str, keep: int = K
         manifest = Manifest(state.round, fingerprint, tensors_name(digest), digest)
         write_durably(folder / manifest.name, manifest.encoded())
         _prune(folder, state.round, keep)
+    except (OSError, SafetensorError) as error:
+        # The system's own message in `... I/O error: No space left on device (os error 28)`.
+        own = str(error).rpartition("I/O error: ")[2].partition(" (os error")[0]
+        reason = error.strerror if isinstance(error, OSError) else own
+        raise CheckpointError(
+            f"No checkpoint could be written to {folder}: {reason}. Earlier checkpoints are unchanged."
+        ) from error
 
 
 def load_state(
@@ -325,19 +331,3 @@ def _digest(path: Path) -> str:
 def _fallen_back(refused: list[str], round: int) -> str:
     newer = "The newest checkpoint" if len(refused) == 1 else f"The {len(refused)} newest checkpoints"
     return f"{newer} cannot be used, and the one of round {round} is used instead: {refused[0]}"
-
-
-@contextmanager
-def _one_sentence(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) else _system_error(str(error))
-        raise CheckpointError(
-            f"No checkpoint could be written to {folder}: {reason}. Earlier checkpoints are unchanged."
-        ) from error
-
-
-def _system_error(message: str) -> str:
-    """The system's own message in `... I/O error: No space left on device (os error 28)`."""
-    return message.rpartition("I/O error: ")[2].partition(" (os error")[0]

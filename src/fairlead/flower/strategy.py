@@ -18,14 +18,7 @@ from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.diagnosis import Diagnosis
 from fairlead.diagnostics.measurement import measured_consistency
-from fairlead.errors import (
-    ClashError,
-    FairleadError,
-    FieldError,
-    field_error,
-    require_instance,
-    require_integer,
-)
+from fairlead.errors import ClashError, FairleadError, FieldError, require_instance, require_integer
 from fairlead.experiments.diagnose import evidence_of_records
 from fairlead.experiments.record_io import REAL_CLIENTS, Recorded
 from fairlead.flower.messages import packed
@@ -77,7 +70,7 @@ class FlowerStrategy(Strategy):
         self.algorithm, self.num_clients, self.records = algorithm, num_clients, list[RoundRecord]()
         require_integer(self, "num_clients", at_least=1)
         if weights not in ("examples", "uniform"):
-            raise field_error(self, "weights", "'examples' or 'uniform'", weights)
+            raise FieldError(f"FlowerStrategy.weights must be 'examples' or 'uniform', got {weights!r}.")
         refuse_reported_weights(algorithm.aggregator, weights)
         if algorithm.solver.corrections:
             names = ", ".join(type(correction).__name__ for correction in algorithm.solver.corrections)

@@ -143,14 +143,6 @@ def settle_alpha(part: Remembers) -> None:
     require_choice(part, "first_visit", ("update", "scaled"))
 
 
-class Renewed(NamedTuple):
-    """The memory after a round."""
-
-    state: PartState
-    changed: Tensor
-    """Ids of the rows that changed."""
-
-
 @dataclass(frozen=True)
 class MovingAverages:
     """A moving average m_i of every client's updates, in a table that grows with the clients seen.
@@ -169,8 +161,10 @@ class MovingAverages:
     def init(self, population: Population) -> PartState:
         return {"averages": self.memory.table(population), "columns": self.memory.columns(population)}
 
-    def renew(self, state: PartState, updates: ClientUpdates, conditions: Conditions) -> Renewed:
-        """Take in the updates that arrived."""
+    def renew(
+        self, state: PartState, updates: ClientUpdates, conditions: Conditions
+    ) -> tuple[PartState, Tensor]:
+        """Take in the updates that arrived: the new state, and the ids of the rows that changed."""
         table = table_in(state, "averages")
         owner = self.memory.row_of(len(conditions.weights))[
             self.memory.credited(updates.clients, conditions.round)
@@ -185,7 +179,7 @@ class MovingAverages:
         size = max(1, at_once // max(table.dim, 1))
         for first in range(0, len(changed), size):
             table = self._averaged(table, changed[first : first + size], fresh[first : first + size])
-        return Renewed({**state, "averages": table}, changed)
+        return {**state, "averages": table}, changed
 
     def _averaged(self, table: ClientTable, changed: Tensor, fresh: Tensor) -> ClientTable:
         """The table after some of its rows took in fresh updates."""

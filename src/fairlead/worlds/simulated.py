@@ -23,14 +23,7 @@ from fairlead.models.base import ExampleShape
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, PathRun, Population, WorkOrder
 from fairlead.task import Task
-from fairlead.worlds.base import (
-    DataPlace,
-    EngineName,
-    Weights,
-    Workings,
-    World,
-    objective_weights,
-)
+from fairlead.worlds.base import DataPlace, EngineName, Weights, Workings, World, objective_weights
 from fairlead.worlds.behaviour import ClientBehaviour, MessageSizes, Responders
 from fairlead.worlds.device import Arithmetic, HostData, Precision, on_host, stays_on_host, usable_device
 from fairlead.worlds.engines.base import AsyncEngine, Engine, Objective

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -149,7 +149,8 @@ class Objective:
     def losses(self, params: Tensor, buffers: Tensor, rows: Tensor, noise: Tensor | None) -> Tensor:
         """Loss of each of the given examples at `(d,)` parameters."""
         inputs, targets = self.examples(rows)
-        return self.loss(self.outputs(params, buffers, inputs, noise), targets)
+        outputs = self.model.call(params, buffers, inputs, noise, channels_last=self.channels_last)
+        return self.loss(outputs, targets)
 
     @property
     def device(self) -> torch.device:
@@ -160,10 +161,6 @@ class Objective:
         """Inputs and targets of the given rows, on the model's device."""
         rows = rows.to(self.data.inputs.device)
         return self.data.inputs[rows].to(self.device), self.data.targets[rows].to(self.device)
-
-    def outputs(self, params: Tensor, buffers: Tensor, inputs: Tensor, noise: Tensor | None) -> Any:
-        """The model's outputs for one client's inputs, images in the layout that is fastest on the device."""
-        return self.model.call(params, buffers, inputs, noise, channels_last=self.channels_last)
 
     def gradient(
         self, params: Tensor, buffers: Tensor, rows: Tensor, noise: Tensor | None

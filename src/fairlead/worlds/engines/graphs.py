@@ -20,7 +20,6 @@ from fairlead.worlds.engines.base import (
     LocalReturns,
     LocalSteps,
     Objective,
-    Path,
     WholePath,
 )
 from fairlead.worlds.engines.lanes import LaneBlock, LanePlan, LaneSchedule, pack
@@ -55,11 +54,9 @@ class GraphEngine(AsyncEngine):
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalReturns:
         kind = _Kind.of(objective, jobs.steps)
+        known = self._captured.get(kind)
         # Work of a kind that was captured has its path already.
-        if kind in self._captured:
-            path: Path = self._captured[kind].path
-        else:
-            path = path_for(self.backend, "cuda", objective, jobs)
+        path = path_for(self.backend, "cuda", objective, jobs) if known is None else known.path
         if isinstance(path, WholePath):
             return path.run(objective, jobs)
         assert isinstance(path, LanePath)

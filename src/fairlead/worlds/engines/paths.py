@@ -32,14 +32,8 @@ PATHS: tuple[Path, ...] = (
 def path_for(backend: Backend, device: str, objective: Objective, jobs: LocalJobs) -> Path:
     """The first path for lanes of this back end on this kind of device that takes the jobs."""
     engine = "batched" if backend == "stacked" else backend
-    return next(
-        path
-        for path in PATHS
-        if path.engine == engine
-        and device in path.devices
-        and not path.missing()
-        and path.refusal(objective, jobs) is None
-    )
+    possible = (path for path in PATHS if path.engine == engine and device in path.devices)
+    return next(path for path in possible if not path.missing() and path.refusal(objective, jobs) is None)
 
 
 @dataclass(frozen=True)

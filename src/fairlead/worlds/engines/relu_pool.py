@@ -37,7 +37,7 @@ def joined_pooling(module: nn.Module) -> nn.Module:
         # A layer that is used twice has one name here.
         return module
     for name, following in pairwise(layers):
-        if _is_relu(layers[name]) and _halves(layers[following]):
+        if type(layers[name]) is nn.ReLU and not _hooked(layers[name]) and _halves(layers[following]):
             layers[name], layers[following] = ReluPool(), nn.Identity()
     joined = copy(module)
     joined._modules = dict(layers)
@@ -53,10 +53,6 @@ def _hooked(module: nn.Module) -> bool:
         module._backward_pre_hooks,
     )
     return any(hooks) or "forward" in vars(module)
-
-
-def _is_relu(layer: nn.Module) -> bool:
-    return type(layer) is nn.ReLU and not _hooked(layer)
 
 
 def _halves(layer: nn.Module) -> bool:

@@ -114,10 +114,11 @@ class ActorPool:
         patience = None if work else _SECONDS_TO_START
         ended, _ = ray.wait([*work, *starting], timeout=patience, fetch_local=False)
         if not ended:
+            free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
             raise EngineError(
                 f"RayCluster.actors={self._cluster.actors} with {self._cluster.threads} CPUs and "
                 f"{self._cluster.gpus:g} GPUs each: no actor started within {_SECONDS_TO_START:.0f} s. Free are "
-                f"{_free_resources()}."
+                f"{free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs."
             )
         for reference in ended:
             if reference in starting:
@@ -158,11 +159,6 @@ class ActorPool:
 
 
 _POOLS: WeakValueDictionary[tuple[RayCluster, str, str], ActorPool] = WeakValueDictionary()
-
-
-def _free_resources() -> str:
-    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
-    return f"{free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs"
 
 
 _AT_ONCE = 2

@@ -10,18 +10,9 @@ from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
 from fairlead.worlds.base import Workings, World
-from fairlead.worlds.engines.base import Engine
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.ray.cluster import RayCluster
 from fairlead.worlds.simulated import SimulatedWorld
-
-
-def needs_block(engine: Engine, threads: int) -> bool:
-    """Whether the bits of clients may depend on the division of a round into blocks.
-
-    They do not if clients train one after another, unless the threads of a client depend on the number of clients.
-    """
-    return not isinstance(engine, LoopEngine) or (engine.per_core and threads > 1)
 
 
 class RayWorld(World):
@@ -48,7 +39,9 @@ bits in each division: set SimulatedWorld.block, such as block=32.
             constraint = f"{'above 0' if cluster.gpus == 0 else '0'} for a world on {simulation.device}"
             raise field_error(cluster, "gpus", constraint, cluster.gpus)
         engine = simulation.engine
-        if simulation.executor.block is None and needs_block(engine, cluster.threads):
+        # A client that trains alone has the same bits in any division, unless its threads depend on the others.
+        alone = isinstance(engine, LoopEngine) and not (engine.per_core and cluster.threads > 1)
+        if simulation.executor.block is None and not alone:
             raise ClashError(
                 f"RayWorld divides a round into blocks of clients, and {type(engine).__name__} may give other bits "
                 "in each division: set SimulatedWorld.block, such as block=32."
