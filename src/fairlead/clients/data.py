@@ -193,10 +193,7 @@ class ClientData:
         for who, ours, theirs in zip(whose, own_inputs, own_targets, strict=True):
             if len(ours) != len(theirs):
                 raise FieldError(f"{who} has {len(ours)} inputs but {len(theirs)} targets.")
-            for kind, part, first in (
-                ("inputs", ours, own_inputs[0]),
-                ("targets", theirs, own_targets[0]),
-            ):
+            for kind, part, first in (("inputs", ours, own_inputs[0]), ("targets", theirs, own_targets[0])):
                 if part.shape[1:] != first.shape[1:]:
                     raise FieldError(
                         f"{who} must have {kind} of shape {tuple(first.shape[1:])} as {label(0, known)}, "

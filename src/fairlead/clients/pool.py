@@ -280,11 +280,7 @@ class Pool:
         )
 
     def deal(
-        self,
-        partition: Partitioner | None = None,
-        num_clients: int | None = None,
-        *,
-        key: Key | None = None,
+        self, partition: Partitioner | None = None, num_clients: int | None = None, *, key: Key | None = None
     ) -> ClientData:
         """Examples of clients: split among `num_clients` by a partitioner, or kept by the clients of the data.
 

@@ -124,10 +124,7 @@ class StaleStart(Correction):
         return LocalResult(echoed - outcome.anchor, {"own_model": start, "adopted_at": adopted_at}, {})
 
     def after_round(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
-        return {
-            "own_model": params.expand_as(memory["own_model"]),
-            "adopted_at": memory["adopted_at"],
-        }
+        return {"own_model": params.expand_as(memory["own_model"]), "adopted_at": memory["adopted_at"]}
 
     def weights_under(self, contributions: Contributions, averaging: Averaging) -> Limit:
         # Averaging the arrivals by ω does not change Σ ω_i x_i of all own models: only ω_i times the

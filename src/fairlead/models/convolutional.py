@@ -344,9 +344,7 @@ class _Residual(nn.Module):
     def __init__(self, channels: int, wider: int, groups: int, stride: int) -> None:
         super().__init__()
         self.branch = nn.Sequential(
-            _normalised(channels, wider, groups, stride=stride),
-            nn.ReLU(),
-            _normalised(wider, wider, groups),
+            _normalised(channels, wider, groups, stride=stride), nn.ReLU(), _normalised(wider, wider, groups)
         )
         same = channels == wider and stride == 1
         self.shortcut = (

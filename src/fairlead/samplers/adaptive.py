@@ -125,11 +125,7 @@ class FedACSEstimated(Sampler):
 
     def init(self, population: Population) -> PartState:
         nothing = torch.zeros(population.num_clients, dtype=torch.float64)
-        return {
-            "arrived": nothing + self.prior_arrived,
-            "lost": nothing + self.prior_lost,
-            "work": nothing,
-        }
+        return {"arrived": nothing + self.prior_arrived, "lost": nothing + self.prior_lost, "work": nothing}
 
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         work = conditions.effective_steps if self.planned_work else None

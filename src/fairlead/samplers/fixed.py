@@ -12,13 +12,7 @@ from torch import Tensor
 
 from fairlead.client_table import PartState
 from fairlead.component import freeze_lists
-from fairlead.errors import (
-    field_error,
-    is_client_lists,
-    require_choice,
-    require_integer,
-    require_number,
-)
+from fairlead.errors import field_error, is_client_lists, require_choice, require_integer, require_number
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, ClientWeights, Cohort, Conditions, Participation, Population
 from fairlead.samplers.base import MemorylessSampler, Sampler, refuse_too_many
@@ -178,10 +172,7 @@ class ScriptedSampler(MemorylessSampler):
     cohorts: tuple[tuple[int, ...], ...]
     importance: Literal["draws", "weights"] = "draws"
 
-    exemptions = {
-        "different keys": "it replays a list",
-        "unbiased": "the list may be anything",
-    }
+    exemptions = {"different keys": "it replays a list", "unbiased": "the list may be anything"}
     varies_by_round = True
 
     def __post_init__(self) -> None:
