@@ -57,7 +57,27 @@ class _IdxFolder(PooledSource, ABC):
     """Name of torchvision's folder for the data set."""
 
     def pool(self) -> Pool:
-        return _idx_pool(self.path, self.folder)
+        root = existing_folder(self.path)
+        parts: list[Tensor] = []
+        for stem in ("train", "t10k"):
+            images, labels = self._read(root, f"{stem}-images", 3), self._read(root, f"{stem}-labels", 1)
+            _require_labels(labels, 10, f"{root}, {stem}-labels")
+            if len(images) != len(labels):
+                raise DataError(f"{root} has {len(images)} {stem} images but {len(labels)} {stem} labels.")
+            parts += [torch.from_numpy(images[:, None]), torch.from_numpy(labels.astype(np.int64))]
+        return Pool(parts[0], parts[1], test_inputs=parts[2], test_targets=parts[3], name=str(root))
+
+    def _read(self, root: Path, stem: str, ndim: int) -> NDArray[np.uint8]:
+        """The array of a file in one of the folders where torchvision may have left it."""
+        kind = f"idx{ndim}-ubyte"
+        names = [f"{stem}{mark}{kind}{packed}" for packed in ("", ".gz") for mark in ("-", ".")]
+        for folder in (root, root / "raw", root / self.folder / "raw"):
+            for file in (folder / name for name in names):
+                if file.is_file():
+                    return _read_idx(file, ndim)
+        raise DataError(
+            f"{root} holds no file {names[0]}, gzipped or not, nor do raw and {self.folder}/raw in it."
+        )
 
     def default_task(self) -> Task:
         return Task(FedAvgCNN())
@@ -123,29 +143,6 @@ class CifarFolder(PooledSource):
 
     def default_task(self) -> Task:
         return Task(FiveLayerCNN())
-
-
-def _idx_pool(path: str, name: str) -> Pool:
-    root = existing_folder(path)
-    folders = [root, root / "raw", root / name / "raw"]
-
-    def read(stem: str, ndim: int) -> NDArray[np.uint8]:
-        kind = f"idx{ndim}-ubyte"
-        names = [f"{stem}{mark}{kind}{packed}" for packed in ("", ".gz") for mark in ("-", ".")]
-        for folder in folders:
-            for file in (folder / name for name in names):
-                if file.is_file():
-                    return _read_idx(file, ndim)
-        raise DataError(f"{root} holds no file {names[0]}, gzipped or not, nor do raw and {name}/raw in it.")
-
-    parts: list[Tensor] = []
-    for stem in ("train", "t10k"):
-        images, labels = read(f"{stem}-images", 3), read(f"{stem}-labels", 1)
-        _require_labels(labels, 10, f"{root}, {stem}-labels")
-        if len(images) != len(labels):
-            raise DataError(f"{root} has {len(images)} {stem} images but {len(labels)} {stem} labels.")
-        parts += [torch.from_numpy(images[:, None]), torch.from_numpy(labels.astype(np.int64))]
-    return Pool(parts[0], parts[1], test_inputs=parts[2], test_targets=parts[3], name=str(root))
 
 
 def _read_idx(file: Path, ndim: int) -> NDArray[np.uint8]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from fairlead.clients.columns import Columns, Names, Owners, owners_of, require_ids
-from fairlead.clients.data import ArrayLike, ClientData, as_tensor, first_non_finite, offsets_of, stacked
+from fairlead.clients.data import ArrayLike, ClientData, as_tensor, first_non_finite, stacked
 from fairlead.clients.partitioners import NaturalIdPartitioner, Partitioner, Rows
 from fairlead.clients.tokenizers import Tokenizer
 from fairlead.errors import ClashError, DataError, FieldError, is_integer
@@ -296,16 +296,14 @@ class Pool:
         partition = partition or NaturalIdPartitioner()
         labels = self._labels(partition)
         owner = torch.from_numpy(partition.deal(labels, num_clients, key or Key.from_seed(0), natural))
-        order = torch.argsort(owner, stable=True)
-        offsets = offsets_of(torch.bincount(owner, minlength=num_clients))
-        return ClientData(
-            self.inputs[order],
-            self.targets[order],
-            offsets,
-            self.client_names if isinstance(partition, NaturalIdPartitioner) else None,
-            self.num_dropped,
-            self.features,
-            self.class_names,
+        data = ClientData.from_owners(self.inputs, self.targets, owner, num_clients)
+        names = self.client_names if isinstance(partition, NaturalIdPartitioner) else None
+        return replace(
+            data,
+            names=names,
+            num_dropped=self.num_dropped,
+            features=self.features,
+            class_names=self.class_names,
         )
 
     def _labels(self, partition: Partitioner) -> Rows:
