@@ -288,11 +288,6 @@ class WeightFeedback(Sampler):
         scale = float(eligible.sum()) / self.cohort_size
         return Cohort(clients, torch.ones_like(clients), scale * conditions.weights[clients])
 
-    def observe(
-        self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates
-    ) -> PartState:
-        return state
-
     def follow(self, state: PartState, shares: ClientWeights) -> PartState:
         fresh = torch.zeros_like(tensor_in(state, "lambda"))
         fresh[shares.clients] = shares.weights.clamp(min=0)

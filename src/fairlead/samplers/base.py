@@ -40,11 +40,11 @@ class Sampler(MethodPart, ABC):
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         """The cohort of a round, ascending by client."""
 
-    @abstractmethod
     def observe(
         self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates
     ) -> PartState:
-        """State after the round, also when nothing arrived."""
+        """State after the round, also when nothing arrived, for samplers that learn from updates."""
+        return state
 
     def follow(self, state: PartState, shares: ClientWeights) -> PartState:
         """State after the server weighted all clients, for samplers that draw by these weights."""
@@ -76,11 +76,6 @@ class MemorylessSampler(Sampler, ABC):
 
     def check(self, population: Population) -> None:
         """Raise for a population that this sampler cannot sample from."""
-
-    def observe(
-        self, state: PartState, conditions: Conditions, cohort: Cohort, updates: ClientUpdates
-    ) -> PartState:
-        return state
 
 
 def refuse_too_many(sampler: Sampler, cohort_size: int, population: Population) -> None:
