@@ -142,7 +142,6 @@ def test_the_text_names_the_row_of_the_public_name() -> None:
     assert name is not None
     assert module is not None
     assert f'"aggregators.{module[1]}": "{name[1]}"' in text
-    assert f"from fairlead.aggregators.{module[1]} import {name[1]} as {name[1]}" in text
 
 
 def test_coefficients_that_depend_on_losses_are_not_predicted() -> None:
