@@ -50,8 +50,6 @@ def demo(
     from fairlead.cli.progress import RoundProgress
     from fairlead.cli.show_results import demo_facts, say_demo
     from fairlead.experiments.demo import demo_algorithms, demo_experiment
-    from fairlead.experiments.followers import figures_of
-    from fairlead.records import RoundRecord
     from fairlead.results.compared_method import compare
 
     # The matrices are so small that a second thread costs more than it gains.
@@ -61,13 +59,11 @@ def demo(
     if not as_json:
         say(_SCENE)
     with RoundProgress(quiet=as_json) as progress:
-
-        def advance(name: str, record: RoundRecord) -> None:
-            if record.round == 0:
-                progress.begin(name, rounds, evaluating=experiment.evaluate_every > 0)
-            progress.advance(figures_of(record))
-
-        methods = compare(experiment, algorithms, on_round=advance)
+        methods = compare(
+            experiment,
+            algorithms,
+            on_round=lambda name, record: progress.show(name, record, rounds, evaluating=True),
+        )
     if as_json:
         print_json({"seed": seed, "rounds": rounds, "methods": [demo_facts(method) for method in methods]})
     else:
@@ -137,8 +133,6 @@ def diagnose(
     from fairlead.cli.show_clients import print_presets
     from fairlead.diagnostics.plots import SUFFIXES, draw_diagnosis
     from fairlead.experiments.experiment import Experiment
-    from fairlead.experiments.followers import figures_of
-    from fairlead.records import RoundRecord
 
     suffix = next((known for known in SUFFIXES if known == figure_format.lstrip(".")), None)
     if suffix is None:
@@ -149,14 +143,15 @@ def diagnose(
     opt.find_modules()
     judged: Experiment | Path = opt.read_spec(subject, overrides or [], seed) if is_spec else subject
     presets = [name.strip() for name in (against or "").split(",") if name.strip()]
+    total = rounds or (probe.QUICK_ROUNDS if quick else probe.PROBE_ROUNDS)
     with RoundProgress(quiet=as_json) as progress:
-
-        def advance(record: RoundRecord) -> None:
-            if record.round == 0:
-                progress.begin("probe", rounds or (probe.QUICK_ROUNDS if quick else probe.PROBE_ROUNDS))
-            progress.advance(figures_of(record))
-
-        found = probe.diagnose(judged, rounds=rounds, quick=quick, against=presets, on_round=advance)
+        found = probe.diagnose(
+            judged,
+            rounds=rounds,
+            quick=quick,
+            against=presets,
+            on_round=lambda record: progress.show("probe", record, total),
+        )
     found = replace(found, source=str(subject))
     if is_spec:
         found = replace(found, spec=probe.spec_file(subject, overrides or []))
@@ -188,21 +183,15 @@ def list_parts(
     as_json: opt.JsonOption = False,
 ) -> None:
     """List parts, presets, published settings, methods or reproductions."""
-    import fairlead.cli.show_parts as show
-    from fairlead.experiments.catalogue import KINDS, entries
+    from fairlead.cli.show_parts import part_list
 
-    if kind is None:
-        names = {kind: [entry.name for entry in entries(kind)] for kind in KINDS}
-        if as_json:
-            print_json(names)
-        else:
-            print_table(["kind", "names"], [[kind, ", ".join(found)] for kind, found in names.items()])
-    elif kind == "methods":
-        show.list_methods(as_json=as_json)
-    elif kind == "reproductions":
-        show.list_reproductions(as_json=as_json)
-    else:
-        show.list_kind(kind, as_json=as_json)
+    found = part_list(kind)
+    if as_json:
+        print_json(found.facts)
+        return
+    print_table(found.columns, found.rows)
+    if found.after:
+        say(found.after)
 
 
 def show(

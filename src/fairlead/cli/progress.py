@@ -9,10 +9,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from fairlead.cli.console import console
-from fairlead.experiments.followers import RoundFigures
+from fairlead.experiments.followers import RoundFigures, figures_of
 from fairlead.experiments.study import PlannedRun
 from fairlead.experiments.workers import Advanced, Began, Event, Said
-from fairlead.records import Evaluation
+from fairlead.records import Evaluation, RoundRecord
 from fairlead.text import divergence
 
 _LINES = 10
@@ -71,8 +71,14 @@ class RoundProgress(_Shown):
         self._begun, self._first = monotonic(), done
         self._task = self._bars.add_task(name, total=total, completed=done, facts="")
 
+    def show(self, name: str, record: RoundRecord, total: int, *, evaluating: bool = False) -> None:
+        """Show a round of a run in this process, which begins with its first record."""
+        if record.round == 0:
+            self.begin(name, total, evaluating=evaluating)
+        self.advance(figures_of(record))
+
     def advance(self, figures: RoundFigures) -> None:
-        """Show a round."""
+        """Show a round by its figures."""
         done, total = figures.done, self._total
         facts = "" if done == total else describe_round(figures, figures.evaluation)
         self._bars.update(self._task, completed=done, facts=facts)

@@ -1,10 +1,10 @@
 """Parts on the terminal: lists of them, and the page of each."""
 
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
-from fairlead.cli.console import print_json, print_table, say
+from fairlead.cli.console import print_table, say
 from fairlead.component import summary
-from fairlead.experiments.catalogue import Entry, entries
+from fairlead.experiments.catalogue import KINDS, Entry, entries
 from fairlead.experiments.spec_fields import Parameter
 from fairlead.optimizers.base import Constant
 from fairlead.plain_data import NONE
@@ -16,57 +16,51 @@ _PARAMETERS = {"presets": "argument", "settings": "argument"}
 """The word for the parameters of these kinds; parts have fields."""
 
 
-def list_kind(kind: str, *, as_json: bool) -> None:
-    """Everything of a kind, with the names of its parameters."""
-    found = entries(kind)
-    if as_json:
-        print_json([{"name": entry.name, "summary": entry.summary} for entry in found])
-    else:
+class PartList(NamedTuple):
+    """A list: for programs, and as a table."""
+
+    facts: Any
+    columns: list[str]
+    rows: list[list[str]]
+    after: str = ""
+    """Lines below the table."""
+
+
+def part_list(kind: str | None) -> PartList:
+    """Everything of a kind; without one, the names of everything."""
+    if kind is None:
+        names = {kind: [entry.name for entry in entries(kind)] for kind in KINDS}
+        return PartList(names, ["kind", "names"], [[kind, ", ".join(some)] for kind, some in names.items()])
+    if kind == "reproductions":
+        return _reproduction_list()
+    found = entries("presets" if kind == "methods" else kind)
+    facts: list[dict[str, Any]] = [{"name": entry.name, "summary": entry.summary} for entry in found]
+    if kind != "methods":
         rows = [[entry.name, _parameters(entry), entry.summary] for entry in found]
-        print_table(["name", _PARAMETERS.get(kind, "field") + "s", "what it is"], rows)
+        return PartList(facts, ["name", _PARAMETERS.get(kind, "field") + "s", "what it is"], rows)
+    rows = []
+    for entry, told in zip(found, facts, strict=True):
+        corrects, references = METHODS[entry.name].corrects, METHODS[entry.name].references
+        told |= {"corrects": corrects, "references": references}
+        rows.append([entry.name, ", ".join(corrects) or "nothing", ", ".join(references), entry.summary])
+    return PartList(facts, ["method", "corrects", "reference", "what it is"], rows)
 
 
-def list_methods(*, as_json: bool) -> None:
-    """All presets, by what they correct."""
-    found = [(entry, METHODS[entry.name]) for entry in entries("presets")]
-    if as_json:
-        print_json(
-            [
-                {
-                    "name": entry.name,
-                    "corrects": method.corrects,
-                    "references": method.references,
-                    "summary": entry.summary,
-                }
-                for entry, method in found
-            ]
-        )
-        return
-    rows = [
-        [entry.name, ", ".join(method.corrects) or "nothing", ", ".join(method.references), entry.summary]
-        for entry, method in found
-    ]
-    print_table(["method", "corrects", "reference", "what it is"], rows)
-
-
-def list_reproductions(*, as_json: bool) -> None:
+def _reproduction_list() -> PartList:
     """All reproductions, and the published results that are left out."""
     # The gallery takes long to import, and no other list needs it.
     from fairlead.reproductions import OMITTED, REPRODUCTIONS
 
     found = REPRODUCTIONS.values()
-    if as_json:
-        fields = ("name", "reference", "where", "claim", "needs", "differences")
-        print_json([{field: getattr(entry, field) for field in fields} for entry in found])
-        return
+    fields = ("name", "reference", "where", "claim", "needs", "differences")
+    facts = [{field: getattr(entry, field) for field in fields} for entry in found]
     rows = [
         [entry.name, f"{entry.paper}, {entry.where}", ", ".join(entry.needs) or "nothing", entry.claim]
         for entry in found
     ]
-    print_table(["name", "published in", "needs", "claim"], rows)
-    say("\nLeft out:")
-    for omitted in OMITTED:
-        say(f"  {omitted.paper}, {omitted.where}: {omitted.reason}")
+    left_out = [f"  {omitted.paper}, {omitted.where}: {omitted.reason}" for omitted in OMITTED]
+    after = "\n".join(["\nLeft out:", *left_out])
+    return PartList(facts, ["name", "published in", "needs", "claim"], rows, after)
 
 
 def say_entry(found: Entry) -> None:

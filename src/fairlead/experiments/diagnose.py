@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+import fairlead.diagnostics.evidence as facts
 from fairlead.algorithm import Algorithm
 from fairlead.checkpoint.store import has_checkpoint
 from fairlead.conditions.links import PerfectLink
@@ -17,17 +18,6 @@ from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.consensus import consensus_test, drift_price
 from fairlead.diagnostics.diagnosis import Diagnosis, SpecFile
 from fairlead.diagnostics.diversity import cosine_matrix
-from fairlead.diagnostics.evidence import (
-    Cosines,
-    DriftPrice,
-    Evidence,
-    ExpectedConditions,
-    constant_conditions,
-    observed_links,
-    observed_work,
-    outlook,
-    silent_clients,
-)
 from fairlead.diagnostics.gradients import near_optimum, objective_value
 from fairlead.diagnostics.inequality import overview
 from fairlead.diagnostics.measurement import Tally, chance_level, report_of
@@ -64,7 +54,7 @@ _COMPARED = 50
 
 def evidence_of_federation(
     source: str, federation: Federation, records: Sequence[RoundRecord], *, quick: bool
-) -> Evidence:
+) -> facts.Evidence:
     """The evidence of a federation and its records; `quick` skips the consensus test."""
     algorithm, world = federation.algorithm, federation.world
     population, simulation = world.population, world.simulation
@@ -80,7 +70,7 @@ def evidence_of_federation(
     def conditions(solver: LocalSolver) -> list[Conditions]:
         return [world.conditions(round, solver, federation.key) for round in ahead]
 
-    told, counted = outlook(conditions(algorithm.solver)), _counted(source, recorded)
+    told, counted = facts.outlook(conditions(algorithm.solver)), _counted(source, recorded)
     evidence = replace(
         counted,
         expected_conditions=conditions,
@@ -94,7 +84,7 @@ def evidence_of_federation(
     return _looked_closer(_predicted(evidence, algorithm), federation, simulation, quick=quick)
 
 
-def evidence_of_records(source: str, recorded: Recorded) -> Evidence:
+def evidence_of_records(source: str, recorded: Recorded) -> facts.Evidence:
     """The evidence of rounds without the clients' data."""
     evidence, method = _counted(source, recorded), recorded.algorithm
     if recorded.averaged_by_weight:
@@ -103,37 +93,37 @@ def evidence_of_records(source: str, recorded: Recorded) -> Evidence:
     return evidence if method is None else _predicted(evidence, method)
 
 
-def _counted(source: str, recorded: Recorded) -> Evidence:
+def _counted(source: str, recorded: Recorded) -> facts.Evidence:
     """The evidence that the records alone give."""
     records, weights, tally = recorded.records, recorded.weights, Tally(recorded.weights)
     tally.add(records)
-    work, links = observed_work(records, weights), observed_links(tally)
-    return Evidence(
+    work, links = facts.observed_work(records, weights), facts.observed_links(tally)
+    return facts.Evidence(
         source=source,
         weights=weights,
         names=recorded.names,
         records=records,
         algorithm=recorded.algorithm,
-        expected_conditions=constant_conditions(weights, work.values, links.values, len(records)),
+        expected_conditions=facts.constant_conditions(weights, work.values, links.values, len(records)),
         tally=tally,
         consistency=report_of(tally, recorded.algorithm),
         chance=chance_level(records, weights),
         work=work,
         links=links,
         rates_told=False,
-        unreachable=silent_clients(tally),
+        unreachable=facts.silent_clients(tally),
         assumptions=recorded.assumptions,
         no_consensus=recorded.no_data,
     )
 
 
-def _predicted(evidence: Evidence, method: Algorithm) -> Evidence:
+def _predicted(evidence: facts.Evidence, method: Algorithm) -> facts.Evidence:
     """The same with the weights that theory predicts for a method."""
     predicted = implied_surrogate(method, evidence.expected_conditions(method.solver))
     return replace(evidence, consistency=replace(evidence.consistency, predicted=predicted))
 
 
-def _with_rates(conditions: ExpectedConditions, rates: Tensor) -> ExpectedConditions:
+def _with_rates(conditions: facts.ExpectedConditions, rates: Tensor) -> facts.ExpectedConditions:
     """Conditions of a world that does not know arrival rates, with the rates counted in the records."""
     filled = torch.where(rates.isnan(), rates.nanmean(), rates)
 
@@ -144,8 +134,8 @@ def _with_rates(conditions: ExpectedConditions, rates: Tensor) -> ExpectedCondit
 
 
 def _looked_closer(
-    evidence: Evidence, federation: Federation, world: SimulatedWorld, *, quick: bool
-) -> Evidence:
+    evidence: facts.Evidence, federation: Federation, world: SimulatedWorld, *, quick: bool
+) -> facts.Evidence:
     """Adds evidence that needs a simulation: the clients' data, their updates from one model, their consensus."""
     data = overview(world, federation.algorithm.solver, federation.key, rounds=1)
     evidence = replace(evidence, data=data, cosines=_compared(federation, world))
@@ -156,7 +146,7 @@ def _looked_closer(
     return _tested(evidence, federation, world) if evidence.most_steps > 1 else evidence
 
 
-def _tested(evidence: Evidence, federation: Federation, world: SimulatedWorld) -> Evidence:
+def _tested(evidence: facts.Evidence, federation: Federation, world: SimulatedWorld) -> facts.Evidence:
     """Adds a consensus test near the optimum, on as many clients as memory allows."""
     lr = federation.algorithm.solver.optimizer.lr_at(0)
     horizons = [steps for steps in _HORIZONS if steps <= max(evidence.most_steps, 2)]
@@ -182,12 +172,12 @@ def _tested(evidence: Evidence, federation: Federation, world: SimulatedWorld) -
     price = None
     if report.verdict == "drift matters":
         rise = drift_price(world, optimum, lr, steps=horizons[-1], rounds=_PRICED)
-        price = DriftPrice(rise, _PRICED, horizons[-1])
+        price = facts.DriftPrice(rise, _PRICED, horizons[-1])
     fits = 0 <= optimum.loss < _FITS * before
     return replace(evidence, consensus=report, fits_all=fits, price=price)
 
 
-def _compared(federation: Federation, world: SimulatedWorld) -> Cosines | None:
+def _compared(federation: Federation, world: SimulatedWorld) -> facts.Cosines | None:
     """Cosines of the updates of up to 50 clients from the present model, over perfect links; none is applied."""
     weighty = world.population.weights.nonzero().flatten()
     number = min(len(weighty), _COMPARED, _NUMBERS // world.population.num_parameters)
@@ -206,9 +196,9 @@ def _compared(federation: Federation, world: SimulatedWorld) -> Cosines | None:
             federation.key,
         )
     )
-    return (
-        Cosines(tuple(updates.clients.tolist()), cosine_matrix(updates.delta)) if len(updates) > 1 else None
-    )
+    if len(updates) < 2:
+        return None
+    return facts.Cosines(tuple(updates.clients.tolist()), cosine_matrix(updates.delta))
 
 
 PROBE_ROUNDS, QUICK_ROUNDS = 20, 10

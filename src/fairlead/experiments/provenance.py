@@ -26,6 +26,7 @@ class Provenance:
     numpy: str
     platform: str
     device: str
+    """With its model where it has one, such as "cuda:0 (NVIDIA H200)"."""
     engine: str
     """With its back end and lanes."""
     engine_reason: str
@@ -78,13 +79,14 @@ def machine(device: str) -> str:
 def provenance_of(federation: Federation) -> Provenance:
     """The facts of a start, before its first round."""
     workings = federation.world.workings
+    device = workings.device
     return Provenance(
         fairlead=__version__,
         python=platform.python_version(),
         torch=str(torch.__version__),
         numpy=numpy.__version__,
         platform=platform.platform(),
-        device=device_name(workings.device),
+        device=f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device),
         threads=torch.get_num_threads(),
         numba=version("numba") if has_numba() else None,
         engine=workings.engine,
@@ -105,11 +107,6 @@ def ended(start: Provenance, federation: Federation, outcome: str) -> Provenance
     """The facts of a start that has just ended."""
     so_far = continued(start, federation)
     return replace(so_far, ended=now(), next_round=federation.state.round, outcome=outcome)
-
-
-def device_name(device: torch.device) -> str:
-    """A device with its model where it has one, such as "cuda:0 (NVIDIA H200)"."""
-    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
 
 
 def now() -> str:

@@ -227,10 +227,12 @@ class RunFolder:
     def refuse_occupied(self) -> None:
         """Raise if a new run may not use this folder."""
         with disk_errors(self.path, "read"):
-            if not self.is_free():
-                raise RunFolderError(
-                    f"{self.path} already holds {self._contents()}: resume it, or choose another folder."
-                )
+            if self.is_free():
+                return
+            held = "files of the same names as a run's"
+            if self.rounds_file.exists():
+                held = f"a run of {counted(len(self.log()), 'round')}"
+            raise RunFolderError(f"{self.path} already holds {held}: resume it, or choose another folder.")
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
@@ -344,11 +346,6 @@ class RunFolder:
     def _kept(self, file: Path, declared: type[FactsT]) -> FactsT | None:
         """The facts in a file; None if there is no such file."""
         return read_facts(file, lambda facts: decoded(declared, facts)) if file.exists() else None
-
-    def _contents(self) -> str:
-        if not self.rounds_file.exists():
-            return "files of the same names as a run's"
-        return f"a run of {counted(len(self.log()), 'round')}"
 
     def _refuse_links(self) -> None:
         """Raise if a file of the run is a link, because writing to it would change another folder."""

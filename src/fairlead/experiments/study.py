@@ -140,7 +140,15 @@ def split_values(text: str, named: str) -> list[str]:
     values: list[str] = []
     for value in _split(text):
         span = _SPAN.fullmatch(value)
-        values += _written_out(int(span[1]), int(span[2]), value, named) if span else [value.strip()]
+        if span is None:
+            values.append(value.strip())
+            continue
+        numbers = range(int(span[1]), int(span[2]) + 1)
+        if not 0 < len(numbers) <= _MOST:
+            raise FieldError(
+                f"{named} must have ascending spans of at most {_MOST} numbers, got {value.strip()!r}."
+            )
+        values += map(str, numbers)
     return values
 
 
@@ -155,14 +163,6 @@ def read_seeds(text: str, named: str = "--seeds") -> list[int]:
             f"{short(text)}."
         )
     return numbers
-
-
-def _written_out(first: int, last: int, text: str, named: str) -> list[str]:
-    if not first <= last < first + _MOST:
-        raise FieldError(
-            f"{named} must have ascending spans of at most {_MOST} numbers, got {text.strip()!r}."
-        )
-    return list(map(str, range(first, last + 1)))
 
 
 def _split(text: str) -> list[str]:
@@ -259,7 +259,9 @@ def _listed(
     # A colon inside a value, as in 'module:function', is not followed by a name and an equals sign.
     base, *values = re.split(r":(?=[A-Za-z_][\w.\[\]]*=)", text.strip())
     if base.endswith(".toml"):
-        algorithm, name = _algorithm_of(Path(base)), ":".join([Path(base).stem, *values])
+        load_experiment(base)
+        algorithm = tomllib.loads(Path(base).read_text(encoding="utf-8"))["algorithm"]
+        name = ":".join([Path(base).stem, *values])
     else:
         algorithm, name = _with_preset(method_named(base).name, own, table.get("algorithm", {})), text.strip()
     written = tomli_w.dumps({**table, "algorithm": algorithm})
@@ -284,12 +286,6 @@ def _with_preset(preset: str, own: Experiment, algorithm: TomlTable) -> TomlTabl
         if "cohort_size" in algorithm.get("sampler", {}):
             kept["cohort_size"] = algorithm["sampler"]["cohort_size"]
     return {"preset": preset, **kept, **({"solver": solver} if solver else {})}
-
-
-def _algorithm_of(file: Path) -> TomlTable:
-    load_experiment(file)
-    algorithm: TomlTable = tomllib.loads(file.read_text(encoding="utf-8"))["algorithm"]
-    return algorithm
 
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
