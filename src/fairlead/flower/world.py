@@ -14,17 +14,9 @@ from fairlead.client_table import PartState, tensor_in
 from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.work import EqualWork, Workload, WorkModel, planned_work
 from fairlead.errors import FairleadError
+from fairlead.flower import requests
 from fairlead.flower.messages import ModelForm, Question, answer_shapes, evaluation_request
-from fairlead.flower.requests import (
-    ClientRequest,
-    PendingRequests,
-    RoundRules,
-    are_self_reported,
-    collect_metrics,
-    refuse_late_adopters,
-    updates_of,
-    validate_answer,
-)
+from fairlead.flower.requests import ClientRequest, PendingRequests, RoundRules
 from fairlead.flower.roster import Estimates, Roster
 from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
@@ -40,6 +32,7 @@ from fairlead.records import (
 )
 from fairlead.reply_checks import ReceivedUpdate, ReplyForm
 from fairlead.worlds.base import Weights, World, objective_weights
+from fairlead.worlds.evaluation import evaluation_of
 
 
 class RunIdentity(NamedTuple):
@@ -89,7 +82,7 @@ class FlowerWorld(World):
             self._model.layout,
             torch.device("cpu"),
             dtype,
-            self_reported=are_self_reported(weights),
+            self_reported=requests.are_self_reported(weights),
         )
         self.estimates = Estimates(roster.num_clients)
         self._repeated: tuple[int, ...] = ()
@@ -110,7 +103,7 @@ class FlowerWorld(World):
         return model.initial_params(), model.initial_buffers()
 
     def initial_memory(self, solver: LocalSolver) -> PartState:
-        refuse_late_adopters(solver)
+        requests.refuse_late_adopters(solver)
         return {"version": torch.zeros(self.population.num_clients, dtype=torch.int64)}
 
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
@@ -142,7 +135,7 @@ class FlowerWorld(World):
             sentence = f"Round {round} is void: only {len(received)} updates came."
             refused += [Refusal(client, "no quorum", sentence) for client in received]
             received = {}
-        updates = updates_of(order, received, uploads, (*absent, *refused))
+        updates = requests.updates_of(order, received, uploads, (*absent, *refused))
         in_time = updates.age == 0
         self._learn(cohort.clients, updates.clients, in_time, updates.num_steps, solver, round, order.key)
         return updates
@@ -161,13 +154,7 @@ class FlowerWorld(World):
         """Means by ω over the clients that answer, on the data that each keeps for it; NaN without an answer."""
         found = self._client_metrics(params, buffers, on_training_data=False)
         overall = {name: self._mean(values) for name, values in found.items()}
-        clients = {name: tuple(values.tolist()) for name, values in found.items()} if per_client else {}
-        return Evaluation(
-            loss=overall.pop("loss", float("nan")),
-            metrics=overall,
-            client_loss=clients.pop("loss", None),
-            client_metrics=clients,
-        )
+        return evaluation_of(overall, found if per_client else {})
 
     def objective_at(self, params: Tensor, buffers: Tensor) -> float:
         losses = self._client_metrics(params, buffers, on_training_data=True).get("loss")
@@ -235,7 +222,7 @@ class FlowerWorld(World):
     def _send_questions(self, order: WorkOrder) -> list[Refusal]:
         """Ask the clients that can be asked; returns the others of the cohort."""
         plan = self._plan(order.cohort.clients, order.solver, order.round, order.key)
-        busy, absent, requests = self._pending.by_client, [], {}
+        busy, absent, sent = self._pending.by_client, [], {}
         versions = tensor_in(order.memory, "version")
         for client, steps, batch_size in zip(
             order.cohort.clients.tolist(), plan.num_steps.tolist(), plan.batch_sizes.tolist(), strict=True
@@ -258,8 +245,8 @@ class FlowerWorld(World):
                     order=order,
                 )
                 request = ClientRequest(client, node, order.round, MessageType.TRAIN, steps)
-                requests[request] = question.to_records()
-        self._pending.send(requests)
+                sent[request] = question.to_records()
+        self._pending.send(sent)
         return absent
 
     def _await_answers(
@@ -274,7 +261,7 @@ class FlowerWorld(World):
         closing = monotonic() + self.rules.deadline
         while True:
             for request, message in self._pending.fetch():
-                found = validate_answer(request, message, form, self.rules.late)
+                found = requests.validate_answer(request, message, form, self.rules.late)
                 if isinstance(found, Refusal):
                     refused.append(found)
                 elif most is not None and len(received) >= most:
@@ -298,7 +285,7 @@ class FlowerWorld(World):
         content = evaluation_request(params, buffers, on_training_data=on_training_data)
         places = {client: self.roster.node_of(client) for client in self.sizes.nonzero().flatten().tolist()}
         nodes = {client: node for client, node in places.items() if node is not None}
-        found = collect_metrics(self._pending, nodes, content, self.rules)
+        found = requests.collect_metrics(self._pending, nodes, content, self.rules)
         everyone = [found.get(client, {}) for client in range(self.roster.num_clients)]
         return {
             name: torch.tensor([own.get(name, float("nan")) for own in everyone], dtype=torch.float64)

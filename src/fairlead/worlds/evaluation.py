@@ -1,5 +1,8 @@
 """Evaluation of a global model on a test set and on every client's own data."""
 
+import math
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -40,13 +43,13 @@ def evaluate(
         overall = {name: float(weights[counts] @ means[counts]) for name, means in by_client.items()}
     else:
         overall = {name: float(values.mean()) for name, values in figures.items()}
-    clients = {name: tuple(means.tolist()) for name, means in by_client.items()} if per_client else {}
-    return Evaluation(
-        loss=overall.pop("loss"),
-        metrics=overall,
-        client_loss=clients.pop("loss", None),
-        client_metrics=clients,
-    )
+    return evaluation_of(overall, by_client if per_client else {})
+
+
+def evaluation_of(overall: Mapping[str, float], by_client: Mapping[str, Tensor]) -> Evaluation:
+    """Figures of all clients together and of each (N,), among them the loss, which is NaN if nobody reported it."""
+    metrics, clients = dict(overall), {name: tuple(values.tolist()) for name, values in by_client.items()}
+    return Evaluation(metrics.pop("loss", math.nan), metrics, clients.pop("loss", None), clients)
 
 
 def _figures(
