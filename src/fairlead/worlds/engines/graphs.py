@@ -135,7 +135,7 @@ class _CapturedLanes:
             with _compiling_without_limit(self._compiled):
                 return bytes_per_lane(objective, self._gradient_of, jobs, batch_size)
         except torch._dynamo.exc.TorchDynamoException as error:
-            reason = str(error).strip().splitlines()[0].rstrip(".:")
+            reason = str(getattr(error, "inner_exception", error)).strip().splitlines()[0].rstrip(".:")
             raise EngineError(
                 f"{type(objective.model.module).__name__} cannot be compiled: {reason}. Leave SimulatedWorld.compile "
                 "out."
