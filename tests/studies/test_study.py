@@ -87,10 +87,14 @@ def test_a_mistake_of_ours_is_told_with_its_traceback(
     def fail(self: fl.Experiment) -> None:
         raise ZeroDivisionError("a mistake")
 
-    monkeypatch.setattr(fl.Experiment, "load", fail)
-    (outcome,) = fl.run_study(fl.StudyFolder(tmp_path), planned(0), jobs=1).values()
+    error, study = tmp_path / "lr-0.1" / "seed-0" / "error.txt", fl.StudyFolder(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(fl.Experiment, "load", fail)
+        (outcome,) = fl.run_study(study, planned(0), jobs=1).values()
     assert outcome == "failed: ZeroDivisionError: a mistake (see error.txt in its folder)"
-    assert "Traceback" in (tmp_path / "lr-0.1" / "seed-0" / "error.txt").read_text()
+    assert "Traceback" in error.read_text()
+    assert fl.run_study(study, planned(0), jobs=1) == {"lr-0.1/seed-0": "finished"}
+    assert not error.exists()
 
 
 def test_a_process_that_dies_loses_only_its_own_run(tmp_path: Path) -> None:

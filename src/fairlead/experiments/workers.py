@@ -88,6 +88,8 @@ class RunExecutor:
         self, experiment: Experiment, store: RunFolder, tell: Callable[[Event], None], stop: threading.Event
     ) -> None:
         """Run or resume an experiment; an error becomes its outcome."""
+        error_file = store.path / "error.txt"
+        error_file.unlink(missing_ok=True)
         try:
             outcome = self._run(experiment, store, tell, stop)
         except FairleadError as error:
@@ -95,7 +97,7 @@ class RunExecutor:
         except Exception as error:
             outcome = f"failed: {type(error).__name__}: {error} (see error.txt in its folder)"
             store.path.mkdir(parents=True, exist_ok=True)
-            write_durably(store.path / "error.txt", traceback.format_exc().encode())
+            write_durably(error_file, traceback.format_exc().encode())
         tell(Ended(outcome))
 
     def _run(
