@@ -58,7 +58,7 @@ GROUPS: tuple[Group, ...] = (
     Group(
         "models",
         "Models and tasks",
-        "What is learnt, and by which loss.",
+        "What is learned, and by which loss.",
         ("models", "task"),
     ),
     Group("worlds", "Worlds", "Where clients are: simulated, or spread over machines.", ("worlds",)),

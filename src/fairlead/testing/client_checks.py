@@ -115,11 +115,8 @@ def check_correction(part: Correction) -> None:
         name: draws(f"memory {name}", _LANES, NUM_PARAMETERS if extent == "vector" else 1)
         for name, extent in part.memory_extent.items()
     }
-    for remembered, sent in (
-        (memory, shared),
-        ({n: torch.zeros_like(v) for n, v in memory.items()}, initial),
-    ):
-        _check_side_by_side(part, anchor, remembered, sent)
+    _check_side_by_side(part, anchor, memory, shared)
+    _check_side_by_side(part, anchor, {name: torch.zeros_like(row) for name, row in memory.items()}, initial)
     gradient, other = draws("gradient", NUM_PARAMETERS), draws("other", NUM_PARAMETERS)
     local, own = draws("local", NUM_PARAMETERS), {name: rows[0] for name, rows in memory.items()}
     if is_bound(part, "affine"):
@@ -150,11 +147,8 @@ def _check_side_by_side(part: Correction, anchor: Tensor, memory: Vectors, share
             start = anchor.expand(_LANES, -1) if lane is None else anchor
             left = part.after_steps(_picked(outcome, pick), own, shared)
             adopted = part.after_round(left.memory, params, params - anchor)
-            rows = own if lane is None else {name: row[None] for name, row in own.items()}
-            names = {name: row.shape for name, row in rows.items()}
             for kind, found in (("memory", left.memory), ("adopted memory", adopted)):
-                found = found if lane is None else {name: row[None] for name, row in found.items()}
-                _require_names(part, found, names, kind)
+                _require_names(part, found, {name: rows.shape for name, rows in own.items()}, kind)
             return {
                 "start": part.start_from(start, own, shared),
                 "correct": part.correct(pick(gradient), pick(local), anchor, own, shared),
@@ -167,15 +161,15 @@ def _check_side_by_side(part: Correction, anchor: Tensor, memory: Vectors, share
         given = {"gradient": gradient, "local": local, "anchor": anchor, "params": params}
         given |= {**memory, **shared, "delta": outcome.delta, "num_steps": outcome.num_steps}
         before = {name: value.clone() for name, value in given.items()}
-        together = all_of(None)
+        together, alone = all_of(None), [all_of(lane) for lane in range(_LANES)]
         if not same_tensors(before, given):
             raise fault(part, "not change its arguments in place")
         for what, rows in together.items():
             if not torch.isfinite(rows).all():
                 raise fault(part, f"keep everything finite, but {what} is not at a learning rate of {lr}")
-            for lane in range(_LANES):
-                if not torch.allclose(rows[lane], all_of(lane)[what], rtol=1e-12, atol=1e-14):
-                    raise fault(part, f"treat clients side by side as each alone, but {what} differs")
+            own = torch.stack([results[what] for results in alone])
+            if not torch.allclose(rows, own, rtol=1e-12, atol=1e-14):
+                raise fault(part, f"treat clients side by side as each alone, but {what} differs")
 
 
 def _outcome(anchor: Tensor, lanes: int, lr: float) -> LocalOutcome:
