@@ -40,7 +40,10 @@ def python(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProc
         "import fairlead",
         "import fairlead.cli",
         "from fairlead.cli import app; app(['--help'], standalone_mode=False)",
-        "from fairlead.cli import app; app(['run', '--help'], standalone_mode=False)",
+        "from fairlead.cli import app; app(['flower', 'up', '--help'], standalone_mode=False)",
+        "from fairlead.cli import app\n"
+        "for command in app.registered_commands:\n"
+        "    app([command.name or command.callback.__name__, '--help'], standalone_mode=False)",
         "from fairlead.cli import app; app(['--version'], standalone_mode=False)",
     ],
 )
