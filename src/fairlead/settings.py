@@ -17,29 +17,14 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import ParamSpec
 
-from fairlead.clients.label_skew import (
-    DirichletPartitioner,
-    LabelBlocksPartitioner,
-    PathologicalPartitioner,
-    ShardPartitioner,
-)
+from fairlead.clients import label_skew
 from fairlead.clients.partitioners import NaturalIdPartitioner, Partitioner
 from fairlead.clients.quadratics import Quadratics
 from fairlead.clients.source import ClientSource, PooledSource
 from fairlead.clients.synthetic import SyntheticLogistic
+from fairlead.conditions import work as local_work
 from fairlead.conditions.links import BernoulliLink, LinkModel, PerfectLink, TwoGroupLink
-from fairlead.conditions.work import (
-    EqualWork,
-    FixedSteps,
-    LadderEpochs,
-    LadderSteps,
-    NormalSteps,
-    RandomEpochs,
-    RandomEpochsAndBatches,
-    TwoGroupEpochs,
-    TwoGroupSteps,
-    WorkModel,
-)
+from fairlead.conditions.work import EqualWork, WorkModel
 from fairlead.errors import ClashError
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.base import Milestones
@@ -148,8 +133,8 @@ def fedacs_static(alpha: float = 0.1) -> Setting:
         LocalSolver(SGD(0.03), epochs=1, batch_size=1024),
         cohort_size=6,
         rounds=200,
-        partition=DirichletPartitioner(alpha),
-        work=LadderEpochs(1, 2),
+        partition=label_skew.DirichletPartitioner(alpha),
+        work=local_work.LadderEpochs(1, 2),
         link=BernoulliLink(_DROPS),
     )
 
@@ -160,7 +145,7 @@ def fedacs_dynamic(alpha: float = 0.1) -> Setting:
 
     First half: epochs from U(1, 10) and q from U(0.4, 0.5); second half: U(20, 30) and U(0, 0.1).
     """
-    return replace(fedacs_static(alpha), work=TwoGroupEpochs(10), link=TwoGroupLink(10))
+    return replace(fedacs_static(alpha), work=local_work.TwoGroupEpochs(10), link=TwoGroupLink(10))
 
 
 @published("weng2025fedacs")
@@ -190,7 +175,7 @@ def fedacs_quadratics_unequal() -> Setting:
     The paper does not say how they are paired: T_m = m and q_m = 0.01 m here.
     """
     drops = tuple(client / 100 for client in range(1, 31))
-    return replace(fedacs_quadratics_equal(), work=LadderSteps(1, 1), link=BernoulliLink(drops))
+    return replace(fedacs_quadratics_equal(), work=local_work.LadderSteps(1, 1), link=BernoulliLink(drops))
 
 
 @published("weng2025fedacs")
@@ -200,7 +185,7 @@ def fedacs_quadratics_varying() -> Setting:
     First half: T from U(1, 10) and q from U(0.2, 0.4); second half: U(20, 30) and U(0, 0.2).
     """
     link = TwoGroupLink(15, first=(0.2, 0.4), second=(0.0, 0.2))
-    return replace(fedacs_quadratics_equal(), work=TwoGroupSteps(15), link=link)
+    return replace(fedacs_quadratics_equal(), work=local_work.TwoGroupSteps(15), link=link)
 
 
 @published("weng2025fedacs")
@@ -212,7 +197,7 @@ def fedacs_quadratics_static() -> Setting:
         solver,
         cohort_size=6,
         clients=Quadratics(num_clients=20, dim=10, spread=1.0),
-        work=LadderSteps(1, 2),
+        work=local_work.LadderSteps(1, 2),
         link=BernoulliLink(_DROPS),
     )
 
@@ -220,21 +205,21 @@ def fedacs_quadratics_static() -> Setting:
 @published("weng2025fedacs")
 def fedacs_quadratics_dynamic() -> Setting:
     """20 quadratic clients in the two groups of `fedacs_dynamic` (Weng 2025 Fig. 7 right)."""
-    return replace(fedacs_quadratics_static(), work=TwoGroupSteps(10), link=TwoGroupLink(10))
+    return replace(fedacs_quadratics_static(), work=local_work.TwoGroupSteps(10), link=TwoGroupLink(10))
 
 
 def _one_class(setting: Setting) -> Setting:
     return replace(
         setting,
         solver=LocalSolver(SGD(0.02), epochs=1, batch_size=512),
-        partition=PathologicalPartitioner(1, "deterministic"),
+        partition=label_skew.PathologicalPartitioner(1, "deterministic"),
     )
 
 
 @published("zeng2023gradient", "mcmahan2017fedavg")
 def statistical_only() -> Setting:
     """Labels differ, work does not: 200 label-sorted shards, two for each of 100 clients (Zeng 2023)."""
-    return Setting(100, _solver(), cohort_size=10, partition=ShardPartitioner(2))
+    return Setting(100, _solver(), cohort_size=10, partition=label_skew.ShardPartitioner(2))
 
 
 @published("zeng2023gradient")
@@ -243,14 +228,14 @@ def hybrid(alpha: float = 0.1) -> Setting:
 
     As in FedLab: a client that has its equal share gets no further labels, and every client has ten examples or more.
     """
-    partition = DirichletPartitioner(alpha, min_partition_size=10, self_balancing=True)
+    partition = label_skew.DirichletPartitioner(alpha, min_partition_size=10, self_balancing=True)
     return Setting(100, _solver(), cohort_size=10, partition=partition)
 
 
 @published("zeng2023gradient")
 def hybrid_plus(alpha: float = 0.1) -> Setting:
     """As `hybrid`, with epochs from U(2, 5) and batch sizes from U(10, n_i) in every round (Zeng 2023)."""
-    return replace(hybrid(alpha), work=RandomEpochsAndBatches(2, 5, min_batch_size=10))
+    return replace(hybrid(alpha), work=local_work.RandomEpochsAndBatches(2, 5, min_batch_size=10))
 
 
 @published("zeng2025fedaware")
@@ -277,7 +262,7 @@ def fedaware_agnews() -> Setting:
 @published("zeng2025fedaware")
 def label_blocks() -> Setting:
     """20 clients, of which ten have balanced labels and ten do not; all are asked (Zeng 2025 Fig. 6)."""
-    return Setting(20, _solver(), rounds=150, partition=LabelBlocksPartitioner(10))
+    return Setting(20, _solver(), rounds=150, partition=label_skew.LabelBlocksPartitioner(10))
 
 
 def _solver(lr: float = 0.01) -> LocalSolver:
@@ -293,13 +278,13 @@ def fednova_equal_epochs() -> Setting:
     """
     optimizer = SGD(0.05, schedule=Milestones((50, 75), gamma=0.1))
     solver = LocalSolver(optimizer, epochs=2, batch_size=32)
-    return Setting(16, solver, rounds=100, partition=DirichletPartitioner(0.1))
+    return Setting(16, solver, rounds=100, partition=label_skew.DirichletPartitioner(0.1))
 
 
 @published("wang2021fednova")
 def fednova_random_epochs() -> Setting:
     """As `fednova_equal_epochs`, with epochs from U(2, 5) for every client and round (Wang 2021 Table I)."""
-    return replace(fednova_equal_epochs(), work=RandomEpochs(2, 5))
+    return replace(fednova_equal_epochs(), work=local_work.RandomEpochs(2, 5))
 
 
 @published("wang2021fednova", "li2020fedprox")
@@ -318,7 +303,7 @@ def fednova_synthetic_partial() -> Setting:
 @published("wang2021fednova", "li2020fedprox")
 def fednova_synthetic_random() -> Setting:
     """As `fednova_synthetic_partial`, with epochs from U(1, 5) (Wang 2021 Fig. 5 right)."""
-    return replace(fednova_synthetic_partial(), work=RandomEpochs(1, 5))
+    return replace(fednova_synthetic_partial(), work=local_work.RandomEpochs(1, 5))
 
 
 @published("wang2021fednova")
@@ -336,7 +321,7 @@ def fednova_quadratics_equal() -> Setting:
 @published("wang2021fednova")
 def fednova_quadratics_random() -> Setting:
     """As `fednova_quadratics_equal`, with normal steps of mean 30 in [1, 96] (Wang 2021 Fig. 2b)."""
-    return replace(fednova_quadratics_equal(), work=NormalSteps(30.0, 16.0, low=1, high=96))
+    return replace(fednova_quadratics_equal(), work=local_work.NormalSteps(30.0, 16.0, low=1, high=96))
 
 
 @published("wang2021fednova")
@@ -351,4 +336,4 @@ def fednova_quadratics_fixed() -> Setting:
     """
     normal = NormalDist(20, 20)
     steps = tuple(max(1, round(normal.inv_cdf((client + 0.5) / 30))) for client in range(30))
-    return replace(fednova_quadratics_equal(), work=FixedSteps(steps))
+    return replace(fednova_quadratics_equal(), work=local_work.FixedSteps(steps))

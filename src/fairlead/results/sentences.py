@@ -178,7 +178,8 @@ def divergences(summary: Summary) -> str:
     found = [f"{each.label} (in {_diverged_runs(each)})" for each in summary.diverged]
     if not found:
         return ""
-    ranked = " Methods with such runs are not ranked." if summary.compared else ""
+    told = any(not method.complete for method in summary.study.methods)
+    ranked = " Methods with such runs are not ranked." if summary.compared and not told else ""
     return f"The {summary.measure.name} diverged to infinity or NaN: {', '.join(found)}.{ranked}"
 
 
