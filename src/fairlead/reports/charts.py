@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median_low, quantiles
 
 from fairlead.charts.chart import MARKERS_SHOWN, AxisScale, Chart, ChartAxis, LineStyle, Series
@@ -18,32 +18,18 @@ _BASELINE_LABEL = 24
 """Longest label of a baseline in the title of an axis, in characters."""
 
 
-@dataclass(frozen=True)
-class LearningCurves:
-    """A quantity of all methods, with a chart for every axis that some run has, by the key of the axis."""
-
-    quantity: Quantity
-    charts: dict[str, Chart]
-
-
-def learning_curves(summary: Summary) -> list[LearningCurves]:
-    """The curves of every quantity that some run has."""
-    drawn = []
+def learning_curves(summary: Summary) -> dict[Quantity, dict[str, Chart]]:
+    """Every quantity that some run has, with a chart for each axis that some run has, by the key of the axis."""
+    drawn = {}
     for quantity in quantities(summary.study.runs):
-        found = [
-            {
-                key: replace(band, label=method.label, place=method.place)
-                for key, band in bands(method.method, quantity, AXES).items()
-            }
-            for method in summary.methods
-        ]
+        found = [bands(method.method, quantity, AXES, method.place) for method in summary.methods]
         charts = {
             axis.key: _curve_chart(quantity, axis, series)
             for axis in AXES
             if (series := tuple(own[axis.key] for own in found if axis.key in own))
         }
         if charts:
-            drawn.append(LearningCurves(quantity, charts))
+            drawn[quantity] = charts
     return drawn
 
 
@@ -244,16 +230,16 @@ def curves(chart: Chart) -> list[DrawnCurve]:
         aside = _ASIDE * (order - (len(chart.series) - 1) / 2) if series.is_point else 0.0
         places = [across(chart.x, x) + aside for x in series.x]
 
-        def heights(values: Sequence[float], axis: ChartAxis = chart.y) -> list[float]:
-            return [up(axis, value) for value in values]
+        def at_heights(
+            values: Sequence[float], places: Sequence[float] = places, axis: ChartAxis = chart.y
+        ) -> list[tuple[float, float]]:
+            return [(place, up(axis, value)) for place, value in zip(places, values, strict=True)]
 
-        points = list(zip(places, heights(series.y), strict=True))
+        points = at_heights(series.y)
         band = ""
         margins: list[float | None] = [None] * len(points)
         if series.low is not None and series.high is not None:
-            edge = list(zip(places, heights(series.high), strict=True))
-            back = list(zip(places, heights(series.low), strict=True))
-            band = _path([*edge, *reversed(back)]) + "z"
+            band = _path([*at_heights(series.high), *reversed(at_heights(series.low))]) + "z"
             margins = [high - mean for high, mean in zip(series.high, series.y, strict=True)]
         texts = [
             " ".join(show_estimate(mean, margin, chart.y.kind)).strip()

@@ -18,10 +18,9 @@ from fairlead import __version__
 from fairlead.charts.chart import BANDS_AT_ONCE, Chart, LineStyle, Series
 from fairlead.errors import FieldError
 from fairlead.reports import charts
-from fairlead.reports.charts import LearningCurves
 from fairlead.reports.tables import ReportTable, report_tables
 from fairlead.results.comparison import Summary
-from fairlead.results.curves import AXES, ROUNDS, Axis
+from fairlead.results.curves import AXES, ROUNDS, Axis, Quantity
 from fairlead.results.estimates import show
 from fairlead.results.figures import Measure, MethodFigures, RunFigures
 from fairlead.results.runs import ReportedRun
@@ -120,15 +119,13 @@ class _SettingSection:
 
     summary: Summary
     differences: Chart | None
-    curves: list[LearningCurves]
+    curves: dict[Quantity, dict[str, Chart]]
     tables: list[ReportTable]
     clients: dict[str, Chart | None]
     """Charts of clients by the key of the table beside them."""
 
     @classmethod
     def of(cls, summary: Summary) -> Self:
-        if not summary.methods:
-            return cls(summary, None, [], [], {})
         clients = {"consistency": charts.weights_chart(summary), "clients": charts.clients_chart(summary)}
         return cls(
             summary,
@@ -149,14 +146,14 @@ class _SettingSection:
     @property
     def axes(self) -> list[Axis]:
         """Axes that some curve is drawn against."""
-        used = {key for curves in self.curves for key in curves.charts}
+        used = {key for drawn in self.curves.values() for key in drawn}
         return [axis for axis in AXES if axis is ROUNDS or axis.key in used]
 
     @property
     def points(self) -> list[Series]:
         """The series of a single measurement."""
-        charts = [chart for curves in self.curves for chart in curves.charts.values()]
-        return [series for chart in charts for series in chart.series if series.is_point]
+        drawn = [chart for by_axis in self.curves.values() for chart in by_axis.values()]
+        return [series for chart in drawn for series in chart.series if series.is_point]
 
     @property
     def crowded(self) -> bool:

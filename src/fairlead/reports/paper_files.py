@@ -154,10 +154,10 @@ def write_figures(summary: Summary, folder: Path, formats: Sequence[str]) -> lis
 def _charts(summary: Summary) -> dict[str, Chart]:
     """Charts by the names of their files."""
     charts = {
-        f"{curves.quantity.key}-{axis}": chart
-        for curves in learning_curves(summary)
-        for axis, chart in curves.charts.items()
-        if axis == ROUNDS.key or curves.quantity.key == summary.measure.quantity.key
+        f"{quantity.key}-{axis}": chart
+        for quantity, charts in learning_curves(summary).items()
+        for axis, chart in charts.items()
+        if axis == ROUNDS.key or quantity.key == summary.measure.quantity.key
     }
     for name, rows in (("weights", weights_chart(summary)), ("clients", clients_chart(summary))):
         if rows is not None:

@@ -48,11 +48,6 @@ class FailedRun:
         return f"{where}, seed {self.seed}, failed after {counted(self.rounds, 'round')}: {self.reason}"
 
 
-def failed_cells(failures: Sequence[FailedRun]) -> frozenset[TableCell]:
-    """All cells that lack a figure because a run failed."""
-    return frozenset(cell for failure in failures for cell in failure.cells)
-
-
 Scale = Literal["smoke", "small", "full"]
 """A check that it runs; the claim on a small problem; the paper's setting."""
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -227,7 +222,7 @@ class Reproduction(ABC):
             measured = measured_here({}, 0.0, request.device)
             printed = Judgement("not run", str(error), ())
         else:
-            failed = failed_cells(measured.failures)
+            failed = {cell for failure in measured.failures for cell in failure.cells}
             if request.scale not in self.judged_at:
                 reason = (
                     f"The scale {request.scale!r} only shows that everything runs; it cannot test the claim."

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from statistics import fmean, pstdev
 from typing import Literal, Self
@@ -253,7 +253,7 @@ BYTES = Axis("bytes", "Bytes", "bytes", _total(lambda record: float(record.bytes
 AXES = (ROUNDS, VIRTUAL_TIME, COMPUTE_TIME, LOCAL_STEPS, BYTES)
 
 
-def bands(method: MethodRuns, quantity: Quantity, axes: Sequence[Axis]) -> dict[str, Series]:
+def bands(method: MethodRuns, quantity: Quantity, axes: Sequence[Axis], place: int = 0) -> dict[str, Series]:
     """The mean curve of a method against every axis that its runs have, by the key of the axis."""
     curves = [(run, curve) for run in method.counted if len(curve := quantity.read(run).finite)]
     found = {}
@@ -266,7 +266,7 @@ def bands(method: MethodRuns, quantity: Quantity, axes: Sequence[Axis]) -> dict[
         ]
         drawn = band_of(placed) if placed else None
         if drawn is not None:
-            found[axis.key] = drawn
+            found[axis.key] = replace(drawn, label=method.label, place=place)
     return found
 
 
