@@ -161,15 +161,18 @@ def test_statistical_only_deals_200_shards_two_to_a_client() -> None:
     ["hybrid", "hybrid_plus", "fedaware_cifar10", "fedaware_cifar100", "fedaware_agnews"],
 )
 def test_hybrid_settings_deal_labels_by_dirichlet(name: str) -> None:
-    assert SETTINGS[name].build().partition == fl.DirichletPartitioner(0.1)
+    """As FedLab does: capped at the equal share, with ten examples or more."""
+    capped = fl.DirichletPartitioner(0.1, min_partition_size=10, self_balancing=True)
+    assert SETTINGS[name].build().partition == capped
 
 
 @pytest.mark.parametrize(
     "name", ["hybrid", "hybrid_plus", "fedaware_cifar10", "fedacs_static", "fedacs_dynamic"]
 )
 def test_alpha_is_an_argument(name: str) -> None:
-    changed = SETTINGS[name].build(alpha=0.5)
-    assert changed == replace(SETTINGS[name].build(), partition=fl.DirichletPartitioner(0.5))
+    usual, changed = SETTINGS[name].build(), SETTINGS[name].build(alpha=0.5)
+    assert isinstance(usual.partition, fl.DirichletPartitioner)
+    assert changed == replace(usual, partition=replace(usual.partition, alpha=0.5))
 
 
 def test_hybrid_plus_draws_epochs_and_batches() -> None:

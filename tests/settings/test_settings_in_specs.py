@@ -141,7 +141,7 @@ def test_overrides_win_and_reach_into_what_the_setting_gives() -> None:
     )
     assert experiment.work == fl.RandomEpochsAndBatches(low=2, high=9, min_batch_size=10)
     assert isinstance(experiment.clients, PooledSource)
-    assert experiment.clients.partition == fl.DirichletPartitioner(1.0)
+    assert experiment.clients.partition == fl.DirichletPartitioner(1.0, 10, self_balancing=True)
     assert experiment.algorithm.solver.optimizer == fl.SGD(0.5)
     assert experiment.algorithm.server == fl.SGD(0.1)
 
@@ -161,7 +161,7 @@ def test_other_data_are_dealt_as_the_setting_says() -> None:
     """A new `type` starts the clients afresh, and the setting deals them again."""
     experiment = read(HYBRID_PLUS, "clients.type=MnistFolder", "clients.path=mnist")
     assert experiment.clients == fl.MnistFolder(
-        "mnist", num_clients=100, partition=fl.DirichletPartitioner(0.1)
+        "mnist", num_clients=100, partition=fl.DirichletPartitioner(0.1, 10, self_balancing=True)
     )
 
 

@@ -15,15 +15,7 @@ from fairlead.reproductions.claims import Best, Claim, Less, TableCell, below, p
 from fairlead.reproductions.data_sets import CIFAR10_AUGMENTED
 from fairlead.reproductions.reproduction import Scale
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
-from fairlead.reproductions.zeng2023 import (
-    AS_RUN,
-    INPUTS,
-    SIZES,
-    as_published,
-    cifar10,
-    regularized,
-    table,
-)
+from fairlead.reproductions.zeng2023 import AS_RUN, INPUTS, SIZES, as_published, cifar10, regularized, table
 from fairlead.settings import (
     Setting,
     fedaware_agnews,
