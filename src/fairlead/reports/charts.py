@@ -1,4 +1,4 @@
-"""The charts of a report, for the page and for papers: learning curves, differences and clients."""
+"""The charts of a report: learning curves, differences and clients, and their geometry in SVG for the page."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

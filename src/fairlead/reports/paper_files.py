@@ -1,4 +1,4 @@
-"""Tables for papers and programs: LaTeX with booktabs, and CSV."""
+"""Files for papers and programs: tables as LaTeX with booktabs and as CSV, and charts as figures."""
 
 import csv
 import io

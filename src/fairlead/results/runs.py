@@ -1,4 +1,4 @@
-"""The one reader of runs: from their folders, from studies and from archives."""
+"""The one reader of runs: from their folders, from studies and from archives, one by one or as a data frame."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
