@@ -140,22 +140,26 @@ OpenTracker = Callable[[RunFolder, Experiment, int], Tracker]
 """Opens the log of a run, given its folder, its experiment and the rounds that it has already."""
 
 
-_TRACKERS: dict[str, tuple[Callable[..., Tracker], str, str, str]] = {
-    "tensorboard": (TensorBoardTracker, "torch.utils.tensorboard", "TensorBoard", "tensorboard>=2.16,<3"),
-    "mlflow": (MlflowTracker, "mlflow", "MLflow", "mlflow-skinny>=2.16,<4"),
+_TRACKERS: dict[str, tuple[Callable[..., Tracker], str, str]] = {
+    "tensorboard": (
+        TensorBoardTracker,
+        "torch.utils.tensorboard",
+        "TensorBoard: install it with pip install 'tensorboard>=2.16,<3'",
+    ),
+    "mlflow": (MlflowTracker, "mlflow", "MLflow: install it with pip install 'mlflow-skinny>=2.16,<4'"),
 }
-"""Each tracker with the module that it needs, the name of that, and the package to install."""
+"""Each tracker with the module that it needs, and how to install it."""
 
 
 def tracker_named(name: str) -> OpenTracker:
     """The constructor of the tracker with that name; a missing package raises now, before the run starts."""
     if name not in _TRACKERS:
         raise FieldError(f"{name!r} is not a log." + did_you_mean(name, _TRACKERS))
-    tracker, module, called, package = _TRACKERS[name]
+    tracker, module, needed = _TRACKERS[name]
     try:
         return partial(tracker, import_module(module))
     except ImportError as error:
-        raise FieldError(f"This log needs {called}: install it with pip install '{package}'.") from error
+        raise FieldError(f"This log needs {needed}.") from error
 
 
 def _numbers(record: RoundRecord) -> dict[str, float]:
