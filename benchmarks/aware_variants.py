@@ -25,7 +25,7 @@ from benchmarks.aware_step import best_pair_by_arrays, frank_wolfe
 from torch import Tensor
 
 import fairlead as fl
-from fairlead.aggregators.base import normalised, weighted_sum
+from fairlead.aggregators.base import normalized, weighted_sum
 from fairlead.client_table import PartState, tensor_in
 from fairlead.clients.source import Excerpt
 from fairlead.numerics.minimum_norm import shortest_in_hull
@@ -65,7 +65,7 @@ class ReleasedFedAWARE(fl.Aggregator):
         averages[owners] = torch.lerp(averages[owners], updates.delta, ALPHA)
         heard[updates.clients] = True
         after: PartState = {"averages": averages, "heard": heard}
-        share = normalised(updates.importance)
+        share = normalized(updates.importance)
         if not heard.all():
             return fl.Aggregate(weighted_sum(share, updates.delta), after, share)
         units = averages / averages.norm(dim=1, keepdim=True)

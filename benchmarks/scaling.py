@@ -196,7 +196,7 @@ def draw(name: str, points: list[Point], file: Path) -> None:
         figure, axes = pyplot.subplots(figsize=(4, 3), layout="constrained")
         axes.fill_between(x, [p.least for p in points], [p.most for p in points], alpha=0.2, linewidth=0)
         axes.plot(x, [p.middle for p in points], marker="o", markersize=3, label="fairlead")
-        axes.plot(x, with_ideal(name, points), linestyle="--", color="grey", label=curve.ideal)
+        axes.plot(x, with_ideal(name, points), linestyle="--", color="gray", label=curve.ideal)
         axes.set(xscale="log", yscale="log", xlabel=curve.x, ylabel=curve.y)
         axes.legend(frameon=False, fontsize="small")
         figure.savefig(file, metadata={"Date": None})

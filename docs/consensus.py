@@ -60,7 +60,7 @@ def halved(images: NDArray[Any]) -> NDArray[Any]:
     return blocks.reshape(len(images), -1)
 
 
-def standardised(features: NDArray[Any]) -> NDArray[Any]:
+def standardized(features: NDArray[Any]) -> NDArray[Any]:
     """Columns with mean 0 and variance 1, gaps filled with the mean."""
     filled = np.where(np.isnan(features), np.nanmean(features, 0), features)
     return (filled - filled.mean(0)) / (filled.std(0) + 1e-6)
@@ -87,9 +87,9 @@ def settings(data: Path) -> list[Setting]:
     windows, activities, subjects = (
         np.concatenate([har[f"{kind}_train"], har[f"{kind}_test"]]) for kind in ("x", "y", "subject")
     )
-    motion = pooled(standardised(windows.reshape(len(windows), -1) / 1e4), activities, subjects)
+    motion = pooled(standardized(windows.reshape(len(windows), -1) / 1e4), activities, subjects)
     wisdm = arrays(data / "wisdm/wisdm.npz.xz")
-    phones = pooled(standardised(wisdm["x"]), wisdm["y"], wisdm["user"])
+    phones = pooled(standardized(wisdm["x"]), wisdm["y"], wisdm["user"])
     linear = fl.LogisticRegression()
     return [
         Setting("MNIST by writer", digits, linear, 0.1, 300),
@@ -150,18 +150,18 @@ def measure_splits(chosen: list[Setting]) -> None:
 
 
 def measure_distance(setting: Setting) -> None:
-    """The second table: gap/bound at points on the way to the optimum, as the paper has it and centred."""
+    """The second table: gap/bound at points on the way to the optimum, as the paper has it and centered."""
     for split, partition in SPLITS.items():
         world = dealt(setting, partition)
         for iterations in (1, 5, 20, setting.iterations):
             point = near_optimum(world, iterations=iterations)
-            plain, centred = (
-                consensus_test(world, point.params, setting.lr, steps=(LOCAL_STEPS,), centred=centred)
-                for centred in (False, True)
+            plain, centered = (
+                consensus_test(world, point.params, setting.lr, steps=(LOCAL_STEPS,), centered=centered)
+                for centered in (False, True)
             )
             print(
                 f"| {split} | {iterations} | {point.loss:.3f} | {plain.gradient_norm:.2g} | "
-                f"{plain.dissimilarity:.2g} | {plain.drifts[0].ratio:.2f} | {centred.drifts[0].ratio:.2f} |",
+                f"{plain.dissimilarity:.2g} | {plain.drifts[0].ratio:.2f} | {centered.drifts[0].ratio:.2f} |",
                 flush=True,
             )
 

@@ -107,8 +107,8 @@ def examples(place: Place, name: str) -> tuple[fl.Pool, int]:
     parts = [unpack(place.data / f"cifar10/train_{part}.npz.xz") for part in (1, 2)]
     pixels, labels = (np.concatenate([part[kind] for part in parts]) for kind in ("x", "y"))
     count = scale.image_clients * scale.images_each
-    colours = pixels[:count].astype(np.float32).transpose(0, 3, 1, 2)
-    standard = (colours - colours.mean((0, 2, 3), keepdims=True)) / colours.std((0, 2, 3), keepdims=True)
+    colors = pixels[:count].astype(np.float32).transpose(0, 3, 1, 2)
+    standard = (colors - colors.mean((0, 2, 3), keepdims=True)) / colors.std((0, 2, 3), keepdims=True)
     return pooled(standard, labels[:count], None), scale.image_clients
 
 
@@ -178,23 +178,25 @@ def measure(place: Place, name: str, split: str, central: Point | None) -> list[
             "loss": objective_value(world, params),
             "curvature": top_curvature(world, params, place.scale.power_iterations),
         }
-        for centred in (True, False):
-            rows.append(where | tested(world, params, LRS[name], place.scale.steps, centred))
+        for centered in (True, False):
+            rows.append(where | tested(world, params, LRS[name], place.scale.steps, centered))
         print(f"{name}, {split}, {point.name}: {perf_counter() - started:.0f} s", flush=True)
     return rows
 
 
-def tested(world: fl.SimulatedWorld, params: Tensor, lr: float, steps: tuple[int, ...], centred: bool) -> Row:
+def tested(
+    world: fl.SimulatedWorld, params: Tensor, lr: float, steps: tuple[int, ...], centered: bool
+) -> Row:
     """The report of a consensus test, over fewer steps where more do not stay finite."""
     try:
-        report = consensus_test(world, params, lr, steps=steps, centred=centred)
+        report = consensus_test(world, params, lr, steps=steps, centered=centered)
     except FieldError:
         if len(steps) == 1:
             raise
-        return tested(world, params, lr, steps[:-1], centred)
+        return tested(world, params, lr, steps[:-1], centered)
     return {
         "lr": lr,
-        "centred": centred,
+        "centered": centered,
         "clients": report.num_clients,
         "left": report.gradient_norm,
         "dissimilarity": report.dissimilarity,
@@ -227,20 +229,20 @@ def show(rows: list[Row]) -> None:
     """Print both tables and draw the figure."""
     order = [(name, split) for name, splits in SPLITS.items() for split in splits]
     rows = sorted(rows, key=lambda row: (order.index((row["data"], row["split"])), turn(row["point"])))
-    published, centred = (select(rows, centred=centred) for centred in (False, True))
+    published, centered = (select(rows, centered=centered) for centered in (False, True))
     print(
-        "| data | split | point | loss | left | ζ | lr·curvature | ρ | gap | bound | ratio | ratio centred | "
-        "share centred (interval) | verdict |\n" + "|---" * 14 + "|"
+        "| data | split | point | loss | left | ζ | lr·curvature | ρ | gap | bound | ratio | ratio centered | "
+        "share centered (interval) | verdict |\n" + "|---" * 14 + "|"
     )
-    for plain, other in zip(published, centred, strict=True):
+    for plain, other in zip(published, centered, strict=True):
         print(summary(plain, other))
     steps = sorted({drift["steps"] for row in rows for drift in row["drifts"]} - {1})
     heads = " | ".join(f"H = {count}" for count in steps)
-    print(f"\n| data | split | point | lr | centred | {heads} |\n" + "|---" * (5 + len(steps)) + "|")
-    for row in (row for pair in zip(published, centred, strict=True) for row in pair):
+    print(f"\n| data | split | point | lr | centered | {heads} |\n" + "|---" * (5 + len(steps)) + "|")
+    for row in (row for pair in zip(published, centered, strict=True) for row in pair):
         found = {drift["steps"]: f"{drift['ratio']:.2f}" for drift in row["drifts"]}
         ratios = " | ".join(found.get(count, "not finite") for count in steps)
-        kind = "yes" if row["centred"] else "no"
+        kind = "yes" if row["centered"] else "no"
         print(f"| {row['data']} | {row['split']} | {row['point']} | {row['lr']:g} | {kind} | {ratios} |")
     draw(rows)
 
@@ -255,14 +257,14 @@ def select(rows: list[Row], **wanted: Any) -> list[Row]:
     return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
 
-def summary(plain: Row, centred: Row) -> str:
-    """A row of the first table, from the test as published and the centred one."""
-    drift, other = (max(row["drifts"], key=lambda drift: int(drift["steps"])) for row in (plain, centred))
+def summary(plain: Row, centered: Row) -> str:
+    """A row of the first table, from the test as published and the centered one."""
+    drift, other = (max(row["drifts"], key=lambda drift: int(drift["steps"])) for row in (plain, centered))
     return (
         f"| {plain['data']} | {plain['split']} | {plain['point']} | {plain['loss']:.3f} | {plain['left']:.2g} | "
         f"{plain['dissimilarity']:.2g} | {plain['lr'] * plain['curvature']:.2g} | {drift['average']:.2g} | "
         f"{drift['gap']:.2g} | {drift['bound']:.2g} | {drift['ratio']:.2f} | {other['ratio']:.2f} | "
-        f"{other['share']:.2f} ({other['low']:.2f}–{other['high']:.2f}) | {centred['verdict']} |"
+        f"{other['share']:.2f} ({other['low']:.2f}–{other['high']:.2f}) | {centered['verdict']} |"
     )
 
 
@@ -276,7 +278,7 @@ def draw(rows: list[Row]) -> None:
     for axis, point in zip(axes, points, strict=True):
         axis.set(xscale="log", yscale="log", title=f"FEMNIST, {point}", xlabel="local steps H")
         axis.spines[["top", "right"]].set_visible(False)
-        for place, row in enumerate(select(rows, data="FEMNIST", point=point, centred=False)):
+        for place, row in enumerate(select(rows, data="FEMNIST", point=point, centered=False)):
             drifts = [drift for drift in row["drifts"] if drift["steps"] > 1]
             steps, color = [drift["steps"] for drift in drifts], f"C{place}"
             axis.plot(steps, [drift["bound"] for drift in drifts], "--", color=color, lw=1.2)

@@ -1,4 +1,4 @@
-"""Draws docs/lemma_1.svg: the objective that FedAvg minimises when clients take unequal numbers of steps.
+"""Draws docs/lemma_1.svg: the objective that FedAvg minimizes when clients take unequal numbers of steps.
 
 python docs/lemma_1.py        (needs matplotlib)
 
@@ -54,7 +54,7 @@ def main() -> None:
     left.plot(x, losses[1], color="0.75", lw=1, ls="--", label=f"client 1, {SHOWN} steps")
     left.plot(x, (losses[0] + losses[1]) / 2, label="asked for: ω = ½, ½")
     left.plot(
-        x, (1 - share) * losses[0] + share * losses[1], label=f"optimised: Ω = {1 - share:g}, {share:g}"
+        x, (1 - share) * losses[0] + share * losses[1], label=f"optimized: Ω = {1 - share:g}, {share:g}"
     )
     for algorithm, mark, name in (
         (fl.presets.fedavg(lr=LR), "v", "FedAvg ends here"),

@@ -1,4 +1,4 @@
-"""Ten lines: unequal clients, one method, and whether it optimised what it was asked to."""
+"""Ten lines: unequal clients, one method, and whether it optimized what it was asked to."""
 
 import fairlead as fl
 

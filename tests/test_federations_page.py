@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import fairlead as fl
 from fairlead.cli import app
 from fairlead.component import Component, parts_of
-from fairlead.experiments.catalogue import ROLES
+from fairlead.experiments.catalog import ROLES
 from fairlead.settings import SETTINGS, Setting
 
 PAGE = (Path(__file__).parents[1] / "docs" / "federations.md").read_text(encoding="utf-8")

@@ -63,11 +63,11 @@ def test_uniform_numbers_are_uniform() -> None:
     assert float(draws.max()) < 1.0
 
 
-def test_neighbouring_ids_and_rounds_are_uncorrelated() -> None:
+def test_neighboring_ids_and_rounds_are_uncorrelated() -> None:
     table = torch.stack([KEY.fold("link", round).uniform(torch.arange(300)) for round in range(300)])
-    centred = table - 0.5
-    for other in (centred.roll(1, 0), centred.roll(1, 1)):
-        assert abs(float((centred * other).mean())) * 12 < 4.5 / 300
+    centered = table - 0.5
+    for other in (centered.roll(1, 0), centered.roll(1, 1)):
+        assert abs(float((centered * other).mean())) * 12 < 4.5 / 300
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 1), (2, 5), (-3, 3), (0, 1000)])

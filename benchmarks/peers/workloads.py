@@ -1,4 +1,4 @@
-"""The work that is timed: what is learnt, by whom, and how much of it."""
+"""The work that is timed: what is learned, by whom, and how much of it."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def _synthetic_logistic(folder: str | None) -> fl.FederatedData:
     return fl.SyntheticLogistic(num_clients=30, dim=60, test_fraction=0.0).load(fl.Key.from_seed(SEED))
 
 
-def _grey(folder: str | None) -> fl.FederatedData:
-    """28 x 28 grey images by Dirichlet(0.1) to 100 clients."""
+def _gray(folder: str | None) -> fl.FederatedData:
+    """28 x 28 gray images by Dirichlet(0.1) to 100 clients."""
     pool = _pixels((1, 28, 28)) if folder is None else fl.MnistFolder(folder).pool()
     return _dealt(pool, fl.DirichletPartitioner(0.1), 100)
 
 
-def _colour(folder: str | None) -> fl.FederatedData:
-    """32 x 32 colour images by Dirichlet(0.1) to 100 clients."""
+def _color(folder: str | None) -> fl.FederatedData:
+    """32 x 32 color images by Dirichlet(0.1) to 100 clients."""
     pool = _pixels((3, 32, 32)) if folder is None else fl.CifarFolder(folder).pool()
     return _dealt(pool, fl.DirichletPartitioner(0.1), 100)
 
 
-def _colour_iid(folder: str | None) -> fl.FederatedData:
-    """32 x 32 colour images, 50 to each of 1000 clients."""
+def _color_iid(folder: str | None) -> fl.FederatedData:
+    """32 x 32 color images, 50 to each of 1000 clients."""
     pool = _pixels((3, 32, 32)) if folder is None else fl.CifarFolder(folder).pool()
     return _dealt(pool, fl.IidPartitioner(), 1000)
 
@@ -79,14 +79,14 @@ WORKLOADS: dict[str, Workload] = {
         lr=0.01,
         batch_size=20,
     ),
-    "mlp": Workload("MLP 784-200-10", fl.MLP(hidden=(200,)), _grey, lr=0.05),
-    "cnn": Workload("FedAvg CNN, 32 x 32 colour", fl.FedAvgCNN(padding="valid"), _colour, lr=0.02),
-    "cnn5": Workload("5-layer CNN, 32 x 32 colour", fl.FiveLayerCNN(), _colour, lr=0.02),
-    "resnet18": Workload("ResNet-18 with GroupNorm, 32 x 32 colour", fl.ResNet18(), _colour, lr=0.02),
+    "mlp": Workload("MLP 784-200-10", fl.MLP(hidden=(200,)), _gray, lr=0.05),
+    "cnn": Workload("FedAvg CNN, 32 x 32 color", fl.FedAvgCNN(padding="valid"), _color, lr=0.02),
+    "cnn5": Workload("5-layer CNN, 32 x 32 color", fl.FiveLayerCNN(), _color, lr=0.02),
+    "resnet18": Workload("ResNet-18 with GroupNorm, 32 x 32 color", fl.ResNet18(), _color, lr=0.02),
     "pfl-cifar10": Workload(
         "pfl's CIFAR-10 benchmark",
         fl.DropoutCNN(),
-        _colour_iid,
+        _color_iid,
         lr=0.1,
         cohort_size=50,
         epochs=1,

@@ -111,7 +111,7 @@ def fednova(
     server_momentum: float = 0.0,
     **clients: Unpack[ClientSide],
 ) -> Algorithm:
-    """Normalised averaging: unequal work does not move the limit (Wang et al. 2021).
+    """Normalized averaging: unequal work does not move the limit (Wang et al. 2021).
 
     Momentum on the clients, on the server or on both ("hybrid", 0.9 each in the paper); `mu` for
     proximal clients.
@@ -403,7 +403,7 @@ def fedaware_na(
 
 @method("hu2022fedmgda")
 def fedmgda_plus(*, epsilon: float = 0.1, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
-    """The shortest combination of normalised updates near the usual weights (Hu et al. 2022)."""
+    """The shortest combination of normalized updates near the usual weights (Hu et al. 2022)."""
     return Algorithm(_solver(clients), _sampler(clients), FedMGDA(epsilon), server=SGD(server_lr))
 
 

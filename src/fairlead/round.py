@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from fairlead.aggregators.base import normalised, refuse_claimed_weights, weighted_sum
+from fairlead.aggregators.base import normalized, refuse_claimed_weights, weighted_sum
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState, tensor_in
 from fairlead.errors import FairleadError, NonFiniteError
@@ -202,7 +202,7 @@ def _average_buffers(buffers: Tensor, updates: ClientUpdates, *, robust: bool) -
     """Running statistics after a round; computed as a change, so that constant buffers keep every bit."""
     if not buffers.numel():
         return buffers
-    shares, change = normalised(updates.importance), updates.buffers - buffers
+    shares, change = normalized(updates.importance), updates.buffers - buffers
     return buffers + (weighted_median(change, shares) if robust else weighted_sum(shares, change))
 
 

@@ -75,7 +75,7 @@ def test_a_column_is_found_once() -> None:
 
 @contextmanager
 def bordered(near: float) -> Iterator[list[int]]:
-    """Factorise again only when more than this share of a support has changed; yields the sizes factorised."""
+    """Factorise again only when more than this share of a support has changed; yields the sizes factorized."""
     sizes: list[int] = []
     assign = Corral.assign
 
@@ -105,8 +105,8 @@ def test_exchanges_follow_the_same_path_with_one_factor_as_with_many(seed: int) 
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-13)
 
 
-def test_large_supports_are_not_factorised_again_for_a_few_exchanges() -> None:
-    """Ten of 400 vectors move half way to new ones: the last solution's support is factorised, and no other."""
+def test_large_supports_are_not_factorized_again_for_a_few_exchanges() -> None:
+    """Ten of 400 vectors move half way to new ones: the last solution's support is factorized, and no other."""
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(400, 4000)) + 0.1 * rng.normal(size=4000)
     last = shortest_in_hull(torch.from_numpy(vectors @ vectors.T)).weights
@@ -120,7 +120,7 @@ def test_large_supports_are_not_factorised_again_for_a_few_exchanges() -> None:
 
 
 def test_a_solution_that_does_not_hold_is_found_by_a_new_factor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every solution for a support other than the factorised one is made wrong by up to a thousandth."""
+    """Every solution for a support other than the factorized one is made wrong by up to a thousandth."""
     gram, guess = gram_of(60, 600, 1), torch.arange(60) < 45
     expected = exchanged_in_blocks(gram, guess)
     solve = Border.weights

@@ -194,7 +194,7 @@ def test_opposite_clients_cancel_and_stay() -> None:
 
 
 def test_everyone_fresh_with_unit_rows_is_fedmgda() -> None:
-    """α = 1 forgets, unit rows normalise: with all present that is FedMGDA+ with ε = 1."""
+    """α = 1 forgets, unit rows normalize: with all present that is FedMGDA+ with ε = 1."""
     rows = np.random.default_rng(0).normal(size=(5, 8)) + 0.4
     given = {i: row.tolist() for i, row in enumerate(rows)}
     weights = torch.full((5,), 0.2, dtype=torch.float64)

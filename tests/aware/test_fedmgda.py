@@ -38,7 +38,7 @@ def test_by_hand() -> None:
     assert result.facts["mgda_gap"] < 1e-15
 
 
-def test_no_room_is_the_mean_of_normalised_updates() -> None:
+def test_no_room_is_the_mean_of_normalized_updates() -> None:
     rows = np.random.default_rng(0).normal(size=(5, 7))
     share = np.array([0.1, 0.3, 0.2, 0.25, 0.15])
     result = aggregated(FedMGDA(0.0), rows, share.tolist())
@@ -80,7 +80,7 @@ def test_client_at_rest() -> None:
     np.testing.assert_array_equal(everyone.direction, [0.0, 0.0])
 
 
-def test_importance_is_normalised_and_one_row_is_enough() -> None:
+def test_importance_is_normalized_and_one_row_is_enough() -> None:
     one = aggregated(FedMGDA(0.1), np.array([[3.0, 4.0]]), [0.05])
     np.testing.assert_allclose(one.direction, [0.6, 0.8], atol=1e-15)
     rows = np.diag([3.0, 4.0])

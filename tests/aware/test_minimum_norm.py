@@ -151,9 +151,9 @@ CASES: dict[str, Array] = {
 @pytest.mark.parametrize("near", [0.0, 0.125, 2.0])
 @pytest.mark.parametrize("vectors", CASES.values(), ids=CASES.keys())
 def test_hard_sets(vectors: Array, near: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What servers meet: repeated, dependent, many, cancelling and wildly scaled updates.
+    """What servers meet: repeated, dependent, many, canceling and wildly scaled updates.
 
-    Supports are factorised always, where an eighth of one has changed, and only where a solution does not hold.
+    Supports are factorized always, where an eighth of one has changed, and only where a solution does not hold.
     """
     monkeypatch.setattr(block_exchange, "_NEAR", near)
     monkeypatch.setattr(block_exchange, "_SMALL", 0)
@@ -174,7 +174,7 @@ def test_one_zero_row_makes_the_point_zero() -> None:
     assert not solve(vectors[:5])[0].is_zero
 
 
-def test_zero_inside_the_hull_is_recognised() -> None:
+def test_zero_inside_the_hull_is_recognized() -> None:
     """A simplex around the origin: e_1, ..., e_d and minus their sum cancel with equal weights."""
     vectors = np.vstack([np.eye(6), -np.ones((1, 6))])
     point, _ = solve(vectors)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import fairlead as fl
 from fairlead.cli import app
-from fairlead.experiments.catalogue import KINDS, entries
+from fairlead.experiments.catalog import KINDS, entries
 from fairlead.experiments.demo import DEMO_METHODS
 from fairlead.presets import METHODS
 from fairlead.references import REFERENCES
@@ -77,7 +77,7 @@ def test_run_keeps_the_run_and_says_what_it_did() -> None:
     assert "\r" not in result.output
 
 
-def test_run_says_that_nothing_was_learnt() -> None:
+def test_run_says_that_nothing_was_learned() -> None:
     """Steps of the server that are a hundred times too long take the model to a larger loss than it began with."""
     told = call("run", "spec.toml", "--set", "algorithm.server.lr=100.0", "-o", "runs/x").stdout
     summary = fl.RunFolder(Path("runs/x")).summary()

@@ -47,7 +47,7 @@ def data(*arguments: str) -> Any:
 
 
 def test_the_best_setting_comes_first() -> None:
-    """By the mean over seeds, computed again from the folders, for a metric to maximise and one to minimise."""
+    """By the mean over seeds, computed again from the folders, for a metric to maximise and one to minimize."""
     arguments = ("--grid", "algorithm.lr=0.0001,0.3,0.01", "--grid", "seed=0..1")
     found = data(*arguments)
     means = []

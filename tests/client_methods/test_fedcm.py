@@ -62,7 +62,7 @@ def test_bias_of_unequal_work_shrinks_by_alpha(alpha: float) -> None:
     by_work = PROBLEM.weights * steps / (PROBLEM.weights @ steps)
     surrogate = alpha * by_work + (1 - alpha) * PROBLEM.weights
     end = run(federation(fedcm(alpha=alpha, server_lr=100.0, lr=1e-3)), 250)
-    torch.testing.assert_close(end, PROBLEM.minimiser(surrogate), rtol=0, atol=5e-3)
+    torch.testing.assert_close(end, PROBLEM.minimizer(surrogate), rtol=0, atol=5e-3)
 
 
 def test_momentum_clients_do_not_inflate_the_broadcast() -> None:

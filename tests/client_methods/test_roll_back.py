@@ -42,13 +42,13 @@ def test_clients_that_do_not_arrive_keep_their_memory(name: str) -> None:
     names = training.algorithm.solver.memory_names
     run(training, 1)
     before = torch.cat([memory_of(training, name) for name in names], dim=1)
-    learnt: set[int] = set()
+    learned: set[int] = set()
     for record in training.train(7):
         after = torch.cat([memory_of(training, name) for name in names], dim=1)
         changed = set((after != before).any(1).nonzero().flatten().tolist())
         assert changed <= set(record.arrived)
-        before, learnt = after, learnt | changed
-    assert learnt == {0, 1, 2}
+        before, learned = after, learned | changed
+    assert learned == {0, 1, 2}
 
 
 @pytest.mark.parametrize("algorithm", METHODS.values(), ids=METHODS)

@@ -50,9 +50,9 @@ def test_the_sum_stays_zero_in_single_precision() -> None:
     """Models near 10 and 1/(ητ) = 200: differences of models are rounded by 200·10·2⁻²⁴ = 1e-4 in every
     round, which adds up; displacements of 0.05 and less by 6e-7.
     """
-    centres = torch.randn((8, 5), generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 10
+    centers = torch.randn((8, 5), generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 10
     curvature = torch.eye(5, dtype=torch.float64).repeat(8, 1, 1)
-    problem = QuadraticProblem(curvature, centres, torch.full((8,), 0.125, dtype=torch.float64))
+    problem = QuadraticProblem(curvature, centers, torch.full((8,), 0.125, dtype=torch.float64))
     world = SimulatedWorld(problem.task(0.0), problem.data(), work=FixedSteps((5,) * 8), dtype=torch.float32)
     training = Federation(vrlsgd(lr=1e-3), world)
     run(training, 300)
@@ -65,7 +65,7 @@ def test_limit_is_biased_by_work_exactly_for_any_lr(lr: float) -> None:
     steps = torch.tensor([1.0, 3.0, 6.0], dtype=torch.float64)
     surrogate = PROBLEM.weights * steps / (PROBLEM.weights @ steps)
     end = run(federation(vrlsgd(lr=lr), link=LOSSY), int(40 / lr))
-    torch.testing.assert_close(end, PROBLEM.minimiser(surrogate), rtol=0, atol=1e-8)
+    torch.testing.assert_close(end, PROBLEM.minimizer(surrogate), rtol=0, atol=1e-8)
     assert torch.linalg.vector_norm(end - PROBLEM.optimum) > 0.5
 
 

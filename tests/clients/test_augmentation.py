@@ -262,7 +262,7 @@ def test_an_objective_knows_that_it_draws(augment: tuple[fl.Augmentation, ...], 
     assert world.objective.draws_noise is draws
 
 
-def test_a_normalised_model_is_the_model_of_normalised_data() -> None:
+def test_a_normalized_model_is_the_model_of_normalized_data() -> None:
     """Evaluation too: Normalize(m, s) on x gives the figures of no augmentation on (x − m)/s."""
     inputs = torch.rand(12, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     targets = torch.arange(12) % 2

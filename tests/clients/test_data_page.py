@@ -16,7 +16,7 @@ import fairlead as fl
 from fairlead.cli import app
 from fairlead.component import Component, parts_of
 from fairlead.errors import DataError
-from fairlead.experiments.catalogue import ROLES
+from fairlead.experiments.catalog import ROLES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
 

@@ -104,9 +104,9 @@ class TestRotation:
         torch.testing.assert_close(near, exact, rtol=0, atol=1e-7)
 
     def test_interpolation_between_pixels(self) -> None:
-        """Turned by 45°, a pixel on the axis to the right of the centre appears up and to the right of it.
+        """Turned by 45°, a pixel on the axis to the right of the center appears up and to the right of it.
 
-        With a 5 × 5 image and its centre at (2, 2), row 2 column 3 goes to (2 − √½, 2 + √½): the four
+        With a 5 × 5 image and its center at (2, 2), row 2 column 3 goes to (2 − √½, 2 + √½): the four
         pixels around share it, and most of it lies at (1, 3), whose source is 1 − √2 columns off: its
         bilinear weight is (1 − |√2 − 1|)·1.
         """
@@ -117,7 +117,7 @@ class TestRotation:
         assert int(turned.argmax()) == 1 * 5 + 3
 
     def test_an_oblong_keeps_its_scale(self) -> None:
-        """A dot two rows above the centre of a 9 × 5 image turns by 90° to two columns left of it."""
+        """A dot two rows above the center of a 9 × 5 image turns by 90° to two columns left of it."""
         image = torch.zeros(1, 1, 9, 5, dtype=torch.float64)
         image[0, 0, 2, 2] = 1.0
         turned = fl.Rotation((90.0,)).apply(clients(image, 1), KEY).inputs[0, 0]

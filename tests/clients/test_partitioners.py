@@ -36,7 +36,7 @@ PARTITIONERS: dict[str, st.SearchStrategy[fl.Partitioner]] = {
 
 
 @st.composite
-def labelled(draw: st.DrawFn) -> Rows:
+def labeled(draw: st.DrawFn) -> Rows:
     """Labels of 1 to 300 examples, some of which may be rare or far apart."""
     kinds = draw(st.lists(st.integers(0, 10**6), min_size=1, max_size=12, unique=True))
     count = draw(st.integers(1, 300))
@@ -50,7 +50,7 @@ def deal(partitioner: fl.Partitioner, labels: Rows, num_clients: int, seed: int)
 
 
 @pytest.mark.parametrize("name", PARTITIONERS)
-@given(data=st.data(), labels=labelled(), num_clients=st.integers(1, 60), seed=seeds)
+@given(data=st.data(), labels=labeled(), num_clients=st.integers(1, 60), seed=seeds)
 def test_every_example_is_dealt_once(
     name: str, data: st.DataObject, labels: Rows, num_clients: int, seed: int
 ) -> None:
@@ -72,14 +72,14 @@ def test_every_example_is_dealt_once(
     assert np.array_equal(owner, deal(partitioner, labels, num_clients, seed))
 
 
-@given(labels=labelled(), num_clients=st.integers(1, 60), seed=seeds, alpha=alphas)
+@given(labels=labeled(), num_clients=st.integers(1, 60), seed=seeds, alpha=alphas)
 def test_equal_sizes_differ_by_one_at_most(labels: Rows, num_clients: int, seed: int, alpha: float) -> None:
     for partitioner in (fl.IidPartitioner(), fl.InnerDirichletPartitioner(alpha)):
         sizes = np.bincount(deal(partitioner, labels, num_clients, seed), minlength=num_clients)
         assert sizes.max() - sizes.min() <= 1
 
 
-@given(data=st.data(), labels=labelled(), num_clients=st.integers(1, 20), seed=seeds, alpha=alphas)
+@given(data=st.data(), labels=labeled(), num_clients=st.integers(1, 20), seed=seeds, alpha=alphas)
 def test_given_sizes_are_kept(
     data: st.DataObject, labels: Rows, num_clients: int, seed: int, alpha: float
 ) -> None:
@@ -92,7 +92,7 @@ def test_given_sizes_are_kept(
         assert np.bincount(owner, minlength=num_clients).tolist() == list(sizes)
 
 
-@given(data=st.data(), labels=labelled(), seed=seeds)
+@given(data=st.data(), labels=labeled(), seed=seeds)
 def test_natural_clients_and_their_iid_twin(data: st.DataObject, labels: Rows, seed: int) -> None:
     ids = data.draw(st.lists(st.integers(0, 9), min_size=len(labels), max_size=len(labels)))
     natural = np.unique(ids, return_inverse=True)[1].astype(np.int64)
@@ -102,7 +102,7 @@ def test_natural_clients_and_their_iid_twin(data: st.DataObject, labels: Rows, s
     assert np.array_equal(np.bincount(twin), np.bincount(natural))
 
 
-@given(labels=labelled(), num_clients=st.integers(1, 40), shards=st.integers(1, 4), seed=seeds)
+@given(labels=labeled(), num_clients=st.integers(1, 40), shards=st.integers(1, 4), seed=seeds)
 def test_a_client_gets_few_runs_of_the_sorted_examples(
     labels: Rows, num_clients: int, shards: int, seed: int
 ) -> None:
@@ -119,7 +119,7 @@ def test_a_client_gets_few_runs_of_the_sorted_examples(
 
 
 @given(
-    labels=labelled(),
+    labels=labeled(),
     num_clients=st.integers(1, 40),
     classes=st.integers(1, 4),
     mode=st.sampled_from(MODES),

@@ -179,9 +179,9 @@ class TestTorchDatasets:
     def test_pillow_images_become_bytes_with_channels_first(self) -> None:
         """What torchvision yields without a transform."""
         image = import_module("PIL.Image")
-        grey = np.arange(6, dtype=np.uint8).reshape(2, 3)
-        colour = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
-        for pixels, expected in ((grey, grey[None]), (colour, colour.transpose(2, 0, 1))):
+        gray = np.arange(6, dtype=np.uint8).reshape(2, 3)
+        color = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+        for pixels, expected in ((gray, gray[None]), (color, color.transpose(2, 0, 1))):
             pool = fl.Pool.from_dataset(Pairs([(image.fromarray(pixels), 1)] * 2))
             assert pool.inputs.dtype == torch.uint8
             assert pool.inputs[0].tolist() == expected.tolist()

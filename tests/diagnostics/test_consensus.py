@@ -51,7 +51,7 @@ class TestAgainstLinearRegression:
     def test_all_figures_away_from_the_optimum_too(self, away: float) -> None:
         point = self.problem.optimum + away
         lr, weights = 0.9, self.problem.weights
-        report = consensus_test(regression_world(self.problem), point, lr, steps=(1, 3, 7), centred=False)
+        report = consensus_test(regression_world(self.problem), point, lr, steps=(1, 3, 7), centered=False)
         gradients = self.problem.gradients(point)
         for drift in report.drifts:
             pseudo = self.problem.pseudo_gradients(point, lr, drift.steps)
@@ -65,10 +65,10 @@ class TestAgainstLinearRegression:
         assert report.dissimilarity**2 == pytest.approx(spread)
 
     def test_at_the_optimum_the_left_side_of_7_is_rho(self) -> None:
-        """E_c ∇F_c(w*) = 0, so ‖E_c[G_c − ∇F_c]‖ = ‖E_c G_c‖, centred or not."""
+        """E_c ∇F_c(w*) = 0, so ‖E_c[G_c − ∇F_c]‖ = ‖E_c G_c‖, centered or not."""
         world, optimum = regression_world(self.problem), self.problem.optimum
-        for centred in (True, False):
-            report = consensus_test(world, optimum, 0.9, steps=(5,), centred=centred)
+        for centered in (True, False):
+            report = consensus_test(world, optimum, 0.9, steps=(5,), centered=centered)
             (drift,) = report.drifts
             assert drift.gap == pytest.approx(drift.average, rel=1e-9)
             assert drift.average == pytest.approx(self.problem.drift(0.9, 5), rel=1e-9)
@@ -95,7 +95,7 @@ class TestAgainstLinearRegression:
         )
         square = pairs / float(apart.square().sum(1).mean())
         world = regression_world(self.problem)
-        (drift,) = consensus_test(world, point, 0.9, steps=(6,), centred=False).drifts
+        (drift,) = consensus_test(world, point, 0.9, steps=(6,), centered=False).drifts
         assert drift.share == pytest.approx(math.sqrt(max(square, 0.0)), rel=1e-9)
         assert drift.low <= drift.share <= drift.high
 
@@ -109,7 +109,7 @@ class TestAgainstLinearRegression:
                 source = fl.SyntheticRegression(num_clients=num_clients, num_examples=3, dim=5)
                 problem = source.problem(fl.Key.from_seed(seed))
                 world = regression_world(problem)
-                report = consensus_test(world, problem.truth, 0.9, steps=(3,), centred=False, resamples=20)
+                report = consensus_test(world, problem.truth, 0.9, steps=(3,), centered=False, resamples=20)
                 squares.append(report.drifts[0].average ** 2)
             logs.append(math.log(sum(squares) / len(squares)) / 2)
         slope = (logs[-1] - logs[0]) / (math.log(sizes[-1]) - math.log(sizes[0]))
@@ -274,7 +274,7 @@ def test_the_interval_holds_as_often_as_it_says() -> None:
         curvatures = [1.0 if kind else 0.01 for kind in kinds]
         world = quadratic_world(scalar_clients(curvatures, [1.0 if kind else -99.0 for kind in kinds]))
         point = torch.zeros(1, dtype=torch.float64)
-        report = consensus_test(world, point, 0.5, steps=(2,), centred=False, resamples=200, seed=seed)
+        report = consensus_test(world, point, 0.5, steps=(2,), centered=False, resamples=200, seed=seed)
         (drift,) = report.drifts
         held += drift.low <= truth <= drift.high
     assert held >= 24
@@ -293,7 +293,7 @@ def test_a_number_of_clients_is_a_draw_of_them() -> None:
     named = consensus_test(world, problem.optimum, 0.9, steps=(3,), clients=[5, 1, 7])
     apart = problem.pseudo_gradients(problem.optimum, 0.9, 3) - problem.gradients(problem.optimum)
     assert named.num_clients == 3
-    raw = consensus_test(world, problem.optimum, 0.9, steps=(3,), clients=[5, 1, 7], centred=False)
+    raw = consensus_test(world, problem.optimum, 0.9, steps=(3,), clients=[5, 1, 7], centered=False)
     assert raw.drifts[0].gap == pytest.approx(float(apart[[1, 5, 7]].mean(0).norm()), rel=1e-9)
 
 
@@ -360,7 +360,7 @@ class TestGradientsAndOptima:
         params, buffers = world.initial_model(KEY)
         before = buffers.clone()
         first = client_gradients(world, params, buffers=buffers)
-        report = consensus_test(world, params, 0.1, steps=(1, 3), buffers=buffers, centred=False)
+        report = consensus_test(world, params, 0.1, steps=(1, 3), buffers=buffers, centered=False)
         assert torch.equal(first, client_gradients(world, params, buffers=buffers))
         assert torch.equal(buffers, before)
         assert report.drifts[0].bound == pytest.approx(0.0, abs=1e-7)

@@ -63,12 +63,12 @@ class TestDiversity:
         """E‖G‖² = V(G) + ‖E G‖², estimated over 50 draws of 4 clients."""
         draws, weights = draw(0, 50, 4, 3) + 0.5, draw_weights(1, 4)
         means = torch.einsum("i,tij->tj", weights, draws)
-        centre = means.mean(0)
-        below = (means - centre).square().sum(1).mean() + centre.square().sum()
+        center = means.mean(0)
+        below = (means - center).square().sum(1).mean() + center.square().sum()
         above = torch.einsum("i,tij->", weights, draws.square()) / len(draws)
         assert local_update_diversity(draws, weights) == pytest.approx(math.sqrt(float(above / below)))
 
-    def test_equal_rows_have_diversity_one_and_cancelling_ones_infinity(self) -> None:
+    def test_equal_rows_have_diversity_one_and_canceling_ones_infinity(self) -> None:
         assert gradient_diversity(torch.ones(5, 3)) == pytest.approx(1.0)
         assert gradient_diversity(torch.tensor([[1.0], [-1.0]])) == math.inf
         assert gradient_diversity(torch.zeros(3, 2)) == 1.0

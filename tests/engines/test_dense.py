@@ -142,7 +142,7 @@ def test_float32(device: torch.device) -> None:
 
 
 def test_pixels_and_fixed_augmentation(device: torch.device) -> None:
-    """Bytes are scaled and normalised on their way in, as the model itself does."""
+    """Bytes are scaled and normalized on their way in, as the model itself does."""
     pixels = torch.randint(0, 256, (12, 2, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, 3))
     problem = objective(

@@ -114,7 +114,7 @@ SOLVERS = {
     "clipping": LocalSolver(fl.SGD(0.3), clip=0.2),
     "Adam": LocalSolver(fl.Adam(0.1)),
     "control variates": LocalSolver(fl.SGD(0.1), corrections=(fl.ControlVariates(),)),
-    "dynamic regulariser": LocalSolver(fl.SGD(0.1), corrections=(fl.DynamicRegularizer(0.3),)),
+    "dynamic regularizer": LocalSolver(fl.SGD(0.1), corrections=(fl.DynamicRegularizer(0.3),)),
 }
 
 
@@ -166,7 +166,7 @@ def test_one_number_as_target() -> None:
 
 
 def test_pixels_and_fixed_augmentation() -> None:
-    """Bytes are scaled and normalised on their way in, as the model itself does."""
+    """Bytes are scaled and normalized on their way in, as the model itself does."""
     pixels = torch.randint(0, 256, (sum(SIZES), 2, 3), generator=DRAW, dtype=torch.uint8)
     objective = problem(
         nn.Sequential(nn.Flatten(), nn.Linear(6, 3)),
@@ -239,7 +239,7 @@ def test_reduced_precision_and_no_jobs_are_left_to_the_engine() -> None:
 
 
 def test_bfloat16_parameters_run_in_lanes() -> None:
-    """With 8 bits each of up to nine steps is off by some 2⁻⁸ of what has been learnt."""
+    """With 8 bits each of up to nine steps is off by some 2⁻⁸ of what has been learned."""
     objective = problem(dtype=torch.bfloat16)
     jobs = jobs_of(objective)
     results, wanted = BatchedEngine().run(objective, jobs), LoopEngine().run(objective, jobs)

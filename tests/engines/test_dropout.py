@@ -45,14 +45,14 @@ def test_the_share_dropped_is_the_rate(rate: float) -> None:
 
 
 def test_keys_give_independent_masks() -> None:
-    """Two keys agree on p² + (1 − p)² of the units; neighbouring units are uncorrelated."""
+    """Two keys agree on p² + (1 − p)² of the units; neighboring units are uncorrelated."""
     masks = torch.stack([(mask(key, 0.5) > 0).double() for key in (0, 1, 2**31, -5, 2**40)])
     for one in range(5):
         for other in range(one):
             agreement = float((masks[one] == masks[other]).double().mean())
             assert abs(agreement - 0.5) < 4.5 * 0.5 / 2000**0.5
-    neighbours = float((masks[:, :, 1:] == masks[:, :, :-1]).double().mean())
-    assert abs(neighbours - 0.5) < 4.5 * 0.5 / (5 * 40 * 49) ** 0.5
+    neighbors = float((masks[:, :, 1:] == masks[:, :, :-1]).double().mean())
+    assert abs(neighbors - 0.5) < 4.5 * 0.5 / (5 * 40 * 49) ** 0.5
 
 
 def test_the_same_key_gives_the_same_mask_whatever_stands_behind() -> None:
@@ -148,7 +148,7 @@ def test_keyed_uniform_is_uniform() -> None:
 def test_every_device_draws_the_same_numbers(key: int, device: torch.device) -> None:
     """The definition, MurmurHash3's finaliser of place and key, in Python's own whole numbers."""
 
-    def finalised(word: int) -> int:
+    def finalized(word: int) -> int:
         word ^= word >> 16
         word = word * 0x85EBCA6B % 2**32
         word ^= word >> 13
@@ -156,7 +156,7 @@ def test_every_device_draws_the_same_numbers(key: int, device: torch.device) -> 
         return word ^ word >> 16
 
     low, high = key % 2**32, (key >> 32) % 2**32
-    expected = [finalised(finalised((i * 0x9E3779B1 + low) % 2**32) ^ high) * 2.0**-32 for i in range(3000)]
+    expected = [finalized(finalized((i * 0x9E3779B1 + low) % 2**32) ^ high) * 2.0**-32 for i in range(3000)]
     shape = torch.Size([30, 100])
     drawn = keyed_uniform(torch.tensor(key, device=device), shape, device)
     assert drawn.shape == shape

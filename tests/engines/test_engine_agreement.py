@@ -228,7 +228,7 @@ def test_convolutions(device: torch.device) -> None:
     assert_agreement(fl.Algorithm(solver), fl.Task(model), classes((1, 6, 6)), device)
 
 
-def test_language_modelling(device: torch.device) -> None:
+def test_language_modeling(device: torch.device) -> None:
     torch.manual_seed(3)
     solver = fl.LocalSolver(fl.SGD(0.2), batch_size=3)
     assert_agreement(fl.Algorithm(solver), fl.Task(LanguageModel().double()), tokens(), device)

@@ -89,11 +89,11 @@ def test_batch_norm_is_refused_by_name(norm: nn.Module) -> None:
 
 
 def test_batch_statistics_by_function_are_refused_too() -> None:
-    def standardise(inputs: Tensor) -> Tensor:
+    def standardize(inputs: Tensor) -> Tensor:
         return F.batch_norm(inputs, None, None, training=True)
 
     with pytest.raises(EngineError, match="depends on the other examples of its batch"):
-        world(Wrapper(Functional(standardise)))
+        world(Wrapper(Functional(standardize)))
 
 
 def test_batch_norm_runs_in_the_loop_and_its_statistics_are_averaged() -> None:
@@ -166,10 +166,10 @@ def test_control_flow_on_values_is_refused_by_name(inner: nn.Module) -> None:
 
 def test_a_model_that_mixes_examples_is_refused() -> None:
     """x − mean over the batch would see padding; in the loop there is none."""
-    centred = Wrapper(Functional(lambda x: x - x.mean(0)))
+    centered = Wrapper(Functional(lambda x: x - x.mean(0)))
     with pytest.raises(EngineError, match="depends on the other examples of its batch"):
-        world(centred)
-    assert isinstance(world(centred, "loop").engine, LoopEngine)
+        world(centered)
+    assert isinstance(world(centered, "loop").engine, LoopEngine)
 
 
 def test_a_loss_that_mixes_examples_is_refused() -> None:

@@ -20,7 +20,7 @@ from fairlead.worlds.engines.lanes import LaneBlock, LaneSchedule
 from fairlead.worlds.engines.paths import BatchedEngine
 
 
-class Standardised(nn.Conv2d):
+class Standardized(nn.Conv2d):
     """Asks for its kernel in one piece."""
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ class Standardised(nn.Conv2d):
 
 def network() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(3, 4, (2, 3)), nn.Tanh(), Standardised(4, 5, 3), nn.Flatten(), nn.Linear(5 * 5 * 4, 3)
+        nn.Conv2d(3, 4, (2, 3)), nn.Tanh(), Standardized(4, 5, 3), nn.Flatten(), nn.Linear(5 * 5 * 4, 3)
     )
 
 

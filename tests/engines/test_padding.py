@@ -85,7 +85,7 @@ def test_every_client_does_what_a_plain_loop_does(engine: Any, batch_size: int) 
         assert float(loss) == pytest.approx(mean_loss, rel=1e-12)
 
 
-def test_a_neighbour_in_the_next_lane_changes_nothing() -> None:
+def test_a_neighbor_in_the_next_lane_changes_nothing() -> None:
     """Alone in its lane or beside a client with inputs of 1e6, a client's update is the same."""
     together, alone = worked("batched", 3, lanes=5), worked("batched", 3, lanes=1)
     healthy = together.clients < 4

@@ -90,7 +90,7 @@ def test_an_error_ends_the_round_and_leaves_torch_as_it_was(two_threads: None, n
     assert torch.get_num_threads() == 2
 
 
-class Centred(nn.Module):
+class Centered(nn.Module):
     """A convolution with running statistics and dropout: buffers, noise and a state in the module."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ def trained(engine: EngineName, threads: int, **options: Any) -> fl.Federation:
         [torch.randint(0, 3, (n,), generator=draw) for n in sizes],
     )
     torch.manual_seed(0)
-    world = fl.SimulatedWorld(fl.Task(Centred()), data, engine=engine, **options)
+    world = fl.SimulatedWorld(fl.Task(Centered()), data, engine=engine, **options)
     assert world.engine == LoopEngine(per_core=engine == "auto")
     torch.set_num_threads(threads)
     federation = fl.Federation(fl.presets.scaffold(lr=0.1, epochs=2, batch_size=4, cohort_size=5), world)

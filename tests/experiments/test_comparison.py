@@ -1,4 +1,4 @@
-"""Comparisons: common random numbers, the objective really optimised, and the demonstration."""
+"""Comparisons: common random numbers, the objective really optimized, and the demonstration."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def test_each_method_ends_where_its_weights_say() -> None:
     Ω = ω; its limit is Σ (κ_i/τ_i) e_i/Σ (κ_i/τ_i). The objective at x is ½x² − 2x.
     """
     algorithms = {"avg": TWO_CLIENTS.algorithm, "nova": fl.presets.fednova(lr=0.01, steps=1)}
-    averaged, normalised = fl.compare(TWO_CLIENTS, algorithms)
+    averaged, normalized = fl.compare(TWO_CLIENTS, algorithms)
     kappa = [1 - 0.99**tau for tau in (1, 9)]
     for method, shares, mistake in (
         (averaged, kappa, 0.4),
-        (normalised, [kappa[0], kappa[1] / 9], 0.0),
+        (normalized, [kappa[0], kappa[1] / 9], 0.0),
     ):
         limit = 4 * shares[1] / sum(shares)
         assert float(method.federation.params) == pytest.approx(limit, abs=1e-6)
@@ -43,7 +43,7 @@ def test_each_method_ends_where_its_weights_say() -> None:
     assert averaged.verdict() == (
         "avg optimized another objective: 1 of 2 clients got 90% of the weight instead of 50%."
     )
-    assert normalised.verdict() == "nova optimized the intended objective."
+    assert normalized.verdict() == "nova optimized the intended objective."
 
 
 def test_the_objective_is_that_of_the_training_data() -> None:

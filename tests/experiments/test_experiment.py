@@ -21,7 +21,7 @@ FEDAVG = fl.presets.fedavg(lr=0.1, steps=1)
     [(None, [0.25, 0.75]), ("examples", [0.5, 0.5]), ("uniform", [0.5, 0.5]), ((1.0, 4.0), [0.2, 0.8])],
 )
 def test_weights_are_the_sources_own_unless_given(given: object, expected: list[float]) -> None:
-    """Quadratics define (1, 3), normalised to (¼, ¾); each client holds one example."""
+    """Quadratics define (1, 3), normalized to (¼, ¾); each client holds one example."""
     experiment = replace(fl.Experiment(QUADRATICS, FEDAVG, rounds=1), weights=given)  # type: ignore[arg-type]
     torch.testing.assert_close(
         experiment.build().world.population.weights, torch.tensor(expected, dtype=torch.float64)

@@ -35,16 +35,16 @@ def test_the_summary_says_what_came_of_the_run(tmp_path: Path) -> None:
     assert kept.chi_square == 0
 
 
-@pytest.mark.parametrize(("lr", "learnt"), [(0.1, True), (3.0, False)])
-def test_a_run_that_ends_no_better_than_it_began_has_not_learnt(
-    tmp_path: Path, lr: float, learnt: bool
+@pytest.mark.parametrize(("lr", "learned"), [(0.1, True), (3.0, False)])
+def test_a_run_that_ends_no_better_than_it_began_has_not_learned(
+    tmp_path: Path, lr: float, learned: bool
 ) -> None:
     """Quadratics of curvature 1 multiply the distance by |1 − lr| a step."""
     experiment = fl.Experiment(fl.Quadratics(3, dim=1), fl.presets.fedavg(lr=lr, steps=1), rounds=2)
     run, fresh = fl.run_experiment(experiment, tmp_path), experiment.build().state
     assert run.summary is not None
     assert run.summary.initial_objective == world_of(run).objective_at(fresh.params, fresh.buffers)
-    assert run.summary.learned == learnt
+    assert run.summary.learned == learned
 
 
 def test_only_a_finished_run_has_a_summary(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from contextlib import chdir
 from pathlib import Path
 
 import fairlead as fl
-from fairlead.reports import summarise_settings
+from fairlead.reports import summarize_settings
 from fairlead.reports.page import render_page
 
 FULL = os.environ.get("FAIRLEAD_FAULTS") == "full"
@@ -63,7 +63,7 @@ def outcome(run: Path, scratch: Path) -> dict[str, bytes]:
     newest = max((run / "checkpoint").glob("manifest-*.json"))
     tensors = run / "checkpoint" / json.loads(newest.read_text())["tensors"]
     with chdir(copy.parent):
-        page = render_page(summarise_settings([Path("run")]), "run")
+        page = render_page(summarize_settings([Path("run")]), "run")
     return {
         "checkpoint": newest.read_bytes() + tensors.read_bytes(),
         "records": (copy / "rounds.jsonl").read_bytes(),

@@ -1,6 +1,6 @@
 """Diverging and hostile clients: what reaches the model, and what robust aggregators make of the rest.
 
-Twenty clients hold handwritten digits in unequal shares of the classes (Dirichlet 1), and train a penalised
+Twenty clients hold handwritten digits in unequal shares of the classes (Dirichlet 1), and train a penalized
 softmax regression, so that runs end at a minimum and a slower one is not taken for a worse one. Hostile clients
 do their work and send its opposite, a million times too much of it, or no numbers at all. The loss is that of
 all clients' data, to be compared with plain averaging of honest clients.

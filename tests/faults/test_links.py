@@ -220,7 +220,7 @@ def test_fedvarp_is_unbiased_where_clients_are_alike_in_weight_and_links(
 
 
 @pytest.mark.parametrize("failing", FAILING)
-def test_fedau_is_unbiased_once_it_has_learnt(failing: float, figure: Callable[[str], None]) -> None:
+def test_fedau_is_unbiased_once_it_has_learned(failing: float, figure: Callable[[str], None]) -> None:
     """u_i tends to 1/π_i, so that the mean of Σ_R ω_i u_i Δ_i tends to Σ ω_i Δ_i.
 
     The federations stand side by side as one population, of which each has clients of its own.

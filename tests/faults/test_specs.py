@@ -32,7 +32,7 @@ import fairlead as fl
 from fairlead.cli import app
 from fairlead.component import Component, parts_of
 from fairlead.errors import FairleadError, MemoryBudgetError
-from fairlead.experiments.catalogue import ROLES
+from fairlead.experiments.catalog import ROLES
 from fairlead.plain_data import settable_fields
 
 COUNT = 10_000 if FULL else 400

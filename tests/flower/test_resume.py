@@ -192,7 +192,7 @@ def test_rounds_wait_while_everybody_is_away(tmp_path: Path) -> None:
 
 
 def test_estimates_survive(tmp_path: Path) -> None:
-    """What was learnt of links and capacities before the cut is learnt again from the records."""
+    """What was learned of links and capacities before the cut is learned again from the records."""
     algorithm = fl.presets.fedavg(lr=0.1, steps=6, batch_size=5)
     spec, folder = experiment(algorithm, 4), tmp_path / "run"
     apps = client_apps(capacity=2, weak=(1,))

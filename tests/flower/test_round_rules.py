@@ -141,7 +141,7 @@ def test_a_late_update_does_not_tell_what_a_client_can_do_now(tmp_path: Path) ->
     late_in_round_1(grid)
     rules = replace(QUICK, late="use")
     for _ in range(2):
-        # The second time it is over already, and all is learnt from its records.
+        # The second time it is over already, and all is learned from its records.
         run = run_on_grid(grid, spec, build_model, tmp_path / "run", rules)
         world = run.federation.world
         assert isinstance(world, FlowerWorld)

@@ -100,7 +100,7 @@ def test_fedavg_is_that_of_flower(tmp_path: Path) -> None:
     assert torch.allclose(trained(own, tmp_path, 3), trained(theirs, tmp_path, 3), atol=1e-6)
 
 
-def test_weights_are_learnt_from_replies(tmp_path: Path) -> None:
+def test_weights_are_learned_from_replies(tmp_path: Path) -> None:
     strategy = FlowerStrategy(plan(fl.presets.fednova), len(SIZES))
     trained(strategy, tmp_path, 2)
     assert strategy.weights.tolist() == pytest.approx([size / sum(SIZES) for size in SIZES])
@@ -151,7 +151,7 @@ def test_methods_with_a_half_on_the_clients_are_refused() -> None:
         FlowerStrategy(fl.presets.scaffold(lr=0.1), 3)
 
 
-def test_privacy_is_refused_where_weights_are_learnt_from_replies() -> None:
+def test_privacy_is_refused_where_weights_are_learned_from_replies() -> None:
     private = fl.Algorithm(
         fl.LocalSolver(fl.SGD(0.1)),
         aggregator=fl.WeightedMean(over="asked"),

@@ -103,7 +103,7 @@ def test_a_swing_beyond_the_proximal_minimum_counts_as_way_back() -> None:
 
 
 def test_fednova_divides_by_the_way_and_not_by_the_swings() -> None:
-    """Clients with nearly constant gradients move by Σ_j a_j times them: normalised, all count by ω.
+    """Clients with nearly constant gradients move by Σ_j a_j times them: normalized, all count by ω.
 
     F_i = ½h‖x − e_i‖² with h = 1e-4 and 3, 12 and 40 steps of proximal momentum, for which Σ|a_j| is
     2.3 times as large at 40 steps: the mean of the e_i is at rest up to O(h²).

@@ -1,7 +1,7 @@
 """FedNova where other libraries get it wrong: the length of its step.
 
 With H = 0 client i has the constant gradient −e_i, so that a linear solver moves by η‖a_i‖₁ e_i and every
-normalised update is η e_i: FedNova's step is η·τ_eff·Σ p_i e_i for any solver, whatever the work.
+normalized update is η e_i: FedNova's step is η·τ_eff·Σ p_i e_i for any solver, whatever the work.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def one_step(algorithm: fl.Algorithm, world: fl.SimulatedWorld) -> list[float]:
 
 
 def test_the_step_is_the_arithmetic_mean_of_the_work() -> None:
-    """p = (½, ½), a = (1, 10), unit normalised gradients: τ_eff = 5.5; a cancelled τ_eff gives 1.82 or 1."""
+    """p = (½, ½), a = (1, 10), unit normalized gradients: τ_eff = 5.5; a canceled τ_eff gives 1.82 or 1."""
     world = world_of([[1.0], [1.0]], None, fl.FixedSteps((1, 10)))
     assert one_step(fl.presets.fednova(lr=1.0), world) == pytest.approx([5.5], abs=1e-12)
 
@@ -78,10 +78,10 @@ SOLVERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", SOLVERS)
 @pytest.mark.parametrize("tau_eff", ["work", "steps", 3.0])
-def test_every_solver_is_normalised_by_its_own_work(name: str, tau_eff: Any) -> None:
+def test_every_solver_is_normalized_by_its_own_work(name: str, tau_eff: Any) -> None:
     """Two orthogonal constant gradients with 2 and 7 steps: both coordinates move by η·τ_eff/2.
 
-    Normalising momentum by τ, as one released code does, would move the second further than the first.
+    Normalizing momentum by τ, as one released code does, would move the second further than the first.
     """
     setting = SOLVERS[name]
     works = [LocalWork(0.1, steps, **setting) for steps in (2, 7)]

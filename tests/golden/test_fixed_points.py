@@ -99,12 +99,12 @@ def test_the_theory_agrees_with_the_formula_for_plain_and_proximal_descent() -> 
 
 
 def test_the_limits_tend_to_the_surrogate_optimum_and_the_optimum() -> None:
-    """As η → 0 FedAvg minimises Σ Ω_i F_i with Ω ∝ ω‖a‖₁, and FedNova Σ ω_i F_i; errors are O(η)."""
+    """As η → 0 FedAvg minimizes Σ Ω_i F_i with Ω ∝ ω‖a‖₁, and FedNova Σ ω_i F_i; errors are O(η)."""
     problem = standard_problem()
     gaps = []
     for lr in (1e-3, 1e-4):
         works = [LocalWork(lr, steps, momentum=0.5) for steps in STEPS]
-        surrogate = problem.minimiser(surrogate_weights(problem.weights, works))
+        surrogate = problem.minimizer(surrogate_weights(problem.weights, works))
         gaps.append(
             [
                 float((fedavg_limit(problem, works) - surrogate).norm()),
@@ -179,8 +179,8 @@ def mean_step(algorithm: fl.Algorithm, start: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("over", ["received", "asked"])
-@pytest.mark.parametrize("normalise", [False, True])
-def test_lossy_links_move_the_mean_fixed_point_as_theory_says(over: Any, normalise: bool) -> None:
+@pytest.mark.parametrize("normalize", [False, True])
+def test_lossy_links_move_the_mean_fixed_point_as_theory_says(over: Any, normalize: bool) -> None:
     """Updates are affine in x and links independent of it, so the stationary mean solves E[step] = 0.
 
     The mean coefficients are E[p̂_i; i ∈ R] over received updates, and ω_i(1 − q_i) where a lost update counts
@@ -189,8 +189,8 @@ def test_lossy_links_move_the_mean_fixed_point_as_theory_says(over: Any, normali
     problem = standard_problem()
     works = [LocalWork(0.1, steps) for steps in STEPS]
     shares = expected_shares(problem.weights, ARRIVAL) if over == "received" else problem.weights * ARRIVAL
-    aggregator = fl.FedNova(2.0, over) if normalise else fl.WeightedMean(over)
-    limit = (fednova_limit if normalise else fedavg_limit)(problem, works, shares)
+    aggregator = fl.FedNova(2.0, over) if normalize else fl.WeightedMean(over)
+    limit = (fednova_limit if normalize else fedavg_limit)(problem, works, shares)
     algorithm = fl.Algorithm(fl.LocalSolver(fl.SGD(0.1)), aggregator=aggregator)
     assert float(mean_step(algorithm, limit).norm()) < 1e-13
     assert float(mean_step(algorithm, problem.optimum).norm()) > 1e-3

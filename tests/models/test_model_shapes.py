@@ -89,7 +89,7 @@ def test_published_sizes(model: Model, shape: ExampleShape, published: int) -> N
 
     The others are sums over the layers that the papers list, in (fan-in + 1)·fan-out for each: see the
     docstrings. Convolutions of VGG-11 (9 inputs a channel): 1,792 + 73,856 + 295,168 + 590,080 + 1,180,160 +
-    3·2,359,808 = 9,220,480. ResNet-18 with biasless convolutions and two numbers a normalised channel: stem
+    3·2,359,808 = 9,220,480. ResNet-18 with biasless convolutions and two numbers a normalized channel: stem
     1,728 + 128; stages 147,968 + 525,568 + 2,099,712 + 8,393,728; linear 513·classes.
     """
     with torch.device("meta"):
@@ -105,7 +105,7 @@ def test_text_transformer_has_the_size_of_gpt2() -> None:
 
 
 @pytest.mark.parametrize("model", IMAGE_MODELS, ids=repr)
-def test_grey_images_need_no_channel_axis(model: ImageModel) -> None:
+def test_gray_images_need_no_channel_axis(model: ImageModel) -> None:
     """(height, width) and (1, height, width) make the same model and the same outputs."""
     torch.manual_seed(0)
     with_axis = model.build(GREY_32).eval()

@@ -1,4 +1,4 @@
-"""Models in rounds: both engines agree, and something is learnt."""
+"""Models in rounds: both engines agree, and something is learned."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_zeros_and_ones_are_told_apart(model: Model, factor: int) -> None:
     [CharLSTM(hidden=32, pooling="none"), TextTransformer(width=32, pooling="none")],
     ids=lambda model: type(model).__name__,
 )
-def test_a_cycle_of_tokens_is_learnt(model: Model) -> None:
+def test_a_cycle_of_tokens_is_learned(model: Model) -> None:
     """Each token is the one before plus 2, modulo 5; log 5 = 1.61 without knowing that."""
     texts = (torch.arange(64)[:, None] + 2 * torch.arange(9)) % 5
     _, after = losses_before_and_after(model, texts[:, :-1], texts[:, 1:], 0.02)

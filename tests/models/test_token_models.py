@@ -57,7 +57,7 @@ def test_lstm_starts_with_open_forget_gates() -> None:
 
 
 def test_transformer_equals_torch() -> None:
-    """Copied into torch.nn.TransformerEncoderLayer with normalisation first and a causal mask."""
+    """Copied into torch.nn.TransformerEncoderLayer with normalization first and a causal mask."""
     module = built(TextTransformer(width=8, heads=2, layers=1, pooling="none"))
     own = dict(module.named_parameters())
     block = nn.TransformerEncoderLayer(

@@ -63,17 +63,17 @@ class ClosedFormWorld(World):
 
     def __init__(
         self,
-        centres: Tensor,
+        centers: Tensor,
         weights: Tensor,
         steps: Tensor,
         link: Links | None = None,
         *,
         secretive: bool = False,
     ) -> None:
-        self.centres, self.steps = centres, steps
+        self.centers, self.steps = centers, steps
         self.link: Links = link or PerfectLink()
         self.secretive = secretive
-        layout = {"x": centres.shape[1]}
+        layout = {"x": centers.shape[1]}
         self._population = Population(weights, layout, torch.device("cpu"), torch.float64)
 
     @property
@@ -82,7 +82,7 @@ class ClosedFormWorld(World):
 
     @property
     def description(self) -> str:
-        return f"{self.centres} {self.steps} {self.link!r}"
+        return f"{self.centers} {self.steps} {self.link!r}"
 
     def module(self, params: Tensor, buffers: Tensor) -> nn.Module:
         return nn.Identity()
@@ -91,7 +91,7 @@ class ClosedFormWorld(World):
         return 1 - (1 - lr) ** self.steps.to(torch.float64)
 
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
-        return self.centres.new_zeros(self.centres.shape[1]), self.centres.new_zeros(0)
+        return self.centers.new_zeros(self.centers.shape[1]), self.centers.new_zeros(0)
 
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
         if self.secretive:
@@ -111,11 +111,11 @@ class ClosedFormWorld(World):
         cohort = order.cohort
         arrives = self.link.arrives(cohort.clients, order.round, order.key.fold("link"))
         clients, lr = cohort.clients[arrives], order.solver.optimizer.lr_at(order.round)
-        delta = self.kappa(lr)[clients, None] * (self.centres[clients] - order.anchor)
+        delta = self.kappa(lr)[clients, None] * (self.centers[clients] - order.anchor)
         return updates_of(cohort, clients, delta, self.steps[clients], lr=lr)
 
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
-        losses = (params - self.centres).square().sum(1) / 2
+        losses = (params - self.centers).square().sum(1) / 2
         return Evaluation(float(self.population.weights @ losses), {})
 
 

@@ -19,7 +19,7 @@ from fairlead.samplers.adaptive import FedACSEstimated
 OMEGA = np.array([0.1, 0.3, 0.2, 0.4])
 RATES = (1.0, 0.8, 0.5, 0.3)
 STEPS = np.array([4, 1, 6, 2])
-CENTRES = np.array([[4.0, 0.0], [0.0, 3.0], [-4.0, 1.0], [1.0, -5.0]])
+CENTERS = np.array([[4.0, 0.0], [0.0, 3.0], [-4.0, 1.0], [1.0, -5.0]])
 LR, K = 0.04, 8
 KAPPA = 1 - (1 - LR) ** STEPS
 
@@ -27,7 +27,7 @@ KAPPA = 1 - (1 - LR) ** STEPS
 def world(*spells: tuple[int, tuple[float, ...]], secretive: bool) -> ClosedFormWorld:
     """½‖x − e_i‖² with τ_i steps and drifting Bernoulli links; a secretive world tells the server nothing."""
     return ClosedFormWorld(
-        torch.from_numpy(CENTRES),
+        torch.from_numpy(CENTERS),
         torch.from_numpy(OMEGA),
         torch.from_numpy(STEPS),
         ChangingLinks(spells),
@@ -36,12 +36,12 @@ def world(*spells: tuple[int, tuple[float, ...]], secretive: bool) -> ClosedForm
 
 
 def point(mass: Array) -> Array:
-    mean: Array = mass @ CENTRES / mass.sum()
+    mean: Array = mass @ CENTERS / mass.sum()
     return mean
 
 
 def test_estimated_version_ends_where_the_oracle_does() -> None:
-    """Both reach Σ ω_i(κ_i/τ_i)e_i normalised, the point that FedACS has at this learning rate.
+    """Both reach Σ ω_i(κ_i/τ_i)e_i normalized, the point that FedACS has at this learning rate.
 
     That point is within 0.1 of x* = Σ ω_i e_i. Tolerance: 5 standard errors of the time average, which stay
     below 0.1 in each coordinate, while FedAvg, by either aggregation, is over 8 of its own and 0.9 away.
@@ -184,10 +184,10 @@ def test_a_million_clients_are_drawn_and_learned() -> None:
 
 
 def test_oracle_and_estimate_agree_on_which_client_needs_asking() -> None:
-    """On Bernoulli links the learnt frequencies of the draws approach p of (15)."""
+    """On Bernoulli links the learned frequencies of the draws approach p of (15)."""
     link = BernoulliLink(tuple(1 - rate for rate in RATES))
     secretive = ClosedFormWorld(
-        torch.from_numpy(CENTRES), torch.from_numpy(OMEGA), torch.from_numpy(STEPS), link, secretive=True
+        torch.from_numpy(CENTERS), torch.from_numpy(OMEGA), torch.from_numpy(STEPS), link, secretive=True
     )
     run = Federation(presets.fedacs_estimated(lr=LR, steps=1, cohort_size=K), secretive, seed=5)
     for _ in run.train(300):

@@ -209,9 +209,9 @@ def test_fedau_learns_the_inverse_participation_rate(cutoff: int | None, limit: 
     for round in range(2500):
         arrived = cohort.clients[WORLD.link.arrives(cohort.clients, round, key)]
         state = aggregate(aggregator, state, cohort, arrived).state
-    learnt, count = tensor_in(state, "mean_interval").numpy(), tensor_in(state, "intervals").numpy()
+    learned, count = tensor_in(state, "mean_interval").numpy(), tensor_in(state, "intervals").numpy()
     error = np.sqrt(1 - RATE) / RATE / np.sqrt(count)
-    assert np.all(np.abs(learnt - limit) <= 4.5 * error + 1e-12)
+    assert np.all(np.abs(learned - limit) <= 4.5 * error + 1e-12)
 
 
 @pytest.mark.parametrize("aggregator", [FedVARP(), StaleFedVARP(), MIFA()], ids=lambda a: type(a).__name__)
@@ -241,7 +241,7 @@ def test_reported_weights_make_up_the_direction(aggregator: Aggregator) -> None:
         last[fresh] = round
 
 
-def test_normalising_rule_inside_communication_aware_sees_lossless_links() -> None:
+def test_normalizing_rule_inside_communication_aware_sees_lossless_links() -> None:
     """FedNova(over="received") inside: p̂ ∝ c_i/(1 − q_i), and the expected τ_eff is Σ ω‖a‖₁ = 3.7."""
     cohort = Cohort(torch.tensor([1, 3]), torch.tensor([1, 1]), torch.tensor([0.5, 0.5], dtype=torch.float64))
     aggregator = CommunicationAware(FedNova("expected"))

@@ -25,8 +25,8 @@ WEIGHTS = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 
 
 def world(link: Links | None = None, *, secretive: bool = False) -> ClosedFormWorld:
-    centres, steps = torch.eye(3, dtype=torch.float64), torch.tensor([1, 2, 3])
-    return ClosedFormWorld(centres, WEIGHTS, steps, link, secretive=secretive)
+    centers, steps = torch.eye(3, dtype=torch.float64), torch.tensor([1, 2, 3])
+    return ClosedFormWorld(centers, WEIGHTS, steps, link, secretive=secretive)
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,13 @@ from fairlead.federation import Federation
 OMEGA = np.array([0.1, 0.3, 0.2, 0.4])
 RATE = np.array([1.0, 0.8, 0.5, 0.3])
 STEPS = np.array([4, 1, 6, 2])
-CENTRES = np.array([[4.0, 0.0], [0.0, 3.0], [-4.0, 1.0], [1.0, -5.0]])
+CENTERS = np.array([[4.0, 0.0], [0.0, 3.0], [-4.0, 1.0], [1.0, -5.0]])
 LR = 0.04
 DRAWS, FEW = 8, 3
 KAPPA = 1 - (1 - LR) ** STEPS
 
 WORLD = ClosedFormWorld(
-    torch.from_numpy(CENTRES),
+    torch.from_numpy(CENTERS),
     torch.from_numpy(OMEGA),
     torch.from_numpy(STEPS),
     BernoulliLink(tuple(1 - RATE)),
@@ -40,7 +40,7 @@ WORLD = ClosedFormWorld(
 
 def point(mass: Array) -> Array:
     """Σ w_i e_i for weights ∝ mass."""
-    mean: Array = mass @ CENTRES / mass.sum()
+    mean: Array = mass @ CENTERS / mass.sum()
     return mean
 
 
@@ -124,7 +124,7 @@ def test_exact_point_is_the_surrogate_one_up_to_the_learning_rate(name: str) -> 
     """
     largest = LR * (STEPS.max() - 1) / 2
     surrogate = point(SURROGATE[name])
-    radius = np.linalg.norm(CENTRES - surrogate, axis=1).max()
+    radius = np.linalg.norm(CENTERS - surrogate, axis=1).max()
     gap = np.linalg.norm(point(EXACT[name]) - surrogate)
     assert gap <= 2 * largest / (1 - largest) * radius
     assert gap < 0.15
@@ -152,12 +152,12 @@ def test_fedau_settles_where_its_weights_say(cutoff: int | None) -> None:
     for _ in federation.train(300):
         pass
     path: list[Array] = []
-    learnt: list[Array] = []
+    learned: list[Array] = []
     rounds = 1000
     for _ in range(rounds):
-        learnt.append(tensor_in(federation.state.aggregator, "mean_interval").numpy())
+        learned.append(tensor_in(federation.state.aggregator, "mean_interval").numpy())
         path.extend(federation.params.numpy() for _ in federation.train(1))
-    found, mean_u = time_average(np.array(path)), np.mean(learnt, axis=0)
+    found, mean_u = time_average(np.array(path)), np.mean(learned, axis=0)
     limit = (1 if cutoff is None else 1 - (1 - chance) ** cutoff) / chance
     assert np.all(np.abs(mean_u / limit - 1) <= 4.5 * np.sqrt((1 - chance) / (chance * rounds)))
     assert np.all(found.z_scores(point(OMEGA * mean_u * chance * KAPPA)) < 5)

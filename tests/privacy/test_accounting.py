@@ -78,12 +78,12 @@ def test_without_sampling_rounds_add_up_to_one_gaussian(noise: float, rounds: in
     assert low <= found <= 1.25 * low
 
 
-def test_fixed_cohorts_are_accounted_between_replace_one_neighbours() -> None:
+def test_fixed_cohorts_are_accounted_between_replace_one_neighbors() -> None:
     """Wang, Balle and Kasiviswanathan 2019, Theorem 9, bounds every order α, and no sampling bounds it too.
 
         (α − 1)ρ(α) ≤ log(1 + q² C(α,2) min(4(e^{r(2)} − 1), 2e^{r(2)}) + Σ_{j≥3} 2q^j C(α,j) e^{(j−1)r(j)})
 
-    with r(j) = j/(2s²), s the noise in units of the difference of two sums. Neighbours replace a client, so that
+    with r(j) = j/(2s²), s the noise in units of the difference of two sums. Neighbors replace a client, so that
     sums differ by twice its contribution and s = z/2.
     """
     clients, cohort, noise, delta, rounds = 200, 10, 4.0, 1e-5, 30

@@ -96,7 +96,7 @@ def test_no_client_moves_the_sum_by_more_than_its_bound() -> None:
     moved = [float((end - ends[0]).norm()) for end in ends[1:]]
     assert max(moved) <= bound * (1 + 1e-9)
     assert moved[1] == pytest.approx(bound)
-    # Replace-one neighbours may differ by twice as much.
+    # Replace-one neighbors may differ by twice as much.
     assert float((ends[2] - ends[3]).norm()) == pytest.approx(2 * bound)
 
 

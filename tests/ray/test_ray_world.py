@@ -197,7 +197,7 @@ def test_work_that_kills_every_actor_is_given_up(two: fl.RayWorld, monkeypatch: 
 
 
 def test_an_error_of_a_client_is_the_same_sentence_as_in_one_process() -> None:
-    """Batch normalisation cannot train on the single example of client 0."""
+    """Batch normalization cannot train on the single example of client 0."""
     task = fl.Task(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)))
     data = fl.ClientData(
         torch.ones(13, 6), torch.zeros(13, dtype=torch.int64), torch.tensor([0, 1, 5, 9, 13])

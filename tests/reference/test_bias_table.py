@@ -1,6 +1,6 @@
 """Where each method comes to rest when clients do unequal work, have unequal links, or both.
 
-The table of surrogate weights (which objective Σ Ω_i F_i a method really minimises, and whether unequal
+The table of surrogate weights (which objective Σ Ω_i F_i a method really minimizes, and whether unequal
 work or links can change it) is measured here on the library itself and compared with theory, and with what
 `presets.METHODS` claims of every method. Three clients in two dimensions have local optima several units
 apart. How the limit is measured depends on the method:
@@ -114,7 +114,7 @@ def mean_round(algorithm: Algorithm, setting: Setting, state: ServerState, z: Ar
 
 
 def mean_limit(algorithm: Algorithm, setting: Setting, taught: ServerState | None = None) -> Array:
-    """The model at the fixed point of the mean map; `taught` is a state whose parts have learnt."""
+    """The model at the fixed point of the mean map; `taught` is a state whose parts have learned."""
     state = taught or initial_state(algorithm, world(setting, PerfectLink()), Key.from_seed(0))
     dim = len(state.params) * (1 + len(state.shared))
     origin = mean_round(algorithm, setting, state, np.zeros(dim))
@@ -130,8 +130,8 @@ def run_in(algorithm: Algorithm, setting: Setting, link: LinkModel, rounds: int)
     return np.array(path[-4:]).mean(0), training.state
 
 
-def minimiser(weights: Array) -> Array:
-    return PROBLEM.minimiser(torch.from_numpy(weights / weights.sum())).numpy()
+def minimizer(weights: Array) -> Array:
+    return PROBLEM.minimizer(torch.from_numpy(weights / weights.sum())).numpy()
 
 
 def distance(x: Array, y: Array) -> float:
@@ -147,7 +147,7 @@ def received(setting: Setting) -> Array:
     return shares
 
 
-def normalised_received(setting: Setting) -> Array:
+def normalized_received(setting: Setting) -> Array:
     """E[τ_eff p̂_i]/τ_i: FedNova's coefficient, whose τ_eff depends on who arrives."""
     shares = np.zeros(3)
     for chance, pattern in setting.patterns():
@@ -201,7 +201,7 @@ class Averaging:
 
     def theory(self, setting: Setting) -> Array:
         """Ω_i ∝ coefficient_i‖a_i‖₁, exact as η → 0."""
-        return minimiser(self.coefficient(setting) * setting.work)
+        return minimizer(self.coefficient(setting) * setting.work)
 
     def drift(self, name: str) -> float:
         """Distance to the optimum for equal clients and a large learning rate."""
@@ -243,7 +243,7 @@ class Echoing:
         return 2 * half - whole
 
     def theory(self, setting: Setting) -> Array:
-        return minimiser(OMEGA * setting.work)
+        return minimizer(OMEGA * setting.work)
 
     def drift(self, name: str) -> float:
         """Distance to the optimum for equal clients and a large learning rate."""
@@ -284,7 +284,7 @@ TABLE: dict[str, Averaging | Resting | Echoing] = {
     "fedawe": Echoing(),
     "fedcm": Averaging(mixed_by_momentum, {"alpha": ALPHA}),
     "feddyn": Resting(at_optimum, {"alpha": 1.0}),
-    "fednova": Averaging(normalised_received, {}),
+    "fednova": Averaging(normalized_received, {}),
     "fednova_vr": Resting(at_optimum, {}),
     "fedprox": Averaging(received, {"mu": 0.5}),
     "fedvarp": Resting(remembered, {}),
@@ -296,7 +296,7 @@ TABLE: dict[str, Averaging | Resting | Echoing] = {
     "optimal_sampling": Averaging(asked, DRAWN),
     "scaffold": Resting(at_optimum, {}),
     "uniform_sampling": Averaging(asked, {}),
-    "vrlsgd": Resting(lambda s: minimiser(OMEGA * s.work), {}),
+    "vrlsgd": Resting(lambda s: minimizer(OMEGA * s.work), {}),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from fabricated import Made, fabricate
 from web_driver import Browser, browser
 
-from fairlead.reports import summarise_settings, write_page
+from fairlead.reports import summarize_settings, write_page
 
 KEPT = Path(__file__).parents[2] / "reproductions" / "zeng2023_table_1-full.runs.jsonl.xz"
 HOSTILE = "<img src=x onerror=document.title=1><script>document.title=1<"
@@ -43,8 +43,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (fabricate(folder / "failed" / "broken") / "spec.toml").write_text(HOSTILE)
     names = ("one", "once", "twenty", "failed")
     for name in names:
-        write_page(summarise_settings([folder / name], targets=[0.4]), folder / f"{name}.html", name)
-    write_page(summarise_settings([KEPT]), folder / "kept.html", "kept")
+        write_page(summarize_settings([folder / name], targets=[0.4]), folder / f"{name}.html", name)
+    write_page(summarize_settings([KEPT]), folder / "kept.html", "kept")
     return {name: folder / f"{name}.html" for name in (*names, "kept")}
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
-from fairlead.reports import render_page, summarise_settings
+from fairlead.reports import render_page, summarize_settings
 
 VOID = {"meta", "input", "wbr", "br"}
 
@@ -69,5 +69,5 @@ class Tree(HTMLParser):
 
 
 def page_of(*paths: Path, title: str = "Study") -> tuple[str, Element]:
-    text = render_page(summarise_settings(paths), title)
+    text = render_page(summarize_settings(paths), title)
     return text, Tree(text).root

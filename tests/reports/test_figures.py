@@ -9,7 +9,7 @@ import pytest
 from fabricated import Made, fabricate
 
 from fairlead.errors import FieldError
-from fairlead.reports import summarise_runs, write_figures
+from fairlead.reports import summarize_runs, write_figures
 from fairlead.results.comparison import Summary
 
 BEGINNINGS = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}
@@ -20,7 +20,7 @@ def summary(tmp_path: Path) -> Summary:
     for method in ("fedavg", "fednova"):
         for seed in (0, 1):
             fabricate(tmp_path / "runs" / f"{method}-{seed}", Made(method, seed, steps=(3, 1)))
-    return summarise_runs([tmp_path / "runs"])
+    return summarize_runs([tmp_path / "runs"])
 
 
 def test_one_file_for_each_quantity_and_format(summary: Summary, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_figures_repeat_to_the_byte(summary: Summary, tmp_path: Path) -> None:
 def test_labels_that_matplotlib_would_read_as_something_else(tmp_path: Path) -> None:
     fabricate(tmp_path / "runs" / "_hidden" / "0", Made("fedavg"))
     fabricate(tmp_path / "runs" / "$x_{$" / "0", Made("fednova"))
-    write_figures(summarise_runs([tmp_path / "runs"]), tmp_path, ["svg"])
+    write_figures(summarize_runs([tmp_path / "runs"]), tmp_path, ["svg"])
     text = (tmp_path / "accuracy-rounds.svg").read_text(encoding="utf-8")
     assert "_hidden</text>" in text
     assert "$x_{$</text>" in text
@@ -62,7 +62,7 @@ def test_labels_that_matplotlib_would_read_as_something_else(tmp_path: Path) -> 
 def test_a_single_evaluation_is_a_point_with_its_interval(tmp_path: Path) -> None:
     for seed in (0, 1):
         fabricate(tmp_path / "runs" / str(seed), Made(seed=seed, accuracy=(None, 0.5 + 0.1 * seed)))
-    write_figures(summarise_runs([tmp_path / "runs"]), tmp_path, ["svg"])
+    write_figures(summarize_runs([tmp_path / "runs"]), tmp_path, ["svg"])
     text = (tmp_path / "accuracy-rounds.svg").read_text(encoding="utf-8")
     assert text.count('id="LineCollection_') == 1
     assert "FillBetween" not in text
@@ -71,7 +71,7 @@ def test_a_single_evaluation_is_a_point_with_its_interval(tmp_path: Path) -> Non
 def test_curves_of_one_seed_are_in_view(tmp_path: Path) -> None:
     """No interval widens the axis for them: its labels are those of the rounds."""
     fabricate(tmp_path / "runs" / "0", Made(accuracy=tuple(0.02 * place for place in range(20))))
-    write_figures(summarise_runs([tmp_path / "runs"]), tmp_path, ["svg"])
+    write_figures(summarize_runs([tmp_path / "runs"]), tmp_path, ["svg"])
     text = (tmp_path / "accuracy-rounds.svg").read_text(encoding="utf-8")
     assert all(f">{label}</text>" in text for label in ("5", "10", "15", "20"))
 

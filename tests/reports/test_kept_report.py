@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from fairlead.cli import app
 from fairlead.errors import FieldError, RunFolderError
-from fairlead.reports import summarise_runs, summarise_settings
+from fairlead.reports import summarize_runs, summarize_settings
 from fairlead.reports.tables import report_tables
 from fairlead.results.curves import AXES, FigureName, quantities
 from fairlead.results.figures import RunFigures
@@ -69,17 +69,17 @@ def call(*arguments: object, exit_code: int = 0) -> Result:
 def test_the_target_kept_with_runs_is_judged_unless_another_is_given(tmp_path: Path) -> None:
     """Runs without one are judged by an accuracy that all of the baseline's meet."""
     file = kept_in(tmp_path, *(replace(kept(made), target=0.3) for made in RUNS))
-    assert summarise_runs([file]).targets == (0.3,)
-    assert summarise_runs([file], targets=[0.4]).targets == (0.4,)
-    without = summarise_runs([kept_in(tmp_path, *map(kept, RUNS))]).targets
+    assert summarize_runs([file]).targets == (0.3,)
+    assert summarize_runs([file], targets=[0.4]).targets == (0.4,)
+    without = summarize_runs([kept_in(tmp_path, *map(kept, RUNS))]).targets
     assert without not in ((), (0.3,))
 
 
 def test_figures_are_those_of_the_run_folders(tmp_path: Path) -> None:
     for made in RUNS:
         fabricate(tmp_path / "runs" / f"{made.method}-{made.seed}", made)
-    folders = summarise_runs([tmp_path / "runs"], targets=[0.4])
-    files = summarise_runs([kept_in(tmp_path, *map(kept, RUNS))], targets=[0.4])
+    folders = summarize_runs([tmp_path / "runs"], targets=[0.4])
+    files = summarize_runs([kept_in(tmp_path, *map(kept, RUNS))], targets=[0.4])
     assert (files.setting, files.ranked) == ("slow", True)
     for ours, theirs in zip(files.methods, folders.methods, strict=True):
         assert ours.label == theirs.label
@@ -95,7 +95,7 @@ def test_figures_are_those_of_the_run_folders(tmp_path: Path) -> None:
 
 
 def test_curves_are_drawn_against_rounds_and_local_steps(tmp_path: Path) -> None:
-    summary = summarise_runs([kept_in(tmp_path, *map(kept, RUNS))])
+    summary = summarize_runs([kept_in(tmp_path, *map(kept, RUNS))])
     run = summary.methods[0].runs[0].run
     drawn = {quantity.key for quantity in quantities([run]) if len(quantity.read(run))}
     assert drawn == {"accuracy", "loss", "train-loss", "elud"}
@@ -104,7 +104,7 @@ def test_curves_are_drawn_against_rounds_and_local_steps(tmp_path: Path) -> None
 
 def test_what_is_not_kept_is_left_out(tmp_path: Path) -> None:
     file = kept_in(tmp_path, *map(kept, RUNS))
-    tables = {table.key: table for table in report_tables(summarise_runs([file]))}
+    tables = {table.key: table for table in report_tables(summarize_runs([file]))}
     assert set(tables) == {"results", "targets", "cost"}
     assert [column.title for column in tables["cost"].columns] == ["Local steps"]
     assert "Wall time" not in tables["cost"].note
@@ -121,7 +121,7 @@ def test_what_is_not_kept_is_left_out(tmp_path: Path) -> None:
 
 def test_runs_that_failed_are_told(tmp_path: Path) -> None:
     file = kept_in(tmp_path, *map(kept, RUNS[:3]), kept(RUNS[3], failure="It <burst>."))
-    fedavg, fednova = summarise_runs([file]).methods
+    fedavg, fednova = summarize_runs([file]).methods
     assert fedavg.method.complete
     assert fednova.method.shortfall == "1 of 2 runs failed"
     assert [run.seed for run in fednova.runs] == [0]
@@ -133,13 +133,13 @@ def test_runs_that_failed_are_told(tmp_path: Path) -> None:
 def test_a_file_given_twice_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = kept_in(tmp_path, *map(kept, RUNS))
     monkeypatch.chdir(tmp_path)
-    summary = summarise_runs([file, str(file), file.name])
+    summary = summarize_runs([file, str(file), file.name])
     assert (len(summary.study.runs), summary.setting) == (len(RUNS), "slow")
 
 
 def test_rounds_that_were_not_evaluated_have_no_point(tmp_path: Path) -> None:
     file = kept_in(tmp_path, kept(Made(accuracy=(None, 0.5, None, 0.6))))
-    summary = summarise_runs([file])
+    summary = summarize_runs([file])
     curve = summary.measure.quantity.read(summary.methods[0].runs[0].run)
     assert (curve.rounds, curve.values) == ((2, 4), (0.5, 0.6))
 
@@ -163,7 +163,7 @@ def test_published_runs_have_the_figures_of_their_outcome(
     """Every statistic of a paper that the report has too; outcomes are in percent, of runs that finished."""
     expected = {place: ours for place, ours in outcome(name).items() if place[1].endswith(statistic)}
     found = {}
-    for summary in summarise_settings([archive_file(KEPT, name)]):
+    for summary in summarize_settings([archive_file(KEPT, name)]):
         for method in summary.methods:
             mean = method.over_seeds(read)
             if mean is not None and any(run.finished for run in method.method.runs):
@@ -174,7 +174,7 @@ def test_published_runs_have_the_figures_of_their_outcome(
 def test_what_a_target_took_is_that_of_the_outcome() -> None:
     """Weng 2025 Table 1 on MNIST at small scale, where every run met 70 %."""
     name = "weng2025_table_1_mnist-small"
-    (summary,) = summarise_settings([archive_file(KEPT, name)], targets=[0.7])
+    (summary,) = summarize_settings([archive_file(KEPT, name)], targets=[0.7])
     found = {}
     for method in summary.methods:
         reached = [run.reached[0] for run in method.runs if run.reached[0] is not None]
@@ -207,20 +207,20 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing")
     (tmp_path / "empty.runs.jsonl.xz").write_bytes(lzma.compress(b""))
     with pytest.raises(FieldError, match=r"notes\.txt does not hold the runs of a reproduction"):
-        summarise_settings([tmp_path / "notes.txt"])
+        summarize_settings([tmp_path / "notes.txt"])
     with pytest.raises(FieldError, match=r"empty\.runs\.jsonl\.xz holds no run\."):
-        summarise_settings([tmp_path / "empty.runs.jsonl.xz"])
+        summarize_settings([tmp_path / "empty.runs.jsonl.xz"])
     file = kept_in(tmp_path, kept(RUNS[0]), kept(RUNS[3], setting=""))
     with pytest.raises(
         FieldError, match=r"setting must be the name of one, got '' for fednova, seed 1 in .*a_table"
     ):
-        summarise_settings([file, fabricate(tmp_path / "run")])
+        summarize_settings([file, fabricate(tmp_path / "run")])
 
 
 def test_a_folder_of_kept_files_points_to_them(tmp_path: Path) -> None:
     file = kept_in(tmp_path, kept(RUNS[0]))
     with pytest.raises(RunFolderError) as refused:
-        summarise_runs([tmp_path])
+        summarize_runs([tmp_path])
     assert str(refused.value) == (
         f"{tmp_path} is not the folder of a run, and there is none below it. "
         f"It has archives of runs: name them, such as {file}."

@@ -9,7 +9,7 @@ import pytest
 
 import fairlead as fl
 from fairlead.errors import RunFolderError
-from fairlead.reports import summarise_runs
+from fairlead.reports import summarize_runs
 from fairlead.results.runs import find_runs, read_run
 
 ROWS = "hospital,age,ill\n" + "".join(
@@ -40,7 +40,7 @@ def test_weights_and_names_are_read_from_the_folder(run: Path) -> None:
 
 
 def test_the_report_tells_the_objective_that_was_asked_for(run: Path) -> None:
-    (method,) = summarise_runs([run]).methods
+    (method,) = summarize_runs([run]).methods
     report = method.runs[0].consistency
     assert report is not None
     assert sorted(report.intended.tolist()) == [0.25, 0.75]

@@ -245,7 +245,7 @@ def test_several_methods_that_the_objective_judges_otherwise_are_named(tmp_path:
     )
 
 
-def test_methods_that_learnt_nothing_are_told(tmp_path: Path) -> None:
+def test_methods_that_learned_nothing_are_told(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-0", Made("fedavg", objective=0.8))
     fabricate(tmp_path / "fednova-0", Made("fednova"))
     cure = (
@@ -265,7 +265,7 @@ def test_methods_that_learnt_nothing_are_told(tmp_path: Path) -> None:
     assert "lower objective" not in lead.text
 
 
-def test_who_learnt_nothing_does_not_come_first(tmp_path: Path) -> None:
+def test_who_learned_nothing_does_not_come_first(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-0", Made("fedavg", accuracy=(0.1, 0.2), objective=0.8))
     fabricate(tmp_path / "fednova-0", Made("fednova", accuracy=(0.1, 0.1), objective=0.8))
     (lead,) = page_of(tmp_path)[1].all("p", class_="lead")

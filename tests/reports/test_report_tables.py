@@ -12,7 +12,7 @@ from fabricated import Made, fabricate
 from fairlead.errors import FieldError
 from fairlead.reports.paper_files import csv_table, latex_table, write_tables
 from fairlead.reports.tables import ReportTable, report_tables
-from fairlead.results.comparison import Summary, summarise_runs
+from fairlead.results.comparison import Summary, summarize_runs
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def summary(tmp_path: Path) -> Summary:
     }
     for (method, seed), accuracy in curves.items():
         fabricate(tmp_path / f"{method}-{seed}", Made(method, seed, accuracy))
-    return summarise_runs([tmp_path], targets=[0.5])
+    return summarize_runs([tmp_path], targets=[0.5])
 
 
 def table(summary: Summary, key: str) -> ReportTable:
@@ -56,7 +56,7 @@ def survivors(tmp_path: Path) -> Summary:
             outcome = "failed: NaN." if method == "scaffold" and seed == 1 else "finished"
             made = Made(method, seed, (0.5, 0.6 + 0.1 * place), outcome, objective=0.5 - 0.1 * place)
             fabricate(tmp_path / f"{method}-{seed}", made)
-    return summarise_runs([tmp_path], targets=[0.5])
+    return summarize_runs([tmp_path], targets=[0.5])
 
 
 def bold(summary: Summary) -> set[str]:
@@ -83,14 +83,14 @@ def test_bold_is_the_best_with_what_cannot_be_told_from_it(tmp_path: Path) -> No
     for seed, above in enumerate((0.02, -0.02, 0.03)):
         for method, end in (("fedavg", 0.5), ("fednova", 0.6), ("scaffold", 0.6 + above)):
             fabricate(tmp_path / f"{method}-{seed}", Made(method, seed, (0.1, end + 0.1 * seed)))
-    results = table(summarise_runs([tmp_path]), "results")
+    results = table(summarize_runs([tmp_path]), "results")
     place = [each.title for each in results.columns].index("Final")
     assert [row[place].best for row in results.rows] == [False, True, True]
     written = latex_table(results, ["a", "b", "c"])
     assert r"\textbf{70.0 \% $\pm$ 24.8}" in written
     assert "Bold marks the best method, and those within the noise of it over equal seeds." in written
     two = table(
-        summarise_runs(
+        summarize_runs(
             [tmp_path / f"{method}-{seed}" for method in ("fednova", "scaffold") for seed in range(3)]
         ),
         "results",
@@ -102,7 +102,7 @@ def test_bold_is_the_best_with_what_cannot_be_told_from_it(tmp_path: Path) -> No
 def test_one_seed_sets_nothing_bold(tmp_path: Path) -> None:
     for method, end in (("fedavg", 0.5), ("fednova", 0.9)):
         fabricate(tmp_path / f"{method}-0", Made(method, 0, (0.1, end)))
-    assert bold(summarise_runs([tmp_path])) == set()
+    assert bold(summarize_runs([tmp_path])) == set()
 
 
 def test_a_run_that_failed_did_not_get_to_the_target(survivors: Summary) -> None:
@@ -115,14 +115,14 @@ def test_a_run_that_failed_did_not_get_to_the_target(survivors: Summary) -> None
 def test_a_baseline_that_lost_runs_makes_no_ratio(survivors: Summary, tmp_path: Path) -> None:
     assert survivors.baseline is not None
     assert survivors.baseline.label == "fedavg"
-    found = summarise_runs([tmp_path], baseline="scaffold", targets=[0.5])
+    found = summarize_runs([tmp_path], baseline="scaffold", targets=[0.5])
     assert column(found, "targets", "Rounds to 50 %") == ["1 ± 0", "1 ± 0", "1 in 2 of 3 runs"]
 
 
 def test_runs_that_go_on_have_no_ratio(tmp_path: Path) -> None:
     for method in ("fedavg", "fednova"):
         fabricate(tmp_path / f"{method}-0", Made(method, outcome="running", planned=9))
-    found = summarise_runs([tmp_path], targets=[0.5])
+    found = summarize_runs([tmp_path], targets=[0.5])
     assert column(found, "targets", "Rounds to 50 %") == ["1 so far, in 1 of 1 runs"] * 2
     assert bold(found) == set()
 
@@ -130,7 +130,7 @@ def test_runs_that_go_on_have_no_ratio(tmp_path: Path) -> None:
 def test_methods_on_different_data_have_no_best_no_difference_and_no_ratio(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-0", Made("fedavg", accuracy=(0.5, 0.6)))
     fabricate(tmp_path / "fednova-0", Made("fednova", accuracy=(0.5, 0.9), optimum=2.0))
-    found = summarise_runs([tmp_path], targets=[0.5])
+    found = summarize_runs([tmp_path], targets=[0.5])
     assert bold(found) == set()
     assert column(found, "results", "Difference") == ["–", "–"]
     assert column(found, "targets", "Rounds to 50 %") == ["1 (1.00×)", "1"]
@@ -141,7 +141,7 @@ def test_the_objective_has_a_difference_of_its_own(tmp_path: Path) -> None:
     for seed, ahead in enumerate((0.1, 0.2)):
         fabricate(tmp_path / f"fedavg-{seed}", Made("fedavg", seed, objective=0.5))
         fabricate(tmp_path / f"fednova-{seed}", Made("fednova", seed, objective=0.5 - ahead))
-    found = summarise_runs([tmp_path])
+    found = summarize_runs([tmp_path])
     assert column(found, "results", "Objective difference") == ["–", "−0.15 ± 0.64"]
     titles = [each.title for each in table(found, "results").columns]
     assert titles[:5] == ["Seeds", "Last 10 %", "Difference", "Objective", "Objective difference"]
@@ -151,7 +151,7 @@ def test_only_columns_that_are_there_are_explained(tmp_path: Path) -> None:
     fabricate(tmp_path / "timed" / "run", Made())
     fabricate(tmp_path / "plain" / "run", Made(seconds=None))
     notes = [
-        table(summarise_runs([tmp_path / name], targets=[0.5]), "targets").note for name in ("timed", "plain")
+        table(summarize_runs([tmp_path / name], targets=[0.5]), "targets").note for name in ("timed", "plain")
     ]
     assert "Compute time is the sum over all devices." in notes[0]
     assert "Compute time" not in notes[1]
@@ -161,7 +161,7 @@ def test_only_columns_that_are_there_are_explained(tmp_path: Path) -> None:
 def test_a_method_without_weights_has_its_reason_and_no_chance_level(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-0", Made("fedavg"))
     fabricate(tmp_path / "fedaware-0", Made("fedaware"))
-    found = summarise_runs([tmp_path], baseline="fedavg")
+    found = summarize_runs([tmp_path], baseline="fedavg")
     by_label = dict(zip((each.label for each in found.methods), found.methods, strict=True))
     assert by_label["fedavg"].no_weights() is None
     chance = dict(zip(by_label, column(found, "consistency", "By chance"), strict=True))
@@ -207,14 +207,14 @@ def test_time_to_target_with_ratios(summary: Summary) -> None:
 def test_runs_that_were_fast_enough_make_no_interval(tmp_path: Path) -> None:
     for seed, accuracy in enumerate([(0.1, 0.5), (0.5, 0.5), (0.1, 0.2)]):
         fabricate(tmp_path / str(seed), Made(seed=seed, accuracy=accuracy))
-    found = summarise_runs([tmp_path], targets=[0.5])
+    found = summarize_runs([tmp_path], targets=[0.5])
     assert column(found, "targets", "Rounds to 50 %") == ["1.5 in 2 of 3 runs"]
 
 
 def test_how_late_a_target_may_have_been_noticed_is_said(tmp_path: Path) -> None:
     fabricate(tmp_path / "a", Made(accuracy=(None, 0.5, None, 0.6, 0.7)))
     fabricate(tmp_path / "b", Made("fednova", accuracy=(None, None, 0.5, None, 0.6)))
-    note = table(summarise_runs([tmp_path], targets=[0.5]), "targets").note
+    note = table(summarize_runs([tmp_path], targets=[0.5]), "targets").note
     assert "up to 3 rounds apart: a target may have been met up to 2 rounds before it was noticed." in note
 
 
@@ -224,7 +224,7 @@ def test_a_method_that_is_right_by_design_is_said_so(summary: Summary) -> None:
 
 def test_columns_of_which_nothing_is_known_are_left_out(tmp_path: Path) -> None:
     fabricate(tmp_path / "run", Made(seconds=None, client_accuracy=None))
-    tables = {each.key: each for each in report_tables(summarise_runs([tmp_path]))}
+    tables = {each.key: each for each in report_tables(summarize_runs([tmp_path]))}
     assert "clients" not in tables
     assert [each.title for each in tables["cost"].columns] == [
         "Bytes down",

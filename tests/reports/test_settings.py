@@ -13,7 +13,7 @@ from page_tree import page_of
 
 from fairlead.errors import FieldError
 from fairlead.experiments.study import PlannedRun, StudyFolder, folder_name
-from fairlead.reports import summarise_runs, summarise_settings, write_tables
+from fairlead.reports import summarize_runs, summarize_settings, write_tables
 from fairlead.results.comparison import Summary
 
 SETTINGS = {"equal": (2, 2), "un equal": (1, 3)}
@@ -62,7 +62,7 @@ def differences(summary: Summary) -> dict[str, float | None]:
 
 
 def test_methods_are_compared_within_a_setting(tmp_path: Path) -> None:
-    equal, unequal = summarise_settings([fabricate_table(tmp_path)])
+    equal, unequal = summarize_settings([fabricate_table(tmp_path)])
     assert (equal.setting, unequal.setting) == ("equal", "un equal")
     assert differences(equal) == {"fedavg": None, "fednova": 0.1}
     assert differences(unequal) == {"fedavg": None, "fednova": -0.1}
@@ -74,22 +74,22 @@ def test_methods_are_compared_within_a_setting(tmp_path: Path) -> None:
 
 
 def test_a_run_that_failed_is_missed_in_its_own_setting(tmp_path: Path) -> None:
-    equal, unequal = summarise_settings([fabricate_table(tmp_path, failed="fednova")])
+    equal, unequal = summarize_settings([fabricate_table(tmp_path, failed="fednova")])
     assert [method.method.complete for method in equal.methods] == [True, False]
     assert [method.method.complete for method in unequal.methods] == [True, True]
 
 
 def test_a_setting_without_the_baseline_has_its_usual_one(tmp_path: Path) -> None:
     ends = {place: end for place, end in ENDS.items() if place != ("equal", "fednova")}
-    found = summarise_settings([fabricate_table(tmp_path, ends)], baseline="fednova")
+    found = summarize_settings([fabricate_table(tmp_path, ends)], baseline="fednova")
     assert [summary.baseline.label for summary in found if summary.baseline] == ["fedavg", "fednova"]
     with pytest.raises(FieldError, match=r"'fedmova' is not a method of these runs"):
-        summarise_settings([tmp_path], baseline="fedmova")
+        summarize_settings([tmp_path], baseline="fedmova")
 
 
 def test_a_setting_where_the_baseline_failed_has_its_usual_one(tmp_path: Path) -> None:
     table = fabricate_table(tmp_path, failed="fednova", failed_seeds=(0, 1))
-    found = summarise_settings([table], baseline="fednova")
+    found = summarize_settings([table], baseline="fednova")
     assert [summary.baseline.label for summary in found if summary.baseline] == ["fedavg", "fednova"]
 
 
@@ -98,7 +98,7 @@ def test_methods_look_alike_in_all_settings(tmp_path: Path) -> None:
         place: ENDS[place]
         for place in (("equal", "fednova"), ("un equal", "fedavg"), ("un equal", "fednova"))
     }
-    found = summarise_settings([fabricate_table(tmp_path, ends)])
+    found = summarize_settings([fabricate_table(tmp_path, ends)])
     assert [[(method.label, method.place) for method in summary.methods] for summary in found] == [
         [("fednova", 0)], [("fedavg", 1), ("fednova", 0)],
     ]  # fmt: skip
@@ -108,19 +108,19 @@ def test_settings_of_several_studies_are_told_apart(tmp_path: Path) -> None:
     for name in ("one/table", "two/table", "other"):
         fabricate_table(tmp_path / name)
     fabricate(tmp_path / "alone-0")
-    titles = [summary.setting for summary in summarise_settings([tmp_path / "one", tmp_path / "other"])]
+    titles = [summary.setting for summary in summarize_settings([tmp_path / "one", tmp_path / "other"])]
     assert titles == ["table, equal", "table, un equal", "other, equal", "other, un equal"]
-    titles = [summary.setting for summary in summarise_settings([tmp_path])]
+    titles = [summary.setting for summary in summarize_settings([tmp_path])]
     assert titles[0] == ""
     names = ("one/table", "other", "two/table")
     assert titles[1:] == [f"{name}, {setting}" for name in names for setting in SETTINGS]
 
 
 def test_one_summary_is_of_one_setting(tmp_path: Path) -> None:
-    with pytest.raises(FieldError, match=r"runs of 2 settings, .*: call summarise_settings"):
-        summarise_runs([fabricate_table(tmp_path)])
+    with pytest.raises(FieldError, match=r"runs of 2 settings, .*: call summarize_settings"):
+        summarize_runs([fabricate_table(tmp_path)])
     ends = {place: end for place, end in ENDS.items() if place[0] == "equal"}
-    assert summarise_runs([fabricate_table(tmp_path / "one", ends)]).setting == "equal"
+    assert summarize_runs([fabricate_table(tmp_path / "one", ends)]).setting == "equal"
 
 
 def test_the_page_has_a_part_for_every_setting(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_setting_that_has_not_begun_is_told_on_the_page(tmp_path: Path) -> Non
 
 
 def test_a_setting_that_has_not_begun_has_no_tables_and_the_measure_of_the_others(tmp_path: Path) -> None:
-    begun, yet = summarise_settings([fabricate_half(tmp_path / "runs")])
+    begun, yet = summarize_settings([fabricate_half(tmp_path / "runs")])
     assert write_tables(begun, tmp_path / "tables")
     assert write_tables(yet, tmp_path / "tables") == []
     assert (yet.measure.name, yet.measure.higher) == ("accuracy", True)
@@ -166,7 +166,7 @@ def test_every_setting_is_judged_by_its_own_metric(tmp_path: Path) -> None:
         [PlannedRun("run", {"setting": "margins", "method": "fedavg"}, experiment_of(Made(metric="margin")))]
     )
     fabricate(tmp_path / "other" / "run", Made(metric="margin"))
-    found = summarise_settings([tmp_path / "other", fabricate_table(tmp_path / "table")])
+    found = summarize_settings([tmp_path / "other", fabricate_table(tmp_path / "table")])
     assert [summary.measure.name for summary in found] == ["margin", "accuracy", "accuracy"]
 
 
@@ -184,7 +184,7 @@ def test_names_on_the_page_are_unique_and_links_lead_somewhere(tmp_path: Path) -
 
 
 def test_tables_are_files_of_their_own_for_each_setting(tmp_path: Path) -> None:
-    for summary in summarise_settings([fabricate_table(tmp_path / "runs")]):
+    for summary in summarize_settings([fabricate_table(tmp_path / "runs")]):
         write_tables(summary, tmp_path / "tables")
     written = {file.name for file in (tmp_path / "tables").glob("results*.tex")}
     assert written == {f"results-{folder_name(setting)}.tex" for setting in SETTINGS}

@@ -10,7 +10,7 @@ import pytest
 from fabricated import Made, fabricate
 
 from fairlead.reports.tables import report_tables
-from fairlead.results.comparison import Summary, summarise_runs
+from fairlead.results.comparison import Summary, summarize_runs
 
 RISING = tuple(place / 20 for place in range(20))
 """Accuracy 0 to 0.95 over 20 rounds."""
@@ -18,7 +18,7 @@ RISING = tuple(place / 20 for place in range(20))
 
 def one(tmp_path: Path, made: Made, **options: float) -> Summary:
     fabricate(tmp_path / f"{made.method}-{made.seed}", made)
-    return summarise_runs([tmp_path], targets=list(options.values()))
+    return summarize_runs([tmp_path], targets=list(options.values()))
 
 
 def test_ends_of_a_run(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_consistency_is_measured_from_the_records(tmp_path: Path) -> None:
     """1 against 3 steps averaged equally make Ω = (¼, ¾); asked was the same. The other way round, not."""
     fabricate(tmp_path / "right" / "0", Made(steps=(1, 3)))
     fabricate(tmp_path / "wrong" / "0", Made(steps=(3, 1)))
-    right, wrong = (method.runs[0] for method in summarise_runs([tmp_path]).methods)
+    right, wrong = (method.runs[0] for method in summarize_runs([tmp_path]).methods)
     assert right.misplaced == pytest.approx(0)
     assert wrong.misplaced == pytest.approx(0.5)
     assert wrong.chi_square == pytest.approx(0.25 / 0.75 + 0.25 / 0.25)
@@ -81,7 +81,7 @@ def test_methods_are_compared_seed_by_seed(tmp_path: Path) -> None:
     }
     for (method, seed), end in ends.items():
         fabricate(tmp_path / f"{method}-{seed}", Made(method, seed, accuracy=(0.0, end)))
-    fedavg, fednova = summarise_runs([tmp_path]).methods
+    fedavg, fednova = summarize_runs([tmp_path]).methods
     assert fedavg.difference is None
     difference = fednova.difference
     assert difference is not None
@@ -96,7 +96,7 @@ def test_without_a_target_that_of_the_weakest_run_of_the_baseline_is_taken(tmp_p
     """The baseline ends at 0.678 and 0.623: 62 % is met by both."""
     for seed, end in enumerate((0.678, 0.623)):
         fabricate(tmp_path / f"fedavg-{seed}", Made(seed=seed, accuracy=(0.1, end)))
-    summary = summarise_runs([tmp_path])
+    summary = summarize_runs([tmp_path])
     assert summary.targets == (0.62,)
     assert all(run.reached[0] is not None for run in summary.methods[0].runs)
 
@@ -105,8 +105,8 @@ def test_runs_are_judged_by_their_first_metric_unless_another_is_named(tmp_path:
     """The loss of a fabricated run is 1 − its metric; the target is rounded up to 0.33, which every run meets."""
     measure = one(tmp_path, Made(metric="margin", accuracy=(0.5, 0.675))).measure
     assert (measure.name, measure.higher) == ("margin", True)
-    assert not summarise_runs([tmp_path], minimize=True).measure.higher
-    summary = summarise_runs([tmp_path], metric="loss")
+    assert not summarize_runs([tmp_path], minimize=True).measure.higher
+    summary = summarize_runs([tmp_path], metric="loss")
     assert (summary.measure.name, summary.measure.higher) == ("test loss", False)
     assert summary.targets == pytest.approx((0.33,))
     figures = summary.methods[0].runs[0]
@@ -119,7 +119,7 @@ def test_runs_are_judged_by_their_first_metric_unless_another_is_named(tmp_path:
 def test_unfinished_runs_are_in_no_mean(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-0", Made(accuracy=(0.1, 0.5)))
     fabricate(tmp_path / "fedavg-1", Made(seed=1, accuracy=(0.9,), outcome="failed: NaN", planned=2))
-    found = summarise_runs([tmp_path]).methods[0].over_seeds(lambda run: run.figure("last-tenth"))
+    found = summarize_runs([tmp_path]).methods[0].over_seeds(lambda run: run.figure("last-tenth"))
     assert found is not None
     assert (found.mean, found.count) == (0.5, 1)
 
@@ -133,5 +133,5 @@ def test_a_run_that_was_never_evaluated_has_costs_only(tmp_path: Path) -> None:
 def test_control_variates_restore_the_weights_by_design(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-0", Made("fedavg"))
     fabricate(tmp_path / "scaffold-0", Made("scaffold"))
-    fedavg, scaffold = summarise_runs([tmp_path]).methods
+    fedavg, scaffold = summarize_runs([tmp_path]).methods
     assert (fedavg.by_design(), scaffold.by_design()) == (False, True)

@@ -36,9 +36,9 @@ def test_rounds_agree_with_the_simulated_world(preset: str, solver: str) -> None
             step_schedule=fl.Exponential(local.decay),
         ),
     )
-    centres = torch.randn((20, 3), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    centers = torch.randn((20, 3), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     start = torch.ones(3, dtype=torch.float64)
-    problem = fl.Quadratics(linear=tuple(map(tuple, centres.tolist()))).problem(fl.Key.from_seed(0))
+    problem = fl.Quadratics(linear=tuple(map(tuple, centers.tolist()))).problem(fl.Key.from_seed(0))
     simulated = fl.SimulatedWorld(
         problem.task(start),
         problem.data(),
@@ -47,7 +47,7 @@ def test_rounds_agree_with_the_simulated_world(preset: str, solver: str) -> None
         weights="uniform",
         dtype=torch.float64,
     )
-    closed = ClosedFormWorld(Balls(centres, setting.work, setting.link), reach_of(local), start)
+    closed = ClosedFormWorld(Balls(centers, setting.work, setting.link), reach_of(local), start)
     ends = []
     for world in (simulated, closed):
         federation = fl.Federation(algorithm, world, seed=4)

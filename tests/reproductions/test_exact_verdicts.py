@@ -70,9 +70,9 @@ def test_biases_of_figure_7_by_hand(tmp_path: Path) -> None:
 
     η₂ = η Σω(1 − q)T · Σω/((1 − q)T), T = 1, 3, ..., 39 and 1 − q = 0.60, 0.62, ..., 0.98.
     """
-    centres = fl.settings.fedacs_quadratics_static().clients
-    assert isinstance(centres, fl.Quadratics)
-    e = centres.problem(fl.Key.from_seed(3).fold("data")).linear.numpy()
+    centers = fl.settings.fedacs_quadratics_static().clients
+    assert isinstance(centers, fl.Quadratics)
+    e = centers.problem(fl.Key.from_seed(3).fold("data")).linear.numpy()
     steps, arrival, lr = np.arange(1, 40, 2), np.linspace(0.60, 0.98, 20), 0.002
 
     def distance(coefficient: NDArray[np.float64], rate: float) -> float:

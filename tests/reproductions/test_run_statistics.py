@@ -53,7 +53,7 @@ def test_rounds_and_steps_until_a_target() -> None:
     assert statistics.rounds_to_target(RUN, None) is None
 
 
-def test_diversity_leaves_out_cancelled_and_empty_rounds() -> None:
+def test_diversity_leaves_out_canceled_and_empty_rounds() -> None:
     run = [record(0, elud=2.0), record(1, elud=math.inf), record(2), record(3, elud=4.0)]
     assert statistics.mean_elud(run, None) == 3.0
     assert statistics.mean_elud([record(0)], None) is None

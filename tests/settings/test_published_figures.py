@@ -325,8 +325,8 @@ def test_the_bias_of_figure_7_is_the_published_shape() -> None:
     fednova: list[float] = []
     for seed in range(200):
         problem = setting.clients.problem(fl.Key.from_seed(seed))
-        for bias, normalise in ((fedavg, False), (fednova, True)):
-            limit = problem.limit(steps, 0.002, arrival=rates, normalise=normalise)
+        for bias, normalize in ((fedavg, False), (fednova, True)):
+            limit = problem.limit(steps, 0.002, arrival=rates, normalize=normalize)
             bias.append(float((limit - problem.optimum).norm()))
     assert sum(fedavg) / 200 == pytest.approx(0.470, abs=0.03)
     assert sum(fednova) / 200 == pytest.approx(0.095, abs=0.01)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import fairlead as fl
 from fairlead.cli import app
-from fairlead.reports import render_page, summarise_runs
+from fairlead.reports import render_page, summarize_runs
 from fairlead.results.curves import FigureName
 
 SPEC = """
@@ -95,7 +95,7 @@ def test_everything_agrees_on_figure_sign_and_verdict(folder: Path, figure: Figu
     assert [by_rate[0.3], by_rate[0.2]] == facts
     assert [[each[key] for key in keys] for each in swept_report["methods"]] == facts
 
-    summary = summarise_runs([folder / "compared"], figure=figure)
+    summary = summarize_runs([folder / "compared"], figure=figure)
     page = render_page([summary], "study")
     pytest.importorskip("pandas")
     frame = fl.load_frame(folder / "compared")

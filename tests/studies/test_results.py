@@ -11,7 +11,7 @@ import pytest
 import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.records import Evaluation, RoundRecord
-from fairlead.results.comparison import Summary, summarise
+from fairlead.results.comparison import Summary, summarize
 from fairlead.results.curves import FigureName
 from fairlead.results.figures import measure_named
 from fairlead.results.runs import ReportedRun, RunState
@@ -70,7 +70,7 @@ def summary_of(
                     records=(replace(record, evaluation=evaluation),),
                 )
             )
-    (summary,) = summarise(runs)
+    (summary,) = summarize(runs)
     return summary
 
 
@@ -117,7 +117,7 @@ def by_loss(losses: dict[str, Losses], figure: FigureName = "final") -> Summary:
         for method, by_seed in losses.items()
         for seed, curve in by_seed.items()
     ]
-    (summary,) = summarise(runs, metric="loss", figure=figure)
+    (summary,) = summarize(runs, metric="loss", figure=figure)
     return summary
 
 

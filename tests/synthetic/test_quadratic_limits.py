@@ -16,7 +16,7 @@ KEY = fl.Key.from_seed(2)
 
 
 def rounds_of(
-    problem: QuadraticProblem, steps: list[int], lr: float, mu: float, arrival: list[float], normalise: bool
+    problem: QuadraticProblem, steps: list[int], lr: float, mu: float, arrival: list[float], normalize: bool
 ) -> Tensor:
     """Averaging written as loops: mean update over what arrives, many rounds."""
     x = torch.zeros(problem.linear.shape[1], dtype=torch.float64)
@@ -28,19 +28,19 @@ def rounds_of(
                 y = y - lr * (problem.hessians[client] @ y - problem.linear[client] + mu * (y - x))
                 unit = unit * (1 - lr * mu) + 1.0
             weight = float(problem.weights[client]) * arrival[client]
-            move = move + weight * (y - x) / (unit if normalise else 1.0)
+            move = move + weight * (y - x) / (unit if normalize else 1.0)
         x = x + move
     return x
 
 
-@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("mu", [0.0, 0.5])
-def test_the_limit_is_where_rounds_end(mu: float, normalise: bool) -> None:
+def test_the_limit_is_where_rounds_end(mu: float, normalize: bool) -> None:
     source = fl.Quadratics(num_clients=3, dim=2, conditioning=4.0, weights=(0.5, 0.3, 0.2))
     problem = source.problem(KEY)
     steps, arrival = [1, 4, 9], [0.9, 0.5, 0.7]
-    limit = problem.limit(steps, 0.1, mu=mu, arrival=arrival, normalise=normalise)
-    assert torch.allclose(limit, rounds_of(problem, steps, 0.1, mu, arrival, normalise), atol=1e-10)
+    limit = problem.limit(steps, 0.1, mu=mu, arrival=arrival, normalize=normalize)
+    assert torch.allclose(limit, rounds_of(problem, steps, 0.1, mu, arrival, normalize), atol=1e-10)
     assert float((limit - problem.optimum).norm()) > 1e-3
 
 
@@ -58,7 +58,7 @@ def test_identity_hessians_weight_by_kappa() -> None:
     assert torch.allclose(problem.limit(steps, 0.1), kappa @ problem.linear / kappa.sum())
     taus = torch.tensor(steps, dtype=torch.float64)
     assert torch.allclose(problem.limit(steps, 1e-7), taus @ problem.linear / taus.sum(), atol=1e-5)
-    assert torch.allclose(problem.limit(steps, 1e-7, normalise=True), problem.optimum, atol=1e-5)
+    assert torch.allclose(problem.limit(steps, 1e-7, normalize=True), problem.optimum, atol=1e-5)
 
 
 def test_a_federation_ends_at_the_limit() -> None:
@@ -67,11 +67,11 @@ def test_a_federation_ends_at_the_limit() -> None:
     world = fl.SimulatedWorld(
         problem.task(), problem.data(), work=fl.FixedSteps(steps), weights="uniform", dtype=torch.float64
     )
-    for preset, normalise in ((fl.presets.fedavg(lr=0.1), False), (fl.presets.fednova(lr=0.1), True)):
+    for preset, normalize in ((fl.presets.fedavg(lr=0.1), False), (fl.presets.fednova(lr=0.1), True)):
         run = fl.Federation(preset, world)
         for _ in run.train(200):
             pass
-        assert torch.allclose(run.params, problem.limit(steps, 0.1, normalise=normalise), atol=1e-8)
+        assert torch.allclose(run.params, problem.limit(steps, 0.1, normalize=normalize), atol=1e-8)
 
 
 @pytest.mark.parametrize(

@@ -49,12 +49,12 @@ def test_inputs_have_the_declared_spread() -> None:
     """Within a client Var x_j = j^−1.2; between clients Var v_kj = 1 + β² (the B_k is common to all j)."""
     source = fl.SyntheticLogistic(beta=2.0, num_clients=400, max_examples=60, test_fraction=0.0, dim=20)
     data = source.problem(KEY).train
-    centres = torch.stack([data.inputs[data.rows_of(client)].mean(0) for client in range(400)])
+    centers = torch.stack([data.inputs[data.rows_of(client)].mean(0) for client in range(400)])
     within = torch.stack([data.inputs[data.rows_of(client)].var(0) for client in range(400)]).mean(0)
     expected = torch.arange(1, 21, dtype=torch.float64) ** -1.2
     assert torch.allclose(within, expected, rtol=0.08)
     # mean_j v_kj = B_k + O(1/√20): variance β² + 1/20 between clients.
-    between = float(centres.mean(1).var())
+    between = float(centers.mean(1).var())
     assert between == pytest.approx(4.0 + 0.05, rel=Z * math.sqrt(2 / 400))
 
 
@@ -69,7 +69,7 @@ def test_models_have_the_declared_spread() -> None:
     assert abs(float((problem.constants.mean(1) - means).mean())) < Z * math.sqrt(0.1 / 400)
 
 
-def test_iid_clients_share_model_and_centre() -> None:
+def test_iid_clients_share_model_and_center() -> None:
     problem = fl.SyntheticLogistic(num_clients=5, iid=True, max_examples=100).problem(KEY)
     assert torch.equal(problem.matrices[0], problem.matrices[4])
     assert torch.equal(problem.constants[0], problem.constants[4])

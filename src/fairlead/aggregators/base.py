@@ -104,7 +104,7 @@ def weighted_sum(coefficients: Tensor, rows: Tensor) -> Tensor:
     return wide_sum(coefficients, rows)
 
 
-def normalised(importance: Tensor) -> Tensor:
+def normalized(importance: Tensor) -> Tensor:
     """p̂: the importance of the rows that arrived, scaled to sum 1; equal if all are zero."""
     total = importance.sum()
     return importance / total if total > 0 else importance.new_full((len(importance),), 1 / len(importance))

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fairlead.aggregators.base import Aggregator, LinearAggregator, normalised, weighted_sum
+from fairlead.aggregators.base import Aggregator, LinearAggregator, normalized, weighted_sum
 from fairlead.client_table import PartState, tensor_in
 from fairlead.errors import ClashError, field_error, require_choice, require_integer, require_number
 from fairlead.numerics.minimum_norm import shortest_in_box
@@ -48,7 +48,7 @@ class WeightedMean(LinearAggregator):
         return self.over == "received"
 
     def coefficients(self, updates: ClientUpdates, conditions: Conditions) -> Tensor:
-        return normalised(updates.importance) if self.over == "received" else updates.importance
+        return normalized(updates.importance) if self.over == "received" else updates.importance
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class FedNova(LinearAggregator):
         return self.tau_eff == "expected"
 
     def coefficients(self, updates: ClientUpdates, conditions: Conditions) -> Tensor:
-        share, work = normalised(updates.importance), updates.effective_steps
+        share, work = normalized(updates.importance), updates.effective_steps
         if work is None:
             raise field_error("ClientUpdates", "effective_steps", "known for FedNova", None)
         if self.tau_eff == "work":
@@ -274,7 +274,7 @@ class FedDyn(Aggregator):
             return Aggregate(displacement, state, None)
         weights = conditions.weights[updates.clients]
         displacement = displacement + weighted_sum(weights, updates.delta)
-        direction = weighted_sum(normalised(updates.importance), updates.delta) + displacement
+        direction = weighted_sum(normalized(updates.importance), updates.delta) + displacement
         return Aggregate(direction, {"displacement": displacement}, None)
 
 
@@ -310,7 +310,7 @@ class FedMGDA(Aggregator):
         gram = inner_products(updates.delta, torch.arange(len(updates))).cpu()
         lengths = gram.diagonal().clamp(min=0).sqrt()
         scale = torch.where(lengths > 0, 1 / lengths, 0.0)
-        share = normalised(updates.importance)
+        share = normalized(updates.importance)
         lower, upper = (share - self.epsilon).clamp(min=0), (share + self.epsilon).clamp(max=1)
         point = shortest_in_box(gram * scale[:, None] * scale, lower, upper)
         coefficients = point.weights * scale

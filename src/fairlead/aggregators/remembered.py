@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairlead.aggregators.base import Aggregator, normalised, weighted_sum
+from fairlead.aggregators.base import Aggregator, normalized, weighted_sum
 from fairlead.client_table import ClientTable, PartState, table_in, tensor_in
 from fairlead.errors import FieldError
 from fairlead.memory.update_memory import (
@@ -17,8 +17,8 @@ from fairlead.memory.update_memory import (
     averages_of,
     aware_memory_of,
     remembers_everything,
-    settle_alpha,
-    settle_aware,
+    resolve_alpha,
+    resolve_aware,
     with_remembered_part,
 )
 from fairlead.records import (
@@ -130,7 +130,7 @@ class FedVARP(Aggregator):
             return Aggregate(updates.delta.sum(0), state, updates.importance)
         table, weights = table_in(state, "last"), conditions.weights
         seen, old = table.clients, table.read(updates.clients)
-        share = normalised(updates.importance)
+        share = normalized(updates.importance)
         mean = tensor_in(state, "mean").to(updates.delta)
         direction = weighted_sum(share, updates.delta - old) + mean
         recalled = weights.index_add(0, updates.clients, -share)[seen]
@@ -206,7 +206,7 @@ class RememberedMean(Aggregator):
     exemptions = {"identical rows": 'first_visit="scaled" shortens the remembered updates'}
 
     def __post_init__(self) -> None:
-        settle_alpha(self)
+        resolve_alpha(self)
 
     def init(self, population: Population) -> PartState:
         return averages_of(self).init(population)
@@ -277,7 +277,7 @@ class FedAWARE(Aggregator):
     }
 
     def __post_init__(self) -> None:
-        settle_aware(self)
+        resolve_aware(self)
         if self.rows == "unit" and self.memory.layers:
             raise FieldError(
                 "FedAWARE.rows must be 'raw' where UpdateMemory.layers restricts the memory, since the other "
@@ -293,7 +293,7 @@ class FedAWARE(Aggregator):
         aware = aware_memory_of(self)
         recalled = aware.recall(state, updates, conditions)
         if not recalled.ready:
-            share = normalised(updates.importance)
+            share = normalized(updates.importance)
             return Aggregate(weighted_sum(share, updates.delta), recalled.state, share, facts=recalled.facts)
         after, coefficients = recalled.state, recalled.coefficients
         remembered = aware.averages.by_client(after, coefficients, conditions.weights)
@@ -316,7 +316,7 @@ def _remembered_step(
     remembered = averages.combined(state, coefficients, updates.delta)
     if remembers_everything(state, updates.delta.shape[1]):
         return remembered
-    mean = weighted_sum(normalised(updates.importance), updates.delta)
+    mean = weighted_sum(normalized(updates.importance), updates.delta)
     return with_remembered_part(state, mean, remembered)
 
 

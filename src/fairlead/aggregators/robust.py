@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fairlead.aggregators.base import Aggregator, normalised, weighted_sum
+from fairlead.aggregators.base import Aggregator, normalized, weighted_sum
 from fairlead.client_table import PartState
 from fairlead.errors import require_choice, require_number
 from fairlead.numerics.rows import weighted_median, weighted_trimmed_mean
@@ -27,7 +27,7 @@ class CoordinateMedian(Aggregator):
     Differs from the paper: weights p̂_i. Real clients may report their own sizes as weights, and a minority can
     then claim most of the weight: use uniform weights in such a federation.
     Limit: where as much weight pulls every coordinate up as down, which for clients that differ is the
-    minimiser of no weighted sum of their objectives.
+    minimizer of no weighted sum of their objectives.
     """
 
     references = ("yin2018byzantine",)
@@ -36,7 +36,7 @@ class CoordinateMedian(Aggregator):
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):
             return Aggregate(updates.delta.sum(0), state, None)
-        return Aggregate(weighted_median(updates.delta, normalised(updates.importance)), state, None)
+        return Aggregate(weighted_median(updates.delta, normalized(updates.importance)), state, None)
 
     def limit(self, weights: Tensor) -> Limit:
         return Limit(
@@ -60,7 +60,7 @@ class TrimmedMean(Aggregator):
 
     Differs from the paper: weights p̂_i, and shares of weight instead of whole clients are cut off; for equal
     importance and a whole number βm of clients it is the paper's. Limit: where the trimmed pulls cancel in
-    every coordinate, which for clients that differ is the minimiser of no weighted sum of their objectives.
+    every coordinate, which for clients that differ is the minimizer of no weighted sum of their objectives.
     """
 
     trim: float = 0.2
@@ -74,7 +74,7 @@ class TrimmedMean(Aggregator):
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):
             return Aggregate(updates.delta.sum(0), state, None)
-        shares = normalised(updates.importance)
+        shares = normalized(updates.importance)
         return Aggregate(weighted_trimmed_mean(updates.delta, shares, self.trim), state, None)
 
     def limit(self, weights: Tensor) -> Limit:
@@ -98,7 +98,7 @@ class NormBoundedMean(Aggregator):
     Reduces to `WeightedMean` while no update is longer than b.
 
     Differs from the paper: the choice of the median. Limit: where the shortened pulls cancel, between the
-    weighted mean and the geometric median of the clients' pulls; for clients that differ, the minimiser of
+    weighted mean and the geometric median of the clients' pulls; for clients that differ, the minimizer of
     no weighted sum of their objectives that is known beforehand.
     """
 
@@ -116,7 +116,7 @@ class NormBoundedMean(Aggregator):
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):
             return Aggregate(updates.delta.sum(0), state, updates.importance)
-        shares = normalised(updates.importance)
+        shares = normalized(updates.importance)
         lengths = torch.linalg.vector_norm(updates.delta, dim=1, dtype=torch.float64).cpu()
         bound = weighted_median(lengths[:, None], shares) if self.bound == "median" else self.bound
         coefficients = torch.where(lengths > bound, shares * bound / lengths, shares)

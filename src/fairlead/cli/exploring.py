@@ -200,7 +200,7 @@ def show(
 ) -> None:
     """Explain a part, preset or setting: its purpose, fields and papers."""
     from fairlead.cli.show_parts import entry_facts, say_entry
-    from fairlead.experiments.catalogue import entry
+    from fairlead.experiments.catalog import entry
 
     if as_json:
         print_json(entry_facts(entry(name)))
@@ -213,7 +213,7 @@ def cite(
     as_json: opt.JsonOption = False,
 ) -> None:
     """Print the papers behind a part, preset or setting as BibTeX."""
-    from fairlead.experiments.catalogue import citations
+    from fairlead.experiments.catalog import citations
 
     found = citations(name)
     if as_json:

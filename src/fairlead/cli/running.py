@@ -255,7 +255,7 @@ def report(
     """Compare runs in a page with curves, tables, consistency and clients, over seeds."""
     import fairlead.cli.show_results as show
     from fairlead.reports.page import write_page
-    from fairlead.results.comparison import summarise
+    from fairlead.results.comparison import summarize
     from fairlead.results.figures import runs_measure
     from fairlead.results.runs import read_runs
 
@@ -264,7 +264,7 @@ def report(
     runs, goals = read_runs(paths), [opt.read_target(each) for each in targets or ()]
     for goal in goals:
         runs_measure(runs, metric, figure, minimize=minimize).refuse_target(goal, "--target")
-    summaries = summarise(
+    summaries = summarize(
         runs, baseline=baseline, targets=goals, metric=metric, minimize=minimize, figure=figure
     )
     page = output or (None if as_json else show.default_page(paths))

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, get_args
 
 from fairlead.cli.console import print_table, say
 from fairlead.component import summary
-from fairlead.experiments.catalogue import KINDS, Entry, entries
+from fairlead.experiments.catalog import KINDS, Entry, entries
 from fairlead.experiments.spec_fields import Parameter
 from fairlead.optimizers.base import Constant
 from fairlead.plain_data import NONE

@@ -17,7 +17,7 @@ from fairlead.experiments.runner import Run
 from fairlead.federation import Federation
 from fairlead.records import RoundRecord
 from fairlead.results.compared_method import ComparedMethod
-from fairlead.results.comparison import Summary, summarise
+from fairlead.results.comparison import Summary, summarize
 from fairlead.results.curves import TRAIN_LOSS
 from fairlead.results.estimates import Estimate, show
 from fairlead.results.figures import MethodFigures
@@ -104,7 +104,7 @@ def say_run(ended: Run, how_to_go_on: str) -> None:
         done = ended.federation.state.round
         say(f"Stopped after {counted(done, 'round')}. {how_to_go_on}")
         return
-    (comparison,) = summarise([read_run(FoundRun(ended.folder))])
+    (comparison,) = summarize([read_run(FoundRun(ended.folder))])
     ((run,),) = (method.runs for method in comparison.methods)
     quantity = comparison.measure.quantity
     if len(quantity.read(run.run)) <= 2:

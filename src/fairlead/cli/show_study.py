@@ -16,7 +16,7 @@ from fairlead.errors import FieldError
 from fairlead.experiments.study import Label, PlannedRun, StudyFolder, describe_labels
 from fairlead.experiments.workers import run_study
 from fairlead.results import sentences
-from fairlead.results.comparison import Summary, summarise
+from fairlead.results.comparison import Summary, summarize
 from fairlead.results.curves import ROUNDS, bands
 from fairlead.results.estimates import Estimate, NumberKind, estimate
 from fairlead.results.figures import Measure, MethodFigures, measure_named
@@ -128,7 +128,7 @@ def compared(
     """The comparison of the planned runs, one for each setting, and their methods in the order of the plan."""
     folders = {study.store(run).path for run in planned}
     runs = [read_run(found) for found in runs_of_study(study) if found.folder.path in folders]
-    summaries = summarise(
+    summaries = summarize(
         runs,
         targets=() if target is None else (target,),
         metric=measure.metric,

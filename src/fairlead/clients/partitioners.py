@@ -133,8 +133,8 @@ def dirichlet_draws(
     """Symmetric Dirichlet(α) vectors along the last axis, for any α however small."""
     logs = log_gamma_draws(generator, alpha, size)
     shares = np.exp(logs - logs.max(-1, keepdims=True))
-    normalised: NDArray[np.float64] = shares / shares.sum(-1, keepdims=True)
-    return normalised
+    normalized: NDArray[np.float64] = shares / shares.sum(-1, keepdims=True)
+    return normalized
 
 
 _LARGEST_SIGMA = 1e300

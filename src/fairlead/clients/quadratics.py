@@ -58,7 +58,7 @@ class QuadraticProblem:
     linear: Tensor
     weights: Tensor
 
-    def minimiser(self, weights: Tensor) -> Tensor:
+    def minimizer(self, weights: Tensor) -> Tensor:
         """argmin Σ w_i F_i for any weights, the surrogate ones included."""
         hessian = torch.einsum("i,ijk->jk", weights, self.hessians)
         solution: Tensor = torch.linalg.solve(hessian, weights @ self.linear)
@@ -67,7 +67,7 @@ class QuadraticProblem:
     @property
     def optimum(self) -> Tensor:
         """x* of the requested objective."""
-        return self.minimiser(self.weights)
+        return self.minimizer(self.weights)
 
     def gradients(self, x: Tensor) -> Tensor:
         """∇F_i(x) of every client, (N, d)."""
@@ -80,12 +80,12 @@ class QuadraticProblem:
         *,
         mu: float = 0.0,
         arrival: Sequence[float] | None = None,
-        normalise: bool = False,
+        normalize: bool = False,
     ) -> Tensor:
         """Where averaging converges to when client i takes τ_i exact gradient steps (Wang 2021 (31), Weng 2025 (36)).
 
             (Σ c_i K_i H_i) x = Σ c_i K_i e_i,   K_i = [I − (I − ημI − ηH_i)^τ_i](H_i + μI)⁻¹
-            c_i = ω_i(1 − q_i), divided by ‖a_i‖₁ = Σ_{j<τ_i} (1 − ημ)^j with `normalise` (FedNova)
+            c_i = ω_i(1 − q_i), divided by ‖a_i‖₁ = Σ_{j<τ_i} (1 − ημ)^j with `normalize` (FedNova)
 
         Symbols: τ `num_steps`, η `lr`, μ `mu` of a proximal term, 1 − q `arrival` (1 unless given). Exact for
         every η, in the mean over what arrives. The inverse in Weng 2025 (36) is read as in Wang 2021.
@@ -99,7 +99,7 @@ class QuadraticProblem:
             hessian, linear = self.hessians[client], self.linear[client]
             decay = torch.linalg.matrix_power(eye - lr * (hessian + mu * eye), steps)
             reach = weights[client] * torch.linalg.solve(hessian + mu * eye, eye - decay)
-            if normalise:
+            if normalize:
                 reach = reach / sum((1 - lr * mu) ** step for step in range(steps))
             left, right = left + reach @ hessian, right + reach @ linear
         solution: Tensor = torch.linalg.solve(left, right)

@@ -291,10 +291,10 @@ class SyntheticLogistic(ClientSource):
         models = generator.normal(0.0, self.alpha, (clients, 1, 1)) + generator.normal(
             size=(clients, classes, dim + 1)
         )
-        centres = generator.normal(0.0, self.beta, (clients, 1)) + generator.normal(size=(clients, dim))
+        centers = generator.normal(0.0, self.beta, (clients, 1)) + generator.normal(size=(clients, dim))
         if self.iid:
             models[:] = generator.normal(size=(classes, dim + 1))
-            centres[:] = 0.0
+            centers[:] = 0.0
         spread = np.arange(1, dim + 1) ** -0.6
         matrices, constants = torch.from_numpy(models[..., :dim]), torch.from_numpy(models[..., dim])
         train: list[tuple[Tensor, Tensor]] = []
@@ -302,7 +302,7 @@ class SyntheticLogistic(ClientSource):
         for client in range(clients):
             # A stream for each client, so that its examples do not depend on how many others have.
             draws = key.fold("inputs", client).generator().normal(size=(int(sizes[client]), dim))
-            own = torch.from_numpy(centres[client] + spread * draws)
+            own = torch.from_numpy(centers[client] + spread * draws)
             labels = (own @ matrices[client].T + constants[client]).argmax(1)
             held_out = round(self.test_fraction * len(own))
             train.append((own[held_out:], labels[held_out:]))

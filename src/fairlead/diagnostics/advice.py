@@ -25,7 +25,7 @@ from fairlead.diagnostics.inequality import Balance, Confidence, weakest
 from fairlead.diagnostics.objective import (
     chance_of_conditions,
     measured_weights,
-    optimised_objective,
+    optimized_objective,
     theory_confidence,
 )
 from fairlead.optimizers.descent import SGD
@@ -207,7 +207,7 @@ def diagnosis_of(evidence: Evidence, against: Sequence[str] = ()) -> Diagnosis:
         findings=(
             *(Finding("assumption", said, {}, "low") for said in evidence.assumptions),
             *unequal_things(evidence),
-            *optimised_objective(evidence),
+            *optimized_objective(evidence),
             *aware_weights(evidence),
             *agreement(evidence),
         ),

@@ -79,7 +79,7 @@ class ConsensusReport:
     lr: float
     batch_size: int | None
     """None for the deterministic test, Local GD."""
-    centred: bool
+    centered: bool
     confidence: float
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ def consensus_test(
     clients: Sequence[int] | Tensor | int | None = None,
     batch_size: int | None = None,
     buffers: Tensor | None = None,
-    centred: bool = True,
+    centered: bool = True,
     threshold: float = 0.5,
     confidence: float = 0.95,
     resamples: int = 1000,
@@ -127,9 +127,9 @@ def consensus_test(
     the limit of FedAvg about as far from the optimum as another draw of clients would move the optimum itself.
     If only the given clients count, read `Drift.gap` and `drift_price`.
 
-    `centred` tests the clients F_c(y) − ⟨∇F(w), y⟩, of which w is an exact stationary point whatever gradient
+    `centered` tests the clients F_c(y) − ⟨∇F(w), y⟩, of which w is an exact stationary point whatever gradient
     is left there: the same curvatures and differences, ρ equals the left side of (7), and clients that are
-    all the same have no drift. *Differs from the paper*, which tests F_c as they are: `centred=False`. At an
+    all the same have no drift. *Differs from the paper*, which tests F_c as they are: `centered=False`. At an
     exact optimum both agree.
 
     Dropout is off and running statistics stay fixed. Memory: H-values × clients × parameters.
@@ -143,7 +143,7 @@ def consensus_test(
     weights = weights / weights.sum()
     gradients = client_gradients(world, params, clients=chosen, buffers=buffers)
     mean_gradient = weights.to(gradients) @ gradients
-    tilt = mean_gradient if centred else torch.zeros_like(mean_gradient)
+    tilt = mean_gradient if centered else torch.zeros_like(mean_gradient)
     with measuring(world):
         averages = _pseudo_gradients(world, params, chosen, lr, horizons, batch_size, buffers, tilt, key)
     draws = (
@@ -159,7 +159,7 @@ def consensus_test(
     spread = math.sqrt(mean_square(gradients - mean_gradient, weights))
     verdict, reason = _judge(drifts, weights, norm, spread, size, threshold)
     return ConsensusReport(
-        drifts, verdict, reason, len(chosen), norm, spread, lr, batch_size, centred, confidence
+        drifts, verdict, reason, len(chosen), norm, spread, lr, batch_size, centered, confidence
     )
 
 

@@ -101,7 +101,7 @@ class ConsistencyReport:
     def predicted_limit(self, problem: QuadraticProblem) -> Tensor | None:
         """The limit of the run on a quadratic problem, up to O(η): the minimizer of Σ Ω_i F_i, (d,)."""
         weights = self.predicted_weights
-        return None if weights is None else problem.minimiser(weights)
+        return None if weights is None else problem.minimizer(weights)
 
     def to_dict(self) -> dict[str, object]:
         """All figures for JSON, with one list per client where there is one."""
@@ -200,7 +200,7 @@ def predicted_consistency(
     factors, simulation, solver = None, world.simulation, algorithm.solver
     if simulation is not None and facts is not None and predicted.weights is not None:
         everyone = torch.arange(len(weights))
-        planned = [simulation.behaviour.num_steps(everyone, solver, round, key) for round in ahead]
+        planned = [simulation.behavior.num_steps(everyone, solver, round, key) for round in ahead]
         steps = torch.stack(planned)
         mean, longest = steps.to(torch.float64).mean(0), int(steps.max())
         factors = convergence_factors(

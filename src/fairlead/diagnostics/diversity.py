@@ -60,7 +60,7 @@ def running_elud(records: Sequence[RoundRecord]) -> list[float]:
     """e-LUDD after each round: the mean of e-LUD over rounds 0 to t (Zeng 2025), without rounds without arrivals.
 
     The last entry is the e-LUDD of the run. NaN before the first arrival; inf from a round on whose updates
-    cancelled exactly.
+    canceled exactly.
     """
     means, total, count = [], 0.0, 0
     for record in records:

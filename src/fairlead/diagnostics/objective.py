@@ -21,7 +21,7 @@ _GRADE = {"large cohorts": ", for large cohorts", "long run": ", in the long run
 """Of theory's mean coefficients, where they are neither exact nor sampled."""
 
 
-def optimised_objective(evidence: Evidence) -> Iterator[Finding]:
+def optimized_objective(evidence: Evidence) -> Iterator[Finding]:
     """Findings on the weights of the present method, and on clients that gain, lose or never arrive."""
     if evidence.consistency.predicted is not None:
         yield _predicted(evidence)

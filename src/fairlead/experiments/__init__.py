@@ -1,1 +1,1 @@
-"""Experiments as values: specs, runs kept in folders, comparisons and the catalogue of parts."""
+"""Experiments as values: specs, runs kept in folders, comparisons and the catalog of parts."""

@@ -29,7 +29,7 @@ def demo_experiment(rounds: int = 120, seed: int = 0) -> Experiment:
 
     Five strong clients do eight epochs a round over perfect links; fifteen weak ones do one epoch, and
     six of ten of their updates are lost. Whoever counts work and arrivals as they come therefore learns
-    the digits of the strong. The model is convex and penalised, so that methods end where their
+    the digits of the strong. The model is convex and penalized, so that methods end where their
     objective is smallest and not only near data that any model could fit.
     """
     weak = _NUM_CLIENTS - _NUM_STRONG

@@ -149,7 +149,7 @@ def run_experiment(
                     if stopping:
                         break
                 if federation.state.round == experiment.rounds:
-                    summary = summarise(federation)
+                    summary = summarize(federation)
                     store.conclude(summary)
         except BaseException as error:
             said = f"failed: {error}" if isinstance(error, Exception) else "interrupted"
@@ -162,7 +162,7 @@ def run_experiment(
         return Run(federation, store, outcome, summary)
 
 
-def summarise(federation: Federation) -> RunSummary:
+def summarize(federation: Federation) -> RunSummary:
     """The summary of a federation after its last round."""
     records, consistency, world = federation.records, federation.consistency(), federation.world
     evaluation = next((record.evaluation for record in reversed(records) if record.evaluation), None)

@@ -30,7 +30,7 @@ from fairlead.plain_data import from_plain, to_plain
 from fairlead.randomness import Key
 from fairlead.records import Broadcast, Vectors
 from fairlead.reply_checks import ClientReply, PackedArray, ReplyError, content_of, numbers_in
-from fairlead.worlds.behaviour import MessageSizes
+from fairlead.worlds.behavior import MessageSizes
 
 _ARRAYS, _VALUES, _REFUSAL = "fairlead.arrays", "fairlead.values", "fairlead.refusal"
 _SHARED, _MESSAGE = "shared.", "message."

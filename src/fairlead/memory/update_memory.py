@@ -122,7 +122,7 @@ class Remembers(Protocol):
     def memory(self) -> UpdateMemory: ...
 
 
-def settle_alpha(part: Remembers) -> None:
+def resolve_alpha(part: Remembers) -> None:
     """Check the fields of a part that remembers, and express its moving average by `alpha` alone.
 
     Zeng 2025 writes α for the share of the new update, Zeng 2023 for the share of the old memory; here the first
@@ -151,7 +151,7 @@ class MovingAverages:
 
     At the first visit m_i ← Δ_i (`first_visit` = "update"), as the analysis of Zeng 2025 assumes with
     ‖m⁰ − g⁰‖ = 0, or m_i ← αΔ_i ("scaled"), which is (3) from m_i = 0 and what released code does. Short rows
-    count most where a norm is minimised, so the second favours newcomers.
+    count most where a norm is minimized, so the second favors newcomers.
     """
 
     alpha: float
@@ -216,7 +216,7 @@ class MovingAverages:
 
 def averages_of(part: Remembers) -> MovingAverages:
     """The moving averages that a part's fields describe."""
-    assert part.alpha is not None, "settle_alpha has been called"
+    assert part.alpha is not None, "resolve_alpha has been called"
     return MovingAverages(part.alpha, part.first_visit, part.memory)
 
 
@@ -364,9 +364,9 @@ class Aware(Remembers, Protocol):
     def rho(self) -> float: ...
 
 
-def settle_aware(part: Aware) -> None:
+def resolve_aware(part: Aware) -> None:
     """Check the fields of such a part, and express its moving average by `alpha` alone."""
-    settle_alpha(part)
+    resolve_alpha(part)
     require_choice(part, "start", ("seen", "all_seen", "zero"))
     require_choice(part, "rows", ("raw", "unit"))
     require_number(part, "rho", at_least=0)

@@ -326,7 +326,7 @@ class ResNet18(ImageModel):
             raise field_error(self, "width", f"a multiple of groups={self.groups}", self.width)
 
     def features(self, channels: int) -> list[nn.Module]:
-        layers: list[nn.Module] = [_normalised(channels, self.width, self.groups), nn.ReLU()]
+        layers: list[nn.Module] = [_normalized(channels, self.width, self.groups), nn.ReLU()]
         width = self.width
         for stage in range(4):
             wider, stride = self.width << stage, 1 if stage == 0 else 2
@@ -344,17 +344,17 @@ class _Residual(nn.Module):
     def __init__(self, channels: int, wider: int, groups: int, stride: int) -> None:
         super().__init__()
         self.branch = nn.Sequential(
-            _normalised(channels, wider, groups, stride=stride), nn.ReLU(), _normalised(wider, wider, groups)
+            _normalized(channels, wider, groups, stride=stride), nn.ReLU(), _normalized(wider, wider, groups)
         )
         same = channels == wider and stride == 1
         self.shortcut = (
-            nn.Identity() if same else _normalised(channels, wider, groups, kernel=1, stride=stride)
+            nn.Identity() if same else _normalized(channels, wider, groups, kernel=1, stride=stride)
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
         return torch.relu(self.branch(inputs) + self.shortcut(inputs))
 
 
-def _normalised(channels: int, wider: int, groups: int, *, kernel: int = 3, stride: int = 1) -> nn.Module:
+def _normalized(channels: int, wider: int, groups: int, *, kernel: int = 3, stride: int = 1) -> nn.Module:
     convolution = nn.Conv2d(channels, wider, kernel, stride=stride, padding=kernel // 2, bias=False)
     return nn.Sequential(convolution, nn.GroupNorm(groups, wider))

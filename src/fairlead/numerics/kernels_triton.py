@@ -75,7 +75,7 @@ _BLOCK = 1024
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _finalised(word: tl.tensor) -> tl.tensor:
+def _finalized(word: tl.tensor) -> tl.tensor:
     word = word ^ (word >> 16)
     word = word * 0x85EBCA6B
     word = word ^ (word >> 13)
@@ -89,8 +89,8 @@ def _fill(keys: tl.tensor, out: tl.tensor, count: tl.tensor, BLOCK: tl.constexpr
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     whole = tl.load(keys + lane)
     low, high = whole.to(tl.uint32), (whole >> 32).to(tl.uint32)
-    word = _finalised(place.to(tl.uint32) * 0x9E3779B1 + low)
-    word = _finalised(word ^ high)
+    word = _finalized(place.to(tl.uint32) * 0x9E3779B1 + low)
+    word = _finalized(word ^ high)
     tl.store(out + lane * count + place, word.to(tl.float64) * 2.3283064365386963e-10, mask=place < count)
 
 

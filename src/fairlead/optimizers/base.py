@@ -136,6 +136,6 @@ class Optimizer(Component, ABC):
         for name, values in slots.items():
             state[name].copy_(values)
 
-    def penalised(self, params: Tensor, gradient: Tensor) -> Tensor:
+    def penalized(self, params: Tensor, gradient: Tensor) -> Tensor:
         """The gradient with that of the weight-decay penalty added."""
         return torch.add(gradient, params, alpha=self.weight_decay) if self.weight_decay else gradient

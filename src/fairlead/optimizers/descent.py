@@ -49,14 +49,14 @@ class SGD(Optimizer):
     def step(
         self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
     ) -> tuple[Tensor, OptimizerState]:
-        gradient = self.penalised(params, gradient)
+        gradient = self.penalized(params, gradient)
         if not self.momentum:
             return torch.addcmul(params, lr, gradient, value=-1), state
         velocity = torch.add(self.momentum * state["velocity"], gradient, alpha=1 - self.dampening)
         return torch.addcmul(params, lr, self._ahead(gradient, velocity), value=-1), {"velocity": velocity}
 
     def step_(self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor) -> None:
-        gradient = self.penalised(params, gradient)
+        gradient = self.penalized(params, gradient)
         if self.momentum:
             velocity = state["velocity"].mul_(self.momentum).add_(gradient, alpha=1 - self.dampening)
             gradient = self._ahead(gradient, velocity)
@@ -92,7 +92,7 @@ class _Adaptive(Optimizer, ABC):
     def step(
         self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
     ) -> tuple[Tensor, OptimizerState]:
-        gradient = self.penalised(params, gradient)
+        gradient = self.penalized(params, gradient)
         m = self.beta1 * state["m"] + (1 - self.beta1) * gradient
         v = self.second_moment(state["v"], gradient.square())
         move, more = self.scaled(m, v, state, lr)

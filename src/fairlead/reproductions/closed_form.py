@@ -35,22 +35,22 @@ Reach = Callable[[Tensor], Tensor]
 class Balls:
     """F_i(x) = ½‖x − e_i‖² with equal weights: the quadratics of Wang 2021 Fig. 2 and Weng 2025 Figs. 4 and 7."""
 
-    centres: Tensor
+    centers: Tensor
     """e, (N, d) float64."""
     work: WorkModel
     link: LinkModel
 
     @property
     def weights(self) -> Tensor:
-        return torch.full((len(self.centres),), 1 / len(self.centres), dtype=torch.float64)
+        return torch.full((len(self.centers),), 1 / len(self.centers), dtype=torch.float64)
 
     @property
     def everyone(self) -> Tensor:
-        return torch.arange(len(self.centres))
+        return torch.arange(len(self.centers))
 
     @property
     def optimum(self) -> Tensor:
-        return self.centres.mean(0)
+        return self.centers.mean(0)
 
     def steps(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor:
         """Local steps of the given clients, which hold one example each."""
@@ -87,7 +87,7 @@ class ClosedFormWorld(World):
 
     def __init__(self, balls: Balls, reach: Reach, start: Tensor) -> None:
         self.balls, self.reach, self.start = balls, reach, start
-        layout = {"x": balls.centres.shape[1]}
+        layout = {"x": balls.centers.shape[1]}
         self._population = Population(balls.weights, layout, torch.device("cpu"), torch.float64)
 
     @property
@@ -96,7 +96,7 @@ class ClosedFormWorld(World):
 
     @property
     def description(self) -> str:
-        return f"{self.balls.centres} {self.start} {self.balls.work!r} {self.balls.link!r}"
+        return f"{self.balls.centers} {self.start} {self.balls.work!r} {self.balls.link!r}"
 
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         return self.start, self.start.new_zeros(0)
@@ -114,7 +114,7 @@ class ClosedFormWorld(World):
         arrives = self.balls.link.arrives(cohort.clients, order.round, key.fold("link"))
         clients = cohort.clients[arrives]
         steps = self.balls.steps(clients, solver, order.round, key)
-        delta = self.reach(steps)[:, None] * (self.balls.centres[clients] - order.anchor)
+        delta = self.reach(steps)[:, None] * (self.balls.centers[clients] - order.anchor)
         effective_steps = solver.effective_steps(steps, order.round)
         lr = solver.optimizer.lr_at(order.round)
         return ClientUpdates.of(cohort, arrives, delta, steps, effective_steps, lr=lr)
@@ -123,11 +123,11 @@ class ClosedFormWorld(World):
         return nn.Identity()
 
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
-        losses = (params - self.balls.centres).square().sum(1) / 2
+        losses = (params - self.balls.centers).square().sum(1) / 2
         return Evaluation(float(self.balls.weights @ losses), {})
 
 
-_CENTRES = ((2.0, -1.0), (-2.0, 0.5), (0.5, 2.5))
+_CENTERS = ((2.0, -1.0), (-2.0, 0.5), (0.5, 2.5))
 _CAUSES: dict[str, tuple[tuple[int, ...], tuple[float, ...]]] = {
     "unequal work": ((4, 1, 2), (1.0, 1.0, 1.0)),
     "unequal links": ((2, 2, 2), (1.0, 0.5, 0.25)),
@@ -205,14 +205,14 @@ def _remembers(algorithm: Algorithm) -> bool:
 
 def _world(algorithm: Algorithm, lr: float, steps: tuple[int, ...], link: _EverySet) -> World:
     """Closed forms where the clients keep no memory, else the simulation."""
-    centres = torch.tensor(_CENTRES, dtype=torch.float64)
+    centers = torch.tensor(_CENTERS, dtype=torch.float64)
     if not _remembers(algorithm):
         mu = sum(each.mu for each in algorithm.solver.corrections if isinstance(each, Proximal))
-        balls = Balls(centres, FixedSteps(steps), link)
-        return ClosedFormWorld(balls, reach_of(LocalWork(lr, 1, mu=mu)), torch.zeros_like(centres[0]))
-    weights = torch.full((len(centres),), 1 / len(centres), dtype=torch.float64)
-    eye = torch.eye(2, dtype=torch.float64).expand(len(centres), 2, 2)
-    problem = QuadraticProblem(eye, centres, weights)
+        balls = Balls(centers, FixedSteps(steps), link)
+        return ClosedFormWorld(balls, reach_of(LocalWork(lr, 1, mu=mu)), torch.zeros_like(centers[0]))
+    weights = torch.full((len(centers),), 1 / len(centers), dtype=torch.float64)
+    eye = torch.eye(2, dtype=torch.float64).expand(len(centers), 2, 2)
+    problem = QuadraticProblem(eye, centers, weights)
     return SimulatedWorld(
         problem.task(0.0),
         problem.data(),
@@ -233,7 +233,7 @@ def _distance(preset: str, arguments: dict[str, Any], cause: str, rounds: int, s
     federation = Federation(algorithm, _world(algorithm, lr, steps, link), seed)
     path = [federation.params for _ in federation.train(rounds // 3 if _remembers(trial) else rounds)]
     end = torch.stack(path[-len(link.period) :]).mean(0)
-    return float((end - torch.tensor(_CENTRES, dtype=torch.float64).mean(0)).norm())
+    return float((end - torch.tensor(_CENTERS, dtype=torch.float64).mean(0)).norm())
 
 
 def _table(request: Request, seed: int) -> Mapping[TableCell, float]:

@@ -56,11 +56,11 @@ def _lemma_1(request: Request, seed: int) -> Mapping[TableCell, float]:
         federation = _experiment(setting, algorithm, rounds=120, seed=seed).build()
         list(federation.train())
         mu = 1.0 if name == "FedProx" else 0.0
-        limit = problem.limit(_STEPS, _LR, mu=mu, normalise=name == "FedNova")
+        limit = problem.limit(_STEPS, _LR, mu=mu, normalize=name == "FedNova")
         figures[TableCell(name, _TO_LIMIT)] = float((federation.params - limit).norm())
         figures[TableCell(name, _BIAS)] = float((federation.params - problem.optimum).norm())
     work = torch.tensor(_STEPS, dtype=torch.float64)
-    surrogate = problem.minimiser(problem.weights * work / (problem.weights @ work))
+    surrogate = problem.minimizer(problem.weights * work / (problem.weights @ work))
     for lr in (1e-3, 1e-4):
         gap = float((problem.limit(_STEPS, lr) - surrogate).norm())
         figures[TableCell(f"FedAvg, η = {lr:g}, over η", _TO_SURROGATE)] = gap / lr

@@ -144,7 +144,7 @@ def _at_optimum(request: Request, seed: int) -> Mapping[TableCell, float]:
     figures = {}
     for name, world in _worlds(request, seed).items():
         optimum = near_optimum(world, iterations=40 if request.scale == "smoke" else 150)
-        report = consensus_test(world, optimum.params, _SPLIT_LR, steps=_STEPS, centred=False)
+        report = consensus_test(world, optimum.params, _SPLIT_LR, steps=_STEPS, centered=False)
         for drift in report.drifts:
             figures[TableCell(name, f"{_RATIO}, H = {drift.steps}")] = drift.ratio
     return figures
@@ -206,7 +206,7 @@ FIGURE_4 = Computation(
     ),
     differences=(
         _MODEL,
-        "Gradients are centred, since the mean gradient before the optimum is not heterogeneity.",
+        "Gradients are centered, since the mean gradient before the optimum is not heterogeneity.",
     ),
     compute=_on_the_way,
     what={

@@ -51,7 +51,7 @@ def _without_links(weights: Tensor, arrival: Tensor, work: Tensor) -> Tensor:
     return weights
 
 
-def _normalised(weights: Tensor, arrival: Tensor, work: Tensor) -> Tensor:
+def _normalized(weights: Tensor, arrival: Tensor, work: Tensor) -> Tensor:
     """ω(1 − q)T_eff/‖a‖ with T_eff = Σω(1 − q)‖a‖/Σω(1 − q), (116)."""
     share = weights * arrival
     return share / work * (share @ work) / share.sum()
@@ -98,14 +98,14 @@ def _theory(
 ) -> _Theory:
     """Σ C_m κ_m (e_m − x) in the mean over rounds."""
     key, balls = Key.from_seed(seed), world.balls
-    mass = torch.zeros(len(balls.centres), dtype=torch.float64)
+    mass = torch.zeros(len(balls.centers), dtype=torch.float64)
     for round in range(rounds):
         facts = world.conditions(round, algorithm.solver, key)
         assert facts.arrival is not None
         assert facts.effective_steps is not None
         steps = balls.steps(balls.everyone, algorithm.solver, round, key)
         mass += rule.coefficients(facts.weights, facts.arrival, facts.effective_steps) * world.reach(steps)
-    return _Theory(mass @ balls.centres / mass.sum(), float(mass.sum()) / rounds)
+    return _Theory(mass @ balls.centers / mass.sum(), float(mass.sum()) / rounds)
 
 
 class _Simulation(NamedTuple):
@@ -204,7 +204,7 @@ _RULES = {
     "FedAvg": _TheoryRule("importance_sampling", _uncorrected),
     "c-a-FedAvg": _TheoryRule("communication_aware_fedavg", _without_links),
     "FedVarp": _TheoryRule("fedvarp_stale", _without_links),
-    "FedNova": _TheoryRule("anonymous_fednova", _normalised),
+    "FedNova": _TheoryRule("anonymous_fednova", _normalized),
     "FedAU": _TheoryRule("fedau", _without_links),
     "FedACS": _TheoryRule("fedacs", _sampled),
 }

@@ -8,10 +8,10 @@ from fairlead.algorithm import Algorithm
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.runner import summarise as summarise_run
+from fairlead.experiments.runner import summarize as summarize_run
 from fairlead.federation import Federation
 from fairlead.records import Evaluation, RoundRecord
-from fairlead.results.comparison import Summary, summarise
+from fairlead.results.comparison import Summary, summarize
 from fairlead.results.curves import FigureName
 from fairlead.results.figures import MethodFigures
 from fairlead.results.runs import ReportedRun
@@ -88,7 +88,7 @@ def compare(
             if on_round:
                 on_round(name, record)
     runs = [_run_of(name, experiment, federation) for name, federation in federations.items()]
-    (summary,) = summarise(
+    (summary,) = summarize(
         runs, baseline=next(iter(algorithms)), metric=metric, minimize=minimize, figure=figure
     )
     compared = []
@@ -120,6 +120,6 @@ def _run_of(name: str, experiment: Experiment, federation: Federation) -> Report
         experiment=replace(experiment, algorithm=federation.algorithm),
         records=tuple(federation.records),
         weights=federation.world.population.weights,
-        summary=summarise_run(federation),
+        summary=summarize_run(federation),
         detailed=True,
     )

@@ -175,28 +175,28 @@ class SummaryOptions(TypedDict, total=False):
     """The number that is compared: "last-tenth", the mean over the last 10 % of rounds, "last5", "final" or "best"."""
 
 
-def summarise_settings(
+def summarize_settings(
     paths: Iterable[str | PathLike[str]], **options: Unpack[SummaryOptions]
 ) -> list[Summary]:
     """Figures of all runs in and below folders, and of those in archives: one summary for each setting.
 
     Runs that differ only in the seed are repetitions of one method. The options are those of `SummaryOptions`.
     """
-    return summarise(read_runs(paths), **options)
+    return summarize(read_runs(paths), **options)
 
 
-def summarise_runs(paths: Iterable[str | PathLike[str]], **options: Unpack[SummaryOptions]) -> Summary:
-    """Figures of runs under one setting, as `summarise_settings` has them."""
-    summaries = summarise_settings(paths, **options)
+def summarize_runs(paths: Iterable[str | PathLike[str]], **options: Unpack[SummaryOptions]) -> Summary:
+    """Figures of runs under one setting, as `summarize_settings` has them."""
+    summaries = summarize_settings(paths, **options)
     if len(summaries) > 1:
         raise FieldError(
             f"These are runs of {len(summaries)} settings, which are not compared with each other: call "
-            "summarise_settings."
+            "summarize_settings."
         )
     return summaries[0]
 
 
-def summarise(runs: Sequence[ReportedRun], **options: Unpack[SummaryOptions]) -> list[Summary]:
+def summarize(runs: Sequence[ReportedRun], **options: Unpack[SummaryOptions]) -> list[Summary]:
     """A summary for each setting of runs that have been read."""
     baseline, targets = options.get("baseline"), options.get("targets", ())
     metric, minimize = options.get("metric"), options.get("minimize", False)
@@ -212,11 +212,11 @@ def summarise(runs: Sequence[ReportedRun], **options: Unpack[SummaryOptions]) ->
         own = None if baseline in sound and baseline not in here else baseline
         evaluated = any(record.evaluation for run in study.runs for record in run.records)
         measure = runs_measure(study.runs if evaluated else runs, metric, figure, minimize=minimize)
-        summaries.append(_summarise(setting, study, measure, labels, baseline=own, targets=targets))
+        summaries.append(_summarize(setting, study, measure, labels, baseline=own, targets=targets))
     return summaries
 
 
-def _summarise(
+def _summarize(
     setting: str,
     study: Study,
     measure: Measure,

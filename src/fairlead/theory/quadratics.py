@@ -146,7 +146,7 @@ def predicted_limit(
         limit = others[0].weights_under(contributions, averaging(algorithm))
     if limit is None or limit.weights is None or not limit.exact:
         return None
-    return problem.minimiser(limit.weights)
+    return problem.minimizer(limit.weights)
 
 
 def _works(solver: LocalSolver, num_steps: Sequence[int]) -> list[LocalWork] | None:

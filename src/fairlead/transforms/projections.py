@@ -14,7 +14,7 @@ from fairlead.memory.update_memory import (
     UpdateMemory,
     aware_memory_of,
     remembered_part,
-    settle_aware,
+    resolve_aware,
     with_remembered_part,
 )
 from fairlead.records import ClientUpdates, Conditions, Limit, Population, Transformed
@@ -81,7 +81,7 @@ class AwareProjection(DirectionTransform):
     hides_weights = True
 
     def __post_init__(self) -> None:
-        settle_aware(self)
+        resolve_aware(self)
 
     def init(self, population: Population) -> PartState:
         return aware_memory_of(self).init(population)

@@ -24,7 +24,7 @@ from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, PathRun, Population, WorkOrder
 from fairlead.task import Task
 from fairlead.worlds.base import DataPlace, EngineName, Weights, Workings, World, objective_weights
-from fairlead.worlds.behaviour import ClientBehaviour, MessageSizes, Responders
+from fairlead.worlds.behavior import ClientBehavior, MessageSizes, Responders
 from fairlead.worlds.device import Arithmetic, HostData, Precision, on_host, stays_on_host, usable_device
 from fairlead.worlds.engines.base import AsyncEngine, Engine, Objective
 from fairlead.worlds.engines.choice import choose_engine
@@ -131,7 +131,7 @@ class SimulatedWorld(World):
         folder = None if tables_in is None else Path(tables_in)
         self._population = Population(omega, model.layout, self.device, dtype, clients.names, folder)
         sizes = MessageSizes(self._population.num_parameters, len(model.initial_buffers()), dtype)
-        self.behaviour = ClientBehaviour(clients.sizes, work, link, devices, sizes)
+        self.behavior = ClientBehavior(clients.sizes, work, link, devices, sizes)
         self._paths: tuple[PathRun, ...] = ()
         self._prefetched: dict[tuple[tuple[int, ...], LocalSolver, int, Key], Responders] = {}
 
@@ -145,7 +145,7 @@ class SimulatedWorld(World):
 
     @property
     def description(self) -> str:
-        conditions = f"{self.behaviour.work!r} {self.behaviour.link!r} {self.behaviour.devices!r}"
+        conditions = f"{self.behavior.work!r} {self.behavior.link!r} {self.behavior.devices!r}"
         arithmetic = f"{self.dtype} {self.arithmetic.precision}"
         return f"{self.task.description} {conditions} {arithmetic} {_data_digest(self.clients)}"
 
@@ -186,18 +186,18 @@ class SimulatedWorld(World):
             return torch.arange(self.population.num_clients)
 
         def work() -> Tensor | None:
-            return solver.effective_steps(self.behaviour.num_steps(everyone(), solver, round, key), round)
+            return solver.effective_steps(self.behavior.num_steps(everyone(), solver, round, key), round)
 
         def arrival() -> Tensor | None:
-            return self.behaviour.expected_arrival(everyone(), solver, round, key)
+            return self.behavior.expected_arrival(everyone(), solver, round, key)
 
         return Conditions(round, self.population.weights, work, arrival)
 
     def over(self, link: LinkModel) -> "SimulatedWorld":
         """The same clients, reached over other links."""
-        refuse_misfits(link, self.population.num_clients, has_devices=self.behaviour.devices is not None)
+        refuse_misfits(link, self.population.num_clients, has_devices=self.behavior.devices is not None)
         world = copy(self)
-        world.behaviour, world._prefetched = replace(self.behaviour, link=link), {}
+        world.behavior, world._prefetched = replace(self.behavior, link=link), {}
         return world
 
     def work(self, order: WorkOrder) -> ClientUpdates:
@@ -238,7 +238,7 @@ class SimulatedWorld(World):
 
     def prefetch(self, round: int, solver: LocalSolver, key: Key, cohort: Cohort) -> None:
         """Find the responders of the cohort that the next round will probably sample, and prepare their work."""
-        responders = self.behaviour.responders(cohort.clients, solver, round, key)
+        responders = self.behavior.responders(cohort.clients, solver, round, key)
         self._prefetched = {(tuple(cohort.clients.tolist()), solver, round, key): responders}
         self.executor.prepare(round, solver, key, responders.block)
 
@@ -247,7 +247,7 @@ class SimulatedWorld(World):
             found = self._prefetched.get((tuple(cohort.clients.tolist()), solver, round, key))
             if found is not None:
                 return found
-        return self.behaviour.responders(cohort.clients, solver, round, key)
+        return self.behavior.responders(cohort.clients, solver, round, key)
 
     def commit(
         self, order: WorkOrder, updates: ClientUpdates, params: Tensor, direction: Tensor
@@ -283,7 +283,7 @@ class SimulatedWorld(World):
 
     def payload(self, solver: LocalSolver) -> Payload:
         """Bytes that each client receives and sends in a round."""
-        return self.behaviour.message_sizes.payload(solver)
+        return self.behavior.message_sizes.payload(solver)
 
 
 def _data_digest(data: ClientData) -> str:

@@ -100,7 +100,7 @@ def _two_layers(objective: Objective) -> "tuple[Affine, Affine] | None":
 def dense_layers(objective: Objective) -> list[nn.Module] | None:
     """The layers of a plain stack of linear and elementwise ones, or None for any other model.
 
-    Subclasses, hooks, parametrised or shared weights and sequences may compute something else: their
+    Subclasses, hooks, parametrized or shared weights and sequences may compute something else: their
     parameters would not be these in this order, or their types or inputs would not be these.
     """
     module = objective.model.module

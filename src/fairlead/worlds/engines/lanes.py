@@ -236,7 +236,7 @@ class LaneBlock:
             for name, rows in jobs.memory.items()
         }
         fresh = self.solver.start(self.anchor.expand(len(slots), -1), memory, self.shared)
-        for places, lanes in _neighbours(slots):
+        for places, lanes in _neighbors(slots):
             self.state.local[lanes] = fresh.local[places]
             for name, rows in fresh.optimizer.items():
                 self.state.optimizer[name][lanes] = rows[places]
@@ -264,7 +264,7 @@ class LaneBlock:
         return loss
 
 
-def _neighbours(slots: Sequence[Slot]) -> Iterator[tuple[slice, slice]]:
+def _neighbors(slots: Sequence[Slot]) -> Iterator[tuple[slice, slice]]:
     """Places of slots that follow each other in lanes that do, and these lanes: one copy serves them all."""
     first = 0
     for place in range(1, len(slots) + 1):

@@ -73,7 +73,7 @@ class _Plan(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class ClientBehaviour:
+class ClientBehavior:
     """Behavior of simulated clients in a round: a pure function of clients, solver, round and key."""
 
     sizes: Tensor

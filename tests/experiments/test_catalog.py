@@ -1,4 +1,4 @@
-"""The catalogue finds everything, also what others add, and explains it."""
+"""The catalog finds everything, also what others add, and explains it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 import fairlead as fl
 from fairlead.component import Component, parts_of
 from fairlead.errors import FieldError
-from fairlead.experiments.catalogue import KINDS, ROLES, citations, entries, entry
+from fairlead.experiments.catalog import KINDS, ROLES, citations, entries, entry
 from fairlead.presets import METHODS
 from fairlead.records import ClientUpdates, Conditions
 
