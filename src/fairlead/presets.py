@@ -56,7 +56,7 @@ class Method:
     name: str
     build: Callable[..., Algorithm]
     corrects: tuple[Correctable, ...]
-    """What cannot move its limit: unequal work, unequal links, the drift of heterogeneous clients."""
+    """Inequalities that do not bias its limit: work, links, or the drift of heterogeneous clients."""
     references: tuple[str, ...]
 
 
@@ -84,7 +84,7 @@ def method_named(name: str) -> Method:
 
 @method("mcmahan2017fedavg")
 def fedavg(**clients: Unpack[ClientSide]) -> Algorithm:
-    """Federated averaging: local SGD, then the mean of the arrivals (McMahan et al. 2017)."""
+    """Federated averaging: local SGD, then the weighted mean of the received updates (McMahan et al. 2017)."""
     return Algorithm(_solver(clients), _sampler(clients), WeightedMean())
 
 
@@ -111,7 +111,7 @@ def fednova(
     server_momentum: float = 0.0,
     **clients: Unpack[ClientSide],
 ) -> Algorithm:
-    """Normalized averaging: unequal work does not move the limit (Wang et al. 2021).
+    """Normalized averaging, which removes the bias of unequal local work (Wang et al. 2021).
 
     Momentum on the clients, on the server or on both ("hybrid", 0.9 each in the paper); `mu` for
     proximal clients.
@@ -125,7 +125,7 @@ def fednova(
 def fednova_vr(
     *, tau_eff: Literal["work", "steps"] | float = "work", **clients: Unpack[ClientSide]
 ) -> Algorithm:
-    """FedNova with variance reduction, read with raw gradients (Wang et al. 2021)."""
+    """FedNova with variance reduction on raw gradients (Wang et al. 2021)."""
     return Algorithm(_solver(clients, ControlVariates()), _sampler(clients), FedNova(tau_eff))
 
 
@@ -140,26 +140,26 @@ def scaffold(
 
 @method("liang2019vrlsgd", corrects=("links", "drift"))
 def vrlsgd(**clients: Unpack[ClientSide]) -> Algorithm:
-    """Local SGD that forgets each client's own deviation (Liang et al. 2019)."""
+    """Local SGD that subtracts each client's deviation from the mean gradient (Liang et al. 2019)."""
     return Algorithm(_solver(clients, VRLSGD()), _sampler(clients), WeightedMean())
 
 
 @method("acar2021feddyn", corrects=("work", "links", "drift"))
 def feddyn(*, alpha: float, **clients: Unpack[ClientSide]) -> Algorithm:
-    """A dynamic penalty that aligns all clients with the optimum (Acar et al. 2021)."""
+    """A dynamic regularizer that aligns the clients' optima with the global one (Acar et al. 2021)."""
     return Algorithm(_solver(clients, DynamicRegularizer(alpha)), _sampler(clients), FedDyn())
 
 
 @method("xu2021fedcm")
 def fedcm(*, alpha: float = 0.1, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
-    """The cohort's last mean gradient as momentum on every client (Xu et al. 2021)."""
+    """Client momentum from the last global step (Xu et al. 2021)."""
     solver = _solver(clients, ClientMomentum(alpha))
     return Algorithm(solver, _sampler(clients), WeightedMean(), server=SGD(server_lr))
 
 
 @method("xiang2024fedawe", corrects=("links",))
 def fedawe(*, echo: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
-    """Clients resume from their own last model and echo the rounds they missed (Xiang et al. 2024)."""
+    """Clients start from their own last model and scale updates by the rounds they missed (Xiang et al. 2024)."""
     return Algorithm(_solver(clients, StaleStart(echo)), _sampler(clients), WeightedMean())
 
 
@@ -191,7 +191,7 @@ def fedyogi(
     initial_v: float = 0.0,
     **clients: Unpack[ClientSide],
 ) -> Algorithm:
-    """Yogi on the server, v started as in `fedadam` (Reddi et al. 2021)."""
+    """Yogi on the server, with the initial v of `fedadam` (Reddi et al. 2021)."""
     server = Yogi(server_lr, beta1=beta1, beta2=beta2, eps=eps, initial_v=initial_v)
     return Algorithm(_solver(clients), _sampler(clients), WeightedMean(), server=server)
 
@@ -205,7 +205,7 @@ def fedadagrad(
     initial_v: float = 0.0,
     **clients: Unpack[ClientSide],
 ) -> Algorithm:
-    """Adagrad on the server, v started as in `fedadam` (Reddi et al. 2021)."""
+    """Adagrad on the server, with the initial v of `fedadam` (Reddi et al. 2021)."""
     server = Adagrad(server_lr, beta1=beta1, eps=eps, initial_v=initial_v)
     return Algorithm(_solver(clients), _sampler(clients), WeightedMean(), server=server)
 
@@ -230,27 +230,27 @@ def fedams(
 
 @method("weng2025fedacs")
 def importance_sampling(**clients: Unpack[ClientSide]) -> Algorithm:
-    """The rule IS of Weng 2025: draws by weight with replacement; a lost update counts as zero."""
+    """Importance sampling (IS of Weng 2025): draws by weight with replacement; lost updates count as zero."""
     sampler = WeightedWithReplacement(_draws(clients))
     return Algorithm(_solver(clients), sampler, WeightedMean(over="asked"))
 
 
 @method("weng2025fedacs")
 def uniform_sampling(**clients: Unpack[ClientSide]) -> Algorithm:
-    """The rule US of Weng 2025: draws without replacement; a lost update counts as zero."""
+    """Uniform sampling (US of Weng 2025): draws without replacement; lost updates count as zero."""
     return Algorithm(_solver(clients), _sampler(clients), WeightedMean(over="asked"))
 
 
 @method("chen2022optimal", "weng2025fedacs")
 def optimal_sampling(*, floor: float = 0.1, **clients: Unpack[ClientSide]) -> Algorithm:
-    """The rule OS of Weng 2025: draws by the length of the last updates; a lost update counts as zero."""
+    """Optimal sampling (OS of Weng 2025): draws by the norm of the last updates; lost updates count as zero."""
     sampler = OptimalSampling(_draws(clients), floor)
     return Algorithm(_solver(clients), sampler, WeightedMean(over="asked"))
 
 
 @method("weng2025fedacs")
 def full_participation(**clients: Unpack[ClientSide]) -> Algorithm:
-    """The rule of Weng 2025 for asking everyone; a lost update counts as zero."""
+    """All clients in every round; lost updates count as zero (Weng 2025)."""
     if clients.get("cohort_size") is not None or clients.get("replacement", False):
         raise FieldError(
             "full_participation asks everyone: leave cohort_size and replacement out, or use "
@@ -261,7 +261,7 @@ def full_participation(**clients: Unpack[ClientSide]) -> Algorithm:
 
 @method("weng2025fedacs", corrects=("work", "links"))
 def fedacs(**clients: Unpack[ClientSide]) -> Algorithm:
-    """Sampling against unequal work and links, both known (Weng et al. 2025)."""
+    """Sampling that cancels unequal work and links, both known (Weng et al. 2025)."""
     return Algorithm(_solver(clients), FedACS(_draws(clients)), WeightedMean(over="asked"))
 
 
@@ -276,45 +276,45 @@ def fedacs_estimated(
 
 @method("perazzone2022", "weng2025fedacs", corrects=("links",))
 def communication_aware_fedavg(**clients: Unpack[ClientSide]) -> Algorithm:
-    """c-a-FedAvg: updates divided by their known chance of arriving (Weng 2025 (113))."""
+    """c-a-FedAvg: divides updates by their known arrival rates (Weng 2025 (113))."""
     return Algorithm(_solver(clients), WeightedWithReplacement(_draws(clients)), CommunicationAware())
 
 
 @method("perazzone2022", "wang2021fednova", "weng2025fedacs", corrects=("work", "links"))
 def communication_aware_fednova(**clients: Unpack[ClientSide]) -> Algorithm:
-    """c-a-FedNova: updates divided by their chance of arriving and by the work behind them."""
+    """c-a-FedNova: divides updates by their arrival rates and by their local work."""
     aggregator = CommunicationAware(FedNova("expected", over="asked"))
     return Algorithm(_solver(clients), WeightedWithReplacement(_draws(clients)), aggregator)
 
 
 @method("wang2021fednova", "weng2025fedacs", corrects=("work",))
 def anonymous_fednova(**clients: Unpack[ClientSide]) -> Algorithm:
-    """FedNova as Weng 2025 compares with it (116): a lost update counts as zero, τ_eff is the expected one."""
+    """FedNova as the baseline of Weng 2025 (116): lost updates count as zero, τ_eff is its expectation."""
     aggregator = FedNova("expected", over="asked")
     return Algorithm(_solver(clients), WeightedWithReplacement(_draws(clients)), aggregator)
 
 
 @method("wang2024fedau", corrects=("links",))
 def fedau(*, cutoff: int | None = 50, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
-    """Weights learned from the mean absence of clients (Wang & Ji 2024)."""
+    """Weights learned from how long clients are absent (Wang & Ji 2024)."""
     return Algorithm(_solver(clients), _sampler(clients), FedAU(cutoff), server=SGD(server_lr))
 
 
 @method("jhunjhunwala2022fedvarp", corrects=("links",))
 def fedvarp(*, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
-    """Remembered updates of everyone against the variance of participation (Jhunjhunwala et al. 2022)."""
+    """The last update of every client reduces the variance of partial participation (Jhunjhunwala et al. 2022)."""
     return Algorithm(_solver(clients), _sampler(clients), FedVARP(), server=SGD(server_lr))
 
 
 @method("weng2025fedacs", "jhunjhunwala2022fedvarp", corrects=("links",))
 def fedvarp_stale(**clients: Unpack[ClientSide]) -> Algorithm:
-    """FedVARP as Weng 2025 compares with it (114): a lost update is replaced by the client's last one."""
+    """FedVARP as the baseline of Weng 2025 (114): the client's last update replaces a lost one."""
     return Algorithm(_solver(clients), WeightedWithReplacement(_draws(clients)), StaleFedVARP())
 
 
 @method("gu2021mifa", corrects=("links",))
 def mifa(*, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
-    """The mean of everyone's last update (Gu et al. 2021)."""
+    """The mean of all clients' last updates (Gu et al. 2021)."""
     return Algorithm(_solver(clients), _sampler(clients), MIFA(), server=SGD(server_lr))
 
 
@@ -331,7 +331,7 @@ def fedaware(
     server_lr: float = 1.0,
     **clients: Unpack[ClientSide],
 ) -> Algorithm:
-    """The shortest combination of everyone's moving-averaged updates (Zeng et al. 2025).
+    """The shortest convex combination of all clients' moving-average updates (Zeng et al. 2025).
 
     `alpha` as in Zeng 2025, or `retention`, which Zeng 2023 calls α; ½ if neither is given. With raw rows, as the
     papers print it, a step is no longer than the shortest remembered row: clients with few examples hold everyone
@@ -403,7 +403,7 @@ def fedaware_na(
 
 @method("hu2022fedmgda")
 def fedmgda_plus(*, epsilon: float = 0.1, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
-    """The shortest combination of normalized updates near the usual weights (Hu et al. 2022)."""
+    """The shortest convex combination of normalized updates, near the usual weights (Hu et al. 2022)."""
     return Algorithm(_solver(clients), _sampler(clients), FedMGDA(epsilon), server=SGD(server_lr))
 
 
@@ -453,7 +453,7 @@ def with_aware(
 def _opened(
     sampler: Sampler, start: Literal["seen", "all_seen", "zero", "full_first_round"]
 ) -> tuple[Sampler, Literal["seen", "all_seen", "zero"]]:
-    """The sampler and AWARE's own `start`: a full first round is the sampler's business."""
+    """The sampler and AWARE's own `start`: the sampler makes the full first round."""
     return (FullFirstRound(sampler), "seen") if start == "full_first_round" else (sampler, start)
 
 

@@ -97,19 +97,19 @@ def published(*references: str) -> Callable[[Callable[_Arguments, Setting]], Cal
 
 @published("wang2024unreasonable")
 def consensus_femnist(steps: int = 10) -> Setting:
-    """500 of the writers of FEMNIST take full-batch steps of 0.1 (Wang 2024 Table 3)."""
+    """500 writers of FEMNIST a round take full-batch steps of 0.1 (Wang 2024 Table 3)."""
     return _natural(asked=500, lr=0.1, steps=steps)
 
 
 @published("wang2024unreasonable")
 def consensus_stackoverflow(steps: int = 10) -> Setting:
-    """1,000 of the users of Stack Overflow take full-batch steps of 0.5 (Wang 2024 Table 3)."""
+    """1,000 users of Stack Overflow a round take full-batch steps of 0.5 (Wang 2024 Table 3)."""
     return _natural(asked=1000, lr=0.5, steps=steps)
 
 
 @published("wang2024unreasonable")
 def consensus_cifar100(steps: int = 10) -> Setting:
-    """200 of the clients of a CIFAR-100 that names them take full-batch steps of 0.5 (Wang 2024 Table 3)."""
+    """200 clients of a CIFAR-100 with natural clients take full-batch steps of 0.5 (Wang 2024 Table 3)."""
     return _natural(asked=200, lr=0.5, steps=steps)
 
 
@@ -261,7 +261,7 @@ def fedaware_agnews() -> Setting:
 
 @published("zeng2025fedaware")
 def label_blocks() -> Setting:
-    """20 clients, of which ten have balanced labels and ten do not; all are asked (Zeng 2025 Fig. 6)."""
+    """20 clients, of which ten have balanced labels and ten do not; all take part (Zeng 2025 Fig. 6)."""
     return Setting(20, _solver(), rounds=150, partition=label_skew.LabelBlocksPartitioner(10))
 
 
@@ -271,7 +271,7 @@ def _solver(lr: float = 0.01) -> LocalSolver:
 
 @published("wang2021fednova")
 def fednova_equal_epochs() -> Setting:
-    """16 clients by Dirichlet(0.1), two epochs each, all of them asked for 100 rounds (Wang 2021 Table I).
+    """16 clients by Dirichlet(0.1), two epochs each, all in every round, 100 rounds (Wang 2021 Table I).
 
     The learning rate is 0.05 and a tenth of it after 50 and 75 rounds, the factor being the released code's;
     the paper starts from 0.02 where clients have momentum, and the released code has a weight decay of 0.0001.
@@ -289,14 +289,14 @@ def fednova_random_epochs() -> Setting:
 
 @published("wang2021fednova", "li2020fedprox")
 def fednova_synthetic() -> Setting:
-    """Synthetic(1, 1) over 30 clients, five epochs each, all asked (Wang 2021 Fig. 5 left; rounds are ours)."""
+    """Synthetic(1, 1) over 30 clients, five epochs each, all in every round (Wang 2021 Fig. 5 left)."""
     solver = LocalSolver(SGD(0.02), epochs=5, batch_size=20)
     return Setting(30, solver, rounds=200, clients=SyntheticLogistic(1.0, 1.0, num_clients=30))
 
 
 @published("wang2021fednova", "li2020fedprox")
 def fednova_synthetic_partial() -> Setting:
-    """As `fednova_synthetic`, with 30 % of the clients asked (Wang 2021 Fig. 5 middle)."""
+    """As `fednova_synthetic`, with 30 % of the clients sampled (Wang 2021 Fig. 5 middle)."""
     return replace(fednova_synthetic(), cohort_size=9)
 
 

@@ -334,7 +334,11 @@ def test_vrlsgd_has_no_weights_when_work_changes() -> None:
         (Algorithm(fl.LocalSolver(fl.Adam(0.1), steps=1)), {}, "not linear in their gradients"),
         (fl.presets.with_aware(built("fedavg")), {}, "orthogonal"),
         (Algorithm(built("vrlsgd").solver, fl.WeightedWithReplacement(2)), {}, "averaged in proportion to ω"),
-        (Algorithm(built("fedcm").solver, aggregator=FedNova()), {}, "only for the mean of the arrivals"),
+        (
+            Algorithm(built("fedcm").solver, aggregator=FedNova()),
+            {},
+            "only for the mean of the received updates",
+        ),
         (fl.presets.fedmgda_plus(lr=0.1, epsilon=1.0), {}, "Pareto-stationary"),
         (built("fedavg"), {"link": fl.BernoulliLink(1.0)}, "No update ever arrives"),
     ],

@@ -49,7 +49,7 @@ class Aggregator(MethodPart, ABC):
 
     @property
     def averages_arrivals(self) -> bool:
-        """Whether the direction is the mean of the arrivals, weighted by importance."""
+        """Whether the direction is the mean of the received updates, weighted by importance."""
         return False
 
     def limit(self, weights: Tensor) -> Limit | None:

@@ -192,7 +192,7 @@ class RememberedMean(Aggregator):
         m_i ← (1 − α) m_i + α Δ_i  for i ∈ R,    then Σ_j ω_j m_j over all N clients
 
     Symbols and fields as in `FedAWARE`; clients without an update have m_j = 0, so that early steps are short.
-    Parameters outside `memory.layers` follow FedAvg's mean of the arrivals.
+    Parameters outside `memory.layers` follow FedAvg's mean of the received updates.
 
     Reduces to `MIFA` for α = 1. Limit weights ∝ ω‖a‖₁: links cannot move it, unequal work can.
     """
@@ -249,7 +249,7 @@ class FedAWARE(Aggregator):
       for unit rows). With ρ = 0, as in the papers, few clients share the weight, and others do in the next
       round. With ρ > 0 λ is unique and changes little when rows do (`shortest_in_ridged_hull`).
     - `memory`: the parameters to remember and where to keep them. Parameters outside `memory.layers` follow
-      FedAvg's mean of the arrivals; Zeng 2025 names the option for λ only and leaves them open.
+      FedAvg's mean of the received updates; Zeng 2025 names the option for λ only and leaves them open.
 
     Reduces to the mean of the rows for ρ → ∞ (with raw rows and equal ω: `RememberedMean`);
     to the client's own memory for one client; to `FedMGDA(epsilon=1)` for α = 1 and unit rows when
@@ -312,7 +312,7 @@ class FedAWARE(Aggregator):
 def _remembered_step(
     averages: MovingAverages, state: PartState, coefficients: Tensor, updates: ClientUpdates
 ) -> Tensor:
-    """Σ coefficient_i m_i, and the mean of the arrivals for parameters that are not remembered."""
+    """Σ coefficient_i m_i, and the mean of the received updates for parameters that are not remembered."""
     remembered = averages.combined(state, coefficients, updates.delta)
     if remembers_everything(state, updates.delta.shape[1]):
         return remembered

@@ -61,7 +61,7 @@ class ClientMomentum(Correction):
     def weights_under(self, contributions: Contributions, averaging: Averaging) -> Limit:
         # At rest the momentum is Σ p̂_i∇F_i with p̂ the arrivals' normalized importance, whatever their work.
         if averaging == "other":
-            return Limit(None, "The weights of FedCM are known only for the mean of the arrivals.")
+            return Limit(None, "The weights of FedCM are known only for the mean of the received updates.")
         by_work, alike = (part / part.sum() for part in (contributions.mass, contributions.coefficient))
         return Limit(
             self.alpha * by_work + (1 - self.alpha) * alike,
