@@ -200,7 +200,7 @@ def _print_weights(report: ConsistencyReport, folder: Path, *, as_json: bool, qu
     optimized = [None] * len(intended) if surrogate is None else surrogate.tolist()
     rows = list(enumerate(zip(intended, optimized, strict=True)))
     if as_json:
-        clients = [{"client": client, "intended": asked, "optimized": got} for client, (asked, got) in rows]
+        clients = [{"client": client, "intended": asked, "optimised": got} for client, (asked, got) in rows]
         print_json({"folder": str(folder), "chi_square": report.chi_square, "clients": clients})
     elif not quiet:
         table = [
