@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -292,6 +293,17 @@ def test_the_table_says_what_its_figures_are_and_the_verdict_what_noise_leaves_o
     ]
     assert f"{mean(losses):.2f} ± {4.30265 * stdev(losses) / 3**0.5:.2f} " in said
     assert said.splitlines()[-1].startswith("Verdict: holds, within the noise over seeds (")
+
+
+def test_numbers_of_a_column_have_the_same_decimals() -> None:
+    """MNIST by one seed: 67.0 and 90.0 keep their zeros, and so do published figures; rounds are whole."""
+    said = fairlead("reproduce", "zeng2023_figure_8", "--scale", "small", "--collect", str(KEPT)).stdout
+    (row,) = (line for line in said.splitlines() if line.startswith("FedAWARE as published"))
+    assert row.split("published", 1)[1].split() == (
+        ["90.60", "[96.60", "±", "0.09]", "90.50", "[96.96", "±", "0.04]", "90.00", "[96.71", "±", "0.14]"]
+    )
+    rounds = judged_by("weng2025_table_1_mnist-full", lambda run: True)
+    assert re.search(r"^FedACS +53 \[68\]", rounds, re.MULTILINE)
 
 
 def test_figures_of_fewer_seeds_are_marked() -> None:

@@ -178,11 +178,17 @@ def _say_failures(failures: Sequence[repro.FailedRun]) -> None:
 
 def _print_figures(entry: repro.Reproduction, outcome: repro.Outcome) -> None:
     most = max(figure.seeds for figure in outcome.figures)
-    ours = {TableCell(figure.row, figure.column): _ours(figure, most) for figure in outcome.figures}
+    digits = _digits(outcome.figures)
+    ours = {
+        TableCell(figure.row, figure.column): _ours(figure, most, digits[figure.column])
+        for figure in outcome.figures
+    }
     failed = Counter(cell for failure in outcome.failures for cell in failure.cells)
     for cell, number in failed.items():
         ours[cell] = f"{ours[cell]} ({number} failed)" if cell in ours else "failed"
-    published = {cell: _published(entry.published.get(cell)) for cell in ours}
+    published = {
+        cell: _published(entry.published.get(cell), digits.get(cell.column, "#.4g")) for cell in ours
+    }
     columns = _columns(outcome)
     printed = any(cell in entry.published for cell in ours)
     if len(columns) > _WIDE:
@@ -220,20 +226,29 @@ def _key(outcome: repro.Outcome, measured: str) -> str:
     return f"{key}." + (f" Figures: {measured}." if measured else "")
 
 
-def _ours(figure: repro.ReproducedFigure, most: int) -> str:
+def _ours(figure: repro.ReproducedFigure, most: int, digits: str) -> str:
     """A figure, with its number of seeds where others have more."""
     if math.isinf(figure.ours):
         number = "never"
     elif figure.half_width is None:
-        number = f"{figure.ours:.4g}"
+        number = format(figure.ours, digits)
     else:
         number = " ".join(show_estimate(figure.ours, figure.half_width, "number"))
     return number if figure.seeds == most else f"{number} ({counted(figure.seeds, 'seed')})"
 
 
-def _published(number: Published | None) -> str:
+def _published(number: Published | None, digits: str) -> str:
     """A published figure as it is printed, with the authors' own ±."""
     if number is None:
         return "–"
-    value = "never" if math.isinf(number.value) else f"{number.value:g}"
-    return value if number.spread is None else f"{value} ± {number.spread:g}"
+    value = "never" if math.isinf(number.value) else format(number.value, digits)
+    decimals = len(value.partition(".")[2])
+    return value if number.spread is None else f"{value} ± {number.spread:.{decimals}f}"
+
+
+def _digits(figures: Sequence[repro.ReproducedFigure]) -> dict[str, str]:
+    """The format of a number in each column: four digits with the last zeros, or whole numbers where all are."""
+    whole = {figure.column: True for figure in figures}
+    for figure in figures:
+        whole[figure.column] &= math.isinf(figure.ours) or figure.ours.is_integer()
+    return {column: ".4g" if is_whole else "#.4g" for column, is_whole in whole.items()}
