@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import permutations
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -137,3 +139,55 @@ def test_ridge_moves_by_at_most_the_learning_rate_of_the_server() -> None:
         assert record.step_norm <= 0.5 + 1e-9
         # Six dimensions: without ρ at most seven clients have weight (Carathéodory).
         assert len(record.remembered) > 7
+
+
+def ending(rows: Literal["raw", "unit"], server_lr: float, rounds: int) -> tuple[fl.Federation, torch.Tensor]:
+    """A run on clients with H = I, unequal weights and unequal work, and the clients' optima."""
+    optima = ((0.0, 0.0), (4.0, 1.0), (1.0, 5.0), (-3.0, 2.0), (2.0, -4.0))
+    clients = fl.Quadratics(linear=optima, weights=(0.6, 0.1, 0.1, 0.1, 0.1))
+    algorithm = fl.presets.fedaware(
+        rho=1.0, alpha=1.0, rows=rows, lr=0.001, steps=1, batch_size=None, server_lr=server_lr
+    )
+    work = fl.FixedSteps((1, 2, 3, 4, 5))
+    run = fl.Experiment(clients, algorithm, rounds, dtype="float64", work=work).build()
+    list(run.train())
+    return run, torch.tensor(optima, dtype=torch.float64)
+
+
+def test_with_raw_rows_it_stops_where_all_clients_count_alike() -> None:
+    """λ = 1/N, so that clients count by their work and not by ω, as predicted before the run."""
+    run, optima = ending("raw", server_lr=50.0, rounds=400)
+    work = torch.arange(1.0, 6.0, dtype=torch.float64)
+    assert run.params.tolist() == pytest.approx((work @ optima / work.sum()).tolist(), abs=0.02)
+    predicted = run.consistency().predicted
+    assert predicted is not None
+    assert predicted.weights.tolist() == pytest.approx((work / work.sum()).tolist())
+
+
+def test_with_unit_rows_it_stops_at_the_spatial_median() -> None:
+    """Where the unit vectors to the clients' optima cancel, whatever their weights and work."""
+    run, optima = ending("unit", server_lr=0.1, rounds=1500)
+    pulls = optima - run.params
+    assert float((pulls / pulls.norm(dim=1, keepdim=True)).mean(0).norm()) < 0.02
+    report = run.consistency()
+    assert "spatial median" in str(report)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+def test_chances_given_the_weights_are_those_of_all_orders(size: int) -> None:
+    """Against the enumeration of all draws without replacement, and of clients without weight."""
+    shares = np.array([0.5, 0.2, 0.15, 0.1, 0.05, 0.0])
+    expected = np.zeros(6)
+    positive = 5
+    for order in permutations(range(positive)):
+        chance, left = 1.0, 1.0
+        for client in order:
+            chance, left = chance * shares[client] / left, left - shares[client]
+            if left < 1e-12:
+                break
+        expected[list(order[:size])] += chance
+    if size > positive:
+        expected[5] = 1.0
+    found = fl.WeightFeedback(size).chances(torch.from_numpy(shares))
+    assert found.tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+    assert float(found.sum()) == pytest.approx(size, abs=1e-5)

@@ -29,6 +29,7 @@ from fairlead.records import (
     ExpectedRound,
     Limit,
     MeanCoefficients,
+    NotKnown,
     Population,
 )
 
@@ -247,7 +248,11 @@ class FedAWARE(Aggregator):
       all steps, and a client that has fitted its data, so that its updates vanish, stops the run.
     - `rho`: the regularized hull, λ = argmin ‖Σ λ_j u_j‖² + ρ s‖λ‖² over the rows u_j, with s the mean of ‖u_j‖² (1
       for unit rows). With ρ = 0, as in the papers, few clients share the weight, and others do in the next
-      round. With ρ > 0 λ is unique and changes little when rows do (`shortest_in_ridged_hull`).
+      round. With ρ > 0 λ is unique and changes little when rows do (`shortest_in_ridged_hull`). If d = 0, then
+      λ_j = 1/N for all j: with the gradient 2ρsλ_j of the penalty alone, the conditions of Karush, Kuhn and Tucker
+      leave no other λ. So ρ > 0 changes the path and not the points where the method stops. These are where the mean
+      of the rows vanishes: with raw rows the minimizer of Σ ‖a_j‖₁ F_j, whatever ω; with unit rows the spatial median
+      of the clients' optima for equal, isotropic Hessians.
     - `memory`: the parameters to remember and where to keep them. Parameters outside `memory.layers` follow
       FedAvg's mean of the received updates; Zeng 2025 names the option for λ only and leaves them open.
 
@@ -301,12 +306,32 @@ class FedAWARE(Aggregator):
         shares = aware.shares(recalled, conditions.weights)
         return Aggregate(direction, after, None, remembered, recalled.facts, shares)
 
-    def limit(self, weights: Tensor) -> Limit:
+    def limit(self, weights: Tensor) -> Limit | None:
+        if self._weighs_alike:
+            return None
+        if self.rho:
+            return Limit(
+                None,
+                "With a regularized hull of unit rows FedAWARE minimizes no weighted sum of the clients' objectives: it "
+                "stops where the mean of their unit updates vanishes, at the spatial median of the clients' optima if "
+                "their Hessians are equal and isotropic.",
+            )
         return Limit(
             None,
             "FedAWARE minimizes no weighted sum of the clients' objectives: it stops at a Pareto-stationary "
             "point, where no direction helps every client; which point depends on the start.",
         )
+
+    def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients | NotKnown:
+        if not self._weighs_alike:
+            return super().mean_coefficients(expected)
+        counted = expected.reachable * (expected.conditions.weights > 0)
+        return MeanCoefficients(counted / counted.sum(), "long run", remembers=True)
+
+    @property
+    def _weighs_alike(self) -> bool:
+        """Whether every client has the weight 1/N where the method stops, and rows keep their length."""
+        return self.rho > 0 and self.rows == "raw" and not self.memory.clusters
 
 
 def _remembered_step(
