@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -113,6 +115,15 @@ def test_a_round_tells_the_sampler_the_weights_of_its_step() -> None:
         assert set(weights.nonzero().flatten().tolist()) == set(record.remembered)
 
 
+@pytest.mark.parametrize("preset", [fedaware_published, fedaware_ridge])
+def test_a_resumed_run_draws_by_the_same_weights(preset: Callable[..., fl.Algorithm], tmp_path: Path) -> None:
+    whole = fl.Experiment(QUADRATICS, preset(lr=0.05, steps=3, cohort_size=4), rounds=8)
+    fl.run_experiment(whole, tmp_path / "whole")
+    fl.run_experiment(replace(whole, rounds=3), tmp_path / "parts")
+    fl.run_experiment(whole, tmp_path / "parts", resume=True)
+    assert fl.load_records(tmp_path / "parts") == fl.load_records(tmp_path / "whole")
+
+
 def test_feedback_follows_weights_over_all_clients_alone() -> None:
     """RememberedMean weights all clients by ω; MIFA tells no such weights, so its cohorts stay uniform."""
     sampler = fl.FullFirstRound(fl.WeightFeedback(cohort_size=4))
@@ -161,6 +172,7 @@ def test_with_raw_rows_it_stops_where_all_clients_count_alike() -> None:
     assert run.params.tolist() == pytest.approx((work @ optima / work.sum()).tolist(), abs=0.02)
     predicted = run.consistency().predicted
     assert predicted is not None
+    assert predicted.weights is not None
     assert predicted.weights.tolist() == pytest.approx((work / work.sum()).tolist())
 
 

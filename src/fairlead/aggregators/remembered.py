@@ -312,9 +312,9 @@ class FedAWARE(Aggregator):
         if self.rho:
             return Limit(
                 None,
-                "With a regularized hull of unit rows FedAWARE minimizes no weighted sum of the clients' objectives: it "
-                "stops where the mean of their unit updates vanishes, at the spatial median of the clients' optima if "
-                "their Hessians are equal and isotropic.",
+                "With a regularized hull of unit rows FedAWARE minimizes no weighted sum of the clients' objectives: "
+                "it stops where the mean of their unit updates vanishes, at the spatial median of the clients' "
+                "optima if their Hessians are equal and isotropic.",
             )
         return Limit(
             None,
