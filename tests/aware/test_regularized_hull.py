@@ -117,7 +117,7 @@ def test_a_round_tells_the_sampler_the_weights_of_its_step() -> None:
 
 @pytest.mark.parametrize("preset", [fedaware_published, fedaware_ridge])
 def test_a_resumed_run_draws_by_the_same_weights(preset: Callable[..., fl.Algorithm], tmp_path: Path) -> None:
-    whole = fl.Experiment(QUADRATICS, preset(lr=0.05, steps=3, cohort_size=4), rounds=8)
+    whole = fl.Experiment(QUADRATICS, preset(lr=0.05, steps=3, cohort_size=4), rounds=8, evaluate_every=1)
     fl.run_experiment(whole, tmp_path / "whole")
     fl.run_experiment(replace(whole, rounds=3), tmp_path / "parts")
     fl.run_experiment(whole, tmp_path / "parts", resume=True)
