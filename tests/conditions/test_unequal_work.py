@@ -26,7 +26,6 @@ from fairlead.conditions.work import (
     TwoGroupSteps,
     Workload,
     WorkModel,
-    planned_work,
 )
 from fairlead.errors import ClashError, FieldError
 
@@ -40,7 +39,7 @@ def work_of(
     model: WorkModel, clients: Tensor, size: int = 100, round: int = 0, key: fl.Key = KEY
 ) -> Workload:
     sizes = torch.full_like(clients, size)
-    return planned_work(model, clients, sizes, SOLVER, round, key, DEVICES.profile(clients, round))
+    return model.workload(clients, sizes, SOLVER, round, key, DEVICES.profile(clients, round))
 
 
 DEVICES = LogNormalDevices(step_seconds=0.1, speed_sigma=0.7, jitter=0.3, seed=3)

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 import fairlead as fl
 from fairlead.conditions.base import refuse_misfits
-from fairlead.conditions.devices import FixedDevices, LogNormalDevices, Payload, elapsed, time_to
+from fairlead.conditions.devices import (
+    DeviceProfile,
+    FixedDevices,
+    LogNormalDevices,
+    Payload,
+    elapsed,
+    time_to,
+)
 from fairlead.conditions.links import MarkovLink
 from fairlead.conditions.timed_links import CombinedLink, DeadlineLink, FirstArrivals
 from fairlead.conditions.work import TimeBudget
 from fairlead.errors import ClashError, FieldError
+from fairlead.testing import check_work
 
 KEY = fl.Key.from_seed(0)
 SIZES = (4, 10, 25)
@@ -111,6 +120,39 @@ def test_budgeted_work_in_a_run() -> None:
     for record in run(devices=devices, work=TimeBudget(3.0)):
         assert record.num_steps == (6, 3, 1)
         assert record.virtual_seconds == 4.0
+
+
+@dataclass(frozen=True)
+class _FastTwiceSlowOnce(fl.WorkModel):
+    """Devices faster than a second a step take two steps, the others one."""
+
+    needs_devices = True
+
+    def workload(
+        self,
+        clients: Tensor,
+        sizes: Tensor,
+        solver: fl.LocalSolver,
+        round: int,
+        key: fl.Key,
+        devices: DeviceProfile | None = None,
+    ) -> fl.Workload:
+        assert devices is not None
+        return fl.Workload((1 + (devices.step_seconds < 1).long()) * (sizes > 0), solver.batches(sizes))
+
+
+def test_own_work_can_use_devices() -> None:
+    work = _FastTwiceSlowOnce()
+    check_work(work)
+    for record in run(devices=FixedDevices(step_seconds=(0.5, 1.0, 0.9)), work=work):
+        assert record.num_steps == (2, 1, 2)
+        assert record.virtual_seconds == 1.8
+    with pytest.raises(ClashError, match=r"_FastTwiceSlowOnce needs the speed of clients"):
+        run(work=work)
+    with pytest.raises(
+        FieldError, match=r"must not depend on the speed of devices, got _FastTwiceSlowOnce\."
+    ):
+        fl.FixedBatchSizes((1, 2, 3), work)
 
 
 def test_deadline_arrival_is_known_beforehand() -> None:

@@ -15,6 +15,7 @@ import fairlead as fl
 from fairlead.aggregators.base import weighted_sum
 from fairlead.client_table import PartState, table_in, tensor_in
 from fairlead.component import Component
+from fairlead.conditions.devices import DeviceProfile
 from fairlead.corrections.base import Correction, LocalOutcome, LocalResult
 from fairlead.optimizers.base import OptimizerState
 from fairlead.records import Aggregate, Transformed, Vectors
@@ -335,7 +336,13 @@ class _BrokenWork(fl.WorkModel):
     mistake: str
 
     def workload(
-        self, clients: Tensor, sizes: Tensor, solver: fl.LocalSolver, round: int, key: fl.Key
+        self,
+        clients: Tensor,
+        sizes: Tensor,
+        solver: fl.LocalSolver,
+        round: int,
+        key: fl.Key,
+        devices: DeviceProfile | None = None,
     ) -> fl.Workload:
         steps, batches = solver.count_steps(sizes), solver.batches(sizes)
         if self.mistake == "works without data":

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from fairlead.errors import (
 from fairlead.local_solver import MOST_STEPS, LocalSolver, epochs_to_steps
 from fairlead.randomness import Key
 
+Speed: TypeAlias = DeviceProfile | None
+"""Speed of the given clients, None in a world without devices."""
+
 
 class Workload(NamedTuple):
     """Local work of some clients in one round."""
@@ -37,8 +40,10 @@ class WorkModel(Condition, ABC):
     """Decides the workload of any set of clients in a round."""
 
     @abstractmethod
-    def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
-        """Work of the given clients, which hold `sizes` examples."""
+    def workload(
+        self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key, devices: Speed = None
+    ) -> Workload:
+        """Work of the given clients, which hold `sizes` examples; a model with `needs_devices` reads `devices`."""
 
 
 class CountedWork(WorkModel, ABC):
@@ -52,7 +57,9 @@ class CountedWork(WorkModel, ABC):
 class EpochCounts(CountedWork, ABC):
     """Models that count passes over the data, in batches of the solver's size."""
 
-    def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
+    def workload(
+        self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key, devices: Speed = None
+    ) -> Workload:
         batches = solver.batches(sizes)
         return Workload(epochs_to_steps(self.counts(clients, round, key), sizes, batches), batches)
 
@@ -60,7 +67,9 @@ class EpochCounts(CountedWork, ABC):
 class StepCounts(CountedWork, ABC):
     """Models that count local steps, independent of the number of examples."""
 
-    def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
+    def workload(
+        self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key, devices: Speed = None
+    ) -> Workload:
         steps = self.counts(clients, round, key)
         return Workload(torch.where(sizes > 0, steps, 0), solver.batches(sizes))
 
@@ -69,7 +78,9 @@ class StepCounts(CountedWork, ABC):
 class EqualWork(WorkModel):
     """Every client does the solver's number of epochs or steps."""
 
-    def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
+    def workload(
+        self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key, devices: Speed = None
+    ) -> Workload:
         return Workload(solver.count_steps(sizes), solver.batches(sizes))
 
 
@@ -273,7 +284,9 @@ class RandomEpochsAndBatches(WorkModel):
         _require_bounds(self)
         require_integer(self, "min_batch_size", at_least=1, at_most=MOST_STEPS)
 
-    def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
+    def workload(
+        self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key, devices: Speed = None
+    ) -> Workload:
         key = key.fold(round)
         epochs = key.integers(clients, self.low, self.high)
         batches = key.fold("batch").integers(clients, sizes.clamp(max=self.min_batch_size), sizes)
@@ -304,7 +317,9 @@ class TraceWork(WorkModel):
         require_trace_path(self, self.path)
         require_choice(self, "missing", ("refuse", "hold", "absent"))
 
-    def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
+    def workload(
+        self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key, devices: Speed = None
+    ) -> Workload:
         values, known = replay(self, self.path, self.replayed["path"], self.missing, clients, round)
         steps, batch_sizes = values.unbind(1)
         batches = torch.where(known & (batch_sizes > 0), batch_sizes.minimum(sizes), solver.batches(sizes))
@@ -334,13 +349,7 @@ class TimeBudget(WorkModel):
         require_integer(self, "max_steps", at_least=max(1, self.min_steps), at_most=MOST_STEPS, optional=True)
 
     def workload(
-        self,
-        clients: Tensor,
-        sizes: Tensor,
-        solver: LocalSolver,
-        round: int,
-        key: Key,
-        devices: DeviceProfile | None = None,
+        self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key, devices: Speed = None
     ) -> Workload:
         if devices is None:
             raise ClashError("TimeBudget needs devices that define the time of a local step.")
@@ -354,21 +363,6 @@ class TimeBudget(WorkModel):
                 "a step."
             )
         return Workload(torch.where(sizes > 0, steps, 0.0).to(torch.int64), batches)
-
-
-def planned_work(
-    work: WorkModel,
-    clients: Tensor,
-    sizes: Tensor,
-    solver: LocalSolver,
-    round: int,
-    key: Key,
-    devices: DeviceProfile | None,
-) -> Workload:
-    """The workload of any model, with or without devices."""
-    if isinstance(work, TimeBudget):
-        return work.workload(clients, sizes, solver, round, key, devices)
-    return work.workload(clients, sizes, solver, round, key)
 
 
 @dataclass(frozen=True)
@@ -387,13 +381,15 @@ class FixedBatchSizes(WorkModel):
         freeze_lists(self)
         require_counts(self, "batch_sizes", self.batch_sizes)
         require_instance(self, "work", self.work, WorkModel)
-        if isinstance(self.work, TimeBudget):
+        if self.work.needs_devices:
             raise FieldError(
                 "FixedBatchSizes.work must not depend on the speed of devices, got "
                 f"{type(self.work).__name__}."
             )
 
-    def workload(self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
+    def workload(
+        self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key, devices: Speed = None
+    ) -> Workload:
         own = torch.tensor(entries_of(self, "batch_sizes", self.batch_sizes, clients), dtype=torch.int64)
         steps, batches = torch.zeros_like(sizes), torch.zeros_like(sizes)
         for batch_size in sorted(set(own.tolist())):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairlead.client_table import PartState, tensor_in
 from fairlead.conditions.base import refuse_misfits
-from fairlead.conditions.work import EqualWork, Workload, WorkModel, planned_work
+from fairlead.conditions.work import EqualWork, Workload, WorkModel
 from fairlead.errors import FairleadError
 from fairlead.flower import requests
 from fairlead.flower.messages import ModelForm, Question, answer_shapes, evaluation_request
@@ -215,9 +215,7 @@ class FlowerWorld(World):
         return not clients or any(c in busy or self.roster.node_of(c) is not None for c in clients)
 
     def _plan(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
-        return planned_work(
-            self.work_model, clients, self.sizes[clients], solver, round, key.fold("work"), None
-        )
+        return self.work_model.workload(clients, self.sizes[clients], solver, round, key.fold("work"))
 
     def _send_questions(self, order: WorkOrder) -> list[Refusal]:
         """Ask the clients that can be asked; returns the others of the cohort."""

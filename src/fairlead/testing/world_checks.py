@@ -9,7 +9,7 @@ from torch import Tensor
 from fairlead.clients.partitioners import Partitioner
 from fairlead.conditions.devices import DeviceModel, FixedDevices
 from fairlead.conditions.links import LinkModel
-from fairlead.conditions.work import Workload, WorkModel, planned_work
+from fairlead.conditions.work import Workload, WorkModel
 from fairlead.corrections.drift import ControlVariates
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.descent import SGD
@@ -35,7 +35,7 @@ def check_work(part: WorkModel) -> None:
 
     def workload(clients: Tensor, round: int, seed: int) -> Workload:
         devices = _DEVICES.profile(clients, round)
-        return planned_work(part, clients, sizes[clients], solver, round, Key.from_seed(seed), devices)
+        return part.workload(clients, sizes[clients], solver, round, Key.from_seed(seed), devices)
 
     for round in range(5):
         work = workload(everyone, round, 0)

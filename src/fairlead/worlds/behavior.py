@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fairlead.conditions.devices import DeviceModel, Payload
 from fairlead.conditions.links import LinkModel
-from fairlead.conditions.work import Workload, WorkModel, planned_work
+from fairlead.conditions.work import Workload, WorkModel
 from fairlead.corrections.base import LocalOutcome
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
@@ -118,7 +118,7 @@ class ClientBehavior:
         """Local work of the given clients in a round, and its duration."""
         sizes = self.sizes[clients]
         profile = None if self.devices is None else self.devices.profile(clients, round)
-        work = planned_work(self.work, clients, sizes, solver, round, key.fold("work"), profile)
+        work = self.work.workload(clients, sizes, solver, round, key.fold("work"), profile)
         if profile is None:
             return _Plan(work, None, None)
         computing = profile.compute_seconds(work.num_steps, work.batch_sizes, sizes)
