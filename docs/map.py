@@ -1,4 +1,4 @@
-"""Draws docs/map.svg: the rooms of the source, lowest layer at the bottom, with their lines of code.
+"""Draws docs/map.svg: the rooms of the source, lowest layer at the bottom.
 
 A room may import its own layer and those below it; `tests/test_import_order.py` holds the layers.
 """
@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-WIDTH, ROW, GAP, LABEL = 980, 44, 8, 96
+WIDTH, ROW, GAP, LABEL = 980, 32, 8, 96
 READ_FIRST = {"round", "federation", "algorithm", "presets"}
 
 
@@ -24,13 +24,6 @@ def layers() -> tuple[tuple[str, ...], ...]:
     )
     found: tuple[tuple[str, ...], ...] = ast.literal_eval(value)
     return found
-
-
-def lines_in(room: str) -> int:
-    """Lines of a module or of all modules of a folder."""
-    place = ROOT / "src/fairlead" / room.replace(".", "/")
-    files = place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")]
-    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
 
 
 def drawing() -> str:
@@ -52,10 +45,8 @@ def drawing() -> str:
             size = min(14.0, 1.55 * width / max(len(room), 8))
             parts += [
                 f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{ROW}" rx="5" fill="{fill}" stroke="#7a8ca0"/>',
-                f'<text x="{x + width / 2:.1f}" y="{y + 19}" font-size="{size:.1f}" text-anchor="middle">'
+                f'<text x="{x + width / 2:.1f}" y="{y + ROW / 2 + 5:g}" font-size="{size:.1f}" text-anchor="middle">'
                 f"{escape(room)}</text>",
-                f'<text x="{x + width / 2:.1f}" y="{y + 35}" font-size="10" fill="#666" text-anchor="middle">'
-                f"{lines_in(room):,} lines</text>",
             ]
     return "\n".join([*parts, "</svg>", ""])
 
