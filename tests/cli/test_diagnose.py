@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import fairlead as fl
 from fairlead.cli import app
+from fairlead.experiments.study import PlannedRun, StudyFolder
 
 SPEC = """
 rounds = 6
@@ -129,6 +130,15 @@ def test_a_folder_of_several_runs_names_them() -> None:
         "study is not the folder of a run: it has no spec.toml or no rounds.jsonl; it contains the runs "
         "study/fedavg/seed-0 and study/fedavg/seed-1."
     )
+
+
+def test_a_study_names_its_started_runs_in_their_order() -> None:
+    experiment = fl.load_experiment("spec.toml")
+    names = ("second", "first", "waiting")
+    StudyFolder(Path("study")).plan([PlannedRun(name, {"method": name}, experiment) for name in names])
+    for name in names[:2]:
+        fl.run_experiment(experiment, f"study/{name}")
+    assert refused("study").endswith("; it contains the runs study/second and study/first.")
 
 
 def test_infinite_numbers_are_strict_json() -> None:

@@ -14,6 +14,7 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.followers import LiveFigures, OpenTracker, Tracker
 from fairlead.experiments.run_folder import RunFolder, RunSummary
 from fairlead.experiments.runner import Run
+from fairlead.experiments.study import FoundRun
 from fairlead.federation import Federation
 from fairlead.records import RoundRecord
 from fairlead.results.compared_method import ComparedMethod
@@ -22,7 +23,7 @@ from fairlead.results.curves import TRAIN_LOSS
 from fairlead.results.estimates import Estimate, show
 from fairlead.results.figures import MethodFigures
 from fairlead.results.run_archive import table_name
-from fairlead.results.runs import FoundRun, read_run
+from fairlead.results.runs import read_run
 from fairlead.results.sentences import describe_standing, headline
 from fairlead.text import counted, divergence
 
@@ -69,7 +70,7 @@ class Onlookers:
 def run_in(folder: Path, output: Path | None) -> tuple[Path, Path, bool]:
     """The spec and the folder of a run to resume."""
     store = RunFolder(folder)
-    if not (store.spec_file.exists() and store.rounds_file.exists()):
+    if not store.holds_run():
         raise FieldError(f"{folder} is not the folder of a run: it lacks spec.toml or rounds.jsonl.")
     if output is not None and output != folder:
         raise FieldError(f"The run in {folder} resumes there: leave out -o, or give {folder / 'spec.toml'}.")

@@ -13,14 +13,14 @@ from fairlead.cli.console import INTERRUPTED, print_table, say
 from fairlead.cli.progress import StudyProgress, duration
 from fairlead.cli.show_results import estimate_facts, method_facts
 from fairlead.errors import FieldError
-from fairlead.experiments.study import Label, PlannedRun, StudyFolder, describe_labels
+from fairlead.experiments.study import Label, PlannedRun, StudyFolder, describe_labels, runs_of_study
 from fairlead.experiments.workers import run_study
 from fairlead.results import sentences
 from fairlead.results.comparison import Summary, summarize
 from fairlead.results.curves import ROUNDS, bands
 from fairlead.results.estimates import Estimate, NumberKind, estimate
 from fairlead.results.figures import Measure, MethodFigures, measure_named
-from fairlead.results.runs import read_run, runs_of_study
+from fairlead.results.runs import read_run
 from fairlead.text import counted, divergence
 
 _SHOWN = 20

@@ -26,6 +26,7 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.record_io import REAL_CLIENTS, Recorded, read_recorded, recorded_run
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.spec import load_experiment
+from fairlead.experiments.study import runs_below
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
 from fairlead.presets import ClientSide, fedavg, method_named
@@ -290,10 +291,11 @@ def _opened(path: Path) -> _Probed | Recorded:
 
 def _opened_run(store: RunFolder) -> _Probed | Recorded:
     """A run with its clients' data if they can be loaded, else with the facts in its folder."""
-    if not store.spec_file.exists() or not store.rounds_file.exists():
-        below = _runs_below(store.path)
+    if not store.holds_run():
+        below = [run.folder.path for run in runs_below(store.path) if run.folder.holds_run()]
+        within = f"; it contains the runs {listed(below)}" if below else ""
         raise FieldError(
-            f"{store.path} is not the folder of a run: it has no spec.toml or no rounds.jsonl{below}."
+            f"{store.path} is not the folder of a run: it has no spec.toml or no rounds.jsonl{within}."
         )
     records, clients, experiment = store.records(), store.clients(), store.experiment()
     if not records:
@@ -309,12 +311,6 @@ def _opened_run(store: RunFolder) -> _Probed | Recorded:
     if has_checkpoint(store.checkpoint):
         federation.resume(store.checkpoint)
     return _Probed(str(store.path), federation, records, store.spec_file)
-
-
-def _runs_below(path: Path) -> str:
-    """The runs inside a folder, as the end of a sentence."""
-    below = sorted(file.parent for file in path.rglob("rounds.jsonl") if file.with_name("spec.toml").exists())
-    return f"; it contains the runs {listed(below)}" if below else ""
 
 
 def _trained(probed: _Probed, rounds: int, on_round: Callable[[RoundRecord], None] | None) -> _Probed:

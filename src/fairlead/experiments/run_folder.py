@@ -213,6 +213,10 @@ class RunFolder:
     def summary_file(self) -> Path:
         return self.path / "summary.json"
 
+    def holds_run(self) -> bool:
+        """Whether a run has started here."""
+        return self.spec_file.is_file() and self.rounds_file.is_file()
+
     def is_free(self) -> bool:
         """Whether a new run may use this folder: nothing of a run is in it, or no finished round."""
         if self.rounds_file.exists():

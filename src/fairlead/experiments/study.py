@@ -8,11 +8,12 @@ import math
 import re
 import tomllib
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
 import tomli_w
 
@@ -111,6 +112,34 @@ class StudyFolder:
 
     def _write(self, runs: Sequence[StudyRun]) -> None:
         write_facts(self.index_file, [asdict(run) for run in runs])
+
+
+class FoundRun(NamedTuple):
+    """The folder of a run, and its entry in the study that it belongs to."""
+
+    folder: RunFolder
+    labels: Mapping[str, Label] = {}
+    outcome: str = ""
+    study: Path | None = None
+
+
+def runs_below(path: Path) -> Iterator[FoundRun]:
+    """Runs in and below a folder: in the order of their study, else of their names."""
+    study = StudyFolder(path)
+    if study.index_file.is_file():
+        yield from runs_of_study(study)
+    elif RunFolder(path).holds_run():
+        yield FoundRun(RunFolder(path))
+    else:
+        for inner in sorted(path.iterdir()):
+            if inner.is_dir() and not inner.is_symlink():
+                yield from runs_below(inner)
+
+
+def runs_of_study(study: StudyFolder) -> list[FoundRun]:
+    """Every run in the index of a study."""
+    path = study.path.resolve()
+    return [FoundRun(study.store(entry), entry.labels, entry.outcome, path) for entry in study.runs()]
 
 
 def describe_labels(labels: Mapping[str, Label]) -> str:

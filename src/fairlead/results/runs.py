@@ -18,7 +18,7 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import Provenance, failure_in
 from fairlead.experiments.record_io import row_of
 from fairlead.experiments.run_folder import RunFolder, RunSummary
-from fairlead.experiments.study import Label, StudyFolder, describe_labels
+from fairlead.experiments.study import FoundRun, Label, describe_labels, runs_below
 from fairlead.presets import fedavg
 from fairlead.records import Evaluation, RoundRecord
 from fairlead.results.run_archive import ArchivedRun, load_archive, no_run_in
@@ -86,15 +86,6 @@ class ReportedRun:
         return str(self.labels["setting"]) if "setting" in self.labels else None
 
 
-class FoundRun(NamedTuple):
-    """The folder of a run, and its entry in the study that it belongs to."""
-
-    folder: RunFolder
-    labels: Mapping[str, Label] = {}
-    outcome: str = ""
-    study: Path | None = None
-
-
 def read_runs(paths: Iterable[str | PathLike[str]]) -> list[ReportedRun]:
     """All runs in and below folders, and those in archives."""
     given = {path.resolve(): path for path in map(Path, paths)}.values()
@@ -109,7 +100,7 @@ def find_runs(paths: Iterable[str | PathLike[str]]) -> list[FoundRun]:
     for path in map(Path, paths):
         if not path.exists():
             raise RunFolderError(f"{path} does not exist.")
-        below = list(_runs_below(path)) if path.is_dir() else []
+        below = list(runs_below(path)) if path.is_dir() else []
         if not below:
             raise no_run_in(path)
         for run in below:
@@ -117,33 +108,11 @@ def find_runs(paths: Iterable[str | PathLike[str]]) -> list[FoundRun]:
     return list(found.values())
 
 
-def _runs_below(path: Path) -> Iterator[FoundRun]:
-    study = StudyFolder(path)
-    if study.index_file.is_file():
-        yield from runs_of_study(study)
-    elif _holds_run(RunFolder(path)):
-        yield FoundRun(RunFolder(path))
-    else:
-        for inner in sorted(path.iterdir()):
-            if inner.is_dir() and not inner.is_symlink():
-                yield from _runs_below(inner)
-
-
-def runs_of_study(study: StudyFolder) -> list[FoundRun]:
-    """Every run in the index of a study."""
-    path = study.path.resolve()
-    return [FoundRun(study.store(entry), entry.labels, entry.outcome, path) for entry in study.runs()]
-
-
-def _holds_run(folder: RunFolder) -> bool:
-    return folder.spec_file.is_file() and folder.rounds_file.is_file()
-
-
 def read_run(found: FoundRun) -> ReportedRun:
     """A run as it stands; one that cannot be read has the reason instead of an exception."""
     folder, spec = found.folder, ""
     nothing = ReportedRun(str(folder.path), folder.path, found.labels, study=found.study)
-    if not _holds_run(folder):
+    if not folder.holds_run():
         failure = failure_in(found.outcome)
         if failure is None:
             return replace(nothing, state="waiting", reason="Not started yet.")
