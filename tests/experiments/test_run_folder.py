@@ -119,12 +119,28 @@ def test_a_run_can_be_lengthened_but_not_shortened(tmp_path: Path) -> None:
 
 def test_resuming_a_finished_run_does_nothing(tmp_path: Path) -> None:
     fl.run_experiment(experiment(rounds=2), tmp_path)
-    files = ("rounds.jsonl", "provenance.json", "summary.json", "spec.toml")
-    before = [(tmp_path / file).read_bytes() for file in files]
+    before = contents(tmp_path)
     again = fl.run_experiment(experiment(rounds=2), tmp_path, resume=True)
     assert again.outcome == "finished"
     assert len(again.federation.records) == 2
-    assert [(tmp_path / file).read_bytes() for file in files] == before
+    assert contents(tmp_path) == before
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """The files of a run with the time of their last change."""
+    files = [file for file in folder.iterdir() if file.is_file() and "lock" not in file.name]
+    return {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in files}
+
+
+@pytest.mark.parametrize("rounds", [2, 5])
+def test_a_finished_run_without_a_checkpoint_keeps_its_rounds(tmp_path: Path, rounds: int) -> None:
+    """As `fairlead reproduce` leaves them: it cannot be resumed, and loses nothing in the attempt."""
+    fl.run_experiment(experiment(rounds=2), tmp_path)
+    shutil.rmtree(tmp_path / "checkpoint")
+    before = contents(tmp_path)
+    with pytest.raises(RunFolderError, match="is finished and kept no checkpoint"):
+        fl.run_experiment(experiment(rounds=rounds), tmp_path, resume=True)
+    assert contents(tmp_path) == before
 
 
 def test_resuming_a_finished_run_keeps_its_summary(tmp_path: Path) -> None:

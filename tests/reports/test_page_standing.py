@@ -241,7 +241,7 @@ def test_several_methods_that_the_objective_judges_otherwise_are_named(tmp_path:
             fabricate(tmp_path / f"{method}-{seed}", Made(method, seed, objective=objective))
     _, page = page_of(tmp_path)
     assert page.all("p", class_="lead")[0].text.endswith(
-        " The objective contradicts this for fednova and scaffold: see the table."
+        " By the objective, fednova is better than fedavg and scaffold is worse than fedavg: see the table."
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fairlead.results.curves import Curve, spread, tenth, worst_tenth
-from fairlead.results.estimates import estimate
+from fairlead.results.estimates import estimate, mean_of
 
 VALUES = [0.61, 0.58, 0.67, 0.72]
 
@@ -75,3 +75,16 @@ def test_the_worst_tenth_of_clients() -> None:
 def test_the_spread_over_clients_is_that_of_the_population() -> None:
     assert spread([*VALUES, float("nan")]) == pytest.approx(np.std(VALUES))
     assert spread([]) is None
+
+
+@pytest.mark.parametrize(
+    "values", [(1e308, 1e308), (1e308, -1e308), (np.inf, -np.inf), (1.0, np.inf), (1e200, 0.0)]
+)
+def test_numbers_of_runs_that_diverged_have_no_interval_and_raise_nothing(
+    values: tuple[float, float],
+) -> None:
+    found = estimate(values)
+    assert found is not None
+    assert (found.std, found.half_width) == (None, None)
+    assert np.isnan(mean_of(values)) or mean_of(values) == sum(values) / 2
+    Curve((1, 2), values).tail_mean(2, 2)

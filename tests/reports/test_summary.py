@@ -135,3 +135,22 @@ def test_control_variates_restore_the_weights_by_design(tmp_path: Path) -> None:
     fabricate(tmp_path / "scaffold-0", Made("scaffold"))
     fedavg, scaffold = summarize_runs([tmp_path]).methods
     assert (fedavg.by_design(), scaffold.by_design()) == (False, True)
+
+
+def test_a_run_with_a_summary_is_finished_even_if_it_was_killed_before_it_could_note_that(
+    tmp_path: Path,
+) -> None:
+    fabricate(tmp_path / "fedavg-0", Made())
+    noted = tmp_path / "fedavg-0" / "provenance.json"
+    noted.write_text(noted.read_text().replace('"finished"', '"running"'))
+    assert summarize_runs([tmp_path]).methods[0].method.complete
+
+
+def test_runs_of_unequal_length_are_not_compared(tmp_path: Path) -> None:
+    """Two of 20 rounds against all of them: a figure so far, and no difference."""
+    fabricate(tmp_path / "fedavg-0", Made("fedavg", accuracy=RISING))
+    fabricate(tmp_path / "fednova-0", Made("fednova", accuracy=RISING[:2], planned=20, outcome="interrupted"))
+    fedavg, fednova = summarize_runs([tmp_path], baseline="fedavg").methods
+    assert (fedavg.label, fednova.label) == ("fedavg", "fednova")
+    assert fednova.value is not None
+    assert fednova.difference is None

@@ -87,10 +87,13 @@ class RoundsFile(StoredRecords):
         self._ends.append(self._ends[-1] + len(line))
         self._last = record
 
-    def cut(self, length: int) -> None:
-        """Keep the first `length` records, after making sure that they can be read."""
+    def require_readable(self, length: int) -> None:
+        """Raise if one of the first `length` records is damaged."""
         for _ in islice(self, length):
             pass
+
+    def cut(self, length: int) -> None:
+        """Keep the first `length` records."""
         with disk_errors(self.path, "written"):
             os.truncate(self.path, self._ends[length])
         del self._ends[length + 1 :]
@@ -279,8 +282,13 @@ class RunFolder:
         checkpoint cannot be used.
         """
         self.refuse_another(experiment)
+        finished = self.summary() is not None
         if has_checkpoint(self.checkpoint):
             federation.resume(self.checkpoint, on_damage)
+        elif finished:
+            raise RunFolderError(
+                f"The run in {self.path} is finished and kept no checkpoint, so it can be neither resumed nor extended."
+            )
         done = federation.state.round
         if done > experiment.rounds:
             raise RunFolderError(
@@ -293,12 +301,16 @@ class RunFolder:
                 "this run cannot be resumed."
             )
         again = _computed_again(done, len(log) - done, cut_short=log.cut_short)
-        log.cut(done)
+        log.require_readable(done)
         federation.records = log
+        if finished and again is None and done == experiment.rounds and self.experiment() == experiment:
+            return None
         with disk_errors(self.path, "written"):
-            write_durably(self.spec_file, to_toml(experiment).encode())
+            # The summary goes first: a run that loses rounds is no longer finished.
             if done < experiment.rounds:
                 self.summary_file.unlink(missing_ok=True)
+            log.cut(done)
+            write_durably(self.spec_file, to_toml(experiment).encode())
         return again
 
     def log(self) -> RoundsFile:

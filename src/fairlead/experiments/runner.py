@@ -109,7 +109,6 @@ def run_experiment(
             federation.records = store.begin(experiment)
         else:
             again = store.restore(federation, experiment, damage.append)
-        store.introduce(client_facts(federation))
 
         def greet() -> None:
             if on_start:
@@ -124,6 +123,7 @@ def run_experiment(
         if summary is not None:
             greet()
             return Run(federation, store, "finished", summary)
+        store.introduce(client_facts(federation))
         start = provenance_of(federation)
         store.note(start)
         try:

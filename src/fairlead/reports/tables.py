@@ -4,11 +4,18 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import fmean
 
 from fairlead.results.comparison import Summary
 from fairlead.results.curves import FigureName, tenth
-from fairlead.results.estimates import Estimate, NumberKind, estimate, paired_difference, show, show_tick
+from fairlead.results.estimates import (
+    Estimate,
+    NumberKind,
+    estimate,
+    mean_of,
+    paired_difference,
+    show,
+    show_tick,
+)
 from fairlead.results.figures import MethodFigures, Reached, RunFigures
 from fairlead.results.sentences import divergences, target_resolution
 
@@ -116,7 +123,7 @@ def _leading(entrants: Mapping[int, Mapping[int, float]], higher: bool | None) -
     """The best method by figures per seed, and those within the noise of it; none if that would be all."""
     if higher is None or len(entrants) < 2:
         return set()
-    means = {place: fmean(values.values()) for place, values in entrants.items()}
+    means = {place: mean_of(values.values()) for place, values in entrants.items()}
     best = (max if higher else min)(means, key=lambda place: means[place])
     against_best = {place: paired_difference(values, entrants[best]) for place, values in entrants.items()}
     leading = {

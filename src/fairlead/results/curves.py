@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from statistics import fmean, pstdev
+from statistics import pstdev
 from typing import Literal, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ from fairlead.charts.chart import Series
 from fairlead.diagnostics.measurement import Tally, report_of
 from fairlead.experiments.study import folder_name
 from fairlead.records import RoundRecord
-from fairlead.results.estimates import NumberKind, estimate
+from fairlead.results.estimates import NumberKind, estimate, mean_of
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
 
@@ -58,7 +58,7 @@ class Curve:
             for done, value in zip(self.rounds, self.values, strict=True)
             if total - last < done <= total
         ]
-        return fmean(tail) if tail else None
+        return mean_of(tail) if tail else None
 
     def best(self, *, higher: bool) -> float | None:
         """The largest finite value, or the smallest unless `higher` is better; the last if none is finite."""
@@ -93,7 +93,7 @@ def tenth(rounds: int) -> int:
 def worst_tenth(values: Sequence[float], *, higher: bool) -> float | None:
     """Mean over the worst 10 % (at least one) of the finite values; None without any."""
     known = sorted((value for value in values if math.isfinite(value)), reverse=not higher)
-    return fmean(known[: tenth(len(known))]) if known else None
+    return mean_of(known[: tenth(len(known))]) if known else None
 
 
 def spread(values: Sequence[float]) -> float | None:

@@ -1,7 +1,7 @@
 """Means over seeds with their intervals, differences between methods, and numbers as people read them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
@@ -11,6 +11,8 @@ from fairlead.text import LEAST_DIVERGENCE
 CONFIDENCE = 0.95
 
 _ROUNDING = 1e-9
+_LARGEST = 1e150
+"""Squares of larger numbers overflow; only runs that diverged have such figures."""
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 Comparative = Literal["better", "worse"]
@@ -64,6 +66,12 @@ class Estimate:
         return show_estimate(self.mean, self.half_width if interval else None, kind, sign=sign)
 
 
+def mean_of(values: Collection[float]) -> float:
+    """The mean, infinite or NaN where a value is or where their sum overflows, as values of runs that diverged do."""
+    add = math.fsum if all(abs(value) <= _LARGEST for value in values) else sum
+    return add(values) / len(values)
+
+
 def estimate(values: Sequence[float]) -> Estimate | None:
     """The mean of independent values with its interval; None of nothing.
 
@@ -75,7 +83,7 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     if not count:
         return None
     mean = sum(values) / count
-    if count < 2 or not math.isfinite(mean):
+    if count < 2 or not all(abs(value) <= _LARGEST for value in values):
         return Estimate(mean, None, None, count)
     std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
     return Estimate(mean, std, student_quantile(count - 1) * std / math.sqrt(count), count)

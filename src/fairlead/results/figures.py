@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from statistics import fmean, median
+from statistics import median
 from typing import Self, get_args
 
 from fairlead.diagnostics.consistency import ConsistencyReport
@@ -15,7 +15,14 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.records import Evaluation
 from fairlead.results import curves
 from fairlead.results.curves import Curve, FigureName, Quantity
-from fairlead.results.estimates import Comparative, Estimate, NumberKind, estimate, paired_difference
+from fairlead.results.estimates import (
+    Comparative,
+    Estimate,
+    NumberKind,
+    estimate,
+    mean_of,
+    paired_difference,
+)
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
 from fairlead.theory.prediction import known_limit
@@ -277,7 +284,7 @@ class RunFigures:
     @property
     def client_mean(self) -> float | None:
         known = [value for value in self.clients if math.isfinite(value)]
-        return fmean(known) if known else None
+        return mean_of(known) if known else None
 
     @property
     def client_spread(self) -> float | None:
@@ -380,13 +387,17 @@ class MethodFigures:
     def difference_to(
         self, other: Self, read: Callable[[RunFigures], float | None] = lambda run: run.value
     ) -> Estimate | None:
-        """The difference of a figure by pairs of equal seeds; None where methods cannot be compared.
+        """The difference of a figure by pairs of equal seed and length; None where methods cannot be compared.
 
-        Rounds before a failure are not compared with the last rounds of other runs.
+        Rounds before a failure or an interrupt are not compared with the last rounds of other runs.
         """
         if self is other or self.method.failed or not self.method.comparable_with(other.method):
             return None
-        return paired_difference(self.by_seed(read), other.by_seed(read))
+        lengths = {run.seed: len(run.run.records) for run in other.runs}
+        own = {run.seed: read(run) for run in self.runs if len(run.run.records) == lengths.get(run.seed)}
+        return paired_difference(
+            {seed: value for seed, value in own.items() if value is not None}, other.by_seed(read)
+        )
 
     @cached_property
     def difference(self) -> Estimate | None:
@@ -413,7 +424,7 @@ class MethodFigures:
 
     @property
     def judged_otherwise(self) -> Comparative | None:
-        """How it compares by the objective, if that is clear and contradicts the measure."""
+        """How it compares by the objective, if that is clear and the measure does not say the same."""
         if self.objective_difference is None or not self.both_complete:
             return None
         by_objective = self.objective_difference.judged(smaller_is_better=True)

@@ -125,7 +125,10 @@ def read_run(found: FoundRun) -> ReportedRun:
     except (FairleadError, OSError) as error:
         return replace(nothing, reason=str(error), spec=spec)
     outcome = starts[-1].outcome if starts else "running"
-    if outcome == "running" and failure_in(found.outcome) is not None:
+    if summary is not None:
+        # Its process may have been killed before it could note the end.
+        outcome = "finished"
+    elif outcome == "running" and failure_in(found.outcome) is not None:
         # Its process died before it could note why, and the study noticed.
         outcome = found.outcome
     state, reason = _ending(outcome, f"after {len(records)} of {experiment.rounds} rounds")

@@ -32,7 +32,7 @@ _HEADLINES: dict[Ranking, str] = {
     "baseline first": "{first}, the baseline, comes first with {value} {over}. {behind}",
     "baseline unfinished": f"{_FIRST}.",
     "baseline diverged": f"{_FIRST}. It cannot be compared with {{baseline}}, which diverged.",
-    "no common seed": f"{_FIRST}; it has no seed in common with {{baseline}}, so the noise is unknown.",
+    "no common seed": f"{_FIRST}; it has no run of the same seed and length as {{baseline}}, so the noise is unknown.",
     "behind on common seeds": f"{_FIRST}, but is not ahead of {{baseline}} on the seeds that both have.",
     "noise unknown": f"{_FIRST}, {{ahead}}. With only {{seeds}}, the noise is unknown.",
     "beyond noise": f"{_FIRST}, {{ahead}}: more than the noise over seeds.",
@@ -46,7 +46,7 @@ _STANDINGS: dict[Standing, tuple[str, str]] = {
     "not comparable": ("", "{why_not}"),
     "failed": ("", "{shortfall}"),
     "diverged": ("", "{divergence}"),
-    "no common seed": ("", "no seed in common with {baseline}"),
+    "no common seed": ("", "no run of the same seed and length as {baseline}'s"),
     "noise unknown": ("", "{difference}; {seeds}, so the noise is unknown"),
     "unfinished": ("", "{difference} on the seeds that both finished"),
     "better": ("better", "{difference}{objective}"),
@@ -145,17 +145,24 @@ def _differing(summary: Summary) -> str:
 
 
 def _contradictions(summary: Summary) -> str:
-    """A sentence on methods that the objective judges otherwise than the measure; empty if there are none."""
+    """A sentence on methods about which the objective says more than the measure, or otherwise; empty without any."""
     found = [method for method in summary.methods if method.judged_otherwise is not None]
     if not found or summary.baseline is None:
         return ""
-    if len(found) > 1:
-        return (
-            f"The objective contradicts this for {listed([method.label for method in found])}: see the table."
-        )
-    (method,) = found
-    judged = f"{method.label} is {method.judged_otherwise} than {summary.baseline.label}"
-    return f"By the objective, {judged} by {_by_objective(method)}."
+    if len(found) == 1:
+        (method,) = found
+        judged = f"{method.label} is {method.judged_otherwise} than {summary.baseline.label}"
+        return f"By the objective, {judged} by {_by_objective(method)}."
+    groups = {
+        judged: [method.label for method in found if method.judged_otherwise == judged]
+        for judged in ("better", "worse")
+    }
+    parts = [
+        f"{listed(names)} {'is' if len(names) == 1 else 'are'} {judged} than {summary.baseline.label}"
+        for judged, names in groups.items()
+        if names
+    ]
+    return f"By the objective, {' and '.join(parts)}: see the table."
 
 
 def _by_objective(method: MethodFigures) -> str:
@@ -239,7 +246,7 @@ def show_lead(summary: Summary, method: MethodFigures, other: MethodFigures) -> 
     """A sentence on whether a method is clearly better than another that is not the baseline."""
     difference = method.difference_to(other)
     if difference is None:
-        return f"{method.label} has no seed in common with {other.label}, the next."
+        return f"{method.label} has no run of the same seed and length as {other.label}, the next."
     amount = f"{difference.text(summary.measure.kind, sign=True)}{_unit(summary.measure)}"
     if difference.half_width is None:
         return f"Against {other.label}, the next: {amount}; {difference.too_few}, so the noise is unknown."
@@ -266,8 +273,8 @@ def target_resolution(apart: int) -> str:
     )
 
 
-_NEARLY = 0.1
-"""Share of misplaced weight up to which a method is called nearly right."""
+_EXACT, _NEARLY = 0.005, 0.1
+"""Shares of misplaced weight up to which a method is called right, and nearly right."""
 
 
 def objective_verdict(name: str, consistency: ConsistencyReport, chance: float) -> str:
@@ -286,9 +293,10 @@ def objective_verdict(name: str, consistency: ConsistencyReport, chance: float) 
                 f"{name} cannot be judged after {rounds} rounds: {misplaced:.0%} of the weight went to the wrong "
                 "clients, which may be chance."
             )
+        nearly = "nearly " if expected >= _EXACT else ""
         return (
-            f"{name} optimized the intended objective: theory misplaces {expected:.0%} of the weight, and the "
-            f"{misplaced:.0%} measured over {rounds} rounds are within chance."
+            f"{name} {nearly}optimized the intended objective: theory misplaces {expected:.0%} of the weight, and "
+            f"the {misplaced:.0%} measured over {rounds} rounds are within chance."
         )
     if misplaced < _NEARLY:
         return f"{name} nearly optimized the intended objective: {misplaced:.0%} of the weight went to wrong clients."
