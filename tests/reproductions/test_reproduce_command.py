@@ -302,6 +302,7 @@ def test_numbers_of_a_column_have_the_same_decimals() -> None:
     assert row.split("published", 1)[1].split() == (
         ["90.60", "[96.60", "±", "0.09]", "90.50", "[96.96", "±", "0.04]", "90.00", "[96.71", "±", "0.14]"]
     )
+    assert "zeng2023_figure_8-small.runs.jsonl.xz --figure best" in said
     rounds = judged_by("weng2025_table_1_mnist-full", lambda run: True)
     assert re.search(r"^FedACS +53 \[68\]", rounds, re.MULTILINE)
 

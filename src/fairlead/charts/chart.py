@@ -19,6 +19,9 @@ _DASHES = ("", "6 3", "2 2.5")
 _DECADES = 1.0
 """Orders of magnitude from which an axis may be logarithmic."""
 
+_LARGEST = 1e150
+"""Larger values, infinite ones and NaN are not drawn."""
+
 
 @dataclass(frozen=True)
 class AxisScale:
@@ -41,7 +44,7 @@ class AxisScale:
 
         Logarithmic only if all values are positive and span an order of magnitude.
         """
-        known = [value for value in values if math.isfinite(value)]
+        known = [value for value in values if abs(value) <= _LARGEST]
         if not known:
             return cls(0.0, 1.0)
         low, high = min(known), max(known)
@@ -197,7 +200,7 @@ def plain_curves(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Chart:
     """
     found = []
     for place, (label, points) in enumerate(curves.items()):
-        known = [(x, y) for x, y in points if math.isfinite(y)]
+        known = [(x, y) for x, y in points if abs(y) <= _LARGEST]
         if known:
             xs, ys = zip(*known, strict=True)
             found.append(Series(xs, ys, label=label, place=place))
@@ -213,7 +216,7 @@ def plain_intervals(intervals: Mapping[str, tuple[float, float]]) -> Chart:
     rows = tuple(
         Series((mean,), low=(mean - margin,), high=(mean + margin,), label=label, place=place)
         for place, (label, (mean, margin)) in enumerate(intervals.items())
-        if math.isfinite(mean) and math.isfinite(margin)
+        if abs(mean) + margin <= _LARGEST
     )
     ends = [end for row in rows for end in (*(row.low or ()), *(row.high or ()))]
     return Chart("", ChartAxis("", AxisScale.exactly([0.0, *ends])), None, rows, mark=0.0)

@@ -120,7 +120,7 @@ def _show_outcome(
         for difference in entry.differences:
             say(f"  note {difference}")
         if kept_in is not None:
-            say(f"  saved {_kept(kept_in, outcome)}")
+            say(f"  saved {_kept(kept_in, outcome, entry.figure)}")
     taken = f" ({duration(outcome.seconds)})" if outcome.figures else ""
     say(f"Verdict: {worded(outcome.verdict, outcome.checks)}{taken}. {outcome.reason}".rstrip())
     if outcome.released is not None:
@@ -138,10 +138,11 @@ def show_verdicts(outcomes: Sequence[repro.Outcome]) -> None:
     print_table(["reproduction", "verdict", "time", "reason"], rows, numbers=["time"])
 
 
-def _kept(folder: Path, outcome: repro.Outcome) -> str:
-    """The file of an outcome, and the command that shows its runs."""
+def _kept(folder: Path, outcome: repro.Outcome, figure: str | None) -> str:
+    """The file of an outcome, and the command that shows its runs by the paper's figure."""
     runs = archive_file(folder, f"{outcome.name}-{outcome.scale}")
-    page = f"; for a page of its runs: fairlead report {quote(str(runs))}" if runs.exists() else ""
+    chosen = "" if figure is None else f" --figure {figure}"
+    page = f"; for a page of its runs: fairlead report {quote(str(runs))}{chosen}" if runs.exists() else ""
     return f"{repro.outcome_file(folder, outcome)}{page}"
 
 

@@ -20,6 +20,7 @@ from fairlead.experiments.workers import run_study
 from fairlead.references import reference
 from fairlead.reproductions.claims import Check, Claim, Judgement, Published, Results, TableCell, judge
 from fairlead.reproductions.data_sets import NotRunError, require_data
+from fairlead.results.curves import FigureName
 from fairlead.results.estimates import estimate, student_quantile
 from fairlead.text import counted
 
@@ -193,6 +194,11 @@ class Reproduction(ABC):
     @abstractmethod
     def options_used(self) -> frozenset[str]:
         """Fields of `Request` that have an effect, beside folder, scale and seeds."""
+
+    @property
+    def figure(self) -> FigureName | None:
+        """The figure of a run by which the paper judges, where it is not the default of `fairlead report`."""
+        return None
 
     @property
     @abstractmethod

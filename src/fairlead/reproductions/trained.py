@@ -202,6 +202,15 @@ class TrainedTable(Reproduction):
         return frozenset(["device", "only", "computing", "run", *(["data"] if self.needs else [])])
 
     @property
+    def figure(self) -> FigureName | None:
+        names: dict[Statistic, FigureName] = {
+            top_accuracy: "best",
+            last_five_accuracy: "last5",
+            final_accuracy: "final",
+        }
+        return next((names[each] for each in self.statistics.values() if each in names), None)
+
+    @property
     def measured(self) -> str:
         figures = {name: _phrase(statistic) for name, statistic in self.statistics.items()}
         phrases = [f"{name}: {phrase}" if name else phrase for name, phrase in figures.items()]

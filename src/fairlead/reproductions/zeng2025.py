@@ -242,12 +242,7 @@ FIGURE_4 = _table(
     released=_ahead_of_static(as_published),
     differences=(*INPUTS, *AS_RUN),
     columns={"CIFAR-10": cifar10(fedaware_cifar10())},
-    rows={
-        **_ADAPTIVE,
-        **_ADAPTIVE_RUN,
-        **_STATIC,
-        "FedAvg-Full": TableRow("fedavg", {"cohort_size": None}),
-    },
+    rows={**_ADAPTIVE, **_ADAPTIVE_RUN, **_STATIC, "FedAvg-Full": TableRow("fedavg", {"cohort_size": None})},
 )
 
 FIGURE_6 = _table(

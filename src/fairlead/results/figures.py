@@ -15,14 +15,7 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.records import Evaluation
 from fairlead.results import curves
 from fairlead.results.curves import Curve, FigureName, Quantity
-from fairlead.results.estimates import (
-    Comparative,
-    Estimate,
-    NumberKind,
-    estimate,
-    mean_of,
-    paired_difference,
-)
+from fairlead.results.estimates import Comparative, Estimate, NumberKind, estimate, mean_of, paired_difference
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
 from fairlead.theory.prediction import known_limit
