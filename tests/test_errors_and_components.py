@@ -169,6 +169,7 @@ def test_every_error_is_a_fairlead_error_and_a_python_one() -> None:
 def test_the_nearest_name_is_proposed_or_all_are_listed() -> None:
     assert did_you_mean("epochz", ("epochs", "steps")) == " Did you mean 'epochs'?"
     assert did_you_mean("xyz", ("b", "a")) == " Known: a, b."
+    assert did_you_mean("fedfoo", ("fedyogi", "fedprox"), otherwise="See all.") == " See all."
     assert did_you_mean("xyz", ()) == ""
 
 

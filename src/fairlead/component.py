@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from fairlead import CONTENTS
-from fairlead.errors import FieldError, a_or_an, did_you_mean, short
+from fairlead.errors import FieldError, UnknownPartError, a_or_an, did_you_mean, short
 
 PartT = TypeVar("PartT", bound="Component")
 
@@ -95,10 +95,12 @@ def part_named(role: type[PartT], name: str, where: str) -> type[PartT]:
     """The part of `role` called `name`; `where` is the spec path that the error names."""
     known = parts_of(role)
     if name not in known:
-        raise FieldError(
+        unknown = UnknownPartError(
             f"{where} must be the name of {a_or_an(role.__name__)}, got {short(name)}."
             + did_you_mean(name, known)
         )
+        unknown.value = name
+        raise unknown
     return known[name]
 
 

@@ -7,6 +7,8 @@ from difflib import get_close_matches
 from typing import TypeGuard
 
 _SHOWN_AT_MOST = 100
+_NEAR = 0.65
+"""Similarity of two names, from 0 to 1, above which one is offered for the other."""
 
 
 class FairleadError(Exception):
@@ -29,6 +31,10 @@ class FieldError(FairleadError, ValueError):
     field: str | None = None
     """Its name, if a single field is to blame."""
     value: object = None
+
+
+class UnknownPartError(FieldError):
+    """A spec names a part that does not exist, or whose module is not imported."""
 
 
 class ClashError(FairleadError, ValueError):
@@ -172,7 +178,7 @@ def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "") -> str
     """` Did you mean 'x'?` for the nearest known name; when none is near, `otherwise` or the list of all."""
     names = sorted(known)
     by_lower = {known_name.lower(): known_name for known_name in names}
-    near = get_close_matches(name, names, n=1) or get_close_matches(name.lower(), by_lower, n=1)
+    near = get_close_matches(name, names, 1, _NEAR) or get_close_matches(name.lower(), by_lower, 1, _NEAR)
     if near:
         return f" Did you mean {by_lower[near[0].lower()]!r}?"
     if otherwise:

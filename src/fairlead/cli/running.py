@@ -262,6 +262,7 @@ def report(
     if formats is not None and figures is None:
         raise FieldError("--format has no effect without --figures, the folder for them.")
     runs, goals = read_runs(paths), [opt.read_target(each) for each in targets or ()]
+    show.refuse_unreadable(runs)
     for goal in goals:
         runs_measure(runs, metric, figure, minimize=minimize).refuse_target(goal, "--target")
     summaries = summarize(
