@@ -53,9 +53,18 @@ def test_the_search_finds_such_advice(text: str) -> None:
     assert FROM_THE_INDEX.search(text)
 
 
-@pytest.mark.parametrize("text", ["pip install '.[flower]'", "pip install .", "fairlead run spec.toml"])
+@pytest.mark.parametrize("text", ["pip install -e '.[flower]'", "pip install .", "fairlead run spec.toml"])
 def test_the_search_leaves_the_rest(text: str) -> None:
     assert FROM_THE_INDEX.search(text) is None
+
+
+def test_pages_keep_a_clone_editable() -> None:
+    """Without -e an extra would replace the editable install of `make demo` by a copy."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    found = [
+        page.name for page in pages if re.search(r"pip\s+install\s+'?\.", page.read_text(encoding="utf-8"))
+    ]
+    assert found == []
 
 
 def test_messages_ask_for_what_the_extras_state() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from fairlead import CONTENTS
-from fairlead.errors import FieldError, UnknownPartError, a_or_an, did_you_mean, short
+from fairlead.errors import UnknownPartError, a_or_an, did_you_mean, short
 
 PartT = TypeVar("PartT", bound="Component")
 

@@ -84,7 +84,7 @@ def doctor(as_json: JsonOption = False) -> None:
     print_table(["extra", "usable", "for", "missing"], rows)
     missing = [name for name, offer in offers.items() if not offer["usable"]]
     if missing:
-        say(f"\nTo install one of them, here {missing[0]}: {offers[missing[0]]['install']}")
+        say(f"\nFor example, for {missing[0]}, in fairlead's folder: pip install -e '.[{missing[0]}]'")
 
 
 def _requirements() -> tuple[list[_Package], dict[str, list[_Package]]]:
