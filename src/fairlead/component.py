@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from fairlead import CONTENTS
-from fairlead.errors import UnknownPartError, a_or_an, did_you_mean, short
+from fairlead.errors import FieldError, a_or_an, did_you_mean, short
 
 PartT = TypeVar("PartT", bound="Component")
 
@@ -95,12 +95,11 @@ def part_named(role: type[PartT], name: str, where: str) -> type[PartT]:
     """The part of `role` called `name`; `where` is the spec path that the error names."""
     known = parts_of(role)
     if name not in known:
-        unknown = UnknownPartError(
+        raise FieldError(
             f"{where} must be the name of {a_or_an(role.__name__)}, got {short(name)}."
-            + did_you_mean(name, known)
+            + did_you_mean(name, known, otherwise="`fairlead list` shows all.")
+            + " For a part of your own, import its module: fairlead --import MODULE ..."
         )
-        unknown.value = name
-        raise unknown
     return known[name]
 
 

@@ -33,10 +33,6 @@ class FieldError(FairleadError, ValueError):
     value: object = None
 
 
-class UnknownPartError(FieldError):
-    """A spec names a part that does not exist, or whose module is not imported."""
-
-
 class ClashError(FairleadError, ValueError):
     """Two parts, each valid alone, cannot work together."""
 

@@ -78,10 +78,8 @@ def method(
 def method_named(name: str) -> Method:
     """The method whose preset is called `name`."""
     if name not in METHODS:
-        raise FieldError(
-            f"{name!r} is not a preset."
-            + did_you_mean(name, METHODS, otherwise="`fairlead list methods` shows all.")
-        )
+        known = did_you_mean(name, METHODS, otherwise="`fairlead list methods` shows all.")
+        raise FieldError(f"{name!r} is not a preset.{known}")
     return METHODS[name]
 
 

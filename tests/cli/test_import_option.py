@@ -79,7 +79,7 @@ def test_a_part_is_unknown_without_its_module(folder: Path) -> None:
     assert refused.returncode == 2
     assert "algorithm.aggregator.type must be the name of an Aggregator, got 'Half'" in refused.stderr
     assert refused.stderr.endswith(
-        "If that is a part of your own, import its module: fairlead --import MODULE run spec.toml\n"
+        " For a part of your own, import its module: fairlead --import MODULE ...\n"
     )
 
 
@@ -88,8 +88,8 @@ def test_a_report_on_a_run_with_an_unknown_part_says_so(folder: Path) -> None:
     refused = fairlead(folder, "report", "r1")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == (
-        "fairlead: r1 cannot be read: its spec names Half, which is not known. If that is a part of your own, "
-        "import its module: fairlead --import MODULE report r1\n"
+        "fairlead: r1 cannot be read: algorithm.aggregator.type must be the name of an Aggregator, got 'Half'. "
+        "`fairlead list` shows all. For a part of your own, import its module: fairlead --import MODULE ...\n"
     )
     assert not (folder / "r1" / "report.html").exists()
 

@@ -1,6 +1,5 @@
 """The command line. Heavy modules are imported inside the commands that need them."""
 
-import shlex
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -13,10 +12,7 @@ from fairlead.cli.doctor import doctor
 from fairlead.cli.exploring import cite, clients, demo, diagnose, init, list_parts, show
 from fairlead.cli.options import import_modules
 from fairlead.cli.running import compare, report, reproduce, run, sweep
-from fairlead.errors import FairleadError, UnknownPartError
-
-_GIVEN = "fairlead.given"
-"""Where a command keeps its whole line, for hints."""
+from fairlead.errors import FairleadError
 
 
 class _Commands(TyperGroup):
@@ -25,19 +21,11 @@ class _Commands(TyperGroup):
     def get_params(self, ctx: Any) -> Any:
         return _without_flag_types(super().get_params(ctx))
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta.setdefault(_GIVEN, list(args))
-        return super().parse_args(ctx, args)
-
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except FairleadError as error:
-            hint = ""
-            if isinstance(error, UnknownPartError):
-                again = shlex.join(["fairlead", "--import", "MODULE", *ctx.meta[_GIVEN]])
-                hint = f" If that is a part of your own, import its module: {again}"
-            typer.echo(f"fairlead: {error}{hint}", err=True)
+            typer.echo(f"fairlead: {error}", err=True)
             raise typer.Exit(2) from None
 
 

@@ -9,7 +9,7 @@ from fairlead.charts.chart import draw_line, plain_curves
 from fairlead.cli.console import print_table, say
 from fairlead.cli.progress import RoundProgress, describe_evaluation
 from fairlead.diagnostics.consistency import ConsistencyReport
-from fairlead.errors import FairleadError, FieldError, RunFolderError, UnknownPartError
+from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.followers import LiveFigures, OpenTracker, Tracker
 from fairlead.experiments.run_folder import RunFolder, RunSummary
@@ -199,16 +199,8 @@ def write_files(
 
 def refuse_unreadable(runs: Sequence[ReportedRun]) -> None:
     """Say why the first run cannot be read, if none can."""
-    if any(run.state != "unreadable" for run in runs):
-        return
-    unread = f"{runs[0].name} cannot be read:"
-    try:
-        RunFolder(runs[0].path).experiment()
-    except UnknownPartError as error:
-        raise UnknownPartError(f"{unread} its spec names {error.value}, which is not known.") from error
-    except FairleadError:
-        pass
-    raise RunFolderError(f"{unread} {runs[0].reason}")
+    if all(run.state == "unreadable" for run in runs):
+        raise RunFolderError(f"{runs[0].name} cannot be read: {runs[0].reason}")
 
 
 def say_report(summaries: Sequence[Summary], page: Path | None) -> None:
@@ -218,8 +210,7 @@ def say_report(summaries: Sequence[Summary], page: Path | None) -> None:
     settings = f" in {len(summaries)} settings" if len(summaries) > 1 else ""
     for summary in summaries:
         text = headline(summary) if summary.methods else summary.study.absences
-        if text:
-            say(f"{summary.setting}: {text}" if summary.setting else text)
+        say(f"{summary.setting}: {text}" if summary.setting else text)
     say(f"{counted(number, 'run')} of {methods}{settings} {'is' if number == 1 else 'are'} in {page}")
     if unfinished:
         say(f"{unfinished} of them did not finish; the page says why.")
