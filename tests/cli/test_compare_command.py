@@ -100,6 +100,16 @@ def test_the_same_command_again_runs_nothing_twice() -> None:
     assert again.stderr.count("finished in") == 2
 
 
+def test_runs_of_earlier_commands_are_named() -> None:
+    """The page shows a whole folder, so that a smaller comparison in it says what its table leaves out."""
+    whole = call("--methods", "fedavg,fednova", "--seeds", "0..1", "-o", "runs/x").stdout
+    part = call("--methods", "fedavg", "--seeds", "0", "-o", "runs/x").stdout
+    assert "earlier commands" not in whole
+    assert (
+        "The folder also has 3 runs of earlier commands: the page includes them, this table does not." in part
+    )
+
+
 def test_a_failed_run_is_shown_with_its_reason_and_loses_nothing() -> None:
     result = call("--methods", "fedavg,fednova:lr=1e30", "--seeds", "0..1", exit_code=1)
     assert "fednova:lr=1e30, seed 1 failed: In round 0 the updates of clients" in result.stdout

@@ -114,6 +114,7 @@ def call_with_outcomes(changed: Mapping[str, str], *arguments: str, exit_code: i
         for folder, outcome in changed.items():
             store = fl.RunFolder(Path("runs/x") / folder)
             store.note(replace(store.provenance()[-1], outcome=outcome), renew=True)
+            store.summary_file.rename(store.path / "set aside")
         return {**outcomes, **changed}
 
     grid = ("--grid", "algorithm.lr=0.0001,0.3", "--grid", "seed=0..2", "-o", "runs/x")
@@ -123,6 +124,7 @@ def call_with_outcomes(changed: Mapping[str, str], *arguments: str, exit_code: i
     for folder in changed:
         store = fl.RunFolder(Path("runs/x") / folder)
         store.note(replace(store.provenance()[-1], outcome="finished"), renew=True)
+        (store.path / "set aside").rename(store.summary_file)
     return shown
 
 

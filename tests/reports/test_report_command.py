@@ -26,6 +26,17 @@ def call(*arguments: str, exit_code: int = 0) -> Result:
     return result
 
 
+def test_runs_that_diverged_have_a_page() -> None:
+    """Losses up to 1e300 and beyond in float64: their squares, sums and axes overflow."""
+    for seed in (0, 1):
+        steep = fl.presets.fedavg(lr=1000.0, steps=3)
+        run = fl.Experiment(
+            fl.Quadratics(num_clients=3), steep, 33, seed=seed, dtype="float64", evaluate_every=1
+        )
+        fl.run_experiment(run, Path("runs") / str(seed))
+    assert "diverged to infinity or NaN" in call("runs", "--figures", "figures").stdout
+
+
 def test_a_report_of_real_runs() -> None:
     """Digits under unequal work: what the page says is what the records say."""
     for name, algorithm in {

@@ -19,9 +19,6 @@ _DASHES = ("", "6 3", "2 2.5")
 _DECADES = 1.0
 """Orders of magnitude from which an axis may be logarithmic."""
 
-_LARGEST = 1e150
-"""Larger values, infinite ones and NaN are not drawn."""
-
 
 @dataclass(frozen=True)
 class AxisScale:
@@ -44,7 +41,7 @@ class AxisScale:
 
         Logarithmic only if all values are positive and span an order of magnitude.
         """
-        known = [value for value in values if abs(value) <= _LARGEST]
+        known = [value for value in values if math.isfinite(value)]
         if not known:
             return cls(0.0, 1.0)
         low, high = min(known), max(known)
@@ -200,7 +197,7 @@ def plain_curves(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Chart:
     """
     found = []
     for place, (label, points) in enumerate(curves.items()):
-        known = [(x, y) for x, y in points if abs(y) <= _LARGEST]
+        known = [(x, y) for x, y in points if math.isfinite(y)]
         if known:
             xs, ys = zip(*known, strict=True)
             found.append(Series(xs, ys, label=label, place=place))
@@ -216,7 +213,7 @@ def plain_intervals(intervals: Mapping[str, tuple[float, float]]) -> Chart:
     rows = tuple(
         Series((mean,), low=(mean - margin,), high=(mean + margin,), label=label, place=place)
         for place, (label, (mean, margin)) in enumerate(intervals.items())
-        if abs(mean) + margin <= _LARGEST
+        if math.isfinite(mean) and math.isfinite(margin)
     )
     ends = [end for row in rows for end in (*(row.low or ()), *(row.high or ()))]
     return Chart("", ChartAxis("", AxisScale.exactly([0.0, *ends])), None, rows, mark=0.0)

@@ -154,7 +154,7 @@ def compare(
         print_json({**facts, "methods": [show.planned_facts(row, [summary], target) for row in rows]})
     elif not quiet:
         show.say_comparison(summary, rows, target)
-        show.say_where(study.path, measure, default, target)
+        show.say_where(study, len(planned), measure, default, target)
     show.leave(outcomes, quiet=silent)
 
 
@@ -211,7 +211,7 @@ def sweep(
     elif not quiet:
         run = ["fairlead", "run", str(spec), *(word for change in changes for word in ("--set", change))]
         show.say_sweep(summaries, rows, study, run)
-        show.say_where(study.path, measure, experiment_measure(planned[0].experiment, None))
+        show.say_where(study, len(planned), measure, experiment_measure(planned[0].experiment, None))
     show.leave(outcomes, quiet=silent)
 
 

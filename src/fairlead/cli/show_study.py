@@ -230,9 +230,11 @@ def _say_failures(methods: Sequence[PlannedMethod], noun: str) -> None:
         say(f"No run of {whose} finished: the reasons above say what to change.")
 
 
-def say_where(folder: Path, measure: Measure, default: Measure, target: float | None = None) -> None:
+def say_where(
+    study: StudyFolder, planned: int, measure: Measure, default: Measure, target: float | None = None
+) -> None:
     """The folder of the runs, and the command for their page with the same measure."""
-    words = ["fairlead", "report", str(folder)]
+    words = ["fairlead", "report", str(study.path)]
     if measure.metric != default.metric:
         words += ["--metric", measure.metric]
     if measure.smaller_is_better != measure_named(measure.metric).smaller_is_better:
@@ -241,7 +243,10 @@ def say_where(folder: Path, measure: Measure, default: Measure, target: float | 
         words += ["--figure", measure.figure]
     if target is not None:
         words += ["--target", f"{target:g}"]
-    say(f"The runs are in {folder}; for a page with curves and tables: {shlex.join(words)}")
+    if earlier := len(study.runs()) - planned:
+        others = counted(earlier, "run")
+        say(f"The folder also has {others} of earlier commands: the page includes them, this table does not.")
+    say(f"The runs are in {study.path}; for a page with curves and tables: {shlex.join(words)}")
 
 
 _SPARE = ("chi-square", "by\nchance", "time", "objective\ndifference", "seeds", "misplaced", "objective")

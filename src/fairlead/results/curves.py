@@ -39,9 +39,9 @@ class Curve:
 
     @property
     def finite(self) -> Self:
-        """The curve without its infinite values and those that are not numbers."""
+        """The curve without infinite values, those that are not numbers, and those too large to be drawn."""
         points = zip(self.rounds, self.values, strict=True)
-        return self.of(point for point in points if math.isfinite(point[1]))
+        return self.of(point for point in points if abs(point[1]) < _LARGEST)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -83,6 +83,9 @@ class Curve:
         return next(
             (done for done, value in points if (value >= target if higher else value <= target)), None
         )
+
+
+_LARGEST = 1e100
 
 
 def tenth(rounds: int) -> int:
