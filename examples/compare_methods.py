@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import sqrt
-from statistics import mean, stdev
+from statistics import mean
 
 import fairlead as fl
+from fairlead.results.estimates import estimate
 
 METHODS = {
     "FedAvg": fl.presets.fedavg(lr=0.1, cohort_size=10),
@@ -35,9 +35,13 @@ def main(rounds: int = 40, seeds: Sequence[int] = (0, 1, 2, 3, 4)) -> dict[str, 
     print("method     objective  difference to FedAvg  misplaced weight")
     for name, found in losses.items():
         differences = [own - other for own, other in zip(found, baseline, strict=True)]
-        error = stdev(differences) / sqrt(len(seeds)) if len(seeds) > 1 else float("nan")
+        # ± is half of the 95 % interval over seeds, as everywhere in fairlead.
+        difference = estimate(differences)
+        half = (
+            "" if difference is None or difference.half_width is None else f" ± {difference.half_width:.4f}"
+        )
         print(
-            f"{name:<10} {mean(found):9.4f}  {mean(differences):+9.4f} ± {error:.4f}    {mean(misplaced[name]):.0%}"
+            f"{name:<10} {mean(found):9.4f}  {mean(differences):+9.4f}{half:<10}  {mean(misplaced[name]):.0%}"
         )
     return losses
 

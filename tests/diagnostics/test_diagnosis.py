@@ -283,4 +283,4 @@ def test_partial_participation_is_remarked_upon() -> None:
     (remark,) = (remark for remark in found.advice.remarks if "are asked in a round" in remark)
     assert remark.startswith("6 of 24 clients")
     assert "about 4 rounds old" in remark
-    assert any('fedaware with rows="unit"' in remark for remark in found.advice.remarks)
+    assert any("fedaware_ridge gives more weight" in remark for remark in found.advice.remarks)

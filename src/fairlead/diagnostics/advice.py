@@ -334,8 +334,8 @@ _NOTES = {
     "keeps": "With {preset} every client keeps a vector of the model's size between rounds.",
     "ages": "{asked} of {clients} clients are asked in a round, so a client's vector is about {age:.0f} rounds old "
     "when it is used.",
-    "behind": 'If no client may be left behind, fedaware with rows="unit" aims at a point that no direction improves '
-    "for all clients, instead of at the objective's weights.",
+    "behind": "If no client may be left behind, fedaware_ridge gives more weight to clients whose updates oppose the "
+    "others', instead of aiming at the objective's weights.",
     "noise": "{preset} draws clients with replacement, which adds sampling noise: a larger cohort_size reduces it.",
     "secure": "Under secure aggregation: {secure}.",
 }
