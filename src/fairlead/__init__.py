@@ -38,7 +38,7 @@ CONTENTS = {
     "corrections.past_rounds": "ClientMomentum StaleStart",
     "corrections.drift": "ControlVariates DynamicRegularizer Proximal VRLSGD",
     "aggregators.base": "Aggregator LinearAggregator",
-    "aggregators.linear": "CommunicationAware FedAU FedDyn FedMGDA FedNova WeightedMean",
+    "aggregators.weighted": "CommunicationAware FedAU FedDyn FedMGDA FedNova WeightedMean",
     "aggregators.remembered": "FedAWARE FedVARP MIFA RememberedMean StaleFedVARP",
     "aggregators.robust": "CoordinateMedian NormBoundedMean TrimmedMean",
     "memory.update_memory": "UpdateMemory",

@@ -6,9 +6,9 @@ from fairlead import presets as presets
 from fairlead import settings as settings
 from fairlead import testing as testing
 from fairlead.aggregators.base import Aggregator as Aggregator, LinearAggregator as LinearAggregator
-from fairlead.aggregators.linear import CommunicationAware as CommunicationAware, FedAU as FedAU, FedDyn as FedDyn, FedMGDA as FedMGDA, FedNova as FedNova, WeightedMean as WeightedMean
 from fairlead.aggregators.remembered import FedAWARE as FedAWARE, FedVARP as FedVARP, MIFA as MIFA, RememberedMean as RememberedMean, StaleFedVARP as StaleFedVARP
 from fairlead.aggregators.robust import CoordinateMedian as CoordinateMedian, NormBoundedMean as NormBoundedMean, TrimmedMean as TrimmedMean
+from fairlead.aggregators.weighted import CommunicationAware as CommunicationAware, FedAU as FedAU, FedDyn as FedDyn, FedMGDA as FedMGDA, FedNova as FedNova, WeightedMean as WeightedMean
 from fairlead.algorithm import Algorithm as Algorithm
 from fairlead.client_table import ClientTable as ClientTable
 from fairlead.clients.array_files import LeafFolder as LeafFolder, NpzArrays as NpzArrays

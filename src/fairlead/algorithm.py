@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fairlead.aggregators.base import Aggregator
-from fairlead.aggregators.linear import WeightedMean
+from fairlead.aggregators.weighted import WeightedMean
 from fairlead.component import Component, freeze_lists
 from fairlead.errors import ClashError, require_instance
 from fairlead.local_solver import LocalSolver

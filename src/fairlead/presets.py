@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, ParamSpec, Required, TypedDict, Unpack
 
-from fairlead.aggregators.linear import CommunicationAware, FedAU, FedDyn, FedMGDA, FedNova, WeightedMean
 from fairlead.aggregators.remembered import MIFA, FedAWARE, FedVARP, RememberedMean, StaleFedVARP
 from fairlead.aggregators.robust import CoordinateMedian, NormBoundedMean, TrimmedMean
+from fairlead.aggregators.weighted import CommunicationAware, FedAU, FedDyn, FedMGDA, FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.corrections.base import Correction
 from fairlead.corrections.drift import VRLSGD, ControlVariates, DynamicRegularizer, Proximal

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, weighted_sum
-from fairlead.aggregators.linear import WeightedMean
+from fairlead.aggregators.weighted import WeightedMean
 from fairlead.component import Component, MethodPart, parts_within
 from fairlead.corrections.base import Correction
 from fairlead.errors import ClashError, require_number

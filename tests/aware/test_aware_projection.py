@@ -24,8 +24,8 @@ from aware_reference import (
 )
 from torch import Tensor
 
-from fairlead.aggregators.linear import FedNova, WeightedMean
 from fairlead.aggregators.remembered import FedAWARE
+from fairlead.aggregators.weighted import FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.errors import ClashError, FieldError
 from fairlead.memory.update_memory import UpdateMemory, aware_memory_of

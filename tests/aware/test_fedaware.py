@@ -26,8 +26,8 @@ from aware_reference import (
 )
 from torch import Tensor
 
-from fairlead.aggregators.linear import FedMGDA
 from fairlead.aggregators.remembered import MIFA, FedAWARE, RememberedMean
+from fairlead.aggregators.weighted import FedMGDA
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import table_in
 from fairlead.clients.quadratics import QuadraticProblem

@@ -8,7 +8,7 @@ import torch
 from aware_reference import SAMPLER, SOLVER, Memory, federation, path, shortest, transcribed
 from numpy.typing import NDArray
 
-from fairlead.aggregators.linear import FedMGDA
+from fairlead.aggregators.weighted import FedMGDA
 from fairlead.algorithm import Algorithm
 from fairlead.errors import FieldError
 from fairlead.presets import fedmgda_plus

@@ -185,7 +185,7 @@ def test_a_log_whose_package_is_missing_says_what_to_install(monkeypatch: pytest
     missing: Any = None
     monkeypatch.setitem(sys.modules, "mlflow", missing)
     said = refused("run", "spec.toml", "--log", "mlflow", "-q", "-o", "runs/x")
-    assert said == "This log needs MLflow: install it with pip install 'mlflow-skinny>=2.16,<4'."
+    assert said == "The log mlflow needs a package: install it with pip install 'mlflow-skinny>=2.16,<4'."
     assert not Path("runs").exists()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli.progress import describe_round, duration
-from fairlead.experiments.followers import RoundFigures
+from fairlead.experiments.tracking import RoundFigures
 from fairlead.records import Evaluation
 
 SPEC = """

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scripted_quadratics import LOSSY, PROBLEM, federation, memory_of, run, vectors
 
-from fairlead.aggregators.linear import FedNova, WeightedMean
+from fairlead.aggregators.weighted import FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.conditions.links import ScriptedLink

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scripted_quadratics import LOSSY, PROBLEM, federation, memory_of, run, vectors
 
-from fairlead.aggregators.linear import FedDyn, WeightedMean
+from fairlead.aggregators.weighted import FedDyn, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import tensor_in
 from fairlead.clients.quadratics import QuadraticProblem

@@ -215,7 +215,7 @@ def test_budget_is_not_fooled_by_rounding() -> None:
 def test_budget_refuses_what_takes_no_time() -> None:
     profile = FixedDevices(latency=1.0).profile(torch.arange(2), 0)
     arguments = torch.arange(2), torch.tensor([5, 5]), SOLVER, 0, KEY, profile
-    with pytest.raises(FieldError, match=r"TimeBudget.max_steps must be given, since the device of client 0"):
+    with pytest.raises(FieldError, match=r"TimeBudget.max_steps must be given: the device of client 0"):
         TimeBudget(1.0).workload(*arguments)
     assert TimeBudget(1.0, max_steps=4).workload(*arguments).num_steps.tolist() == [4, 4]
     with pytest.raises(ClashError, match="TimeBudget needs devices"):

@@ -150,7 +150,7 @@ def test_own_work_can_use_devices() -> None:
     with pytest.raises(ClashError, match=r"_FastTwiceSlowOnce needs the speed of clients"):
         run(work=work)
     with pytest.raises(
-        FieldError, match=r"must not depend on the speed of devices, got _FastTwiceSlowOnce\."
+        FieldError, match=r"must be independent of the speed of devices, got _FastTwiceSlowOnce\(\)\."
     ):
         fl.FixedBatchSizes((1, 2, 3), work)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairlead.diagnostics.inequality import Inequality, Readings, arrival_inequality, inequality_of
+from fairlead.diagnostics.clients import Inequality, Readings, arrival_inequality, inequality_of
 
 EQUAL = torch.full((20,), 1 / 20, dtype=torch.float64)
 

@@ -15,7 +15,7 @@ from rehearsal import SETTINGS, WEIGHTS, Setting, long_run
 from torch import Tensor
 
 import fairlead as fl
-from fairlead.aggregators.linear import FedNova, WeightedMean
+from fairlead.aggregators.weighted import FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.diagnostics import Surrogate, implied_surrogate, predicted_consistency
 from fairlead.presets import METHODS

@@ -12,8 +12,8 @@ import torch
 from lossy_quadratics import Array, ClosedFormWorld, updates_of
 
 from fairlead.aggregators.base import Aggregator
-from fairlead.aggregators.linear import CommunicationAware, FedAU, FedNova, WeightedMean
 from fairlead.aggregators.remembered import MIFA, FedVARP, StaleFedVARP
+from fairlead.aggregators.weighted import CommunicationAware, FedAU, FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState, tensor_in
 from fairlead.conditions.links import BernoulliLink

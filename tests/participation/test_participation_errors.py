@@ -10,7 +10,7 @@ import torch
 from lossy_quadratics import ClosedFormWorld, Links
 
 from fairlead import presets
-from fairlead.aggregators.linear import CommunicationAware, FedAU, FedNova
+from fairlead.aggregators.weighted import CommunicationAware, FedAU, FedNova
 from fairlead.algorithm import Algorithm
 from fairlead.conditions.links import BernoulliLink
 from fairlead.errors import ClashError, FieldError

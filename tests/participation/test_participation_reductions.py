@@ -9,8 +9,8 @@ import torch
 
 from fairlead import presets
 from fairlead.aggregators.base import Aggregator
-from fairlead.aggregators.linear import CommunicationAware, FedAU, FedNova, WeightedMean
 from fairlead.aggregators.remembered import MIFA, FedVARP, StaleFedVARP
+from fairlead.aggregators.weighted import CommunicationAware, FedAU, FedNova, WeightedMean
 from fairlead.clients.quadratics import Quadratics
 from fairlead.conditions.links import BernoulliLink, LinkModel, PerfectLink
 from fairlead.conditions.work import FixedSteps

@@ -12,7 +12,7 @@ import torch
 from lossy_quadratics import Array, ToldWorld
 
 from fairlead import presets
-from fairlead.aggregators.linear import CommunicationAware, FedNova
+from fairlead.aggregators.weighted import CommunicationAware, FedNova
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import Quadratics
 from fairlead.conditions.links import ScriptedLink

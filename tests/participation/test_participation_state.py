@@ -11,8 +11,8 @@ from lossy_quadratics import updates_of
 
 from fairlead import presets
 from fairlead.aggregators.base import Aggregator
-from fairlead.aggregators.linear import FedAU
 from fairlead.aggregators.remembered import MIFA, FedVARP, StaleFedVARP
+from fairlead.aggregators.weighted import FedAU
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import ClientTable, table_in, tensor_in
 from fairlead.clients.quadratics import Quadratics

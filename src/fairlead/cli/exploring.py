@@ -82,7 +82,7 @@ def clients(
 ) -> None:
     """Show data, work and arrival rates of all clients before training."""
     from fairlead.cli.show_clients import clients_facts, say_clients
-    from fairlead.diagnostics.inequality import overview
+    from fairlead.diagnostics.clients import overview
     from fairlead.diagnostics.plots import plot_overview
     from fairlead.worlds.simulated import SimulatedWorld
 

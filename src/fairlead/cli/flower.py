@@ -175,7 +175,7 @@ def _follow(
     progress: RoundProgress,
 ) -> None:
     """Show each round when it ends, until the last."""
-    from fairlead.experiments.followers import figures_of
+    from fairlead.experiments.tracking import figures_of
 
     shown, asked = 0, monotonic()
     progress.begin("flower", experiment.rounds, 0, evaluating=False)

@@ -9,8 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from fairlead.cli.console import console
-from fairlead.experiments.followers import RoundFigures, figures_of
 from fairlead.experiments.study import PlannedRun
+from fairlead.experiments.tracking import RoundFigures, figures_of
 from fairlead.experiments.workers import Advanced, Began, Event, Said
 from fairlead.records import Evaluation, RoundRecord
 from fairlead.text import divergence

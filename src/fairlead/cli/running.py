@@ -37,9 +37,9 @@ def run(
     """Run an experiment and store it in a folder."""
     import fairlead.cli.show_results as show
     from fairlead.cli.progress import RoundProgress
-    from fairlead.experiments.followers import tracker_named
     from fairlead.experiments.run_folder import RunFolder
     from fairlead.experiments.runner import run_experiment
+    from fairlead.experiments.tracking import tracker_named
 
     if spec.is_dir():
         spec, output, resume = show.run_in(spec, output)

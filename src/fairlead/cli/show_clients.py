@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from fairlead.cli.console import print_table, say
+from fairlead.diagnostics.clients import ClientOverview
 from fairlead.diagnostics.diagnosis import Diagnosis
-from fairlead.diagnostics.inequality import ClientOverview
 from fairlead.text import divergence, percent, shown
 
 _ALL_SHOWN = 40

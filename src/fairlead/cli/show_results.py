@@ -11,10 +11,10 @@ from fairlead.cli.progress import RoundProgress, describe_evaluation
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.followers import LiveFigures, OpenTracker, Tracker
 from fairlead.experiments.run_folder import RunFolder, RunSummary
 from fairlead.experiments.runner import Run
 from fairlead.experiments.study import FoundRun
+from fairlead.experiments.tracking import LiveFigures, OpenTracker, Tracker
 from fairlead.federation import Federation
 from fairlead.records import RoundRecord
 from fairlead.results.compared_method import ComparedMethod

@@ -359,8 +359,7 @@ class TimeBudget(WorkModel):
         if bool(steps.isinf().any()):
             client = int(clients[steps.isinf()][0])
             raise FieldError(
-                f"TimeBudget.max_steps must be given, since the device of client {client} takes no time for "
-                "a step."
+                f"TimeBudget.max_steps must be given: the device of client {client} takes no time."
             )
         return Workload(torch.where(sizes > 0, steps, 0.0).to(torch.int64), batches)
 
@@ -382,10 +381,7 @@ class FixedBatchSizes(WorkModel):
         require_counts(self, "batch_sizes", self.batch_sizes)
         require_instance(self, "work", self.work, WorkModel)
         if self.work.needs_devices:
-            raise FieldError(
-                "FixedBatchSizes.work must not depend on the speed of devices, got "
-                f"{type(self.work).__name__}."
-            )
+            raise field_error(self, "work", "independent of the speed of devices", self.work)
 
     def workload(
         self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key, devices: Speed = None

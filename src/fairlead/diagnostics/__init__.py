@@ -3,6 +3,7 @@
 from fairlead import front_door
 
 CONTENTS = {
+    "diagnostics.clients": "ClientOverview overview",
     "diagnostics.consensus": "ConsensusReport Drift consensus_test drift_price",
     "diagnostics.consistency": "ConsistencyReport predicted_consistency",
     "diagnostics.diagnosis": "Advice Diagnosis Finding",
@@ -13,7 +14,6 @@ CONTENTS = {
     "diagnostics.gradients": (
         "NearOptimum Stationarity client_gradients gradient_figures near_optimum objective_value stationarity"
     ),
-    "diagnostics.inequality": "ClientOverview overview",
     "diagnostics.measurement": "ConsistencyMonitor measured_consistency",
     "diagnostics.plots": "draw_diagnosis plot_overview",
     "theory.convergence": (

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple, TypedDict
 
+from fairlead.diagnostics.clients import Balance, Confidence, weakest
 from fairlead.diagnostics.diagnosis import (
     Advice,
     Decision,
@@ -21,7 +22,6 @@ from fairlead.diagnostics.diagnosis import (
 )
 from fairlead.diagnostics.evidence import MIN_ROUNDS, Drifting, Evidence
 from fairlead.diagnostics.findings import agreement, aware_weights, drift_confidence, drift_of, unequal_things
-from fairlead.diagnostics.inequality import Balance, Confidence, weakest
 from fairlead.diagnostics.objective import (
     chance_of_conditions,
     measured_weights,

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fairlead.algorithm import Algorithm
 from fairlead.corrections.drift import Proximal
+from fairlead.diagnostics.clients import Confidence
 from fairlead.diagnostics.consistency import chi_square, total_variation
 from fairlead.diagnostics.evidence import Evidence
-from fairlead.diagnostics.inequality import Confidence
 from fairlead.errors import ClashError, FieldError
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.descent import SGD

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
+from fairlead.diagnostics.clients import ClientOverview, Inequality, Readings, arrival_inequality
 from fairlead.diagnostics.consensus import ConsensusReport
 from fairlead.diagnostics.consistency import ConsistencyReport
-from fairlead.diagnostics.inequality import ClientOverview, Inequality, Readings, arrival_inequality
 from fairlead.diagnostics.measurement import Tally
 from fairlead.local_solver import LocalSolver
 from fairlead.records import Conditions, RoundRecord

@@ -7,12 +7,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fairlead.diagnostics.clients import COVERED, ClientOverview, Confidence, Inequality
 from fairlead.diagnostics.consensus import ConsensusReport
 from fairlead.diagnostics.consistency import total_variation
 from fairlead.diagnostics.diagnosis import Finding, Number
 from fairlead.diagnostics.diversity import consensus_dynamics
 from fairlead.diagnostics.evidence import Drifting, Evidence
-from fairlead.diagnostics.inequality import COVERED, ClientOverview, Confidence, Inequality
 from fairlead.records import RoundRecord
 from fairlead.text import counted, percent
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
+from fairlead.diagnostics.clients import COVERED, Confidence, weakest
 from fairlead.diagnostics.consistency import chi_square, total_variation
 from fairlead.diagnostics.diagnosis import Finding, Number
 from fairlead.diagnostics.evidence import MIN_ROUNDS, Evidence
-from fairlead.diagnostics.inequality import COVERED, Confidence, weakest
 from fairlead.text import counted, listed, percent
 from fairlead.text import divergence as written
 from fairlead.theory.prediction import LARGE_COHORT, has_no_weights

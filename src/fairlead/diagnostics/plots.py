@@ -12,10 +12,10 @@ from torch import Tensor
 
 from fairlead.charts.chart import AxisScale, Chart, ChartAxis, Series
 from fairlead.charts.figures import COLORS, clear_frame, draw_chart, new_figure, plain_label, save_figure
+from fairlead.diagnostics.clients import ClientOverview
 from fairlead.diagnostics.diagnosis import Diagnosis
 from fairlead.diagnostics.diversity import running_elud
 from fairlead.diagnostics.findings import mean_aware_weights
-from fairlead.diagnostics.inequality import ClientOverview
 from fairlead.errors import FieldError
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from fairlead.algorithm import Algorithm
 from fairlead.checkpoint.store import has_checkpoint
 from fairlead.conditions.links import PerfectLink
 from fairlead.diagnostics.advice import diagnosis_of
+from fairlead.diagnostics.clients import overview
 from fairlead.diagnostics.consensus import consensus_test, drift_price
 from fairlead.diagnostics.diagnosis import Diagnosis, SpecFile
 from fairlead.diagnostics.diversity import cosine_matrix
 from fairlead.diagnostics.gradients import near_optimum, objective_value
-from fairlead.diagnostics.inequality import overview
 from fairlead.diagnostics.measurement import Tally, chance_level, report_of
 from fairlead.errors import DataError, FieldError
 from fairlead.experiments.experiment import Experiment

@@ -20,10 +20,10 @@ from fairlead.checkpoint.durable_files import write_durably
 from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.errors import FairleadError, FieldError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.followers import LiveFigures, RoundFigures
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.runner import interrupts, run_experiment
 from fairlead.experiments.study import PlannedRun, StudyFolder
+from fairlead.experiments.tracking import LiveFigures, RoundFigures
 from fairlead.federation import Federation
 from fairlead.records import RoundRecord
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fairlead import presets, settings
-from fairlead.aggregators.linear import FedAU, WeightedMean
+from fairlead.aggregators.weighted import FedAU, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import Quadratics
 from fairlead.corrections.drift import Proximal

@@ -1,4 +1,7 @@
-"""Samplers with fixed chances: all clients, uniform, Poisson, by weight, or a given list."""
+"""Samplers with fixed chances: all clients, uniform, Poisson, by weight, or a given list.
+
+`FullFirstRound` puts a round with all clients before any other sampler.
+"""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Whoever follows a run as it goes: figures for a live display, and rounds written to TensorBoard or MLflow."""
+"""Tracking of a run in progress: figures for a live display, and rounds written to TensorBoard or MLflow."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -141,14 +141,10 @@ OpenTracker = Callable[[RunFolder, Experiment, int], Tracker]
 
 
 _TRACKERS: dict[str, tuple[Callable[..., Tracker], str, str]] = {
-    "tensorboard": (
-        TensorBoardTracker,
-        "torch.utils.tensorboard",
-        "TensorBoard: install it with pip install 'tensorboard>=2.16,<3'",
-    ),
-    "mlflow": (MlflowTracker, "mlflow", "MLflow: install it with pip install 'mlflow-skinny>=2.16,<4'"),
+    "tensorboard": (TensorBoardTracker, "torch.utils.tensorboard", "tensorboard>=2.16,<3"),
+    "mlflow": (MlflowTracker, "mlflow", "mlflow-skinny>=2.16,<4"),
 }
-"""Each tracker with the module that it needs, and how to install it."""
+"""Each tracker with the module that it needs, and the package to install for it."""
 
 
 def tracker_named(name: str) -> OpenTracker:
@@ -159,7 +155,9 @@ def tracker_named(name: str) -> OpenTracker:
     try:
         return partial(tracker, import_module(module))
     except ImportError as error:
-        raise FieldError(f"This log needs {needed}.") from error
+        raise FieldError(
+            f"The log {name} needs a package: install it with pip install '{needed}'."
+        ) from error
 
 
 def _numbers(record: RoundRecord) -> dict[str, float]:

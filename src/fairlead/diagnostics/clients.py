@@ -1,4 +1,4 @@
-"""Inequality of clients: their data, work and arrival rates before training, and how unequal a figure is."""
+"""Clients in figures: their data, work and arrival rates before training, and how unequal a figure is between them."""
 
 import math
 from dataclasses import dataclass
