@@ -115,7 +115,7 @@ def accuracy(seeds: int, rounds: int) -> None:
 
 
 def aware_rounds(num_clients: int, dim: int, device: str) -> Iterator[tuple[Aggregate, float, float]]:
-    """Server steps of FedAWARE with wall and processor time, after everyone was heard."""
+    """Server steps of FedAWARE with wall and processor time, after everyone arrived."""
     generator = torch.Generator(device).manual_seed(0)
     common = torch.randn(dim, generator=generator, device=device)
     aggregator = fl.FedAWARE()

@@ -2,7 +2,7 @@
 
     python -m benchmarks.aware_step [--device cuda] [--size 1000x1000000 ...] [--rounds 5] [--out FOLDER]
 
-Everybody is heard once; then ten clients a round send float32 updates with a common part, and three ways to take the
+Everybody arrives once; then ten clients a round send float32 updates with a common part, and three ways to take the
 server's step are timed on the same memory in every round:
 
 - fairlead: `FedAWARE(rows="unit").aggregate`, which renews the inner products of the ten rows that changed, solves
@@ -43,7 +43,7 @@ SIZES = {
     "cuda": ["100x880000", "1000x880000", "1000x10000000", "10000x1000000"],
 }
 _MOST_IN_PAIRS = 2000
-_HEARD_AT_ONCE = 2000
+_ARRIVED_AT_ONCE = 2000
 """Clients whose first updates are held beside the memory of all."""
 _LOWEST, _HIGHEST = 0.001, 0.999
 _ENOUGH, _MOST_ITERATIONS = 1e-5, 1000
@@ -172,7 +172,7 @@ def rounds_of(
     generator = torch.Generator(device).manual_seed(0)
     common = torch.randn(dim, generator=generator, device=device)
     weights = torch.full((num_clients,), 1 / num_clients, dtype=torch.float64)
-    cohorts = list(torch.split(torch.arange(num_clients), _HEARD_AT_ONCE))
+    cohorts = list(torch.split(torch.arange(num_clients), _ARRIVED_AT_ONCE))
     first = 1 - len(cohorts)
     for round in range(1, rounds + 1):
         order = torch.randperm(num_clients, generator=torch.Generator().manual_seed(round))
@@ -195,7 +195,7 @@ def measure(num_clients: int, dim: int, rounds: int, device: torch.device) -> di
         before, conditions = state, make_conditions(weights, max(round, 0))
         own = seconds_of(lambda: results.append(aggregator.aggregate(updates, before, conditions)), device)  # noqa: B023
         state = results[0].state
-        # Everyone has been heard by round 0, and round 1 warms up.
+        # Everyone has arrived by round 0, and round 1 warms up.
         if round < 2:
             continue
         table, products = table_in(state, "averages"), table_in(state, "products")

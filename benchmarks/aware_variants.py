@@ -51,22 +51,22 @@ class ReleasedFedAWARE(fl.Aggregator):
         shape = (population.num_clients, population.num_parameters)
         return {
             "averages": torch.zeros(shape),
-            "heard": torch.zeros(population.num_clients, dtype=torch.bool),
+            "seen": torch.zeros(population.num_clients, dtype=torch.bool),
         }
 
     def aggregate(
         self, updates: fl.ClientUpdates, state: PartState, conditions: fl.Conditions
     ) -> fl.Aggregate:
-        averages, heard = tensor_in(state, "averages").clone(), tensor_in(state, "heard").clone()
+        averages, seen = tensor_in(state, "averages").clone(), tensor_in(state, "seen").clone()
         owners = updates.clients
         if not self.own:
             draw = torch.Generator().manual_seed(conditions.round)
             owners = owners[torch.randperm(len(owners), generator=draw)]
         averages[owners] = torch.lerp(averages[owners], updates.delta, ALPHA)
-        heard[updates.clients] = True
-        after: PartState = {"averages": averages, "heard": heard}
+        seen[updates.clients] = True
+        after: PartState = {"averages": averages, "seen": seen}
         share = normalized(updates.importance)
-        if not heard.all():
+        if not seen.all():
             return fl.Aggregate(weighted_sum(share, updates.delta), after, share)
         units = averages / averages.norm(dim=1, keepdim=True)
         return fl.Aggregate(weighted_sum(self._weights(units), units), after, None)

@@ -69,8 +69,7 @@ def main(rounds: int = 30) -> dict[str, float]:
     found = {}
     for method in fl.compare(experiment, methods):
         found[method.name] = method.evaluation.loss
-        accuracy = method.evaluation.metrics["accuracy"]
-        print(f"{method.name:<16} loss {found[method.name]:.3f}  accuracy {accuracy:.3f}")
+        print(f"{method.name:<16} loss {found[method.name]:.3f}  accuracy {method.value:.3f}")
     return found
 
 

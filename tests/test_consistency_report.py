@@ -79,7 +79,7 @@ def test_unequal_links_show_in_the_long_run() -> None:
     assert found.surrogate.tolist() == pytest.approx([m / sum(mass) for m in mass], abs=0.03)
 
 
-def test_a_client_that_is_never_heard_makes_chi_square_infinite() -> None:
+def test_a_client_that_never_arrives_makes_chi_square_infinite() -> None:
     found = report(fl.presets.fedavg(lr=0.1), 2, fl.ScriptedLink(((0, 1, 2),)))
     assert found.chi_square == math.inf
     assert "client 3 0.00×" in str(found)
@@ -178,7 +178,7 @@ def test_nothing_done_and_nothing_known_is_said() -> None:
 def test_drift_corrections_are_read_as_their_theory_has_it() -> None:
     """VRL-SGD weighs by ω‖a‖₁ whatever the links; FedAWE by that times the rounds echoed so far.
 
-    The echoes of a client that was last heard in round t add up to t + 1, all but its last absence.
+    The echoes of a client that last arrived in round t add up to t + 1, all but its last absence.
     """
     masses = {}
     for preset in ("vrlsgd", "fedawe"):

@@ -24,26 +24,26 @@ def test_errors_show_no_codes_that_a_terminal_would_obey() -> None:
 
 
 REFUSED: list[tuple[Any, str]] = [
-    (lambda: anything.SGD(-0.1), "SGD.lr must be a finite number at least 0, got -0.1."),
-    (lambda: anything.SGD(float("nan")), "SGD.lr must be a finite number at least 0, got nan."),
-    (lambda: anything.SGD(True), "SGD.lr must be a finite number at least 0, got True."),
-    (lambda: anything.SGD("0.1"), "SGD.lr must be a finite number at least 0, got '0.1'."),
+    (lambda: anything.SGD(-0.1), "SGD.lr must be a finite number of at least 0, got -0.1."),
+    (lambda: anything.SGD(float("nan")), "SGD.lr must be a finite number of at least 0, got nan."),
+    (lambda: anything.SGD(True), "SGD.lr must be a finite number of at least 0, got True."),
+    (lambda: anything.SGD("0.1"), "SGD.lr must be a finite number of at least 0, got '0.1'."),
     (
         lambda: anything.SGD(0.1, momentum=1.0),
-        "SGD.momentum must be a finite number at least 0 and below 1, got 1.0.",
+        "SGD.momentum must be a finite number of at least 0 and below 1, got 1.0.",
     ),
     (lambda: anything.SGD(0.1, nesterov=True), "SGD.nesterov needs momentum above 0 and dampening 0."),
     (
         lambda: anything.SGD(0.1, weight_decay=-1),
-        "SGD.weight_decay must be a finite number at least 0, got -1.",
+        "SGD.weight_decay must be a finite number of at least 0, got -1.",
     ),
     (
         lambda: anything.Adam(0.1, beta2=1),
-        "Adam.beta2 must be a finite number at least 0 and below 1, got 1.",
+        "Adam.beta2 must be a finite number of at least 0 and below 1, got 1.",
     ),
     (lambda: anything.Adam(0.1, eps=0), "Adam.eps must be a finite number above 0, got 0."),
     (lambda: anything.AMSGrad(0.1, floor="x"), "AMSGrad.floor must be one of 'square', 'root', got 'x'."),
-    (lambda: anything.Proximal(-1), "Proximal.mu must be a finite number at least 0, got -1."),
+    (lambda: anything.Proximal(-1), "Proximal.mu must be a finite number of at least 0, got -1."),
     (lambda: anything.Clip(0), "Clip.bound must be a finite number above 0, got 0."),
     (
         lambda: anything.Exponential(1.5),

@@ -151,7 +151,7 @@ def test_whole_numbers_are_taken_for_numbers() -> None:
         (fl.SGD, {"lr": True}, "x.lr must be a number, got True."),
         (fl.SGD, {"lr": 10**400}, "x.lr must be a number, got 1000000"),
         (fl.SGD, {"lr": 0.1, "nesterov": 1}, "x.nesterov must be true or false, got 1."),
-        (fl.SGD, {"lr": -1}, "In x: SGD.lr must be a finite number at least 0, got -1.0."),
+        (fl.SGD, {"lr": -1}, "In x: SGD.lr must be a finite number of at least 0, got -1.0."),
         (fl.WeightedMean, {"over": "all"}, "x.over must be 'received' or 'asked', got 'all'."),
         (fl.Milestones, {"times": 3}, "x.times must be a list, got 3."),
         (fl.Milestones, {"times": [1, 2.5]}, "x.times[1] must be a whole number, got 2.5."),

@@ -121,6 +121,7 @@ def require_number(
     ]
     stated = [(bound, word, holds) for bound, word, holds in bounds if bound is not None]
     limits = " and ".join(f"{word} {bound:g}" for bound, word, _ in stated)
+    limits = f"of {limits}" if limits.startswith("at ") else limits
     for field in fields:
         value = getattr(owner, field)
         if value is None and optional:

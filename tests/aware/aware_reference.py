@@ -25,9 +25,9 @@ CLIENTS, DIM, LR = 4, 6, 0.2
 WEIGHTS = np.array([0.1, 0.4, 0.2, 0.3])
 COHORTS = ((0, 1), (1, 1, 2), (3, 0), (0, 2, 2), (3, 1, 1, 0), (2, 3), (0, 1, 2, 3), (1,), (2, 0))
 ARRIVALS = ((0, 1), (1, 2), (), (0, 2), (0, 1, 3), (3,), (0, 1, 2, 3), (1,), (0, 2))
-"""Client 3 is lost in round 2, in which nothing arrives, and first heard in round 4, when all have been."""
+"""Client 3 is lost in round 2, in which nothing arrives, and first arrives in round 4, when all have."""
 STEPS = tuple(tuple(1 + (2 * r + 3 * i + r * i) % 4 for i in range(CLIENTS)) for r in range(len(COHORTS)))
-ALL_HEARD = 4
+ALL_ARRIVED = 4
 
 
 def problem() -> QuadraticProblem:
@@ -82,7 +82,7 @@ def shortest(vectors: Array) -> Array:
 
 
 class Memory(NamedTuple):
-    """What a transcription's step is told: memory of the clients heard so far, and this round's arrivals."""
+    """What a transcription's step is told: memory of the clients that arrived so far, and this round's arrivals."""
 
     rows: dict[int, Array]
     updates: dict[int, Array]
@@ -116,7 +116,7 @@ def transcribed(
 
 
 def aware_direction(memory: Memory, rows: Literal["raw", "unit"] = "raw") -> Array:
-    """Σλ_i m_i over the clients heard, the m_i scaled to length 1 first if asked."""
+    """Σλ_i m_i over the clients that arrived, the m_i scaled to length 1 first if asked."""
     vectors = np.array([memory.rows[i] for i in sorted(memory.rows)])
     if rows == "unit":
         vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

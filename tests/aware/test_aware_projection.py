@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from aware_reference import (
-    ALL_HEARD,
+    ALL_ARRIVED,
     COHORTS,
     SAMPLER,
     SOLVER,
@@ -86,7 +86,7 @@ def test_second_moments_keep_their_own_state() -> None:
 
 
 def test_waits_for_everyone_where_asked() -> None:
-    """`start` = "all_seen", as in released code: the base method's own step until everyone was heard."""
+    """`start` = "all_seen", as in released code: the base method's own step until everyone arrived."""
 
     def step(memory: Memory) -> Array:
         mean = mean_update(memory)
@@ -95,8 +95,8 @@ def test_waits_for_everyone_where_asked() -> None:
     run = federation(algorithm(AwareProjection(0.4, start="all_seen")))
     np.testing.assert_allclose(path(run), transcribed(0.4, step), rtol=0, atol=1e-10)
     told = ["aware_zero" in record.facts for record in run.records]
-    assert told == [False] * ALL_HEARD + [True] * (len(COHORTS) - ALL_HEARD)
-    early = run.records[:ALL_HEARD]
+    assert told == [False] * ALL_ARRIVED + [True] * (len(COHORTS) - ALL_ARRIVED)
+    early = run.records[:ALL_ARRIVED]
     assert [record.coefficients for record in early] == [(0.5, 0.5), (2 / 3, 1 / 3), (), (1 / 3, 2 / 3)]
     assert not any(record.remembered for record in early)
 
@@ -114,9 +114,9 @@ def test_the_record_holds_lambda_in_the_place_of_coefficients() -> None:
     transcribed(0.4, step)
     run = federation(algorithm(AwareProjection(0.4)))
     path(run)
-    heard = [record for record in run.records if record.arrived]
-    assert all(record.coefficients is None for record in heard)
-    for record, shares in zip(heard, expected, strict=True):
+    nonempty = [record for record in run.records if record.arrived]
+    assert all(record.coefficients is None for record in nonempty)
+    for record, shares in zip(nonempty, expected, strict=True):
         assert record.remembered == pytest.approx(shares, abs=1e-9)
     assert not any(record.remembered for record in run.records if not record.arrived)
 
@@ -124,8 +124,8 @@ def test_the_record_holds_lambda_in_the_place_of_coefficients() -> None:
 def test_zero_start_stands_still() -> None:
     run = federation(algorithm(AwareProjection(0.4, start="zero")))
     models = path(run)
-    assert np.all(models[:ALL_HEARD] == 2.0)
-    assert np.all(models[ALL_HEARD] != 2.0)
+    assert np.all(models[:ALL_ARRIVED] == 2.0)
+    assert np.all(models[ALL_ARRIVED] != 2.0)
     assert [record.facts.get("aware_zero") for record in run.records] == [1, 1, None, 1, 0, 0, 0, 0, 0]
 
 

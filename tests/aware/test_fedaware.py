@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from aware_reference import (
-    ALL_HEARD,
+    ALL_ARRIVED,
     COHORTS,
     SAMPLER,
     SOLVER,
@@ -78,22 +78,22 @@ def test_remembers_by_000s_convention_too() -> None:
         FedAWARE(alpha=0.2, retention=0.8)
 
 
-def test_fedavg_until_everyone_was_heard() -> None:
-    """`start` = "all_seen": the mean of arrivals up to the round in which the last client is first heard."""
+def test_fedavg_until_everyone_arrived() -> None:
+    """`start` = "all_seen": the mean of arrivals up to the round in which the last client first arrives."""
 
     def step(memory: Memory) -> np.ndarray:
         return aware_direction(memory) if len(memory.rows) == 4 else mean_update(memory)
 
     run = federation(algorithm(FedAWARE(0.4, start="all_seen")))
     np.testing.assert_allclose(path(run), transcribed(0.4, step), rtol=0, atol=1e-10)
-    early, late = run.records[:ALL_HEARD], run.records[ALL_HEARD:]
+    early, late = run.records[:ALL_ARRIVED], run.records[ALL_ARRIVED:]
     assert [record.coefficients for record in early] == [(0.5, 0.5), (2 / 3, 1 / 3), None, (1 / 3, 2 / 3)]
     assert not any(record.remembered for record in early)
     assert all(record.coefficients is None and record.remembered for record in late)
 
 
 def test_zero_start_waits_for_everyone() -> None:
-    """`start` = "zero": an unheard client is a zero vector in the hull, so d = 0 until all were heard."""
+    """`start` = "zero": a client that never arrived is a zero vector in the hull, so d = 0 until all have."""
 
     def step(memory: Memory) -> np.ndarray:
         return aware_direction(memory) if len(memory.rows) == 4 else np.zeros(6)
@@ -101,8 +101,8 @@ def test_zero_start_waits_for_everyone() -> None:
     run = federation(algorithm(FedAWARE(0.4, start="zero")))
     models = path(run)
     np.testing.assert_allclose(models, transcribed(0.4, step), rtol=0, atol=1e-10)
-    assert np.all(models[:ALL_HEARD] == 2.0)
-    assert np.all(models[ALL_HEARD] != 2.0)
+    assert np.all(models[:ALL_ARRIVED] == 2.0)
+    assert np.all(models[ALL_ARRIVED] != 2.0)
     assert [record.facts["aware_seen"] for record in run.records if record.facts] == [2, 3, 3, 4, 4, 4, 4, 4]
 
 
@@ -116,7 +116,7 @@ def test_full_first_round_asks_everyone_once() -> None:
 
 @pytest.mark.parametrize("engine", ["loop", "batched"])
 def test_static_weights_match_the_transcription(engine: Engine) -> None:
-    """FedAWARE-NA: Σ ω_i m_i over all N clients, those not heard at zero."""
+    """FedAWARE-NA: Σ ω_i m_i over all N clients, those that never arrived at zero."""
 
     def step(memory: Memory) -> np.ndarray:
         total: np.ndarray = np.sum([WEIGHTS[i] * row for i, row in memory.rows.items()], axis=0)
@@ -363,7 +363,7 @@ def test_clusters_of_one_and_all_layers_change_nothing() -> None:
 def test_resumed_run_is_the_uninterrupted_one(
     part: FedAWARE | RememberedMean, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every bit of model and record, before and after everyone was heard."""
+    """Every bit of model and record, before and after everyone arrived."""
     monkeypatch.chdir(tmp_path_factory.mktemp("run"))
     whole = federation(algorithm(part))
     path(whole)
@@ -399,7 +399,10 @@ def test_presets_are_the_parts_they_name() -> None:
     ("fields", "message"),
     [
         ({"alpha": 0.0}, r"FedAWARE.alpha must be a finite number above 0 and at most 1, got 0.0."),
-        ({"retention": 1.0}, r"FedAWARE.retention must be a finite number at least 0 and below 1, got 1.0."),
+        (
+            {"retention": 1.0},
+            r"FedAWARE.retention must be a finite number of at least 0 and below 1, got 1.0.",
+        ),
         ({"start": "mean"}, r"FedAWARE.start must be one of 'seen', 'all_seen', 'zero', got 'mean'."),
         ({"rows": "short"}, r"FedAWARE.rows must be one of 'raw', 'unit', got 'short'."),
         ({"first_visit": "no"}, r"FedAWARE.first_visit must be one of 'update', 'scaled', got 'no'."),

@@ -90,5 +90,7 @@ def test_importance_is_normalized_and_one_row_is_enough() -> None:
 
 def test_preset_and_fields() -> None:
     assert fedmgda_plus(lr=0.1, epsilon=0.3).aggregator == FedMGDA(0.3)
-    with pytest.raises(FieldError, match=r"FedMGDA.epsilon must be a finite number at least 0 and at most 1"):
+    with pytest.raises(
+        FieldError, match=r"FedMGDA.epsilon must be a finite number of at least 0 and at most 1"
+    ):
         FedMGDA(1.5)

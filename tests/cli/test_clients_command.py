@@ -117,6 +117,13 @@ def test_the_plot_shows_them() -> None:
     assert "<!-- Allgemeines Krank…er, Haus 7 -->" in drawn
 
 
+@pytest.mark.parametrize("name", ["clients.gif", "clients", "absent/clients.svgz"])
+def test_a_plot_of_another_format_is_refused_before_the_spec_is_read(name: str) -> None:
+    ended = CliRunner().invoke(app, ["clients", "absent.toml", "--plot", name])
+    said = f"fairlead: --plot must be a .svg, .png or .pdf file, got {name!r}.\n"
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (2, "", said)
+
+
 def test_clients_dealt_anew_have_numbers_alone() -> None:
     anew = ["--set", "clients.num_clients=2", "--set", "clients.partition.type=IidPartitioner"]
     assert output(*anew).splitlines()[0].split()[:2] == ["client", "examples"]

@@ -169,7 +169,7 @@ def test_resuming_nothing_is_said() -> None:
         ),
         ("run spec.toml --seed -1", "Experiment.seed must be a whole number of at least 0, got -1."),
         ("run spec.toml --checkpoint-every 0", "run_experiment.checkpoint_every must be at least 1, got 0."),
-        ("run spec.toml --log tensorbord", "'tensorbord' is not a log. Did you mean 'tensorboard'?"),
+        ("run spec.toml --log tensorbord", "--log must be mlflow or tensorboard, got 'tensorbord'."),
         ("list sampler", "'sampler' is not a kind of parts. Did you mean 'samplers'?"),
         ("show Proximall", "'Proximall' is not a part, a preset or a setting. Did you mean 'Proximal'?"),
         ("cite Constant", "Constant has no paper to cite."),
@@ -195,8 +195,8 @@ def test_a_folder_with_another_run_is_refused() -> None:
     assert said == "runs/x already holds a run of 3 rounds: resume it, or choose another folder."
 
 
-def test_a_second_interrupt_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes as KeyboardInterrupt: in the second round, where there is one to go on with, or while loading."""
+def test_a_second_interrupt_says_how_to_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes as KeyboardInterrupt: in the second round, where there is one to resume from, or while loading."""
 
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt

@@ -284,7 +284,7 @@ def test_a_second_interrupt_says_that_the_command_goes_on(monkeypatch: pytest.Mo
     assert len(fl.load_records("runs/spec-compare/fednova/seed-0")) == 4
 
 
-def test_ctrl_c_stops_all_processes_and_says_how_to_go_on() -> None:
+def test_ctrl_c_stops_all_processes_and_says_how_to_resume() -> None:
     """To the whole group, as a terminal sends it: workers must finish their rounds all the same."""
     command = [sys.executable, "-c", "from fairlead.cli import main; main()", "compare", "spec.toml"]
     arguments = ["--methods", "fedavg,fednova,scaffold", "--seeds", "0..1", "--jobs", "2"]

@@ -217,7 +217,6 @@ def test_a_run_whose_data_are_gone_is_judged_by_its_records() -> None:
         ("cut.jsonl", "Line 2 of cut.jsonl is damaged or incomplete."),
         ("stranger.jsonl", "Line 1 of stranger.jsonl: client 4 arrived but was not asked."),
         ("folder", "folder is not the folder of a run: it has no spec.toml or no rounds.jsonl."),
-        ("spec.toml --rounds 0", "diagnose needs rounds of at least 1, got 0."),
         ("spec.toml --format gif", "--format must be one of svg, png, pdf, got 'gif'."),
         ("spec.toml --against fednowa", "'fednowa' is not a preset. Did you mean 'fednova'?"),
         ("spec.toml --set sed=3", "sed is not a field of Experiment. Did you mean 'seed'?"),
@@ -227,7 +226,7 @@ def test_a_run_whose_data_are_gone_is_judged_by_its_records() -> None:
         ),
         (
             "one.jsonl --rounds 3",
-            "`rounds` sets the length of a probe: a finished run is diagnosed from all of its rounds.",
+            "--rounds only applies to a spec; a finished run is diagnosed from all its rounds.",
         ),
     ],
 )
@@ -239,3 +238,10 @@ def test_refusals_are_one_sentence(arguments: str, message: str) -> None:
     Path("stranger.jsonl").write_text(line.replace('"arrived": [0]', '"arrived": [4]'))
     Path("folder").mkdir()
     assert refused(*arguments.split()) == message
+
+
+@pytest.mark.parametrize("rounds", ["0", "-1"])
+def test_a_probe_has_at_least_one_round(rounds: str) -> None:
+    assert "'--rounds'" in call("spec.toml", "--rounds", rounds, exit_code=2).stderr
+    with pytest.raises(fl.errors.FieldError, match=rf"^diagnose needs rounds of at least 1, got {rounds}\.$"):
+        fl.diagnose("spec.toml", rounds=int(rounds))

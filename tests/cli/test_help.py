@@ -38,6 +38,12 @@ def test_the_short_option_and_the_module_show_the_same_help() -> None:
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == __version__
 
 
+def test_a_default_that_depends_on_another_option_is_shown() -> None:
+    """Rich takes words in brackets for markup, unless they are escaped."""
+    shown = " ".join(help_of("diagnose").replace("│", " ").split())
+    assert "[default: 20, or 10 with --quick]" in shown
+
+
 @pytest.mark.parametrize("command", ["run", "report", "compare", "diagnose"])
 def test_arguments_have_a_help_text(command: str) -> None:
     """Some versions of click hide it: the bounds in pyproject.toml keep them out."""

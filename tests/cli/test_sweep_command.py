@@ -164,7 +164,7 @@ def test_a_lead_that_may_be_noise_is_called_so() -> None:
     [
         ("", "A sweep needs a grid or ranges, such as seed=0..4 or algorithm.lr=log:1e-3..1."),
         ("--grid sed=1", "sed is not a field of Experiment. Did you mean 'seed'?"),
-        ("--random 3", "A random search needs both the number of draws and ranges to draw from."),
+        ("--random 3", "--random N needs --range PATH=RANGE, and --range needs --random N."),
         (
             "--grid seed=0,99999999999999999999",
             "seed must be a whole number of at most 9223372036854775807, got 99999999999999999999.",

@@ -105,16 +105,16 @@ def test_senseless_combinations_are_refused() -> None:
 
 
 def test_consistency_report_counts_the_echo() -> None:
-    """Ω_i ∝ ω_i Σ (rounds since i was last heard)·τ_i, counted over the records."""
+    """Ω_i ∝ ω_i Σ (rounds since i last arrived)·τ_i, counted over the records."""
     training = federation(fedawe(lr=0.1))
     run(training, 3)
     weights = training.world.population.weights
     mass = torch.zeros_like(weights)
-    heard: dict[int, int] = {}
+    latest: dict[int, int] = {}
     for record in training.records:
         for client, steps in zip(record.arrived, record.num_steps, strict=True):
-            mass[client] += weights[client] * (record.round - heard.get(client, -1)) * steps
-            heard[client] = record.round
+            mass[client] += weights[client] * (record.round - latest.get(client, -1)) * steps
+            latest[client] = record.round
     surrogate = training.consistency().surrogate
     assert surrogate is not None
     torch.testing.assert_close(surrogate, mass / mass.sum())

@@ -141,7 +141,7 @@ class TestPipeline:
         (lambda: fl.RandomCrop(-1), "RandomCrop.padding must be a whole number of at least 0, got -1"),
         (
             lambda: fl.HorizontalFlip(1.5),
-            "HorizontalFlip.probability must be a finite number at least 0 and at",
+            "HorizontalFlip.probability must be a finite number of at least 0 and at",
         ),
         (lambda: fl.Normalize(0.0, 0.0), "Normalize.std must be a number above 0 or some, got 0.0"),
         (lambda: fl.Normalize((0.0, float("nan")), 1.0), "Normalize.mean must be a finite number or some"),

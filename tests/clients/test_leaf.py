@@ -103,9 +103,9 @@ class TestShakespeare:
         ({"u": (["to be"], ["t"])}, "sample 0 must be a list of numbers.*texts need text=True"),
         (
             {"u": ([[1.0]], [-1])},
-            "sample 0 must have as target a class, a whole number of at least 0, got -1",
+            "the target of sample 0 must be a class, a whole number of at least 0, got -1",
         ),
-        ({"u": ([[1.0]], [0.5])}, "sample 0 must have as target a class.*got 0.5"),
+        ({"u": ([[1.0]], [0.5])}, "the target of sample 0 must be a class.*got 0.5"),
         ({"u": ([["a"]], [0])}, "user 'u' must have inputs that are numbers"),
         (
             {"u": ([[1.0]], [0]), "v": ([[1.0, 2.0]], [0])},
@@ -177,7 +177,7 @@ def test_texts_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="sample 1 must be a text of the length of sample 0, 3, got one of 2"):
         fl.LeafFolder(str(tmp_path), text=True).pool()
     write(tmp_path / "a.json", {"A": (["abc"], ["de"])})
-    with pytest.raises(DataError, match="sample 0 must have as target one character, got 'de'"):
+    with pytest.raises(DataError, match="the target of sample 0 must be one character, got 'de'"):
         fl.LeafFolder(str(tmp_path), text=True).pool()
 
 
@@ -187,5 +187,7 @@ def test_a_shape_that_does_not_fit(tmp_path: Path) -> None:
         FieldError, match=r"LeafFolder.shape must be one of 4 numbers as each input of .*, got \(1, 28"
     ):
         fl.LeafFolder(str(tmp_path), shape=(1, 28, 28)).pool()
-    with pytest.raises(ClashError, match=r"LeafFolder.shape is for inputs of numbers, and text makes ids"):
+    with pytest.raises(
+        ClashError, match=r"^Give LeafFolder.shape \(numeric inputs\) or text=True, not both\.$"
+    ):
         fl.LeafFolder(str(tmp_path), shape=(4,), text=True)

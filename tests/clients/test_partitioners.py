@@ -279,7 +279,7 @@ def test_too_many_clients_are_not_blamed_on_a_field_nobody_set() -> None:
             "num_shards_per_partition must be a whole number of at least 1, got 0",
         ),
         (lambda: fl.PathologicalPartitioner(1, cast("Any", "none")), "class_assignment_mode must be one of"),
-        (lambda: fl.LogNormalPartitioner(-1), "sigma must be a finite number at least 0, got -1"),
+        (lambda: fl.LogNormalPartitioner(-1), "sigma must be a finite number of at least 0, got -1"),
         (lambda: fl.PowerLawPartitioner(1.0, -1), "min_partition_size must be a whole number of at least 0"),
     ],
 )

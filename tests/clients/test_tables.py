@@ -171,7 +171,7 @@ class TestCsv:
             fl.CsvTable(str(tmp_path / "wide.csv"), "y").pool()
 
     def test_rows_without_use(self, write: Write) -> None:
-        with pytest.raises(DataError, match="has no row that is complete in the columns used"):
+        with pytest.raises(DataError, match="Every row has a missing value in the used columns"):
             fl.CsvTable(write("x,y\n,0\n"), "y", missing="drop").pool()
         with pytest.raises(DataError, match="has no row for training"):
             fl.CsvTable(write("split,x,y\ntest,1,0\n"), "y", split="split").pool()

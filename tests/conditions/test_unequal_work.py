@@ -264,7 +264,7 @@ def test_two_groups_of_devices() -> None:
     [
         (lambda: RandomEpochs(0, 3), r"RandomEpochs.low must be a whole number of at least 1, got 0\."),
         (lambda: RandomSteps(4, 3), r"RandomSteps.high must be a whole number of at least 4, got 3\."),
-        (lambda: NormalSteps(std=-1.0), r"NormalSteps.std must be a finite number at least 0, got -1.0\."),
+        (lambda: NormalSteps(std=-1.0), r"NormalSteps.std must be a finite number of at least 0, got -1.0\."),
         (
             lambda: TwoGroupSteps(5, first=(4, 2)),
             r"TwoGroupSteps.first must be two ascending numbers of at least 1, got \(4, 2\)\.",
@@ -289,7 +289,7 @@ def test_two_groups_of_devices() -> None:
         ),
         (
             lambda: LogNormalDevices(jitter=-0.1),
-            r"LogNormalDevices.jitter must be a finite number at least 0",
+            r"LogNormalDevices.jitter must be a finite number of at least 0",
         ),
         (
             lambda: fl.TwoGroupDevices(1, FixedDevices(), "slow"),  # type: ignore[arg-type]

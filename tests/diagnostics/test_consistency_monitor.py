@@ -108,7 +108,7 @@ def test_a_small_bias_is_below_the_threshold() -> None:
     assert strict.notice is not None
 
 
-def test_a_client_that_is_never_heard_is_noticed() -> None:
+def test_a_client_that_never_arrives_is_noticed() -> None:
     notice = trained(built("fedavg"), 12, EQUAL, BernoulliLink((0, 0, 0, 0, 0, 1.0))).notice
     assert notice is not None
     assert "chi-square inf" in notice
@@ -123,7 +123,7 @@ def test_a_client_that_is_never_heard_is_noticed() -> None:
         (built("fedacs", cohort_size=1000), 0.99),
     ],
 )
-def test_methods_that_divide_by_rates_go_on_where_somebody_was_not_heard_yet(
+def test_methods_that_divide_by_rates_continue_where_somebody_has_not_arrived_yet(
     algorithm: fl.Algorithm, drop: float
 ) -> None:
     """Updates of client 5 are lost, at a rate that the server knows: nobody divides by the 0 that was seen."""
@@ -158,10 +158,10 @@ def test_the_threshold_must_be_positive() -> None:
 def test_a_run_in_a_folder_hears_of_it_once(tmp_path: Path) -> None:
     source = fl.Quadratics(num_clients=2, dim=1)
     experiment = Experiment(source, built("fedavg"), rounds=25, work=FixedSteps((1, 9)))
-    heard: list[str] = []
-    ended = run_experiment(experiment, tmp_path / "run", on_notice=heard.append)
-    assert heard == [ended.federation.notice]
-    assert "unequal work" in heard[0]
+    noted: list[str] = []
+    ended = run_experiment(experiment, tmp_path / "run", on_notice=noted.append)
+    assert noted == [ended.federation.notice]
+    assert "unequal work" in noted[0]
 
 
 def test_a_resumed_run_counts_the_rounds_before_it(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_resumed_run_counts_the_rounds_before_it(tmp_path: Path) -> None:
     assert notice.startswith("After 10 rounds")
 
 
-def test_a_run_resumed_late_hears_what_it_would_have_heard(tmp_path: Path) -> None:
+def test_a_run_resumed_late_gives_the_notice_of_an_uninterrupted_one(tmp_path: Path) -> None:
     """Records of 14 rounds at once: the sentence is that of the tenth, when the monitor would have looked."""
     source = fl.Quadratics(num_clients=2, dim=1)
     experiment = Experiment(source, built("fedavg"), rounds=14, work=FixedSteps((1, 9)))

@@ -168,7 +168,7 @@ def test_12_lossy_links_are_enumerated_and_13_are_sampled() -> None:
 
 
 @pytest.mark.parametrize(("number", "cohort_size"), [(2000, None), (1000, 10)])
-def test_the_ratio_of_means_is_left_to_large_cohorts_and_to_clients_that_are_hardly_heard(
+def test_the_ratio_of_means_is_left_to_large_cohorts_and_to_clients_that_hardly_arrive(
     number: int, cohort_size: int | None
 ) -> None:
     assert told(number, cohort_size).exactness == "large cohorts"

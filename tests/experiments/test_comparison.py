@@ -40,10 +40,21 @@ def test_each_method_ends_where_its_weights_say() -> None:
         assert float(method.federation.params) == pytest.approx(limit, abs=1e-6)
         assert method.objective == pytest.approx(limit**2 / 2 - 2 * limit, abs=1e-6)
         assert method.consistency.total_variation == pytest.approx(mistake, abs=1e-12)
-    assert averaged.verdict() == (
+    assert averaged.objective_verdict() == (
         "avg optimized another objective: 1 of 2 clients got 90% of the weight instead of 50%."
     )
-    assert normalized.verdict() == "nova optimized the intended objective."
+    assert normalized.objective_verdict() == "nova optimized the intended objective."
+
+
+def test_figures_per_client_name_their_clients_and_data() -> None:
+    """`SyntheticLogistic` gives each client test data of its own, `Quadratics` none."""
+    clients = fl.SyntheticLogistic(num_clients=4, max_examples=60)
+    held_out = fl.Experiment(clients, fl.presets.fedavg(lr=0.1), rounds=1, per_client=True)
+    trained = replace(TWO_CLIENTS, rounds=1, evaluate_every=1, per_client=True)
+    for experiment, said in ((held_out, "its own held-out data"), (trained, "its own training data")):
+        (method,) = fl.compare(experiment, {"avg": experiment.algorithm})
+        assert method.summary.client_data == said
+        assert method.figures.runs[0].run.names is method.federation.world.population.names
 
 
 def test_the_objective_is_that_of_the_training_data() -> None:
@@ -62,7 +73,7 @@ def test_the_objective_is_that_of_the_training_data() -> None:
 def test_a_small_mistake_is_called_nearly_right() -> None:
     nearly = replace(TWO_CLIENTS, work=fl.FixedSteps((9, 10)), rounds=2)
     (method,) = fl.compare(nearly, {"avg": TWO_CLIENTS.algorithm})
-    assert method.verdict() == (
+    assert method.objective_verdict() == (
         "avg nearly optimized the intended objective: 3% of the weight went to wrong clients."
     )
 
@@ -70,7 +81,9 @@ def test_a_small_mistake_is_called_nearly_right() -> None:
 def test_a_method_whose_weights_do_not_exist_says_so() -> None:
     solver = fl.LocalSolver(fl.Adam(0.01), steps=1)
     (method,) = fl.compare(replace(TWO_CLIENTS, rounds=2), {"adam": fl.Algorithm(solver)})
-    assert method.verdict() == "adam has no weights that can be measured, so its objective is unknown."
+    assert (
+        method.objective_verdict() == "adam has no weights that can be measured, so its objective is unknown."
+    )
 
 
 def test_what_chance_misplaces_is_told_from_a_wrong_objective() -> None:
@@ -82,10 +95,10 @@ def test_what_chance_misplaces_is_told_from_a_wrong_objective() -> None:
     )
     (fair,) = fl.compare(lossy, {"avg": TWO_CLIENTS.algorithm})
     assert 0 < (fair.consistency.total_variation or 0) < 2 * fair.chance
-    assert fair.verdict().startswith("avg optimized the intended objective: theory misplaces 0%")
+    assert fair.objective_verdict().startswith("avg optimized the intended objective: theory misplaces 0%")
     (unfair,) = fl.compare(replace(lossy, work=fl.FixedSteps((1, 9))), {"avg": TWO_CLIENTS.algorithm})
     assert (unfair.consistency.total_variation or 0) > 2 * unfair.chance
-    assert unfair.verdict().startswith("avg optimized another objective")
+    assert unfair.objective_verdict().startswith("avg optimized another objective")
 
 
 def test_the_chance_level_is_that_of_its_formula() -> None:

@@ -200,7 +200,7 @@ def test_entries_of_lists_of_parts_are_reached_by_number() -> None:
         ("algorithm.momentom=1", "algorithm.momentom is not an argument of the preset fednova. Did you"),
         ("algorithm.preset=fednovva", "algorithm.preset must be the name of a preset, got 'fednovva'. Did"),
         ("algorithm.preset=fedprox", "algorithm.mu is missing: the preset fedprox needs it."),
-        ("algorithm.momentum=1", "In algorithm: SGD.momentum must be a finite number at least 0 and below 1"),
+        ("algorithm.momentum=1", "In algorithm: SGD.momentum must be a finite number of at least 0 and below 1"),
         ("algorithm.cohort_size=0", "In algorithm: UniformWithoutReplacement.cohort_size must be"),
         ("algorithm=3", "algorithm must be a table that describes an Algorithm, got 3."),
         ("rounds=1.5", "rounds must be a whole number, got 1.5."),
@@ -247,7 +247,7 @@ def test_a_field_of_an_algorithm_given_by_parts_is_not_an_argument() -> None:
         (SPEC.replace('"fednova"', "3"), "algorithm.preset must be the name of a preset, got 3."),
         (
             SPEC.replace('preset = "fednova"', ""),
-            "algorithm.preset is missing: algorithm.lr is an argument of one.",
+            "algorithm.preset is missing: algorithm.lr is an argument of a preset.",
         ),
         (
             'rounds = 1\n[clients]\ntype = "Digits"\n[algorithm]\n',

@@ -67,7 +67,7 @@ def late_in_round_1(grid: DirectGrid) -> None:
 
 
 def test_late_answers_are_discarded_by_rule(tmp_path: Path) -> None:
-    """Client 1 misses round 0 and is heard of in round 1, where it counts for nothing; then it is asked again."""
+    """Client 1 misses round 0 and arrives in round 1, where it counts for nothing; then it is asked again."""
     grid = DirectGrid(client_apps(), tmp_path / "m", fated({(1, 0): "late"}))
     late_in_round_1(grid)
     records = records_of(grid, tmp_path / "run", 3)

@@ -191,7 +191,7 @@ def test_every_reference_is_known() -> None:
         (
             UnpooledCNN,
             {"dropout": 1.0},
-            "UnpooledCNN.dropout must be a finite number at least 0 and below 1, got 1.0.",
+            "UnpooledCNN.dropout must be a finite number of at least 0 and below 1, got 1.0.",
         ),
         (VGG11, {"width": 0}, "VGG11.width must be a whole number of at least 1, got 0."),
         (ResNet18, {"width": 48}, "ResNet18.width must be a multiple of groups=32, got 48."),

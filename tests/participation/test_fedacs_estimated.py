@@ -113,7 +113,7 @@ def everyone(*clients: int) -> Cohort:
     return Cohort(ids, torch.ones_like(ids), torch.full((len(ids),), 1 / len(ids), dtype=torch.float64))
 
 
-def test_unheard_clients_count_with_the_least_work_reported() -> None:
+def test_clients_that_never_arrived_count_with_the_least_work_reported() -> None:
     """Reports of 5 and 2 steps from clients 0 and 1; 2 was lost, 3 never asked: both count with 2 steps.
 
     Beta(1, 1): clients 0 and 1 have rate 2/3, client 2 has 1/3, client 3 still 1/2, so that

@@ -263,7 +263,7 @@ def test_fedacs_matches_its_transcription(engine: Literal["loop", "batched"]) ->
 def test_estimated_fedacs_matches_its_transcription(
     planned: bool, engine: Literal["loop", "batched"]
 ) -> None:
-    """Discounted counts of arrivals and losses, averaged reports, the least report for the unheard."""
+    """Discounted counts of arrivals and losses, averaged reports, the least report for clients that never arrived."""
     sampler = FedACSEstimated(
         K,
         prior_arrived=2.0,

@@ -264,7 +264,7 @@ def test_very_many_clients_are_a_few_shards() -> None:
         ({"actors": True}, "RayCluster.actors must be a whole number of at least 1, got True."),
         ({"actors": 2.5}, "RayCluster.actors must be a whole number of at least 1, got 2.5."),
         ({"actors": 2, "threads": 0}, "RayCluster.threads must be a whole number of at least 1, got 0."),
-        ({"actors": 2, "gpus": -1}, "RayCluster.gpus must be a finite number at least 0, got -1."),
+        ({"actors": 2, "gpus": -1}, "RayCluster.gpus must be a finite number of at least 0, got -1."),
         ({"actors": 2, "address": ""}, "RayCluster.address must be None, 'auto' or 'host:port', got ''."),
         (
             {"actors": 2, "address": "here"},

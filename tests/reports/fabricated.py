@@ -26,7 +26,7 @@ class Made:
     outcome: str = "finished"
     steps: tuple[int, int] = (1, 3)
     """Local steps of the two clients in every round, averaged equally."""
-    heard: tuple[int, ...] = (0, 1)
+    arrived: tuple[int, ...] = (0, 1)
     """Which of them arrive."""
     planned: int | None = None
     """Rounds of the spec, if not all were run."""
@@ -71,10 +71,10 @@ def records_of(made: Made) -> list[RoundRecord]:
             round=place,
             asked=(0, 1),
             multiplicity=(1, 1),
-            arrived=made.heard,
-            num_steps=tuple(made.steps[client] for client in made.heard),
-            effective_steps=tuple(float(made.steps[client]) for client in made.heard),
-            coefficients=(1 / len(made.heard),) * len(made.heard),
+            arrived=made.arrived,
+            num_steps=tuple(made.steps[client] for client in made.arrived),
+            effective_steps=tuple(float(made.steps[client]) for client in made.arrived),
+            coefficients=(1 / len(made.arrived),) * len(made.arrived),
             remembered={},
             train_loss=1.0 / (place + 1),
             direction_norm=1.0,

@@ -92,5 +92,5 @@ def test_weights_have_few_and_plain_ticks(summary: Summary, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("formats", [["gif"], ["pdf", "docx"], []])
 def test_other_formats_are_refused(summary: Summary, tmp_path: Path, formats: list[str]) -> None:
-    with pytest.raises(FieldError, match=r"^formats must be some of pdf, svg, png"):
+    with pytest.raises(FieldError, match=r"^--format must be one or more of pdf, svg, png"):
         write_figures(summary, tmp_path, formats)

@@ -122,12 +122,12 @@ def test_clients_are_shown_with_asked_and_real_weight(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heard", "hint"), [((0, 1), "left of 1: under-weighted"), ((1,), "left end: no update arrived")]
+    ("arrived", "hint"), [((0, 1), "left of 1: under-weighted"), ((1,), "left end: no update arrived")]
 )
 def test_the_axis_of_weights_says_where_clients_stand_that_never_counted(
-    tmp_path: Path, heard: tuple[int, ...], hint: str
+    tmp_path: Path, arrived: tuple[int, ...], hint: str
 ) -> None:
-    fabricate(tmp_path / "run", Made(heard=heard))
+    fabricate(tmp_path / "run", Made(arrived=arrived))
     _, page = page_of(tmp_path)
     (section,) = page.all("section", id="consistency")
     assert section.all("text", class_="axis")[0].text.endswith(f"({hint})")

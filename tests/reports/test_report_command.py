@@ -203,7 +203,7 @@ def test_targets_and_baseline_are_chosen() -> None:
             "--target must be a number or a percentage, such as 0.5 or 50%, got 'half'.",
         ),
         ("runs --format pdf", "--format has no effect without --figures, the folder for them."),
-        ("runs --figures f --format gif", "formats must be some of pdf, svg, png, got 'gif'."),
+        ("runs --figures f --format gif", "--format must be one or more of pdf, svg, png, got 'gif'."),
     ],
 )
 def test_refusals_are_one_sentence(command: str, message: str) -> None:

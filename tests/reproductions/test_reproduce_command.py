@@ -54,7 +54,7 @@ def test_json_has_the_outcome_alone() -> None:
 
 def test_a_device_that_is_not_there_is_refused_where_nothing_is_trained_too() -> None:
     refused = fairlead("reproduce", "wang2021_lemma_1", "--scale", "smoke", "--device", "foo")
-    assert (refused.exit_code, "reproduce.device must be 'cpu'" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "fairlead: --device must be 'cpu'" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -48,33 +48,33 @@ class Met:
 
 @pytest.fixture(scope="module")
 def met(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], tuple[Met, list[fl.RoundRecord]]]:
-    """By method and seed, from a comparison whose batches were overheard."""
+    """By method and seed, from a comparison whose batches were recorded."""
     folder = tmp_path_factory.mktemp("common")
     (folder / "spec.toml").write_text(SPEC)
     planned = planned_comparison(listed_methods(folder / "spec.toml", METHODS), [0, 1])
-    study, found, heard = fl.StudyFolder(folder / "runs"), {}, [Met()]
+    study, found, met = fl.StudyFolder(folder / "runs"), {}, [Met()]
     build = fl.Experiment.build
 
-    def overheard(offset: int, size: int, steps: int, batch_size: int, key: fl.Key) -> Any:
+    def recorded(offset: int, size: int, steps: int, batch_size: int, key: fl.Key) -> Any:
         batches = draw_batches(offset, size, steps, batch_size, key)
-        heard[0].batches.append((offset, torch.cat([torch.as_tensor(b) for b in batches]).tolist()))
+        met[0].batches.append((offset, torch.cat([torch.as_tensor(b) for b in batches]).tolist()))
         return batches
 
     def built(self: fl.Experiment, data: Any = None) -> fl.Federation:
         federation = build(self, data)
         assert isinstance(federation.world, fl.SimulatedWorld)
-        heard[0].data.append(federation.world.clients.targets)
-        heard[0].initial.append(federation.params)
+        met[0].data.append(federation.world.clients.targets)
+        met[0].initial.append(federation.params)
         return federation
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(executor, "draw_batches", overheard)
+        patched.setattr(executor, "draw_batches", recorded)
         patched.setattr(fl.Experiment, "build", built)
         for run in planned:
-            heard[0] = Met()
+            met[0] = Met()
             assert set(fl.run_study(study, [run], jobs=1).values()) == {"finished"}
             key = str(run.labels["method"]), int(run.labels["seed"])
-            found[key] = heard[0], study.store(run).records()
+            found[key] = met[0], study.store(run).records()
     return found
 
 

@@ -62,6 +62,10 @@ def test_two_differences_that_agree_say_nothing_of_the_noise() -> None:
     pair = paired_difference({seed: first[seed] for seed in (0, 1)}, second)
     triple = paired_difference(first, second)
     assert pair is not None
-    assert (pair.half_width, pair.excludes_zero, pair.too_few) == (None, None, "two seeds that agree")
+    assert (pair.half_width, pair.excludes_zero, pair.too_few) == (
+        None,
+        None,
+        "only two seeds with equal differences",
+    )
     assert triple is not None
     assert triple.excludes_zero

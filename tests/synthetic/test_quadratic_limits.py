@@ -96,9 +96,9 @@ def test_hessians_that_make_no_quadratic(hessians: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"spread": 1e31}, "spread must be a finite number at least 0 and at most 1e"),
-        ({"conditioning": 1e31}, "conditioning must be a finite number at least 1 and at most 1e"),
-        ({"start": -1e31}, "start must be a finite number at least -1e"),
+        ({"spread": 1e31}, "spread must be a finite number of at least 0 and at most 1e"),
+        ({"conditioning": 1e31}, "conditioning must be a finite number of at least 1 and at most 1e"),
+        ({"start": -1e31}, "start must be a finite number of at least -1e"),
         (
             {"linear": ((1e31,),)},
             "linear must be rows of the same length, one per client, of numbers up to 1e",

@@ -102,7 +102,7 @@ def test_logistic_regression_learns_it() -> None:
 def test_wrong_fields_are_refused() -> None:
     with pytest.raises(
         FieldError,
-        match=r"SyntheticLogistic.alpha must be a finite number at least 0 and at most 1e\+30, got -1\.",
+        match=r"SyntheticLogistic.alpha must be a finite number of at least 0 and at most 1e\+30, got -1\.",
     ):
         fl.SyntheticLogistic(alpha=-1)
     with pytest.raises(FieldError, match=r"SyntheticLogistic.beta must be a finite number .* at most 1e\+30"):

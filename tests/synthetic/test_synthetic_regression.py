@@ -149,7 +149,7 @@ def test_the_source_loads_its_problem() -> None:
 def test_wrong_fields_are_refused() -> None:
     with pytest.raises(
         FieldError,
-        match=r"SyntheticRegression.noise must be a finite number at least 0 and at most 1e\+30, got -1\.",
+        match=r"SyntheticRegression.noise must be a finite number of at least 0 and at most 1e\+30, got -1\.",
     ):
         fl.SyntheticRegression(noise=-1)
     with pytest.raises(

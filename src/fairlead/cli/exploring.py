@@ -83,9 +83,11 @@ def clients(
     """Show data, work and arrival rates of all clients before training."""
     from fairlead.cli.show_clients import clients_facts, say_clients
     from fairlead.diagnostics.clients import overview
-    from fairlead.diagnostics.plots import plot_overview
+    from fairlead.diagnostics.plots import SUFFIXES, plot_overview
     from fairlead.worlds.simulated import SimulatedWorld
 
+    if plot is not None and plot.suffix.lower().removeprefix(".") not in SUFFIXES:
+        raise FieldError(f"--plot must be a .svg, .png or .pdf file, got {str(plot)!r}.")
     # In this process, because nothing is trained.
     federation = replace(opt.read_spec(spec, overrides or [], seed), ray=None).build()
     assert isinstance(federation.world, SimulatedWorld)
@@ -111,7 +113,8 @@ def diagnose(
     overrides: opt.OverridesOption = None,
     seed: opt.SeedOption = None,
     rounds: Annotated[
-        int | None, Option(help="Rounds of the probe of a spec. [default: 20, or 10 with --quick]", max=10**6)
+        int | None,
+        Option(help="Rounds of the probe of a spec. \\[default: 20, or 10 with --quick]", min=1, max=10**6),
     ] = None,
     quick: Annotated[
         bool, Option("--quick", help="Run a shorter probe and skip the consensus test.")
@@ -140,6 +143,8 @@ def diagnose(
     is_spec = subject.suffix == ".toml" and not subject.is_dir()
     if not is_spec and (overrides or seed is not None):
         raise FieldError("--set and --seed only apply to a spec file; a finished run cannot be changed.")
+    if not is_spec and rounds is not None:
+        raise FieldError("--rounds only applies to a spec; a finished run is diagnosed from all its rounds.")
     opt.find_modules()
     judged: Experiment | Path = opt.read_spec(subject, overrides or [], seed) if is_spec else subject
     presets = [name.strip() for name in (against or "").split(",") if name.strip()]

@@ -50,9 +50,9 @@ def run(
     experiment = opt.read_spec(spec, opt.all_overrides(overrides, rounds), seed)
     store = RunFolder(output or show.new_folder(spec, experiment))
     opening = [tracker_named(log) for log in logs or []]
-    how_to_go_on = f"Resume with: {shlex.join(['fairlead', 'run', str(store.path)])}"
+    resume_hint = f"Resume with: {shlex.join(['fairlead', 'run', str(store.path)])}"
     with RoundProgress(quiet=quiet or as_json) as progress:
-        onlookers = show.Onlookers(progress, spec.stem, experiment, store, opening)
+        followers = show.RunFollowers(progress, spec.stem, experiment, store, opening)
         if resume:
             show.say_what_is_left(progress, store, experiment)
         try:
@@ -61,25 +61,25 @@ def run(
                 store.path,
                 resume=resume,
                 checkpoint_every=checkpoint_every,
-                on_start=onlookers.begin,
-                on_round=onlookers.advance,
+                on_start=followers.begin,
+                on_round=followers.advance,
                 on_interrupt=lambda: progress.note(
                     "Stopping after this round; press Ctrl-C again to stop immediately."
                 ),
                 on_notice=progress.note,
                 on_recovery=progress.note,
             )
-            onlookers.outcome = ended.outcome
+            followers.outcome = ended.outcome
         except KeyboardInterrupt:
-            onlookers.outcome = "interrupted"
-            progress.note(f"Stopped. {'Nothing was done.' if store.is_free() else how_to_go_on}")
+            followers.outcome = "interrupted"
+            progress.note(f"Stopped. {'Nothing was done.' if store.is_free() else resume_hint}")
             raise Exit(INTERRUPTED) from None
         finally:
-            onlookers.leave()
+            followers.leave()
     if as_json:
         print_json(show.run_facts(ended))
     elif not quiet:
-        show.say_run(ended, how_to_go_on)
+        show.say_run(ended, resume_hint)
     if ended.outcome == "interrupted":
         raise Exit(INTERRUPTED)
 
@@ -336,7 +336,7 @@ def reproduce(
     from fairlead.worlds.device import usable_device
 
     # Checked for every reproduction, also for those that are computed on the CPU.
-    usable_device("reproduce", device)
+    usable_device(None, device)
     if collect is not None:
         show.refuse_beside_collect(context, collect)
     if name is None and only is not None:

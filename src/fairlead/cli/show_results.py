@@ -31,7 +31,7 @@ _TOLD = 0.005
 """Share of the weight below which chance is not mentioned."""
 
 
-class Onlookers:
+class RunFollowers:
     """The display and the trackers that follow a run."""
 
     def __init__(
@@ -98,12 +98,12 @@ def say_what_is_left(progress: RoundProgress, store: RunFolder, experiment: Expe
         )
 
 
-def say_run(ended: Run, how_to_go_on: str) -> None:
+def say_run(ended: Run, resume_hint: str) -> None:
     """The curve of a run, and what it says."""
     summary, folder = ended.summary, ended.folder.path
     if summary is None:
         done = ended.federation.state.round
-        say(f"Stopped after {counted(done, 'round')}. {how_to_go_on}")
+        say(f"Stopped after {counted(done, 'round')}. {resume_hint}")
         return
     (comparison,) = summarize([read_run(FoundRun(ended.folder))])
     ((run,),) = (method.runs for method in comparison.methods)
@@ -156,7 +156,7 @@ def say_demo(methods: list[ComparedMethod]) -> None:
     say()
     say(headline(methods[0].summary))
     for method in methods:
-        say(method.verdict())
+        say(method.objective_verdict())
 
 
 def _misplacement(report: ConsistencyReport) -> tuple[str, str]:
@@ -178,7 +178,7 @@ def demo_facts(method: ComparedMethod) -> dict[str, Any]:
         "misplaced_by_chance": method.chance,
         "chi_square": method.consistency.chi_square,
         "by_design": method.consistency.restored,
-        "verdict": method.verdict(),
+        "verdict": method.objective_verdict(),
     }
 
 

@@ -210,9 +210,7 @@ class LeafFolder(PooledSource):
         super().__post_init__()
         require_shape(self, self.shape)
         if self.text and self.shape is not None:
-            raise ClashError(
-                "LeafFolder.shape is for inputs of numbers, and text makes ids of texts: give one."
-            )
+            raise ClashError("Give LeafFolder.shape (numeric inputs) or text=True, not both.")
 
     def pool(self) -> Pool:
         root = existing_folder(self.path)
@@ -302,7 +300,7 @@ def _read_user(name: str, count: int, data: Any, place: str, *, text: bool) -> _
         fits = isinstance(value, str) and len(value) == 1 if text else is_integer(value, 0) and value < 2**31
         if not fits:
             wanted = "one character" if text else "a class, a whole number of at least 0"
-            raise DataError(f"{place}, sample {sample} must have as target {wanted}, got {value!r}.")
+            raise DataError(f"{place}, the target of sample {sample} must be {wanted}, got {value!r}.")
     if text:
         return _User(
             name, np.array([code_points(value) for value in inputs]), code_points("".join(targets)), place

@@ -110,7 +110,7 @@ class Columns:
         named = ~self._gaps_in(owners)
         full = named & ~self._gaps_in(columns)
         if not full.any():
-            raise DataError(f"{self.name} has no row that is complete in the columns used.")
+            raise DataError(f"{self.name}: Every row has a missing value in the used columns.")
         if owners:
             clients = owners_of([self.cells[owner][named] for owner in owners])
             lost = np.bincount(clients.numbers, weights=full[named], minlength=len(clients.names)) == 0

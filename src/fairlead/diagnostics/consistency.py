@@ -141,18 +141,18 @@ class ConsistencyReport:
         if not self.rounds:
             return []
         since = f" from round {self.first_round} on" if self.first_round else ""
-        unheard = []
+        missing = []
         if self.unheard:
             share = float(self.intended[list(self.unheard)].sum())
             whom = of_clients([called(client, self.names) for client in self.unheard])
             hold = "holds" if len(self.unheard) == 1 else "hold"
-            unheard = [
+            missing = [
                 f"No update ever arrived{since} from {whom}, which {hold} {share:.1%} of the objective's weight."
             ]
         if self.surrogate is None:
-            return ["This run has no measurable surrogate weights.", *unheard]
+            return ["This run has no measurable surrogate weights.", *missing]
         over = f"Over {counted(self.rounds, 'round')}{since},"
-        return [self._misplaced(over, "was misplaced", self.surrogate), *unheard]
+        return [self._misplaced(over, "was misplaced", self.surrogate), *missing]
 
     def _predicted(self) -> list[str]:
         weights = self.predicted_weights
@@ -221,7 +221,7 @@ def predicted_consistency(
 
 def extremes(intended: Tensor, surrogate: Tensor, names: ClientNames | None) -> str:
     """The clients that gain and lose most in relation to their weight."""
-    ratio, heard = surrogate / intended, intended > 0
-    gained = int(torch.where(heard, ratio, -1.0).argmax())
-    lost = int(torch.where(heard, ratio, float("inf")).argmin())
+    ratio, weighted = surrogate / intended, intended > 0
+    gained = int(torch.where(weighted, ratio, -1.0).argmax())
+    lost = int(torch.where(weighted, ratio, float("inf")).argmin())
     return f"{label(gained, names)} counted {ratio[gained]:.2f}× its weight, {label(lost, names)} {ratio[lost]:.2f}×"

@@ -127,7 +127,7 @@ def observed_links(tally: Tally) -> Inequality:
 
 def silent_clients(tally: Tally) -> tuple[int, ...]:
     """Clients of positive weight that were asked ten times or more and never answered."""
-    return tuple(tally.unheard[tally.asked[tally.unheard] >= _ASKED_ENOUGH].tolist())
+    return tuple(tally.never_arrived[tally.asked[tally.never_arrived] >= _ASKED_ENOUGH].tolist())
 
 
 class Outlook(NamedTuple):

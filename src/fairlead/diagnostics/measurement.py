@@ -110,7 +110,7 @@ class Tally:
         return torch.from_numpy(self._arrived)
 
     @property
-    def unheard(self) -> Tensor:
+    def never_arrived(self) -> Tensor:
         """Clients of positive weight none of whose updates arrived."""
         return ((self.weights > 0) & (self.arrived == 0)).nonzero().flatten()
 
@@ -151,8 +151,8 @@ def measured_consistency(
 def report_of(tally: Tally, algorithm: Algorithm | None = None) -> ConsistencyReport:
     """The report on what has been counted so far."""
     weights, facts = tally.weights, tally.contributions
-    unheard = tuple(tally.unheard.tolist()) if tally.rounds else ()
-    unknown = ConsistencyReport(weights, None, tally.rounds, unheard=unheard, first_round=tally.first_round)
+    missing = tuple(tally.never_arrived.tolist()) if tally.rounds else ()
+    unknown = ConsistencyReport(weights, None, tally.rounds, unheard=missing, first_round=tally.first_round)
     limit = None if algorithm is None else known_limit(algorithm, weights)
     if limit is not None and limit.weights is not None:
         return _restored(unknown)
@@ -181,8 +181,8 @@ def _restored(unknown: ConsistencyReport) -> ConsistencyReport:
     if unknown.first_round:
         # Their updates may have arrived before the records begin.
         return unknown
-    heard = unknown.intended.index_fill(0, torch.tensor(unknown.unheard), 0.0)
-    return replace(unknown, surrogate=heard / heard.sum()) if bool(heard.any()) else unknown
+    arrived = unknown.intended.index_fill(0, torch.tensor(unknown.unheard), 0.0)
+    return replace(unknown, surrogate=arrived / arrived.sum()) if bool(arrived.any()) else unknown
 
 
 def federation_consistency(federation: Federation) -> ConsistencyReport:
@@ -208,10 +208,10 @@ def chance_level(records: Sequence[RoundRecord], weights: Tensor) -> float:
     length = max(len(records) // _STRETCHES, 1)
     stretches = [records[start : start + length] for start in range(0, len(records), length)]
     measured = [measured_consistency(stretch, weights).surrogate for stretch in stretches]
-    heard = [surrogate for surrogate in measured if surrogate is not None]
-    if len(heard) < 2:
+    known = [surrogate for surrogate in measured if surrogate is not None]
+    if len(known) < 2:
         return 0.0
-    errors = torch.stack(heard).std(0) / math.sqrt(len(heard))
+    errors = torch.stack(known).std(0) / math.sqrt(len(known))
     return float(errors.sum() / math.sqrt(2 * math.pi))
 
 

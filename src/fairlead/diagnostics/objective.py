@@ -28,7 +28,7 @@ def optimized_objective(evidence: Evidence) -> Iterator[Finding]:
     yield measured_weights(evidence)
     yield from _who(evidence)
     if evidence.consistency.unheard:
-        yield _unheard(evidence, evidence.consistency.unheard)
+        yield _never_arrived(evidence, evidence.consistency.unheard)
 
 
 def _predicted(evidence: Evidence) -> Finding:
@@ -158,14 +158,14 @@ def _times(ratios: dict[str, Number]) -> str:
     return ", ".join(f"{name} ({text}×)" for name, text in texts.items() if text) or "none"
 
 
-def _unheard(evidence: Evidence, unheard: tuple[int, ...]) -> Finding:
-    share = float(evidence.weights[list(unheard)].sum())
-    never = int((evidence.tally.asked[list(unheard)] == 0).sum())
-    silent = f"; {never} of {len(unheard)} were never asked" if never else ""
+def _never_arrived(evidence: Evidence, clients: tuple[int, ...]) -> Finding:
+    share = float(evidence.weights[list(clients)].sum())
+    never = int((evidence.tally.asked[list(clients)] == 0).sum())
+    silent = f"; {never} of {len(clients)} were never asked" if never else ""
     return Finding(
         "unheard",
         f"Absent: no update arrived in {counted(evidence.rounds, 'round')} from "
-        f"{listed([*map(evidence.label, unheard)])}, with {percent(share)} of the objective's weight{silent}.",
-        {"clients": len(unheard), "never_asked": never, "weight": share, "rounds": evidence.rounds},
+        f"{listed([*map(evidence.label, clients)])}, with {percent(share)} of the objective's weight{silent}.",
+        {"clients": len(clients), "never_asked": never, "weight": share, "rounds": evidence.rounds},
         "high",
     )

@@ -242,9 +242,7 @@ def diagnose(
     else:
         found = _opened(Path(subject))
     if rounds is not None and found.records:
-        raise FieldError(
-            "`rounds` sets the length of a probe: a finished run is diagnosed from all of its rounds."
-        )
+        raise FieldError("`rounds` only applies to a spec; a finished run is diagnosed from all its rounds.")
     if isinstance(found, Recorded):
         return diagnosis_of(evidence_of_records(str(subject), found), against)
     if not found.records:

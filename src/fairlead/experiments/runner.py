@@ -41,8 +41,8 @@ def interrupts(on_interrupt: Callable[[], None] | None = None) -> Iterator[threa
             on_interrupt()
 
     # Signals that the parent process ignores stay ignored.
-    heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    previous = {number: signal.signal(number, receive) for number in heeded}
+    handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, receive) for number in handled}
     try:
         yield interrupted
     finally:

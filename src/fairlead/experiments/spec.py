@@ -279,7 +279,9 @@ def _refuse_lone_arguments(table: TomlTable, where: str) -> None:
     arguments = {parameter.name for each in METHODS.values() for parameter in argument_parameters(each.build)}
     lone = [key for key in table if key in arguments and key not in settable_fields(Algorithm)]
     if lone:
-        raise FieldError(f"{join(where, 'preset')} is missing: {join(where, lone[0])} is an argument of one.")
+        raise FieldError(
+            f"{join(where, 'preset')} is missing: {join(where, lone[0])} is an argument of a preset."
+        )
 
 
 def _leaves(

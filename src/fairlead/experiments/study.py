@@ -343,7 +343,7 @@ def planned_sweep(
     """
     axes, drawn = [_axis(text) for text in grid], [_range(text) for text in ranges]
     if bool(drawn) != bool(draws):
-        raise FieldError("A random search needs both the number of draws and ranges to draw from.")
+        raise FieldError("--random N needs --range PATH=RANGE, and --range needs --random N.")
     if draws < 0:
         raise FieldError(f"The number of draws must be at least 0, got {draws}.")
     if not axes and not drawn:

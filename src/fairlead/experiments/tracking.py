@@ -1,4 +1,4 @@
-"""Tracking of a run in progress: figures for a live display, and rounds written to TensorBoard or MLflow."""
+"""Live figures of a run, and trackers for TensorBoard and MLflow."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fairlead.checkpoint.durable_files import write_durably
 from fairlead.diagnostics.measurement import report_of
-from fairlead.errors import FieldError, did_you_mean
+from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.record_io import row_of
 from fairlead.experiments.run_folder import RunFolder
@@ -150,7 +150,7 @@ _TRACKERS: dict[str, tuple[Callable[..., Tracker], str, str]] = {
 def tracker_named(name: str) -> OpenTracker:
     """The constructor of the tracker with that name; a missing package raises now, before the run starts."""
     if name not in _TRACKERS:
-        raise FieldError(f"{name!r} is not a log." + did_you_mean(name, _TRACKERS))
+        raise FieldError(f"--log must be mlflow or tensorboard, got {name!r}.")
     tracker, module, needed = _TRACKERS[name]
     try:
         return partial(tracker, import_module(module))

@@ -131,7 +131,7 @@ def write_figures(summary: Summary, folder: Path, formats: Sequence[str]) -> lis
     """Every quantity against rounds, the measure against all axes, and weights and clients."""
     unknown = [each for each in formats if each not in FORMATS]
     if unknown or not formats:
-        raise FieldError(f"formats must be some of {', '.join(FORMATS)}, got {','.join(formats)!r}.")
+        raise FieldError(f"--format must be one or more of {', '.join(FORMATS)}, got {','.join(formats)!r}.")
     written = []
     # Without matplotlib this fails before anything is computed.
     new_figure(_WIDTH, _HEIGHT)

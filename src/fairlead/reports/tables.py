@@ -289,12 +289,12 @@ def _consistency_table(summary: Summary) -> ReportTable | None:
         if reason is not None:
             note += f" The weights of {method.label} cannot be measured. {reason}"
     lost = "expected from lost updates and sampling alone"
-    unheard = "∞: no update of a client arrived"
+    infinite = "∞: no update of a client arrived"
     means = partial(_means, summary)
     found = [
         means("Misplaced weight", "share", lambda run: run.misplaced, "½ Σ |ω − Ω|", False),
         means("By chance", "share", by_chance, lost, interval=False),
-        means("χ²(ω‖Ω)", "divergence", lambda run: run.chi_square, unheard, False),
+        means("χ²(ω‖Ω)", "divergence", lambda run: run.chi_square, infinite, False),
         means("Smallest Ω/ω", "factor", partial(extreme, min), "of a client"),
         means("Largest Ω/ω", "factor", partial(extreme, max), "of a client"),
     ]

@@ -8,6 +8,7 @@ from fairlead.algorithm import Algorithm
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.provenance import client_facts
 from fairlead.experiments.runner import summarize as summarize_run
 from fairlead.federation import Federation
 from fairlead.records import Evaluation, RoundRecord
@@ -50,7 +51,7 @@ class ComparedMethod:
         """How it compares with the first method, in words."""
         return str(describe_standing(self.summary, self.figures))
 
-    def verdict(self) -> str:
+    def objective_verdict(self) -> str:
         """One sentence on the objective that the method optimized."""
         return objective_verdict(self.name, self.consistency, self.chance)
 
@@ -75,7 +76,7 @@ def compare(
     >>> fedavg, fednova = fl.presets.fedavg(lr=0.01, steps=1), fl.presets.fednova(lr=0.01, steps=1)
     >>> experiment = Experiment(quadratics, fedavg, rounds=300, work=fl.FixedSteps((1, 9)))
     >>> for method in compare(experiment, {"FedAvg": fedavg, "FedNova": fednova}):
-    ...     print(method.verdict())
+    ...     print(method.objective_verdict())
     FedAvg optimized another objective: 1 of 2 clients got 90% of the weight instead of 50%.
     FedNova optimized the intended objective.
     """
@@ -120,6 +121,8 @@ def _run_of(name: str, experiment: Experiment, federation: Federation) -> Report
         experiment=replace(experiment, algorithm=federation.algorithm),
         records=tuple(federation.records),
         weights=federation.world.population.weights,
+        names=federation.world.population.names,
+        held_out=client_facts(federation).held_out,
         summary=summarize_run(federation),
         detailed=True,
     )

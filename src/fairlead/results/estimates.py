@@ -49,7 +49,7 @@ class Estimate:
     @property
     def too_few(self) -> str:
         """The seeds behind a difference without an interval, in words."""
-        return "one seed" if self.count == 1 else "two seeds that agree"
+        return "one seed" if self.count == 1 else "only two seeds with equal differences"
 
     def judged(self, *, smaller_is_better: bool) -> Comparative | None:
         """What a difference to another method amounts to; None if it may be noise or the noise is not known."""

@@ -206,9 +206,7 @@ def archived_runs(file: Path) -> list[ReportedRun]:
         raise FieldError(f"{file} holds no run.")
     for run in runs:
         if not run.setting:
-            raise FieldError(
-                f"setting must be the name of one, got '' for {run.method}, seed {run.seed} in {file}."
-            )
+            raise FieldError(f"Run {run.method}, seed {run.seed} in {file} has no setting.")
     return [_reported(run, file) for run in runs]
 
 
@@ -266,10 +264,10 @@ def load_frame(*paths: str | PathLike[str], library: Literal["pandas", "polars"]
 
     The files are those in which a reproduction keeps its runs (`NAME-SCALE.runs.jsonl.xz`).
 
-    Columns: `run`, the folder of the run, or its file and name there; `finished`, whether it came to its end;
+    Columns: `run`, the folder of the run, or its file and name there; `finished`, whether it finished;
     `method`, swept fields and other labels of its study; `seed`; then the numbers of the round
     (`record_io.row_of`; fewer of a run that is kept in a file), which is counted from 0. A run that failed in its
-    first round, or that its study has not begun, is one row without such numbers. Values per client are left to
+    first round, or that has not started, is one row without such numbers. Values per client are left to
     `load_records`.
     """
     for path in paths:

@@ -11,9 +11,9 @@ from fairlead.results.methods import MethodRuns
 from fairlead.text import counted, listed
 
 COVERED = (
-    "Intervals cover everything that a seed draws: the initial model, cohorts, batches, work and links, and the data "
-    "as far as they are drawn or dealt. Everything else, such as a test set that comes with the data, is the same in "
-    "all runs."
+    "Intervals cover everything that a seed draws: the initial model, cohorts, batches, work and links, and the "
+    "data, if they are generated or split at random. Everything else, such as a test set that comes with the data, is "
+    "the same in all runs."
 )
 """The meaning of an interval over seeds."""
 

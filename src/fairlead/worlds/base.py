@@ -80,11 +80,11 @@ class World(ABC):
     @property
     @abstractmethod
     def description(self) -> str:
-        """What decides the numbers of a run beside algorithm, seed and ω: a checkpoint asks for the same."""
+        """What decides the numbers of a run beside algorithm, seed and ω: resuming requires the same description."""
 
     @property
     def simulation(self) -> "SimulatedWorld | None":
-        """The simulated world that this world is, or whose clients it lets others compute; None for real clients."""
+        """The simulated world that this is, or whose clients it trains in other processes; None for real clients."""
         return None
 
     @abstractmethod

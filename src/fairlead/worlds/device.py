@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from fairlead.clients.data import ClientData, offsets_of
-from fairlead.errors import ClashError, FieldError, did_you_mean, field_error
+from fairlead.errors import ClashError, FieldError, did_you_mean, field_error, short
 from fairlead.memory.budget import available_bytes
 from fairlead.worlds.engines.base import Objective
 
 
-def usable_device(owner: object, device: torch.device | str) -> torch.device:
-    """The device of that name, which `owner.device` refuses unless engines can compute on it here."""
+def usable_device(owner: object | None, device: torch.device | str) -> torch.device:
+    """The device of that name, refused for `owner.device`, or the option --device, unless engines run on it here."""
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
@@ -29,8 +29,10 @@ def usable_device(owner: object, device: torch.device | str) -> torch.device:
     return found
 
 
-def _refused(owner: object, device: torch.device | str) -> FieldError:
+def _refused(owner: object | None, device: torch.device | str) -> FieldError:
     allowed = f"'cpu' or a CUDA device of this machine, which has {torch.cuda.device_count() or 'none'}"
+    if owner is None:
+        return FieldError(f"--device must be {allowed}, got {short(device)}.")
     return field_error(owner, "device", allowed, device)
 
 

@@ -116,7 +116,7 @@ def finish_work(
     effective_steps: Tensor | None,
     returns: LocalReturns,
 ) -> LocalResult:
-    """What the corrections make of local work: updates, client memory and extra uploads."""
+    """Apply the corrections to finished local work: updates, client memory and extra uploads."""
     solver = order.solver
     if not solver.corrections:
         return LocalResult(returns.delta, {}, {})

@@ -213,19 +213,19 @@ class SimulatedWorld(World):
         results = executor.train(order, block)
         self._paths = PathRun.tally([*self._paths, *results.ran])
         effective_steps = solver.effective_steps(num_steps, order.round)
-        aftermath = finish_work(order, memory, num_steps, effective_steps, results)
+        finished = finish_work(order, memory, num_steps, effective_steps, results)
         return ClientUpdates.of(
             cohort,
             responders.places,
-            aftermath.delta,
+            finished.delta,
             num_steps,
             effective_steps,
             lr=solver.optimizer.lr_at(order.round),
             loss=results.loss,
             num_examples=block.sizes,
             buffers=results.buffers,
-            messages=aftermath.message,
-            memory=aftermath.memory,
+            messages=finished.message,
+            memory=finished.memory,
             virtual_seconds=responders.virtual_seconds,
             device_seconds=responders.device_seconds,
         )

@@ -27,6 +27,7 @@ PATHS: tuple[Path, ...] = (
     LoopEngine(),
 )
 """Fastest first. A new path is one entry here."""
+# `LoopEngine` stands here for the record only: `choose_engine` decides between loop and batched.
 
 
 def path_for(backend: Backend, device: str, objective: Objective, jobs: LocalJobs) -> Path:

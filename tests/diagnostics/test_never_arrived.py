@@ -1,4 +1,4 @@
-"""Reports that must not be surer than what was heard: unheard clients, and records that begin late."""
+"""Reports that must not be surer than what arrived: clients without an update, and records that begin late."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def federation(preset: str, link: fl.LinkModel | None = None) -> fl.Federation:
 
 
 @pytest.mark.parametrize("preset", RESTORING)
-def test_corrections_restore_the_weights_of_those_alone_who_were_heard(preset: str) -> None:
+def test_corrections_restore_the_weights_of_those_alone_who_arrived(preset: str) -> None:
     """Without client 3 and its weight of 0.4, the others' (1, 2, 3) share the objective."""
     run = federation(preset, fl.ScriptedLink(((0, 1, 2), (0, 2))))
     list(run.train(4))
@@ -37,7 +37,7 @@ def test_corrections_restore_the_weights_of_those_alone_who_were_heard(preset: s
 
 
 @pytest.mark.parametrize("preset", RESTORING)
-def test_corrections_are_trusted_once_everybody_was_heard(preset: str) -> None:
+def test_corrections_are_trusted_once_everybody_arrived(preset: str) -> None:
     run = federation(preset, fl.ScriptedLink(((0, 1), (2, 3))))
     list(run.train(2))
     found = run.consistency()
@@ -52,7 +52,7 @@ def test_theory_does_not_restore_a_client_that_can_never_arrive() -> None:
     assert not found.restored
 
 
-def test_nothing_heard_at_all_restores_nothing() -> None:
+def test_no_arrival_at_all_restores_nothing() -> None:
     run = federation("scaffold", fl.ScriptedLink(((),)))
     list(run.train(2))
     assert (run.consistency().surrogate, run.consistency().unheard) == (None, (0, 1, 2, 3))
@@ -79,7 +79,7 @@ def test_a_resumed_federation_without_records_speaks_of_theory_alone(preset: str
 
 
 def test_records_that_begin_late_are_measured_from_there_on(tmp_path: Path) -> None:
-    """FedAWE echoes the rounds since a client was last heard: of client 3, absent in round 10, two in round 11.
+    """FedAWE echoes the rounds since a client last arrived: of client 3, absent in round 10, two in round 11.
 
     Absences before the records do not count: masses ω‖a‖₁·echo are (4, 2, 6, 12)·2 for all.
     """
@@ -101,7 +101,7 @@ def test_theory_looks_at_the_rounds_on_record(tmp_path: Path) -> None:
     assert weights.tolist() == pytest.approx([4 / 24, 2 / 24, 6 / 24, 12 / 24])
 
 
-def test_a_client_unheard_since_a_resume_may_have_been_heard_before(tmp_path: Path) -> None:
+def test_a_client_missing_since_a_resume_may_have_arrived_before(tmp_path: Path) -> None:
     run = resumed("scaffold", tmp_path, fl.ScriptedLink((*([(0, 1, 2, 3)] * 10), (0, 1, 2))))
     list(run.train(1))
     found = run.consistency()
@@ -109,7 +109,7 @@ def test_a_client_unheard_since_a_resume_may_have_been_heard_before(tmp_path: Pa
 
 
 def test_arrivals_count_even_where_coefficients_cannot_be_read() -> None:
-    """Clients that use Adam have no measure of work, but they are heard."""
+    """Clients that use Adam have no measure of work, but they arrive."""
     world = fl.SimulatedWorld(PROBLEM.task(), PROBLEM.data())
     run = fl.Federation(fl.Algorithm(fl.LocalSolver(fl.Adam(0.1))), world)
     list(run.train(2))
