@@ -49,10 +49,10 @@ def up(
     app: Annotated[Path, Argument(help="The folder of the app.", metavar="APP")] = Path("."),
     nodes: Annotated[
         int | None,
-        Option(min=1, help="Number of nodes, one for each client of the spec; required above 10 clients."),
+        Option(min=1, help="Confirms the number of nodes, one per client of the spec; required above 10."),
     ] = None,
     output: Annotated[
-        Path | None, Option("--output", "-o", help="Folder of the run; a run already in it resumes.")
+        Path | None, Option("--output", "-o", help="Folder of the run; an existing run in it is resumed.")
     ] = None,
     tls: Annotated[
         bool,
@@ -109,7 +109,7 @@ def weights(
     run: Annotated[Path, Argument(help="The folder of a run on Flower.", metavar="RUN")],
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the weights that a run on Flower really optimizes with those asked for, client by client."""
+    """Compare the weights that a run on Flower optimized with the intended ones, client by client."""
     _require_flower()
     from fairlead.flower.server import consistency_of
 
