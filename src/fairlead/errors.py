@@ -115,13 +115,12 @@ def require_number(
     """Refuse a field of `owner` unless it is a finite number inside the given bounds, or None if `optional`."""
     bounds: list[tuple[float | None, str, Callable[[float, float], bool]]] = [
         (above, "above", operator.gt),
-        (at_least, "at least", operator.ge),
+        (at_least, "of at least", operator.ge),
         (below, "below", operator.lt),
         (at_most, "at most", operator.le),
     ]
     stated = [(bound, word, holds) for bound, word, holds in bounds if bound is not None]
     limits = " and ".join(f"{word} {bound:g}" for bound, word, _ in stated)
-    limits = f"of {limits}" if limits.startswith("at ") else limits
     for field in fields:
         value = getattr(owner, field)
         if value is None and optional:

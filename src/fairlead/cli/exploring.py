@@ -55,13 +55,12 @@ def demo(
     # The matrices are so small that a second thread costs more than it gains.
     torch.set_num_threads(1)
     experiment = demo_experiment(rounds, seed)
-    algorithms = demo_algorithms(experiment)
     if not as_json:
         say(_SCENE)
     with RoundProgress(quiet=as_json) as progress:
         methods = compare(
             experiment,
-            algorithms,
+            demo_algorithms(experiment),
             on_round=lambda name, record: progress.show(name, record, rounds, evaluating=True),
         )
     if as_json:
@@ -113,8 +112,7 @@ def diagnose(
     overrides: opt.OverridesOption = None,
     seed: opt.SeedOption = None,
     rounds: Annotated[
-        int | None,
-        Option(help="Rounds of the probe of a spec. \\[default: 20, or 10 with --quick]", min=1, max=10**6),
+        int | None, Option(help="Rounds of the probe. \\[default: 20, or 10 with --quick]", min=1, max=10**6)
     ] = None,
     quick: Annotated[
         bool, Option("--quick", help="Run a shorter probe and skip the consensus test.")

@@ -102,8 +102,7 @@ def say_run(ended: Run, resume_hint: str) -> None:
     """The curve of a run, and what it says."""
     summary, folder = ended.summary, ended.folder.path
     if summary is None:
-        done = ended.federation.state.round
-        say(f"Stopped after {counted(done, 'round')}. {resume_hint}")
+        say(f"Stopped after {counted(ended.federation.state.round, 'round')}. {resume_hint}")
         return
     (comparison,) = summarize([read_run(FoundRun(ended.folder))])
     ((run,),) = (method.runs for method in comparison.methods)
@@ -133,9 +132,8 @@ def _by_chance(summary: RunSummary) -> str:
 
 
 def run_facts(ended: Run) -> dict[str, Any]:
-    facts = {"folder": str(ended.folder.path), "outcome": ended.outcome}
-    rounds = {"rounds": ended.federation.state.round}
-    return {**facts, **(rounds if ended.summary is None else asdict(ended.summary))}
+    rest = {"rounds": ended.federation.state.round} if ended.summary is None else asdict(ended.summary)
+    return {"folder": str(ended.folder.path), "outcome": ended.outcome, **rest}
 
 
 def say_demo(methods: list[ComparedMethod]) -> None:

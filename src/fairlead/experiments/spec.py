@@ -279,9 +279,8 @@ def _refuse_lone_arguments(table: TomlTable, where: str) -> None:
     arguments = {parameter.name for each in METHODS.values() for parameter in argument_parameters(each.build)}
     lone = [key for key in table if key in arguments and key not in settable_fields(Algorithm)]
     if lone:
-        raise FieldError(
-            f"{join(where, 'preset')} is missing: {join(where, lone[0])} is an argument of a preset."
-        )
+        preset, argument = join(where, "preset"), join(where, lone[0])
+        raise FieldError(f"{preset} is missing: {argument} is an argument of a preset.")
 
 
 def _leaves(
