@@ -155,9 +155,8 @@ def diagnose(
             against=presets,
             on_round=lambda record: progress.show("probe", record, total),
         )
-    found = replace(found, source=str(subject))
-    if is_spec:
-        found = replace(found, spec=probe.spec_file(subject, overrides or []))
+    file = probe.spec_file(subject, overrides or []) if is_spec else found.spec
+    found = replace(found, source=str(subject), spec=file)
     if not as_json:
         say(str(found))
         if found.against:
@@ -168,9 +167,7 @@ def diagnose(
         print_json({**found.to_dict(), "figures": [str(path) for path in drawn]})
         return
     if drawn:
-        say()
-    for path in drawn:
-        say(f"Figure: {path}")
+        say("\n".join(["", *(f"Figure: {path}" for path in drawn)]))
 
 
 def list_parts(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,9 @@ def run_in(folder: Path, output: Path | None) -> tuple[Path, Path, bool]:
 
 def new_folder(spec: Path, experiment: Experiment) -> Path:
     """runs/NAME-SEED, or the next free name."""
-    folder = Path("runs") / f"{spec.stem}-{experiment.seed}"
-    number = 2
-    while not RunFolder(folder).is_free():
-        folder = folder.with_name(f"{spec.stem}-{experiment.seed}-{number}")
-        number += 1
-    return folder
+    first = Path("runs") / f"{spec.stem}-{experiment.seed}"
+    others = (first.with_name(f"{first.name}-{number}") for number in count(2))
+    return next(folder for folder in chain([first], others) if RunFolder(folder).is_free())
 
 
 def say_what_is_left(progress: RoundProgress, store: RunFolder, experiment: Experiment) -> None:

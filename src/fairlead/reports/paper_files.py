@@ -129,8 +129,7 @@ _LEGEND_WIDTH = 54
 
 def write_figures(summary: Summary, folder: Path, formats: Sequence[str]) -> list[Path]:
     """Every quantity against rounds, the measure against all axes, and weights and clients."""
-    unknown = [each for each in formats if each not in FORMATS]
-    if unknown or not formats:
+    if not formats or not set(formats) <= set(FORMATS):
         raise FieldError(f"--format must be one or more of {', '.join(FORMATS)}, got {','.join(formats)!r}.")
     written = []
     # Without matplotlib this fails before anything is computed.
@@ -146,8 +145,8 @@ def write_figures(summary: Summary, folder: Path, formats: Sequence[str]) -> lis
             draw_chart(chart, figure)
             if chart.y is not None and len(chart.series) > 1:
                 figure.legend(loc="outside lower center", ncols=columns)
-            for ending in formats:
-                written.append(save_figure(figure, folder / f"{summary.key(name)}.{ending}", dpi=300))
+            files = [folder / f"{summary.key(name)}.{ending}" for ending in formats]
+            written += [save_figure(figure, file, dpi=300) for file in files]
     return written
 
 
