@@ -104,6 +104,10 @@ REFUSED: list[tuple[Any, str]] = [
         "'epoch' is not an argument of this preset. Did you mean 'epochs'?",
     ),
     (lambda: anything.presets.fedavg(), "Presets need lr, the learning rate of the clients."),
+    (
+        lambda: anything.presets.fedacs(lr=0.1),
+        "cohort_size is missing: this method draws with replacement.",
+    ),
     (lambda: anything.presets.method_named("fedavgg"), "'fedavgg' is not a preset. Did you mean 'fedavg'?"),
 ]
 

@@ -95,11 +95,9 @@ def part_named(role: type[PartT], name: str, where: str) -> type[PartT]:
     """The part of `role` called `name`; `where` is the spec path that the error names."""
     known = parts_of(role)
     if name not in known:
-        raise FieldError(
-            f"{where} must be the name of {a_or_an(role.__name__)}, got {short(name)}."
-            + did_you_mean(name, known, otherwise="`fairlead list` shows all.")
-            + " For a part of your own, import its module: fairlead --import MODULE ..."
-        )
+        near = did_you_mean(name, known, otherwise="`fairlead list` shows all.")
+        refused = f"{where} must be the name of {a_or_an(role.__name__)}, got {short(name)}.{near}"
+        raise FieldError(f"{refused} For a part of your own, import its module: fairlead --import MODULE ...")
     return known[name]
 
 

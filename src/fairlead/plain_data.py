@@ -88,10 +88,8 @@ def part_class(declared: type[Component], table: Mapping[str, Plain], where: str
             raise _mismatch(join(where, "type"), f"the name of {a_or_an(declared.__name__)}", name)
         return part_named(declared, name, join(where, "type"))
     if not is_part(declared):
-        raise FieldError(
-            f"{join(where, 'type')} is missing: it must name {a_or_an(declared.__name__)}."
-            + did_you_mean("", parts_of(declared))
-        )
+        known, role = did_you_mean("", parts_of(declared)), a_or_an(declared.__name__)
+        raise FieldError(f"{join(where, 'type')} is missing: it must name {role}.{known}")
     return declared
 
 

@@ -493,5 +493,5 @@ def _draws(clients: ClientSide) -> int:
     if not clients.get("replacement", True):
         raise FieldError("This method draws with replacement: leave the argument replacement out.")
     if cohort_size is None:
-        raise FieldError("This method draws with replacement: give it cohort_size, the draws of a round.")
+        raise FieldError("cohort_size is missing: this method draws with replacement.")
     return cohort_size

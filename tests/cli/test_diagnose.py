@@ -214,6 +214,7 @@ def test_a_run_whose_data_are_gone_is_judged_by_its_records() -> None:
         ("absent.toml", "The spec absent.toml cannot be read: No such file or directory."),
         ("absent.jsonl", "The records absent.jsonl cannot be read: No such file or directory."),
         ("empty.jsonl", "empty.jsonl holds no records."),
+        ("t.csv", "diagnose takes a spec (.toml), a run folder or records (.jsonl), got t.csv."),
         ("cut.jsonl", "Line 2 of cut.jsonl is damaged or incomplete."),
         ("stranger.jsonl", "Line 1 of stranger.jsonl: client 4 arrived but was not asked."),
         ("folder", "folder is not the folder of a run: it has no spec.toml or no rounds.jsonl."),
@@ -231,7 +232,8 @@ def test_a_run_whose_data_are_gone_is_judged_by_its_records() -> None:
     ],
 )
 def test_refusals_are_one_sentence(arguments: str, message: str) -> None:
-    Path("empty.jsonl").write_text("")
+    for name in ("empty.jsonl", "t.csv"):
+        Path(name).write_text("")
     line = '{"round": 0, "asked": [0, 1], "arrived": [0], "num_steps": [2]}\n'
     Path("one.jsonl").write_text(line)
     Path("cut.jsonl").write_text(line + line[:20])

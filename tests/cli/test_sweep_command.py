@@ -162,7 +162,7 @@ def test_a_lead_that_may_be_noise_is_called_so() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "A sweep needs a grid or ranges, such as seed=0..4 or algorithm.lr=log:1e-3..1."),
+        ("", "A sweep needs values: --grid seed=0..4, or --random 10 --range algorithm.lr=0.01..1."),
         ("--grid sed=1", "sed is not a field of Experiment. Did you mean 'seed'?"),
         ("--random 3", "--random N needs --range PATH=RANGE, and --range needs --random N."),
         (

@@ -206,7 +206,7 @@ def test_the_command_takes_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing")
     (tmp_path / "empty.runs.jsonl.xz").write_bytes(lzma.compress(b""))
-    with pytest.raises(FieldError, match=r"notes\.txt does not hold the runs of a reproduction"):
+    with pytest.raises(FieldError, match=r"notes\.txt holds no runs: give run folders or .runs"):
         summarize_settings([tmp_path / "notes.txt"])
     with pytest.raises(FieldError, match=r"empty\.runs\.jsonl\.xz holds no run\."):
         summarize_settings([tmp_path / "empty.runs.jsonl.xz"])

@@ -45,7 +45,7 @@ def test_what_is_kept_reads_back(tmp_path: Path) -> None:
     assert math.isnan(found.curves["accuracy"][1])
     assert replace(found, curves=RUN.curves) == RUN
     file.write_bytes(lzma.compress(b"[]\n"))
-    with pytest.raises(FieldError, match=r"does not hold the runs of a reproduction"):
+    with pytest.raises(FieldError, match=r"holds no runs: give run folders or .runs"):
         load_archive(file)
 
 

@@ -168,7 +168,7 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FieldError, match=r"load_frame takes folders or files, as in .*, got \['a', 'b'\]"):
         fl.load_frame(["a", "b"])  # type: ignore[arg-type]
     (tmp_path / "notes.txt").write_text("nothing")
-    with pytest.raises(FieldError, match=r"notes\.txt does not hold the runs of a reproduction"):
+    with pytest.raises(FieldError, match=r"notes\.txt holds no runs: give run folders or .runs"):
         fl.load_frame(tmp_path / "notes.txt")
     with pytest.raises(FieldError, match="library must be 'pandas' or 'polars', got 'arrow'"):
         fl.load_frame(tmp_path, library="arrow")  # type: ignore[arg-type]

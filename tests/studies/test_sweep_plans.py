@@ -91,7 +91,7 @@ def test_every_draw_is_run_at_every_point_of_the_grid(spec: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "A sweep needs a grid or ranges, such as seed=0..4 or algorithm.lr=log:1e-3..1."),
+        ({}, "A sweep needs values: --grid seed=0..4, or --random 10 --range algorithm.lr=0.01..1."),
         ({"grid": ["seed"]}, "A swept field must have a form such as seed=0..4 or"),
         ({"grid": ["seed=1,1"]}, "The grid of seed must be a list of different values, got '1,1'."),
         (
@@ -101,7 +101,7 @@ def test_every_draw_is_run_at_every_point_of_the_grid(spec: Path) -> None:
         ({"grid": ["seed=1,"]}, "The grid of seed must be a list of different values, got '1,'."),
         (
             {"grid": ["seed=5..2"]},
-            "The grid of seed must have ascending spans of at most 100000 numbers",
+            "The grid of seed must ascend, such as 1..3, to 100000 numbers at most",
         ),
         ({"grid": ["seed=1", "seed=2"]}, "Every field must be swept once, got 'seed' 2 times."),
         ({"grid": ["sed=1"]}, "sed is not a field of Experiment. Did you mean 'seed'?"),

@@ -138,6 +138,8 @@ def diagnose(
     suffix = next((known for known in SUFFIXES if known == figure_format.lstrip(".")), None)
     if suffix is None:
         raise FieldError(f"--format must be one of {', '.join(SUFFIXES)}, got {figure_format!r}.")
+    if subject.is_file() and subject.suffix not in (".toml", ".jsonl"):
+        raise FieldError(f"diagnose takes a spec (.toml), a run folder or records (.jsonl), got {subject}.")
     is_spec = subject.suffix == ".toml" and not subject.is_dir()
     if not is_spec and (overrides or seed is not None):
         raise FieldError("--set and --seed only apply to a spec file; a finished run cannot be changed.")

@@ -125,7 +125,7 @@ def _experiment_of(app: Path) -> tuple[Experiment, Path]:
     """The experiment of an app, and the folder of its package."""
     specs = sorted(app.glob("*/spec.toml"))
     if len(specs) != 1:
-        raise FieldError(f"{app} must be the folder of an app with one package and its spec.toml in it.")
+        raise FieldError(f"{app} is no Flower app with a spec.toml: `fairlead flower init` writes one.")
     package = specs[0].parent
     # An app imports the modules whose parts its spec names.
     sys.path.insert(0, str(app.resolve()))

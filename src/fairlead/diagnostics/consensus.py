@@ -281,7 +281,7 @@ def _judge(
     if worst.low > threshold:
         return "drift matters", f"the average drift is {_interval(worst)}, above {threshold:g}."
     if max(widest.high, *(drift.ratio for drift in relevant)) <= threshold:
-        return enough, f"the average drift is at most {_interval(widest)}, below {threshold:g}."
+        return enough, f"the average drift is about {_interval(widest)}, below {threshold:g}."
     return unsure, f"the average drift is {_interval(widest)}, on both sides of {threshold:g}."
 
 

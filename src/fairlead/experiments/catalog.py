@@ -89,10 +89,8 @@ def entry(name: str) -> Entry:
     """The part, preset or setting of the given name."""
     known = _all_entries()
     if name not in known:
-        raise FieldError(
-            f"{name!r} is not a part, a preset or a setting."
-            + did_you_mean(name, known, otherwise=_WHERE_ALL_ARE)
-        )
+        near = did_you_mean(name, known, otherwise=_WHERE_ALL_ARE)
+        raise FieldError(f"{name!r} is not a part, a preset or a setting.{near}")
     return known[name]
 
 
@@ -102,10 +100,8 @@ def citations(name: str) -> list[Reference]:
         return [reference(name)]
     known = _all_entries()
     if name not in known:
-        raise FieldError(
-            f"{name!r} is not a part, a preset, a setting or the key of a paper."
-            + did_you_mean(name, [*known, *REFERENCES], otherwise=_WHERE_ALL_ARE)
-        )
+        near = did_you_mean(name, [*known, *REFERENCES], otherwise=_WHERE_ALL_ARE)
+        raise FieldError(f"{name!r} is not a part, a preset, a setting or the key of a paper.{near}")
     if not known[name].references:
         raise FieldError(f"{name} has no paper to cite.")
     return list(known[name].references)

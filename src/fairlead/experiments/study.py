@@ -174,9 +174,7 @@ def split_values(text: str, named: str) -> list[str]:
             continue
         numbers = range(int(span[1]), int(span[2]) + 1)
         if not 0 < len(numbers) <= _MOST:
-            raise FieldError(
-                f"{named} must have ascending spans of at most {_MOST} numbers, got {value.strip()!r}."
-            )
+            raise FieldError(f"{named} must ascend, such as 1..3, to {_MOST} numbers at most, got {value!r}.")
         values += map(str, numbers)
     return values
 
@@ -347,7 +345,9 @@ def planned_sweep(
     if draws < 0:
         raise FieldError(f"The number of draws must be at least 0, got {draws}.")
     if not axes and not drawn:
-        raise FieldError("A sweep needs a grid or ranges, such as seed=0..4 or algorithm.lr=log:1e-3..1.")
+        raise FieldError(
+            "A sweep needs values: --grid seed=0..4, or --random 10 --range algorithm.lr=0.01..1."
+        )
     _refuse_repeated([path for path, _ in (*axes, *drawn)], "Every field must be swept once")
     settings = dict.fromkeys(_drawn(drawn, number, draw_seed) for number in range(draws)) if drawn else [()]
     points = itertools.product(*([(path, value) for value in values] for path, values in axes))

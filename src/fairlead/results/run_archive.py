@@ -105,7 +105,7 @@ def load_archive(file: Path) -> list[ArchivedRun]:
         lines = lzma.decompress(file.read_bytes()).decode().splitlines()
         return [decoded(ArchivedRun, json.loads(line)) for line in lines]
     except (lzma.LZMAError, ValueError, TypeError) as error:
-        raise FieldError(f"{file} does not hold the runs of a reproduction.") from error
+        raise FieldError(f"{file} holds no runs: give run folders or .runs.jsonl.xz files.") from error
 
 
 def merged(former: Mapping[Place, ArchivedRun], later: Iterable[ArchivedRun]) -> dict[Place, ArchivedRun]:
