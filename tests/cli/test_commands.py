@@ -193,7 +193,10 @@ def test_a_log_whose_package_is_missing_says_what_to_install(monkeypatch: pytest
 def test_a_folder_with_another_run_is_refused() -> None:
     call("run", "spec.toml", "-o", "runs/x")
     said = refused("run", "spec.toml", "-o", "runs/x")
-    assert said == "runs/x already holds a run of 3 rounds: resume it, or choose another folder."
+    assert said == (
+        "runs/x already holds a run of 3 rounds, which fairlead run runs/x resumes: "
+        "choose another folder for a new run."
+    )
 
 
 def test_a_second_interrupt_says_how_to_resume(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,9 @@ def test_records_are_on_disk_as_each_round_ends(tmp_path: Path) -> None:
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
     fl.run_experiment(experiment(rounds=2), tmp_path)
     before = (tmp_path / "rounds.jsonl").read_bytes()
-    with pytest.raises(RunFolderError, match="already holds a run of 2 rounds: resume it, or choose another"):
+    with pytest.raises(
+        RunFolderError, match=r"already holds a run of 2 rounds, which fairlead run .* resumes"
+    ):
         fl.run_experiment(experiment(rounds=2), tmp_path)
     assert (tmp_path / "rounds.jsonl").read_bytes() == before
 

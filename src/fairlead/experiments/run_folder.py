@@ -238,8 +238,8 @@ class RunFolder:
                 return
             held = "files of the same names as a run's"
             if self.rounds_file.exists():
-                held = f"a run of {counted(len(self.log()), 'round')}"
-            raise RunFolderError(f"{self.path} already holds {held}: resume it, or choose another folder.")
+                held = f"a run of {counted(len(self.log()), 'round')}, which fairlead run {self.path} resumes"
+            raise RunFolderError(f"{self.path} already holds {held}: choose another folder for a new run.")
 
     @contextmanager
     def claimed(self) -> Iterator[None]:

@@ -243,7 +243,7 @@ FIGURE_5 = TrainedTable(
     claims=below(["FedNova"], ["FedAvg"], _FIGURE_5),
     differences=(
         "The data follow the recipe of Synthetic(1, 1) with draws of their own, and the paper gives no number of "
-        "rounds: 200 here, of which the second half counts.",
+        "rounds: 200 at full scale, of which the second half counts.",
     ),
     columns=_FIGURE_5,
     rows={"FedAvg": TableRow("fedavg"), "FedNova": TableRow("fednova")},
