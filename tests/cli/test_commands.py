@@ -70,7 +70,7 @@ def test_run_keeps_the_run_and_says_what_it_did() -> None:
     assert len(fl.load_records("runs/x")) == 3
     assert "3 rounds are in runs/x" in result.stdout
     assert "Final model: loss" in result.stdout
-    assert "x reaches " in result.stdout
+    assert "x: " in result.stdout
     assert "Over 3 rounds" in result.stdout
     assert "spec  round 2/3  arrived 4/4" in result.stderr
     assert "\x1b" not in result.output

@@ -144,7 +144,7 @@ def test_one_run_alone(tmp_path: Path) -> None:
     fabricate(tmp_path / "run")
     _, page = page_of(tmp_path / "run")
     assert page.all("p", class_="lead")[0].text == (
-        "run reaches 60.0 % accuracy over the last 10 % of rounds, 1 seed."
+        "run: 60.0 % accuracy over the last 10 % of rounds, 1 seed."
     )
     assert page.all("div", class_="legend") == []
     assert "unfinished" not in [section.attributes["id"] for section in page.all("section")]

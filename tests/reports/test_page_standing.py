@@ -172,7 +172,7 @@ def test_runs_that_are_not_done_are_told_so_far(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-0", Made("fedavg", 0, (0.1, 0.5), outcome="interrupted", planned=9))
     _, page = page_of(tmp_path)
     assert page.all("p", class_="lead")[0].text.startswith(
-        "fedavg reaches 50.0 % accuracy over the last 10 % of rounds so far, 1 seed."
+        "fedavg: 50.0 % accuracy over the last 10 % of rounds so far, 1 seed."
     )
 
 

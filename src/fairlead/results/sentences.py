@@ -21,7 +21,7 @@ _FIRST = "{first} comes first with {value} {over}"
 
 _HEADLINES: dict[Ranking, str] = {
     "not evaluated": "No run was evaluated, so there is nothing to compare yet.",
-    "one method": "{first} reaches {value} {over}.",
+    "one method": "{first}: {value} {over}.",
     "not comparable": "These runs are of {differing}, which cannot be compared, so no method is ranked first.",
     "unfinished": "{finished} has finished all its runs, so no method is ranked first.",
     "all diverged": "There is nothing to compare.",
