@@ -114,7 +114,7 @@ def test_impossible_arrival_is_reported() -> None:
         (lambda: FedAU(0), "FedAU.cutoff must be a whole number of at least 1, got 0"),
         (lambda: FedNova("mean"), "FedNova.tau_eff must be one of 'work', 'steps', 'expected'"),  # type: ignore[arg-type]
         (lambda: FedNova(over="all"), "FedNova.over must be one of"),  # type: ignore[arg-type]
-        (lambda: presets.fedacs(lr=0.1, steps=1), "give it cohort_size"),
+        (lambda: presets.fedacs(lr=0.1, steps=1), "cohort_size is missing"),
         (
             lambda: presets.full_participation(lr=0.1, steps=1, cohort_size=2),
             "full_participation asks everyone",

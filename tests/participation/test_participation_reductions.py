@@ -103,5 +103,5 @@ def test_any_preset_can_draw_its_cohort_by_weight_with_replacement() -> None:
     assert algorithm.sampler == WeightedWithReplacement(4)
     with pytest.raises(FieldError, match="leave the argument replacement out"):
         presets.fedacs(lr=0.1, cohort_size=4, replacement=False)
-    with pytest.raises(FieldError, match="give it cohort_size"):
+    with pytest.raises(FieldError, match="cohort_size is missing"):
         presets.fedavg(lr=0.1, replacement=True)

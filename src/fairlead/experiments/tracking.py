@@ -141,23 +141,21 @@ OpenTracker = Callable[[RunFolder, Experiment, int], Tracker]
 
 
 _TRACKERS: dict[str, tuple[Callable[..., Tracker], str, str]] = {
-    "tensorboard": (TensorBoardTracker, "torch.utils.tensorboard", "tensorboard>=2.16,<3"),
-    "mlflow": (MlflowTracker, "mlflow", "mlflow-skinny>=2.16,<4"),
+    "tensorboard": (TensorBoardTracker, "torch.utils.tensorboard", "pip install 'tensorboard>=2.16,<3'"),
+    "mlflow": (MlflowTracker, "mlflow", "pip install 'mlflow-skinny>=2.16,<4'"),
 }
-"""Each tracker with the module that it needs, and the package to install for it."""
+"""Each tracker with the module that it needs, and the command that installs it."""
 
 
 def tracker_named(name: str) -> OpenTracker:
     """The constructor of the tracker with that name; a missing package raises now, before the run starts."""
     if name not in _TRACKERS:
         raise FieldError(f"--log must be mlflow or tensorboard, got {name!r}.")
-    tracker, module, needed = _TRACKERS[name]
+    tracker, module, command = _TRACKERS[name]
     try:
         return partial(tracker, import_module(module))
     except ImportError as error:
-        raise FieldError(
-            f"The log {name} needs a package: install it with pip install '{needed}'."
-        ) from error
+        raise FieldError(f"The log {name} needs a package: install it with {command}.") from error
 
 
 def _numbers(record: RoundRecord) -> dict[str, float]:
