@@ -109,11 +109,10 @@ TABLE_1 = table(
     rows=_METHODS,
 )
 
-_UNIT = {"rows": "unit", "start": "full_first_round"}
 _HULL = "Regularized hull"
 _UNREGULARIZED = {
     "Printed": TableRow("fedaware"),
-    "Unit rows": TableRow("fedaware", _UNIT),
+    "Unit rows": TableRow("fedaware", {"rows": "unit", "start": "full_first_round"}),
     "Unit rows + feedback": TableRow("fedaware_published", {"credit": "own"}),
     "Unit rows + exchange": TableRow("fedaware_published", {"feedback": False}),
     "Unit rows + feedback + exchange": TableRow("fedaware_published"),

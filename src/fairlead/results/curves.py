@@ -14,7 +14,7 @@ from fairlead.charts.chart import Series
 from fairlead.diagnostics.measurement import Tally, report_of
 from fairlead.experiments.study import folder_name
 from fairlead.records import RoundRecord
-from fairlead.results.estimates import NumberKind, estimate, mean_of
+from fairlead.results.estimates import LARGEST, NumberKind, estimate, mean_of
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
 
@@ -41,7 +41,7 @@ class Curve:
     def finite(self) -> Self:
         """The curve without infinite values, those that are not numbers, and those too large to be drawn."""
         points = zip(self.rounds, self.values, strict=True)
-        return self.of(point for point in points if abs(point[1]) < _LARGEST)
+        return self.of(point for point in points if abs(point[1]) <= LARGEST)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -83,9 +83,6 @@ class Curve:
         return next(
             (done for done, value in points if (value >= target if higher else value <= target)), None
         )
-
-
-_LARGEST = 1e100
 
 
 def tenth(rounds: int) -> int:

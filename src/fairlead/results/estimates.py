@@ -11,8 +11,8 @@ from fairlead.text import LEAST_DIVERGENCE
 CONFIDENCE = 0.95
 
 _ROUNDING = 1e-9
-_LARGEST = 1e150
-"""Squares of larger numbers overflow; only runs that diverged have such figures."""
+LARGEST = 1e100
+"""Squares and axes of larger numbers overflow; only runs that diverged have such figures."""
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 Comparative = Literal["better", "worse"]
@@ -68,7 +68,7 @@ class Estimate:
 
 def mean_of(values: Collection[float]) -> float:
     """The mean, infinite or NaN where a value is or where their sum overflows, as values of runs that diverged do."""
-    add = math.fsum if all(abs(value) <= _LARGEST for value in values) else sum
+    add = math.fsum if all(abs(value) <= LARGEST for value in values) else sum
     return add(values) / len(values)
 
 
@@ -83,7 +83,7 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     if not count:
         return None
     mean = sum(values) / count
-    if count < 2 or not all(abs(value) <= _LARGEST for value in values):
+    if count < 2 or not all(abs(value) <= LARGEST for value in values):
         return Estimate(mean, None, None, count)
     std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
     return Estimate(mean, std, student_quantile(count - 1) * std / math.sqrt(count), count)
