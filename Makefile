@@ -25,7 +25,7 @@ check: $(VENV)/installed-test
 	$(BIN)/pytest -n 2 $(FAST)
 
 FAST := $(addprefix tests/test_,structure.py import_order.py round.py federation.py) $(addprefix tests/,aware clients conditions contracts golden participation privacy properties \
-	reductions reference robust settings synthetic)
+	reductions robust settings synthetic)
 
 # Everything that `make test` runs, and the long matrices that it leaves out.
 test-full: $(VENV)/installed-test
