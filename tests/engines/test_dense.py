@@ -18,7 +18,7 @@ from fairlead.parameters import FlatModule
 from fairlead.task import PerExample, cross_entropy, squared_error
 from fairlead.worlds.engines.base import LaneBatch, Objective
 from fairlead.worlds.engines.dense import ClosedForm
-from fairlead.worlds.engines.lane_gradients import stacked_losses
+from fairlead.worlds.engines.lane_gradients import stacked_path
 
 ACTIVATIONS: tuple[Callable[[], nn.Module], ...] = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity)
 
@@ -45,7 +45,9 @@ def classes(width: int = 4, num_classes: int = 3) -> tuple[Tensor, Tensor]:
 
 def by_autograd(problem: Objective, params: Tensor, batch: LaneBatch) -> tuple[Tensor, Tensor]:
     leaf = params.detach().requires_grad_()
-    losses = stacked_losses(problem, params.new_zeros(0))(leaf, batch.inputs, batch.targets, None)
+    losses = stacked_path(problem).losses(problem, params.new_zeros(0))(
+        leaf, batch.inputs, batch.targets, None
+    )
     loss = (losses * batch.weight).sum(1)
     return loss.detach(), torch.autograd.grad(loss.sum(), leaf)[0]
 

@@ -302,12 +302,12 @@ def jobs_with(batch_sizes: list[int], usual: int | None, dim: int = 10) -> Local
 
 
 @pytest.mark.parametrize(
-    ("batch_sizes", "usual", "room"),
-    [([3, 7], 32, 32), ([32], 32, 32), ([33], 32, 48), ([49], 32, 64), ([1], None, 1), ([5, 2], None, 6)],
+    ("size", "usual", "room"),
+    [(7, 32, 32), (32, 32, 32), (33, 32, 48), (49, 32, 64), (1, None, 1), (5, None, 6)],
 )
-def test_room_for_batches_comes_in_few_sizes(batch_sizes: list[int], usual: int | None, room: int) -> None:
+def test_room_for_batches_comes_in_few_sizes(size: int, usual: int | None, room: int) -> None:
     """The solver's own size if it suffices, else the next power of two or three quarters of it."""
-    assert _roomy_batch(jobs_with(batch_sizes, usual).steps) == room
+    assert _roomy_batch(fl.LocalSolver(fl.SGD(0.1), batch_size=usual), size) == room
 
 
 def test_as_many_lanes_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,3 +321,30 @@ def test_as_many_lanes_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None
         EngineError, match=r"one client takes about 0\.0 GiB .* use smaller batches or cohorts"
     ):
         lanes_that_fit(16, 3000, jobs)
+
+
+@pytest.mark.usefixtures("captured_on_cpu")
+@pytest.mark.parametrize(
+    "work", [None, fl.RandomEpochsAndBatches(1, 3, min_batch_size=1)], ids=["equal", "unequal"]
+)
+@pytest.mark.parametrize("hidden_dropout", [False, True])
+def test_inputs_augmented_before_the_steps_are_those_of_every_step(
+    work: fl.WorkModel | None, hidden_dropout: bool
+) -> None:
+    """Crops, flips and dropout drawn by the same keys: rounds that grow, whose batches differ or not."""
+    draw = torch.Generator().manual_seed(5)
+    data = fl.ClientData.from_lists(
+        [torch.randint(0, 256, (n, 1, 6, 6), generator=draw).to(torch.uint8) for n in SIZES],
+        [torch.randint(0, 3, (n,), generator=draw) for n in SIZES],
+    )
+    model = fl.PooledCNN(channels=(2,), hidden=(3,), dropout=0.5 if hidden_dropout else 0.0)
+    task = fl.Task(model, augment=(fl.RandomCrop(2), fl.HorizontalFlip(), fl.Normalize(0.5, 0.2)))
+    solver, runs = fl.LocalSolver(fl.SGD(0.1), batch_size=8), []
+    for engine in (None, GraphEngine(5, "branches")):
+        world = fl.SimulatedWorld(task, data, work=work, engine="loop", dtype=torch.float64)
+        world.executor.engine = engine or world.engine
+        runs.append(fl.Federation(fl.Algorithm(solver, sampler=fl.ScriptedSampler(COHORTS)), world))
+        list(runs[-1].train(len(COHORTS)))
+        # Chosen before the rounds, and made anew only when a round needs more room.
+        assert engine is None or len(engine._augmented) == 1
+    assert_same(*runs)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -25,19 +26,21 @@ def evaluate(
     test: ClientData | None,
     weights: Tensor,
     per_client: bool,
+    channels_last: bool = False,
 ) -> Evaluation:
     """Means over the test set, or Σ ω_i F_i over the training data where there is no test set.
 
     With `per_client` the figures of each client too: on its own part of the test set if that is divided
-    among the same clients, else on its training data.
+    among the same clients, else on its training data. `channels_last` is the layout of images in memory.
     """
     divided = test is not None and test.num_clients == train.num_clients
-    figures = None if test is None else _figures(model, task, params, buffers, test)
+    figures_on = partial(_figures, model, task, params, buffers, channels_last)
+    figures = None if test is None else figures_on(test)
     by_client: dict[str, Tensor] = {}
     if per_client and test is not None and figures is not None and divided:
         by_client = _client_means(test, figures)
     elif per_client or figures is None:
-        by_client = _client_means(train, _figures(model, task, params, buffers, train))
+        by_client = _client_means(train, figures_on(train))
     if figures is None:
         counts = train.sizes > 0
         overall = {name: float(weights[counts] @ means[counts]) for name, means in by_client.items()}
@@ -53,7 +56,7 @@ def evaluation_of(overall: Mapping[str, float], by_client: Mapping[str, Tensor])
 
 
 def _figures(
-    model: FlatModule, task: Task, params: Tensor, buffers: Tensor, data: ClientData
+    model: FlatModule, task: Task, params: Tensor, buffers: Tensor, channels_last: bool, data: ClientData
 ) -> dict[str, Tensor]:
     """Loss and metrics of every example, float64 on the CPU."""
     functions = {"loss": task.loss_function(), **task.metric_functions()}
@@ -67,7 +70,7 @@ def _figures(
         ):
             inputs, targets = inputs.to(params.device, copy=True), targets.to(params.device)
             # Copies, since a model may change its inputs or buffers in place.
-            outputs = model.call(params, buffers.clone(), inputs, None)
+            outputs = model.call(params, buffers.clone(), inputs, None, channels_last=channels_last)
             refuse_unknown_classes(functions["loss"], outputs, targets)
             for name, function in functions.items():
                 parts[name].append(function(outputs, targets).to("cpu", torch.float64))

@@ -279,6 +279,7 @@ class SimulatedWorld(World):
                 test=test,
                 weights=self.population.weights,
                 per_client=per_client,
+                channels_last=self.objective.channels_last and self.device.type == "cuda",
             )
 
     def payload(self, solver: LocalSolver) -> Payload:

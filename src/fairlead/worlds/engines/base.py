@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -211,6 +211,16 @@ class LocalJobs:
 
     def __len__(self) -> int:
         return len(self.steps.batches)
+
+    def some(self, jobs: Sequence[int]) -> "LocalJobs":
+        """These jobs alone."""
+        batches, noise = ([part[job] for job in jobs] for part in (self.steps.batches, self.steps.noise))
+        return replace(
+            self,
+            clients=[self.clients[job] for job in jobs],
+            steps=replace(self.steps, batches=batches, noise=noise),
+            memory={name: rows[list(jobs)] for name, rows in self.memory.items()},
+        )
 
 
 class LocalReturns(NamedTuple):

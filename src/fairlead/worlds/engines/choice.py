@@ -17,7 +17,7 @@ from fairlead.worlds.base import EngineName
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalSteps, Objective
 from fairlead.worlds.engines.dense import dense_stack
 from fairlead.worlds.engines.graphs import GraphEngine
-from fairlead.worlds.engines.lane_gradients import has_own_stack, stacked_losses
+from fairlead.worlds.engines.lane_gradients import LaneConvolutions, Vmap, stacked_path
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.engines.paths import Backend, BatchedEngine
 
@@ -122,7 +122,7 @@ def _try_stacked(
             inputs, targets = objective.examples(rows)
             # The hooks turn plain stacks away from batched products to vmap: it refuses a loss that decides by
             # values, among which those products would show it other clients' too.
-            losses = stacked_losses(objective, buffers)(leaf, inputs, targets, noise)
+            losses = stacked_path(objective).losses(objective, buffers)(leaf, inputs, targets, noise)
             torch.autograd.grad(losses.sum(), leaf)
         except EngineError:
             raise
@@ -243,9 +243,9 @@ def _choose_graphs(
         backends = ("stacked",)
     elif compiled and dense_stack(objective) is None:
         backends, reason = ("branches",), "compiled for each client"
-    elif _convolves(objective):
+    elif _convolves(objective) and not isinstance(stacked_path(objective), LaneConvolutions):
         backends, reason = ("branches",), "convolutions of several clients run side by side, not as one"
-    elif has_own_stack(objective):
+    elif _has_own_stack(objective):
         backends, reason = ("stacked",), "dense layers of several clients are computed as one"
     elif reproducible:
         backends, reason = ("branches",), "not by a trial, whose times differ between repetitions"
@@ -264,6 +264,11 @@ def _choose_graphs(
     return EngineChoice(GraphEngine(lanes, fastest, compiled), reason)
 
 
+def _has_own_stack(objective: Objective) -> bool:
+    """Whether the model runs in lanes by batched products rather than by `vmap`."""
+    return not isinstance(stacked_path(objective), Vmap)
+
+
 def _convolves(objective: Objective) -> bool:
     return any(isinstance(m, nn.modules.conv._ConvNd) for m in objective.model.module.modules())
 
@@ -275,6 +280,6 @@ def _fills_a_cpu(objective: Objective) -> str | None:
         return "convolutions of one client already fill a core"
     if size > _LARGE_ON_CPU and dense_stack(objective) is None:
         return "a large model of one client already fills a core"
-    if size > _LARGE_BY_VMAP and not has_own_stack(objective):
+    if size > _LARGE_BY_VMAP and not _has_own_stack(objective):
         return "vectorizing this model by vmap costs a CPU more than it saves"
     return None

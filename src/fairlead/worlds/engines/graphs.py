@@ -12,6 +12,7 @@ from torch import Tensor
 from fairlead.errors import EngineError
 from fairlead.local_solver import LocalSolver
 from fairlead.memory.budget import available_bytes
+from fairlead.worlds.engines.augmented import AugmentedInputs
 from fairlead.worlds.engines.base import (
     AsyncEngine,
     LaneGradient,
@@ -28,7 +29,7 @@ from fairlead.worlds.engines.paths import Backend, path_for
 _WIDTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 _WIDER = 128
 """Beyond these, widths are multiples of this."""
-_KEPT = 8
+_KEPT = 16
 """How many sizes of lanes are kept captured where there is room: batches whose size is drawn anew have many."""
 _LONG_STEPS, _SHORT_STEPS = (1,), (8, 4, 2, 1)
 """How many steps are captured together, most first. Steps of three kernels leave the host too little time for the next
@@ -51,8 +52,25 @@ class GraphEngine(AsyncEngine):
     backend: Backend = "stacked"
     compiled: bool = False
     _captured: "dict[_Kind, _CapturedLanes]" = field(default_factory=dict, init=False, repr=False)
+    _augmented: dict[Objective, AugmentedInputs] = field(default_factory=dict, init=False, repr=False)
 
     def run(self, objective: Objective, jobs: LocalJobs) -> LocalReturns:
+        ahead = self._ahead(objective, jobs.steps)
+        if ahead is not None:
+            objective, jobs = ahead.load(jobs)
+        sizes = [_roomy_batch(jobs.steps.solver, rows.shape[1]) for rows in jobs.steps.batches]
+        if len(set(sizes)) == 1 or isinstance(path_for(self.backend, "cuda", objective, jobs), WholePath):
+            return self._run(objective, jobs)
+        # Side by side, small batches would be padded to the size of the largest.
+        groups = [[job for job, own in enumerate(sizes) if own == size] for size in sorted(set(sizes))]
+        joined = LocalReturns.joined([self._run(objective, jobs.some(group)) for group in groups])
+        places = torch.tensor([job for group in groups for job in group]).argsort().to(joined.delta.device)
+        return joined._replace(
+            delta=joined.delta[places], loss=joined.loss[places], buffers=joined.buffers[places]
+        )
+
+    def _run(self, objective: Objective, jobs: LocalJobs) -> LocalReturns:
+        """Work whose batches are all of about one size."""
         kind = _Kind.of(objective, jobs.steps)
         known = self._captured.get(kind)
         # Work of a kind that was captured has its path already.
@@ -75,9 +93,22 @@ class GraphEngine(AsyncEngine):
         return results
 
     def prepare(self, objective: Objective, steps: LocalSteps) -> None:
+        ahead = self._augmented.get(objective)
+        if ahead is not None and ahead.fits(steps):
+            objective, steps = ahead.room, ahead.steps(steps)
         captured = self._captured.get(_Kind.of(objective, steps))
         if captured is not None:
             captured.planned(steps)
+
+    def _ahead(self, objective: Objective, steps: LocalSteps) -> AugmentedInputs | None:
+        """Room for the inputs of these steps, augmented before them; None if there is nothing to change or no room."""
+        if not objective.model.pipeline.steps:
+            return None
+        if objective not in self._augmented:
+            self._augmented.clear()
+            self._augmented[objective] = AugmentedInputs(objective)
+        ahead = self._augmented[objective]
+        return ahead if ahead.fits(steps) else None
 
     def _take_lanes(self, kind: "_Kind", path: LanePath, jobs: LocalJobs) -> "_CapturedLanes":
         """Lanes that were captured for such work before, or new ones."""
@@ -103,7 +134,8 @@ class _Kind(NamedTuple):
 
     @staticmethod
     def of(objective: Objective, steps: LocalSteps) -> "_Kind":
-        return _Kind(objective, steps.solver, _roomy_batch(steps))
+        widest = max((rows.shape[1] for rows in steps.batches), default=1)
+        return _Kind(objective, steps.solver, _roomy_batch(steps.solver, widest))
 
 
 class _CapturedLanes:
@@ -263,14 +295,13 @@ def _next_width(width: int, most: int) -> int:
     return min(next((captured for captured in _WIDTHS if captured >= width), wider), most)
 
 
-def _roomy_batch(steps: LocalSteps) -> int:
-    """Room for the largest batch of a round, in few sizes: each one is captured anew."""
-    widest = max((batches.shape[1] for batches in steps.batches), default=1)
-    usual = steps.solver.batch_size
-    if usual is not None and widest <= usual:
+def _roomy_batch(solver: LocalSolver, size: int) -> int:
+    """Room for a batch, in few sizes: each one is captured anew."""
+    usual = solver.batch_size
+    if usual is not None and size <= usual:
         return usual
-    power = 1 << max(widest - 1, 0).bit_length()
-    return power * 3 // 4 if widest <= power * 3 // 4 else power
+    power = 1 << max(size - 1, 0).bit_length()
+    return power * 3 // 4 if size <= power * 3 // 4 else power
 
 
 _UPDATE_COPIES = 4

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
 
 from fairlead.models.base import StackableModule
-from fairlead.worlds.engines.base import LaneBatch, LaneGradient, LanePath, LocalJobs, Objective
+from fairlead.parameters import FlatModule
+from fairlead.worlds.engines.base import LaneBatch, LaneGradient, LaneOrder, LanePath, LocalJobs, Objective
 from fairlead.worlds.engines.dense import dense_layers
+from fairlead.worlds.engines.relu_pool import joined_pooling
 
 Named = Callable[[Tensor], Mapping[str, Tensor]]
 """Parameters by name that share memory with a vector (d,)."""
@@ -25,8 +27,8 @@ StackedLosses = Callable[[Tensor, Tensor, Tensor, "Tensor | None"], Tensor]
 class StackedGradient(LaneGradient):
     """One forward pass of all lanes, and one backward pass over their summed losses."""
 
-    def __init__(self, losses_of: StackedLosses) -> None:
-        self._losses_of = losses_of
+    def __init__(self, losses_of: StackedLosses, order: LaneOrder | None = None) -> None:
+        self._losses_of, self.order = losses_of, order
 
     def __call__(self, params: Tensor, batch: LaneBatch, out: Tensor) -> Tensor:
         leaf = params.detach().requires_grad_()
@@ -121,30 +123,70 @@ class Vmap(StackedPath):
     name, takes_only = "vmap", "any model that torch.func.vmap takes"
 
     def losses(self, objective: Objective, buffers: Tensor) -> StackedLosses:
-        def one(params: Tensor, inputs: Tensor, targets: Tensor, noise: Tensor | None) -> Tensor:
-            return objective.loss(objective.model.call(params, buffers, inputs, noise), targets)
+        return _vmapped(objective, objective.model, buffers, objective.model.unflatten)
+
+
+class LaneConvolutions(Vmap):
+    """`vmap` of a model whose convolutions Triton computes for all lanes at once."""
+
+    name, devices, backend = "lane convolutions", ("cuda",), "triton"
+    takes_only = "models with convolutions, in float32"
+
+    def refusal(self, objective: Objective, jobs: LocalJobs | None = None) -> str | None:
+        if not any(isinstance(part, nn.Conv2d) for part in objective.model.module.modules()):
+            return "the model has no convolution"
+        if objective.device.type != "cuda":
+            return "the model is not on a CUDA device"
+        if (
+            torch.is_autocast_enabled("cuda")
+            or next(objective.model.module.parameters()).dtype != torch.float32
+        ):
+            return "the model does not compute in float32"
+        return None
+
+    def losses(self, objective: Objective, buffers: Tensor) -> StackedLosses:
+        return self._losses(objective, buffers, objective.model.unflatten)
+
+    def gradient(self, objective: Objective, buffers: Tensor, *, compiled: bool = False) -> LaneGradient:
+        order = objective.lane_order
+        named = objective.model.unflatten if order is None else order.named
+        return StackedGradient(self._losses(objective, buffers, named), order)
+
+    def _losses(self, objective: Objective, buffers: Tensor, named: Named) -> StackedLosses:
+        from fairlead.worlds.engines.convolution_triton import LaneKernels, LaneReluPool
+
+        model = FlatModule(joined_pooling(objective.model.module, LaneReluPool), objective.model.pipeline)
+        model.module.train()
+        losses_of = _vmapped(objective, model, buffers, named)
 
         def losses(params: Tensor, inputs: Tensor, targets: Tensor, noise: Tensor | None) -> Tensor:
-            in_dims = (0, 0, 0, None if noise is None else 0)
-            result: Tensor = vmap(one, in_dims=in_dims)(params, inputs, targets, noise)
-            return result
+            with LaneKernels():
+                return losses_of(params, inputs, targets, noise)
 
         return losses
 
 
-STACKED: tuple[StackedPath, ...] = (OwnStack(), BatchedProducts(), Vmap())
+def _vmapped(objective: Objective, model: FlatModule, buffers: Tensor, named: Named) -> StackedLosses:
+    """Losses of the model by `vmap` over lanes, with parameters by name."""
+
+    def one(params: Tensor, inputs: Tensor, targets: Tensor, noise: Tensor | None) -> Tensor:
+        return objective.loss(model.call(named(params), buffers, inputs, noise), targets)
+
+    def losses(params: Tensor, inputs: Tensor, targets: Tensor, noise: Tensor | None) -> Tensor:
+        in_dims = (0, 0, 0, None if noise is None else 0)
+        result: Tensor = vmap(one, in_dims=in_dims)(params, inputs, targets, noise)
+        return result
+
+    return losses
+
+
+STACKED: tuple[StackedPath, ...] = (OwnStack(), BatchedProducts(), LaneConvolutions(), Vmap())
 """Fastest first."""
 
 
-def stacked_losses(objective: Objective, buffers: Tensor) -> StackedLosses:
-    """Losses by the first of `STACKED` that takes the model."""
-    path = next(path for path in STACKED if path.refusal(objective) is None)
-    return path.losses(objective, buffers)
-
-
-def has_own_stack(objective: Objective) -> bool:
-    """Whether the model runs in lanes by batched products rather than by `vmap`."""
-    return any(path.refusal(objective) is None for path in STACKED if not isinstance(path, Vmap))
+def stacked_path(objective: Objective) -> StackedPath:
+    """The first of `STACKED` that takes the model here."""
+    return next(path for path in STACKED if not path.missing() and path.refusal(objective) is None)
 
 
 class Branches(LanePath):

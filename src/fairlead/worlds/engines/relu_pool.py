@@ -5,6 +5,7 @@ that loops over integers serve every type, half precision included, at the full 
 a block torch may choose another to pass a gradient to.
 """
 
+from collections.abc import Callable
 from copy import copy
 from itertools import pairwise
 from typing import Any
@@ -25,23 +26,25 @@ _FEWEST = 2**16
 _UNSIGNED = {torch.int16: np.uint16, torch.int32: np.uint32, torch.int64: np.uint64}
 
 
-def joined_pooling(module: nn.Module) -> nn.Module:
+def joined_pooling(module: nn.Module, joined: Callable[[], nn.Module] | None = None) -> nn.Module:
     """A sequence of layers in which every ReLU that pooling follows does both, or any other module as it is.
 
-    Layers keep their names and parameters. Without Numba, and where layers have hooks, nothing changes.
+    Layers keep their names and parameters; where they have hooks, nothing changes. `joined` makes the layer that does
+    both: by default `ReluPool`, where Numba is installed.
     """
-    if not has_numba() or type(module) is not nn.Sequential or _hooked(module):
+    both = joined or (ReluPool if has_numba() else None)
+    if both is None or type(module) is not nn.Sequential or _hooked(module):
         return module
-    layers = {name: joined_pooling(layer) for name, layer in module.named_children()}
+    layers = {name: joined_pooling(layer, both) for name, layer in module.named_children()}
     if len(layers) < len(module._modules):
         # A layer that is used twice has one name here.
         return module
     for name, following in pairwise(layers):
         if type(layers[name]) is nn.ReLU and not _hooked(layers[name]) and _halves(layers[following]):
-            layers[name], layers[following] = ReluPool(), nn.Identity()
-    joined = copy(module)
-    joined._modules = dict(layers)
-    return joined
+            layers[name], layers[following] = both(), nn.Identity()
+    sequence = copy(module)
+    sequence._modules = dict(layers)
+    return sequence
 
 
 def _hooked(module: nn.Module) -> bool:

@@ -1,0 +1,103 @@
+"""Convolutions of several clients at once by Triton kernels: the gradients of a pass for each client."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import fairlead as fl
+from fairlead.parameters import FlatModule
+from fairlead.task import cross_entropy
+from fairlead.worlds.device import Arithmetic
+from fairlead.worlds.engines.base import LaneBatch, LanePath, Objective
+from fairlead.worlds.engines.lane_gradients import Branches, LaneConvolutions, Vmap
+
+LANES, BATCH, CLASSES = 3, 5, 4
+MODELS = {
+    "padded and pooled": (
+        nn.Sequential(
+            *(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(8, 20, 5, padding="same"), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(20, 16, 3, bias=False), nn.Flatten(), nn.Linear(16, CLASSES)),
+        ),
+        (3, 13, 13),
+    ),
+    "gray, unpooled and dropped": (
+        nn.Sequential(
+            nn.Conv2d(1, 70, 3), nn.Tanh(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(70 * 16, CLASSES)
+        ),
+        (1, 6, 6),
+    ),
+    "windows that no kernel takes": (
+        nn.Sequential(
+            *(nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, groups=2)),
+            *(
+                nn.Conv2d(4, 6, (1, 3), padding=(0, 1)),
+                nn.Conv2d(6, 5, 2),
+                nn.Flatten(),
+                nn.Linear(5, CLASSES),
+            ),
+        ),
+        (2, 8, 8),
+    ),
+}
+
+
+def problem(model: nn.Module, shape: tuple[int, ...], device: torch.device) -> Objective:
+    draw = torch.Generator().manual_seed(0)
+    data = fl.ClientData(
+        torch.randn(30, *shape, generator=draw),
+        torch.randint(0, CLASSES, (30,), generator=draw),
+        torch.tensor([0, 30]),
+    )
+    return Objective.build(
+        FlatModule(model).to(device, torch.float32), cross_entropy, data.to(device, torch.float32)
+    )
+
+
+def gradients(path: LanePath, objective: Objective) -> tuple[torch.Tensor, torch.Tensor]:
+    """Losses and gradients of three clients with their own parameters, one of them with a short batch."""
+    draw, device = torch.Generator().manual_seed(1), objective.device
+    initial = objective.model.initial_params()
+    params = initial + 0.1 * torch.randn(LANES, len(initial), generator=draw).to(device)
+    rows = torch.randint(0, 30, (LANES, BATCH), generator=draw).to(device)
+    weight = torch.full((LANES, BATCH), 1 / BATCH, device=device)
+    weight[1] = torch.tensor([0.5, 0.5, 0, 0, 0])
+    noise = torch.tensor([3, 5, 7], device=device) if objective.draws_noise else None
+    batch = LaneBatch(objective.data.inputs[rows], objective.data.targets[rows], weight, noise)
+    objective.model.module.train()
+    gradient = path.gradient(objective, objective.model.initial_buffers())
+    order = gradient.order
+    out = torch.zeros_like(params)
+    losses = gradient(params if order is None else order.arranged(params), batch, out)
+    return losses, out if order is None else order.restored(out)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_clients_at_once_have_the_gradients_of_clients_alone(
+    name: str, channels_last: bool, device: torch.device
+) -> None:
+    """On a GPU, or on a CPU where `TRITON_INTERPRET=1` lets Triton interpret its kernels."""
+    pytest.importorskip("triton")
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1")
+    objective = replace(problem(*MODELS[name], device), channels_last=channels_last)
+    with Arithmetic().on(device):
+        ours, expected = gradients(LaneConvolutions(), objective), gradients(Branches(), objective)
+    for left, right in zip(ours, expected, strict=True):
+        assert torch.allclose(left, right, rtol=1e-4, atol=1e-5 * float(right.abs().max()))
+
+
+def test_what_lane_convolutions_take(device: torch.device) -> None:
+    convolving = problem(*MODELS["padded and pooled"], device)
+    dense = problem(nn.Sequential(nn.Flatten(), nn.Linear(12, CLASSES)), (3, 2, 2), device)
+    path = LaneConvolutions()
+    assert path.refusal(dense) == "the model has no convolution"
+    on_gpu = "the model is not on a CUDA device" if device.type == "cpu" else None
+    assert path.refusal(convolving) == on_gpu
+    assert Vmap().refusal(convolving) is None
