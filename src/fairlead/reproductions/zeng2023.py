@@ -1,6 +1,6 @@
 """Zeng 2023: FedAWARE under statistical, hybrid and changing hybrid heterogeneity."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from fairlead.models.base import MLP
@@ -24,16 +24,18 @@ def regularized(name: str) -> str:
 
 
 _PUBLISHED = as_published("FedAWARE")
+RIDGE = {"alpha": 0.5, "server_lr": 2.0}
+"""Of the regularized hull before it was tuned."""
 _FEDAWARE = {
     "FedAWARE": TableRow("fedaware"),
     _PUBLISHED: TableRow("fedaware_published"),
-    regularized("FedAWARE"): TableRow("fedaware_ridge"),
+    regularized("FedAWARE"): TableRow("fedaware_ridge", RIDGE),
 }
 AS_RUN = (
     'Methods "as published" follow the authors\' runs, and the claim is judged on them as well as on the printed form: '
     "rows of unit length, all clients in the first round, first updates scaled by α, and updates credited to other "
     "clients of the same round.",
-    "The regularized hull, with ρ = 1, is in neither paper.",
+    "The regularized hull is in neither paper; it has ρ = 1, and α = 0.5 and η_g = 2 as before it was tuned.",
 )
 _BASELINES = {
     "FedAvg": TableRow("fedavg"),
@@ -118,10 +120,16 @@ _UNREGULARIZED = {
     "Unit rows + feedback + exchange": TableRow("fedaware_published"),
 }
 _REGULARIZED = {
-    _HULL: TableRow("fedaware_ridge"),
-    **{f"{_HULL} (ρ = {rho})": TableRow("fedaware_ridge", {"rho": rho}) for rho in (0.1, 0.3, 3.0, 10.0)},
-    **{f"{_HULL} (η_g = {lr})": TableRow("fedaware_ridge", {"server_lr": lr}) for lr in (1.0, 3.0, 4.0, 6.0)},
-    **{f"{_HULL} (α = {alpha})": TableRow("fedaware_ridge", {"alpha": alpha}) for alpha in (0.3, 0.8)},
+    _HULL: TableRow("fedaware_ridge", RIDGE),
+    **{
+        f"{_HULL} ({symbol} = {value})": TableRow("fedaware_ridge", {**RIDGE, field: value})
+        for symbol, field, values in (
+            ("ρ", "rho", (0.1, 0.3, 3.0, 10.0)),
+            ("η_g", "server_lr", (1.0, 3.0, 4.0, 6.0)),
+            ("α", "alpha", (0.3, 0.8)),
+        )
+        for value in values
+    },
     f"{_HULL} (FedAvg until all are seen)": TableRow(
         "fedaware", {"rows": "unit", "start": "all_seen", "rho": 1.0, "server_lr": 2.0}
     ),
@@ -131,11 +139,78 @@ ABLATION = table(
     name="zeng2023_ablation",
     where="Table 1, after 300 rounds: parts of FedAWARE one by one",
     claim="With a regularized hull FedAWARE is more accurate than with feedback sampling or exchanged credit.",
-    claims=below(_UNREGULARIZED, [_HULL], ["Statistical", "Hybrid"]),
+    claims=below(_UNREGULARIZED, [_HULL], ["Hybrid"]),
     differences=("The paper has neither this ablation nor a regularized hull; the setting is its own.",),
-    columns={name: _CIFAR10[name] for name in ("Statistical", "Hybrid")},
+    columns={"Hybrid": _CIFAR10["Hybrid"]},
     rows=_UNREGULARIZED | _REGULARIZED,
     sizes={**SIZES, "full": Size(300)},
+)
+
+
+_RATES = tuple({"lr": lr} for lr in (0.003, 0.01, 0.02, 0.03, 0.1))
+_GRIDS: dict[str, tuple[str, Iterable[Mapping[str, float]]]] = {
+    "FedAvg": ("fedavg", _RATES),
+    "FedAvgM": ("fedavgm", ({"server_momentum": beta} for beta in (0.5, 0.7, 0.9, 0.97, 0.997))),
+    "FedProx": ("fedprox", ({"mu": mu} for mu in (0.001, 0.01, 0.1, 1, 10))),
+    "SCAFFOLD": ("scaffold", _RATES),
+    "FedNova": ("fednova", _RATES),
+    "FedYogi": ("fedyogi", ({"server_lr": lr} for lr in (0.001, 0.00316, 0.01, 0.0316, 0.1))),
+    "FedDyn": ("feddyn", ({"alpha": alpha} for alpha in (0.0003, 0.001, 0.003, 0.01, 0.1))),
+    _PUBLISHED: ("fedaware_published", ({"server_lr": lr} for lr in (0.5, 1, 2, 3, 4))),
+    regularized("FedAWARE"): (
+        "fedaware_ridge",
+        (
+            {"server_lr": lr, "alpha": alpha}
+            for lr, alpha in ((2, 0.5), (3, 0.5), (3, 0.8), (4, 0.8), (6, 0.8))
+        ),
+    ),
+}
+"""Five settings for every method: the paper's grids, filled up to five, and learning rates where it has none."""
+_TRIED = {
+    f"{name}: {', '.join(f'{field} = {value:g}' for field, value in setting.items())}": TableRow(
+        preset, setting
+    )
+    for name, (preset, settings) in _GRIDS.items()
+    for setting in settings
+}
+_TUNED_HULL = f"{regularized('FedAWARE')}: server_lr = 4, alpha = 0.8"
+_TUNED = (
+    *(
+        "FedAvg: lr = 0.03",
+        "FedAvgM: server_momentum = 0.7",
+        "FedNova: lr = 0.1",
+        "FedYogi: server_lr = 0.00316",
+    ),
+    *("FedDyn: alpha = 0.1", f"{_PUBLISHED}: server_lr = 1"),
+)
+"""The best setting of each rival in `TUNING`, but for SCAFFOLD and FedProx, which are no better there than FedAvg."""
+TUNING = table(
+    name="zeng2023_tuning",
+    where="Table 1, tuned: five settings for every method",
+    claim="Over five settings each, no method is as accurate after 300 rounds as FedAWARE on a regularized hull.",
+    claims=below((*_TUNED, "FedProx: mu = 0.1", "SCAFFOLD: lr = 0.01"), [_TUNED_HULL], ["Hybrid"]),
+    differences=(
+        "The paper tunes some methods only. The regularized hull is not in the paper.",
+        "A seed that no other table uses selects the settings, so that one suffices.",
+        *INPUTS,
+    ),
+    columns={"Hybrid": _CIFAR10["Hybrid"]},
+    rows=_TRIED,
+    statistics={"": trained.last_tenth_accuracy},
+    sizes={**SIZES, "full": Size(300)},
+)
+TUNED = table(
+    name="zeng2023_tuned",
+    where="Table 1, tuned: the best setting of every method",
+    claim="With every method tuned, FedAWARE on a regularized hull is the most accurate.",
+    claims=below(_TUNED, [_TUNED_HULL], ["Statistical", "Hybrid"]),
+    differences=(
+        "Settings are the best of five by `zeng2023_tuning`. The hull is not in the paper.",
+        *INPUTS,
+    ),
+    columns={name: _CIFAR10[name] for name in ("Statistical", "Hybrid")},
+    rows={name: _TRIED[name] for name in (*_TUNED, _TUNED_HULL)},
+    statistics={"": trained.last_tenth_accuracy},
 )
 
 FIGURE_2 = table(
@@ -237,7 +312,7 @@ def _other_data(name: str, where: str, data: str, title: str, published: str) ->
             **_BASELINES,
             "FedAWARE": TableRow("fedaware", {"alpha": 0.3}),
             _PUBLISHED: TableRow("fedaware_published", {"alpha": 0.3, "start": "seen"}),
-            regularized("FedAWARE"): TableRow("fedaware_ridge"),
+            regularized("FedAWARE"): TableRow("fedaware_ridge", RIDGE),
         },
         judged_at=("small", "full"),
         released_at=("small", "full"),

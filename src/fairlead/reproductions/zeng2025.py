@@ -15,7 +15,16 @@ from fairlead.reproductions.claims import Best, Claim, Less, TableCell, below, p
 from fairlead.reproductions.data_sets import CIFAR10_AUGMENTED
 from fairlead.reproductions.reproduction import Scale
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
-from fairlead.reproductions.zeng2023 import AS_RUN, INPUTS, SIZES, as_published, cifar10, regularized, table
+from fairlead.reproductions.zeng2023 import (
+    AS_RUN,
+    INPUTS,
+    RIDGE,
+    SIZES,
+    as_published,
+    cifar10,
+    regularized,
+    table,
+)
 from fairlead.settings import (
     Setting,
     fedaware_agnews,
@@ -52,7 +61,10 @@ _VARIANTS: dict[Callable[[str], str], tuple[Mapping[str, Any], TableRow]] = {
         },
         TableRow("fedaware_published", {"feedback": False}),
     ),
-    regularized: ({"rows": "unit", "start": "full_first_round", "rho": 1.0}, TableRow("fedaware_ridge")),
+    regularized: (
+        {"rows": "unit", "start": "full_first_round", "rho": 1.0},
+        TableRow("fedaware_ridge", RIDGE),
+    ),
 }
 """Arguments of the projection, and FedAWARE itself: as printed, as published and with a regularized hull."""
 _AWARE = {

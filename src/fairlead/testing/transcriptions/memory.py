@@ -165,7 +165,7 @@ def fedaware(
 
 
 def fedaware_ridge(
-    script: Script, *, rho: float = 1.0, alpha: float = 0.5, server_lr: float = 2.0, **solver: Unpack[Solver]
+    script: Script, *, rho: float = 1.0, alpha: float = 0.8, server_lr: float = 4.0, **solver: Unpack[Solver]
 ) -> Array:
     """The regularized hull over unit rows: x ← x − η_g Σλ_i u_i with λ = argmin ‖Σλ_i u_i‖² + ρ‖λ‖²."""
     memory = _Memory(script, alpha, None, "update")
