@@ -57,10 +57,10 @@ class AugmentedInputs:
         return self.room, replace(jobs, steps=self.steps(jobs.steps))
 
     def fits(self, steps: LocalSteps) -> bool:
-        """Whether there is room for the examples of a round, which may be more than a client has."""
+        """Whether the device has room for the examples of a round, each as often as the round uses it."""
         needed = sum(rows.numel() for rows in steps.batches)
         numbers = self._source.data.inputs.shape[1:].numel()
-        size = int(_ROOM * needed) * numbers * self._source.model.initial_params().element_size()
+        size = int(_ROOM * needed) * numbers * self.room.data.inputs.element_size()
         return needed <= len(self.room.data.inputs) or size < _SHARE * available_bytes(self._source.device)
 
     def _pieces(self, steps: LocalSteps) -> Iterator[tuple[Tensor, Tensor]]:
