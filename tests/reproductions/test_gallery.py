@@ -40,7 +40,12 @@ def test_claims_and_published_figures_are_measured(entry: TrainedTable) -> None:
         for cell in entry.cells
         for statistic in entry.statistics
     }
-    assert {cell for claim in (*entry.claims, *entry.released) for cell in claim.cells} <= measured
+    curves = {
+        TableCell(cell.row, f"{cell.column}: {name} curve")
+        for cell in entry.cells
+        for name in ("accuracy", "elud", "consensus", "coherence", "diversity")
+    }
+    assert {cell for claim in (*entry.claims, *entry.released) for cell in claim.cells} <= measured | curves
     assert set(entry.published) <= measured
     assert {cell.column for cell in entry.cells} == set(entry.columns)
     assert set(entry.sizes) == set(SCALES)
@@ -96,6 +101,22 @@ def test_every_run_can_be_planned(entry: TrainedTable, scale: str, tmp_path: Pat
     assert len(planned) == len(entry.cells)
     for run in planned:
         assert fl.from_toml(fl.Experiment, fl.to_toml(run.experiment)) == run.experiment
+
+
+@pytest.mark.parametrize("entry", [entry for entry in TRAINED if entry.shares], ids=lambda entry: entry.name)
+def test_shared_runs_are_the_same_runs(entry: TrainedTable, tmp_path: Path) -> None:
+    """A run of the same name in the other table has the same experiment and the same figures, at every scale."""
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    for name in entry.shares:
+        other = REPRODUCTIONS[name]
+        assert isinstance(other, TrainedTable)
+        assert entry.statistics == other.statistics
+        for scale in SCALES:
+            request = Request(tmp_path, scale=scale, data=tmp_path)
+            theirs = {run.folder: run.experiment for run in other.planned(request)}
+            common = [run for run in entry.planned(request) if run.folder in theirs]
+            assert common
+            assert [run.experiment for run in common] == [theirs[run.folder] for run in common]
 
 
 def digits_pack(folder: Path) -> None:
