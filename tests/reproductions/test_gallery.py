@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import lzma
+import pickle
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -167,6 +169,43 @@ def test_data_sets_are_found_in_any_of_their_forms(tmp_path: Path) -> None:
     assert source_of("femnist", tmp_path) == fl.LeafFolder(str(tmp_path / "femnist"), shape=(1, 28, 28))
     with pytest.raises(NotRunError, match=r"CINIC-10 was not found in .*: cinic10\.npz does not exist\."):
         source_of("cinic10", tmp_path)
+
+
+def table_2_pack(folder: Path) -> None:
+    """Stand-ins for CIFAR-10, CIFAR-100 and AG News with the same labels: black images, and texts of one word."""
+    for name, files, field, classes in (
+        ("cifar-10-batches-py", [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"], "labels", 10),
+        ("cifar-100-python", ["train", "test"], "fine_labels", 100),
+    ):
+        (folder / name).mkdir()
+        for file in files:
+            labels = (np.arange(1_200) % classes).tolist()
+            content = {"data": np.zeros((1_200, 3072), np.uint8), field: labels}
+            (folder / name / file).write_bytes(pickle.dumps(content, protocol=2))
+    rows = [f"{split},{n % 4},word" for split, size in (("train", 1_200), ("test", 8)) for n in range(size)]
+    (folder / "ag_news").mkdir()
+    (folder / "ag_news" / "ag_news.csv").write_text("\n".join(["split,label,text", *rows]))
+
+
+def test_labels_of_clients_are_counted(tmp_path: Path) -> None:
+    """1/Σ q² of every client by a loop: one label counts as 1, two equal ones as 2."""
+    table_2_pack(tmp_path)
+    request = Request(tmp_path, scale="smoke", data=tmp_path, seeds=(5,))
+    outcome = reproduction_named("zeng2025_figure_5").reproduce(request)
+    assert outcome.verdict == "holds"
+    for figure, name, classes in zip(
+        outcome.figures, ("cifar10", "cifar100", "agnews"), (10, 100, 4), strict=True
+    ):
+        entry = reproduction_named(f"zeng2025_table_2_{name}")
+        assert isinstance(entry, TrainedTable)
+        clients = entry.planned(request)[0].experiment.load().train
+        assert (clients.num_clients, int(clients.targets.max()) + 1) == (100, classes)
+        counted = []
+        for first, last in pairwise(clients.offsets.tolist()):
+            numbers = np.unique(clients.targets[first:last].numpy(), return_counts=True)[1]
+            counted.append(1 / np.sum((numbers / numbers.sum()) ** 2))
+        assert figure.ours == pytest.approx(np.mean(counted) / classes, rel=1e-5)
+        assert figure.ours < 0.5
 
 
 def test_an_unknown_name_is_refused() -> None:
