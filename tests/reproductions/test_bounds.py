@@ -98,11 +98,11 @@ def test_figures_against_loops(seed: int, tmp_path: Path) -> None:
         moved = problem.moves(models[-1], lr, equal)
         shares.append(shortest(moved))
         models.append(models[-1] - shares[-1] @ moved)
-    sharp = Problem(problem.hessians * 4 * MOST / smoothness, problem.linear * 4 * MOST / smoothness, weights)
-    assert sharp.smoothness == pytest.approx(4 * MOST)
+    sharp = Problem(problem.hessians * 8 * MOST / smoothness, problem.linear * 8 * MOST / smoothness, weights)
+    assert sharp.smoothness == pytest.approx(8 * MOST)
     for name, steps, corollary in (("Lemma 3.2", equal, False), ("Corollary 3.2", unequal, True)):
         for column, ratio in (
-            ("η_l = 1/K, L = 4K", drift_ratio(sharp, models[:1], 1 / MOST, steps, corollary)),
+            ("η_l = 1/K, L = 8K", drift_ratio(sharp, models[:1], 1 / MOST, steps, corollary)),
             ("η_l = 1/(8KL)", drift_ratio(problem, models[:-1], lr, steps, corollary)),
         ):
             assert found[TableCell(name, column)] == pytest.approx(ratio, rel=1e-6)
@@ -135,7 +135,7 @@ def test_figures_against_loops(seed: int, tmp_path: Path) -> None:
 
 
 def test_the_printed_bounds_fail_and_the_corrected_ones_hold(tmp_path: Path) -> None:
-    """Steps of 1/K are too long for L = 4K, and one client without weight makes 1 − √s − s negative."""
+    """Steps of 1/K are too long for L = 8K, and one client without weight makes 1 − √s − s negative."""
     outcome = BOUNDS.reproduce(Request(tmp_path, scale="smoke"))
     assert [check.holds for check in outcome.checks] == [False, False, True, True, False, True]
     assert outcome.released is not None

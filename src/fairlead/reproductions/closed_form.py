@@ -275,7 +275,7 @@ BIAS_TABLE = Computation(
 
 
 _QUADRATICS = Quadratics(num_clients=10, dim=5, conditioning=10.0, weights=tuple(range(1, 11)))
-_MOST, _LONG, _SHORT, _FACTOR = 11, "η_l = 1/K, L = 4K", "η_l = 1/(8KL)", "1 − √s − s"
+_MOST, _LONG, _SHORT, _FACTOR = 11, "η_l = 1/K, L = 8K", "η_l = 1/(8KL)", "1 − √s − s"
 _DRIFTS = {"Lemma 3.2": ((_MOST,) * 10, 1), "Corollary 3.2": (tuple(range(2, _MOST + 1)), 2)}
 """Local steps of the clients, and the power of K_min beside σ_g²."""
 
@@ -333,7 +333,7 @@ def _bounds(request: Request, seed: int) -> Mapping[TableCell, float]:
     rounds = 20 if request.scale == "smoke" else 200
     problem = _QUADRATICS.problem(Key.from_seed(seed).fold("data"))
     weights, smooth = problem.weights, float(torch.linalg.eigvalsh(problem.hessians).max())
-    lr, scale, sharper = 1 / (8 * _MOST * smooth), 1 / (8 * smooth), 4 * _MOST / smooth
+    lr, scale, sharper = 1 / (8 * _MOST * smooth), 1 / (8 * smooth), 8 * _MOST / smooth
 
     def loss(model: Tensor) -> float:
         return float(model @ (weights @ (problem.gradients(model) - problem.linear))) / 2
