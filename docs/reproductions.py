@@ -67,13 +67,14 @@ def _precision(outcome: Outcome) -> str:
 
 
 def _verdict(outcome: Outcome | None) -> str:
-    """On the method as printed, and as published where that was judged too."""
+    """On the printed form, and on another one where that was judged too."""
     if outcome is None:
         return "not run"
     printed = _how_far(outcome.verdict, outcome.checks)
     if outcome.released is None:
         return printed
-    return f"{printed}; as published: {_how_far(outcome.released.verdict, outcome.released.checks)}"
+    other = _how_far(outcome.released.verdict, outcome.released.checks)
+    return f"{printed}; {REPRODUCTIONS[outcome.name].released_as}: {other}"
 
 
 def _how_far(verdict: str, checks: Sequence[Check]) -> str:

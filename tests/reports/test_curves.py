@@ -18,6 +18,7 @@ from fairlead.results.curves import (
     OBJECTIVE,
     ROUNDS,
     VIRTUAL_TIME,
+    Curve,
     band_of,
     bands,
     metric_quantity,
@@ -81,6 +82,15 @@ def test_accuracy_comes_first_and_other_metrics_are_drawn_too(tmp_path: Path) ->
     titles = [quantity.title for quantity in quantities(runs)]
     assert titles[:3] == ["Accuracy", "Zero one loss", "Test loss"]
     assert ELUD.read(runs[0]).values == (2.0, 3.0)
+
+
+def test_curves_are_subtracted_where_both_were_measured() -> None:
+    """Rounds 2 and 3 are common; two rounds before 3 and 4 are 1 and 2, and two rounds after 1 and 2 are 3 and 4."""
+    curve, other = Curve((2, 3, 4), (5.0, 7.0, 9.0)), Curve((1, 2, 3), (1.0, 2.0, 4.0))
+    assert curve.minus(other) == [3.0, 3.0]
+    assert curve.minus(other, before=2) == [6.0, 7.0]
+    assert other.minus(curve, before=-2) == [1.0 - 7.0, 2.0 - 9.0]
+    assert curve.minus(other, before=9) == []
 
 
 def test_a_band_at_common_positions_is_mean_and_interval() -> None:

@@ -10,15 +10,19 @@ from fairlead.reproductions.claims import (
     Best,
     Check,
     Claim,
+    CurveAbove,
     Falling,
     Less,
     Near,
     Published,
     TableCell,
+    When,
+    below,
     judge,
     published_table,
     worded,
 )
+from fairlead.results.curves import Curve
 
 A, B, C = (TableCell(row, "accuracy") for row in "abc")
 HOLDS, FAILS, OPEN = Less(A, B), Less(B, A), Less(A, TableCell("d", "accuracy"))
@@ -91,6 +95,78 @@ def test_falling_is_strict() -> None:
     assert Falling(("c", "b", "a"), "accuracy").judge(RESULTS).holds is True
     assert Falling(("b", "c", "a"), "accuracy").judge(RESULTS).holds is False
     assert Falling(("b", "b"), "accuracy").judge(RESULTS).holds is False
+
+
+def curve(*values: float, first: int = 1) -> Curve:
+    return Curve.of(enumerate(values, start=first))
+
+
+LEVEL = curve(*[1.0] * 20)
+
+
+def test_a_curve_is_above_another_in_a_share_of_the_rounds_and_at_the_end() -> None:
+    """Of 20 rounds the first two do not count; of the other 18 nine are above by 2 and nine below by 1, mean ½."""
+    half = curve(9.0, 9.0, *[0.0] * 9, *[3.0] * 9)
+    found = CurveAbove(A, B, 0.5).judge({A: {0: half}, B: {0: LEVEL}})
+    assert found == Check(
+        "a (accuracy) is above b (accuracy) in 50% of the rounds and at the end",
+        True,
+        "50% of the rounds, +2 at the end, +0.5 on average",
+        seeds=1,
+        on=1,
+        noise="one seed",
+    )
+    assert CurveAbove(A, B, 0.51).judge({A: {0: half}, B: {0: LEVEL}}).holds is False
+    falls = curve(*[3.0] * 18, 0.0, 0.0)
+    assert CurveAbove(A, B).judge({A: {0: falls}, B: {0: LEVEL}}).holds is False
+    assert CurveAbove(B, A, 0.1).judge({A: {0: falls}, B: {0: LEVEL}}).holds is True
+    assert CurveAbove(A, B, 0.0).judge({A: {0: LEVEL}, B: {0: LEVEL}}).holds is False
+
+
+def test_curves_are_compared_over_seeds_and_told_from_noise() -> None:
+    """Above by 1.0, 1.1 and 0.9, whose half-width is 0.248 as above; by 3 and −2.9 nothing can be told."""
+    upper = {seed: curve(*[1 + gap] * 20) for seed, gap in enumerate((1.0, 1.1, 0.9))}
+    found = CurveAbove(A, B).judge({A: upper, B: dict.fromkeys(range(3), LEVEL)})
+    assert (found.holds, found.seeds, found.on, found.noise) == (True, 3, 3, "beyond")
+    assert found.numbers.endswith("+1 on average, +1.00 ± 0.25: beyond the noise")
+    unsteady = {0: curve(*[4.0] * 20), 1: curve(*[-1.9] * 20)}
+    found = CurveAbove(A, B, 0.5).judge({A: unsteady, B: dict.fromkeys(range(2), LEVEL)})
+    assert (found.holds, found.on, found.noise) == (True, 1, "within")
+
+
+def test_only_rounds_measured_in_both_curves_count() -> None:
+    """Rounds 11 to 20, of which the first is left out."""
+    found = CurveAbove(A, B).judge({A: {0: curve(*range(20), first=11)}, B: {0: LEVEL}})
+    assert found.numbers == "89% of the rounds, +8 at the end, +4 on average"
+
+
+@pytest.mark.parametrize(
+    ("values", "before", "after"),
+    [
+        ([float(round) for round in range(20)], True, False),
+        ([-float(round) for round in range(20)], False, True),
+        ([float(round + 3 * (-1) ** round) for round in range(20)], True, False),
+        ([1.0] * 20, False, False),
+        ([float(min(round, 19 - round)) for round in range(20)], False, False),
+    ],
+    ids=["rises", "falls", "rises unsteadily", "is level", "rises and falls"],
+)
+def test_a_curve_above_itself_half_a_run_before_rises(values: list[float], before: bool, after: bool) -> None:
+    """Of 20 rounds there are ten pairs, ten apart; a roof is higher after in half of them and lower in the others."""
+    results = {A: {0: curve(*values)}}
+    moments: tuple[When, When] = ("half a run before", "half a run after")
+    assert [CurveAbove(A, A, when=when).judge(results).holds for when in moments] == [before, after]
+    assert CurveAbove(A, A, when="half a run before").statement == (
+        "a (accuracy) is above a (accuracy) half a run before in 90% of the rounds and at the end"
+    )
+
+
+def test_figures_and_curves_are_judged_together() -> None:
+    claims = (*below("a", "b", ["accuracy"]), *below("a", "b", ["curve"], 0.9))
+    curves = {TableCell("a", "curve"): {0: LEVEL}, TableCell("b", "curve"): {0: curve(*[2.0] * 20)}}
+    assert [type(claim) for claim in claims] == [Less, CurveAbove]
+    assert judge(claims, {**RESULTS, **curves}).verdict == "holds"
+    assert judge(claims, RESULTS).checks[1].missing == ("b (curve)", "a (curve)")
 
 
 def test_missing_figures_leave_a_claim_open() -> None:

@@ -32,15 +32,18 @@ def test_the_exact_ones_are_all_there() -> None:
         "weng2025_figure_4",
         "weng2025_figure_7",
         "bias_table",
+        "zeng2023_bounds",
     ]
 
 
 @pytest.mark.parametrize("name", EXACT)
 def test_the_claim_holds_at_small_scale(name: str, tmp_path: Path) -> None:
+    """In its corrected form, where the printed one is wrong."""
     outcome = REPRODUCTIONS[name].reproduce(Request(tmp_path))
-    assert [check for check in outcome.checks if not check.holds] == []
-    assert outcome.verdict == "holds"
-    assert outcome.checks
+    found = outcome.released or outcome
+    assert [check for check in found.checks if not check.holds] == []
+    assert found.verdict == "holds"
+    assert found.checks
 
 
 def bias(rows: Mapping[str, float]) -> Computation:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import lzma
+import pickle
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +42,12 @@ def test_claims_and_published_figures_are_measured(entry: TrainedTable) -> None:
         for cell in entry.cells
         for statistic in entry.statistics
     }
-    assert {cell for claim in (*entry.claims, *entry.released) for cell in claim.cells} <= measured
+    curves = {
+        TableCell(cell.row, f"{cell.column}: {name} curve")
+        for cell in entry.cells
+        for name in ("accuracy", "elud", "consensus", "coherence", "diversity")
+    }
+    assert {cell for claim in (*entry.claims, *entry.released) for cell in claim.cells} <= measured | curves
     assert set(entry.published) <= measured
     assert {cell.column for cell in entry.cells} == set(entry.columns)
     assert set(entry.sizes) == set(SCALES)
@@ -98,6 +105,22 @@ def test_every_run_can_be_planned(entry: TrainedTable, scale: str, tmp_path: Pat
         assert fl.from_toml(fl.Experiment, fl.to_toml(run.experiment)) == run.experiment
 
 
+@pytest.mark.parametrize("entry", [entry for entry in TRAINED if entry.shares], ids=lambda entry: entry.name)
+def test_shared_runs_are_the_same_runs(entry: TrainedTable, tmp_path: Path) -> None:
+    """A run of the same name in the other table has the same experiment and the same figures, at every scale."""
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    for name in entry.shares:
+        other = REPRODUCTIONS[name]
+        assert isinstance(other, TrainedTable)
+        assert entry.statistics == other.statistics
+        for scale in SCALES:
+            request = Request(tmp_path, scale=scale, data=tmp_path)
+            theirs = {run.folder: run.experiment for run in other.planned(request)}
+            common = [run for run in entry.planned(request) if run.folder in theirs]
+            assert common
+            assert [run.experiment for run in common] == [theirs[run.folder] for run in common]
+
+
 def digits_pack(folder: Path) -> None:
     """A stand-in for MNIST with writers: 400 images of two writers a class."""
     labels = np.arange(400) % 10
@@ -146,6 +169,43 @@ def test_data_sets_are_found_in_any_of_their_forms(tmp_path: Path) -> None:
     assert source_of("femnist", tmp_path) == fl.LeafFolder(str(tmp_path / "femnist"), shape=(1, 28, 28))
     with pytest.raises(NotRunError, match=r"CINIC-10 was not found in .*: cinic10\.npz does not exist\."):
         source_of("cinic10", tmp_path)
+
+
+def table_2_pack(folder: Path) -> None:
+    """Stand-ins for CIFAR-10, CIFAR-100 and AG News with the same labels: black images, and texts of one word."""
+    for name, files, field, classes in (
+        ("cifar-10-batches-py", [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"], "labels", 10),
+        ("cifar-100-python", ["train", "test"], "fine_labels", 100),
+    ):
+        (folder / name).mkdir()
+        for file in files:
+            labels = (np.arange(1_200) % classes).tolist()
+            content = {"data": np.zeros((1_200, 3072), np.uint8), field: labels}
+            (folder / name / file).write_bytes(pickle.dumps(content, protocol=2))
+    rows = [f"{split},{n % 4},word" for split, size in (("train", 1_200), ("test", 8)) for n in range(size)]
+    (folder / "ag_news").mkdir()
+    (folder / "ag_news" / "ag_news.csv").write_text("\n".join(["split,label,text", *rows]))
+
+
+def test_labels_of_clients_are_counted(tmp_path: Path) -> None:
+    """1/Σ q² of every client by a loop: one label counts as 1, two equal ones as 2."""
+    table_2_pack(tmp_path)
+    request = Request(tmp_path, scale="smoke", data=tmp_path, seeds=(5,))
+    outcome = reproduction_named("zeng2025_figure_5").reproduce(request)
+    assert outcome.verdict == "holds"
+    for figure, name, classes in zip(
+        outcome.figures, ("cifar10", "cifar100", "agnews"), (10, 100, 4), strict=True
+    ):
+        entry = reproduction_named(f"zeng2025_table_2_{name}")
+        assert isinstance(entry, TrainedTable)
+        clients = entry.planned(request)[0].experiment.load().train
+        assert (clients.num_clients, int(clients.targets.max()) + 1) == (100, classes)
+        counted = []
+        for first, last in pairwise(clients.offsets.tolist()):
+            numbers = np.unique(clients.targets[first:last].numpy(), return_counts=True)[1]
+            counted.append(1 / np.sum((numbers / numbers.sum()) ** 2))
+        assert figure.ours == pytest.approx(np.mean(counted) / classes, rel=1e-5)
+        assert figure.ours < 0.5
 
 
 def test_an_unknown_name_is_refused() -> None:

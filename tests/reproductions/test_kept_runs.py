@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_trained_tables import ENTRY
+from test_trained_tables import ENTRY, RUN
 
 import fairlead as fl
 from fairlead.errors import FieldError
@@ -17,24 +17,7 @@ from fairlead.experiments.study import StudyFolder
 from fairlead.experiments.workers import run_study
 from fairlead.reproductions.reproduction import Request, listed_parts
 from fairlead.reproductions.trained import TableRow
-from fairlead.results.run_archive import ArchivedRun, archive_file, load_archive, merged, save_archive
-
-RUN = ArchivedRun(
-    setting="slow",
-    method="FedAvg",
-    seed=3,
-    rounds=2,
-    figures={"accuracy": math.inf},
-    curves={"accuracy": (0.25, math.nan)},
-    seconds=1.5,
-    machine="a machine",
-    precision="tf32",
-    engine="LoopEngine()",
-    torch="2.0",
-    fairlead="0.1",
-    git_commit=None,
-    date="2026-01-01",
-)
+from fairlead.results.run_archive import archive_file, load_archive, merged, save_archive
 
 
 def test_what_is_kept_reads_back(tmp_path: Path) -> None:

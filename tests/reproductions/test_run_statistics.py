@@ -28,7 +28,6 @@ def record(round: int, accuracy: float | None = None, elud: float | None = None)
         bytes_down=0,
         bytes_up=0,
         evaluation=evaluation,
-        coherence=None if accuracy is None else 3 * accuracy,
     )
 
 
@@ -62,10 +61,3 @@ def test_diversity_leaves_out_canceled_and_empty_rounds() -> None:
 def test_late_loss_is_of_the_second_half() -> None:
     """Losses are 1 − accuracy: of the last six rounds 1 − (0.4 + 0.4 + 0.5 + 0.3 + 0.2 + 0.4)/6 = 1 − 2.2/6."""
     assert statistics.late_loss(RUN, None) == pytest.approx(1 - 2.2 / 6)
-
-
-def test_coherence_is_the_mean_cosine_of_three_pairs() -> None:
-    """Three clients have three pairs, so that a sum of 3a is a mean of a: 0.3 in the first two rounds."""
-    assert statistics.early_coherence(RUN, None) == pytest.approx(0.3)
-    assert statistics.late_coherence(RUN, None) == pytest.approx(0.3)
-    assert statistics.early_coherence([record(0)], None) is None

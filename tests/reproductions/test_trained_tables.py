@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.experiments.study import PlannedRun, StudyFolder
 from fairlead.experiments.workers import run_study
-from fairlead.reproductions.claims import Less, Published, TableCell
+from fairlead.reproductions.claims import CurveAbove, Less, Published, TableCell
 from fairlead.reproductions.reproduction import Request, load_outcomes, save_outcome
 from fairlead.reproductions.trained import (
     Size,
@@ -23,6 +24,7 @@ from fairlead.reproductions.trained import (
     final_accuracy,
     mean_elud,
 )
+from fairlead.results.run_archive import ArchivedRun, archive_file, load_archive, save_archive
 from fairlead.settings import Setting
 
 SETTING = Setting(
@@ -42,6 +44,24 @@ ENTRY = TrainedTable(
     rows={"FedAvg": TableRow("fedavg"), "AWARE": TableRow("fedprox", {"mu": 0.1}, aware={"alpha": 0.5})},
     statistics={"accuracy": final_accuracy, "e-LUDD": mean_elud},
     sizes={"smoke": Size(1), "small": Size(3), "full": Size(5)},
+)
+
+
+RUN = ArchivedRun(
+    setting="slow",
+    method="FedAvg",
+    seed=3,
+    rounds=2,
+    figures={"accuracy": math.inf},
+    curves={"accuracy": (0.25, math.nan)},
+    seconds=1.5,
+    machine="a machine",
+    precision="tf32",
+    engine="LoopEngine()",
+    torch="2.0",
+    fairlead="0.1",
+    git_commit=None,
+    date="2026-01-01",
 )
 
 
@@ -161,3 +181,62 @@ def test_outcomes_survive_files(tmp_path: Path) -> None:
     (tmp_path / "kept" / "b.json").write_text("[]")
     with pytest.raises(FieldError, match=r"b.json is not the outcome of a reproduction\."):
         load_outcomes(tmp_path / "kept")
+
+
+def elud_cell(row: str, curve: str = "elud") -> TableCell:
+    return TableCell(row, f"slow: {curve} curve")
+
+
+def test_curves_of_runs_are_judged(tmp_path: Path) -> None:
+    """Against the records: three rounds, none of which is left out."""
+    claims = (CurveAbove(elud_cell("FedAvg", "diversity"), elud_cell("AWARE", "elud"), 0.0),)
+    found = replace(ENTRY, claims=claims).reproduce(Request(tmp_path, only=("slow",)))
+    folders = [tmp_path / "a_table-small" / "slow" / row / "seed-0" for row in ("FedAvg", "AWARE")]
+    gaps = [
+        (ours.update_norm or 0) / (ours.consensus or 1) ** 0.5 - (theirs.elud or 0)
+        for ours, theirs in zip(*map(fl.load_records, folders), strict=True)
+    ]
+    share, end, area = sum(gap > 0 for gap in gaps) / 3, gaps[-1], sum(gaps) / 3
+    (check,) = found.checks
+    assert check.holds is (end > 0)
+    assert check.numbers.startswith(f"{share:.0%} of the rounds, ")
+    numbers = [float(word) for word in check.numbers.split() if word[0] in "+-"]
+    assert numbers == pytest.approx([end, area], rel=2e-2, abs=1e-4)
+    assert {figure.column for figure in found.figures} == {"slow: accuracy", "slow: e-LUDD"}
+
+
+def test_a_failed_run_has_no_curve(tmp_path: Path) -> None:
+    rows = {**ENTRY.rows, "AWARE": TableRow("fedprox", {"mu": 0.1, "lr": 1e30})}
+    claims = (CurveAbove(elud_cell("FedAvg"), elud_cell("AWARE")),)
+    wild = replace(ENTRY, columns={"slow": SLOW}, rows=rows, claims=claims)
+    (check,) = wild.reproduce(Request(tmp_path)).checks
+    assert (check.state, check.failed) == ("needs failed runs", ("AWARE (slow: elud curve)",))
+
+
+def test_runs_of_another_table_are_used_and_not_repeated(tmp_path: Path) -> None:
+    """FedAvg in the slow setting comes from the other table: from its folder, from its archive and by import."""
+    rows = {"FedAvg": TableRow("fedavg"), "FedAvgM": TableRow("fedavgm", {"server_momentum": 0.5})}
+    sharing = replace(ENTRY, name="other", columns={"slow": SLOW}, rows=rows, claims=(), shares=("a_table",))
+    ENTRY.reproduce(Request(tmp_path, only=("slow", "FedAvg")))
+    counter = Counter()
+    found = sharing.reproduce(Request(tmp_path, run=counter))
+    assert counter.asked == [["slow/FedAvgM/seed-0"]]
+    assert {figure.row for figure in found.figures} == {"FedAvg", "FedAvgM"}
+    own = load_archive(archive_file(tmp_path, "other-small"))
+    assert [run.method for run in own] == ["FedAvgM"]
+    (tmp_path / "a_table-small").rename(tmp_path / "away")
+    assert sharing.reproduce(Request(tmp_path, collect=())).figures == found.figures
+    alone = sharing.reproduce(Request(tmp_path / "here", collect=(tmp_path,)))
+    assert alone.figures == found.figures
+    kept = load_archive(archive_file(tmp_path / "here", "other-small"))
+    assert [run.method for run in kept] == ["FedAvg", "FedAvgM"]
+
+
+def test_a_failed_run_of_another_table_is_made_again(tmp_path: Path) -> None:
+    failed = replace(RUN, method="FedAvg", seed=0, failure="It broke.", figures={})
+    save_archive(archive_file(tmp_path, "a_table-small"), [failed])
+    sharing = replace(ENTRY, name="other", columns={"slow": SLOW}, shares=("a_table",))
+    counter = Counter()
+    assert sharing.reproduce(Request(tmp_path, run=counter)).verdict == "holds"
+    assert counter.asked == [["slow/FedAvg/seed-0", "slow/AWARE/seed-0"]]
+    assert len(load_archive(archive_file(tmp_path, "other-small"))) == 2

@@ -155,7 +155,8 @@ def test_a_kept_run_has_the_columns_of_its_folder(tmp_path: Path) -> None:
     file = archive_file(tmp_path, "a_table-small")
     save_archive(file, [kept("FedAvg", curves_of(run.federation.records))])
     folder, frame = fl.load_frame(tmp_path / "run"), fl.load_frame(file)
-    shared = ["round", "accuracy", "loss", "train_loss", "elud", "arrived", "local_steps"]
+    updates = ["elud", "consensus", "update_norm", "coherence"]
+    shared = ["round", "accuracy", "loss", "train_loss", *updates, "arrived", "local_steps"]
     assert set(shared) == set(frame.columns) - {"run", "finished", "setting", "method", "seed"}
     for name in shared:
         numbers = zip(folder[name], frame[name], strict=True)

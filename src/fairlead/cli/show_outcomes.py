@@ -116,7 +116,7 @@ def _show_outcome(
         say()
         _say_checks(outcome.checks)
         if outcome.released is not None:
-            _say_checks(outcome.released.checks, "as published: ")
+            _say_checks(outcome.released.checks, f"{entry.released_as}: ")
         for difference in entry.differences:
             say(f"  note {difference}")
         if kept_in is not None:
@@ -125,7 +125,7 @@ def _show_outcome(
     say(f"Verdict: {worded(outcome.verdict, outcome.checks)}{taken}. {outcome.reason}".rstrip())
     if outcome.released is not None:
         released = worded(outcome.released.verdict, outcome.released.checks)
-        say(f"As published: {released}. {outcome.released.reason}".rstrip())
+        say(f"{entry.released_as.capitalize()}: {released}. {outcome.released.reason}".rstrip())
 
 
 def show_verdicts(outcomes: Sequence[repro.Outcome]) -> None:

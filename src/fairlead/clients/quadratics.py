@@ -91,16 +91,13 @@ class QuadraticProblem:
         every η, in the mean over what arrives. The inverse in Weng 2025 (36) is read as in Wang 2021.
         """
         eye = torch.eye(self.hessians.shape[1], dtype=torch.float64)
-        weights = self.weights
-        if arrival is not None:
-            weights = weights * torch.tensor(arrival, dtype=torch.float64)
         left, right = torch.zeros_like(eye), torch.zeros_like(eye[0])
         for client, steps in enumerate(num_steps):
             hessian, linear = self.hessians[client], self.linear[client]
             decay = torch.linalg.matrix_power(eye - lr * (hessian + mu * eye), steps)
-            reach = weights[client] * torch.linalg.solve(hessian + mu * eye, eye - decay)
-            if normalize:
-                reach = reach / sum((1 - lr * mu) ** step for step in range(steps))
+            weight = self.weights[client] * (1.0 if arrival is None else arrival[client])
+            length = sum((1 - lr * mu) ** step for step in range(steps)) if normalize else 1.0
+            reach = weight / length * torch.linalg.solve(hessian + mu * eye, eye - decay)
             left, right = left + reach @ hessian, right + reach @ linear
         solution: Tensor = torch.linalg.solve(left, right)
         return solution

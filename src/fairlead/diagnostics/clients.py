@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fairlead.clients.data import ClientData
 from fairlead.errors import FieldError
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
@@ -226,7 +227,7 @@ def overview(world: SimulatedWorld, solver: LocalSolver, key: Key, rounds: int =
     return ClientOverview(
         weights=world.population.weights,
         sizes=world.clients.sizes,
-        label_counts=_label_counts(world),
+        label_counts=label_counts(world.clients),
         effective_steps=_mean([conditions.effective_steps for conditions in ahead]),
         arrival=_mean([conditions.arrival for conditions in ahead]),
         rounds=rounds,
@@ -239,12 +240,13 @@ def overview(world: SimulatedWorld, solver: LocalSolver, key: Key, rounds: int =
     )
 
 
-def _label_counts(world: SimulatedWorld) -> Tensor | None:
-    targets = world.clients.targets.cpu()
+def label_counts(clients: ClientData) -> Tensor | None:
+    """Examples of each label that each client has, (N, classes); None if targets are not single classes."""
+    targets = clients.targets.cpu()
     if targets.is_floating_point() or targets.ndim > 1 or not len(targets):
         return None
-    classes, num_clients = int(targets.max()) + 1, world.population.num_clients
-    owner = torch.repeat_interleave(torch.arange(num_clients), world.clients.sizes)
+    classes, num_clients = int(targets.max()) + 1, clients.num_clients
+    owner = torch.repeat_interleave(torch.arange(num_clients), clients.sizes)
     return torch.bincount(owner * classes + targets, minlength=num_clients * classes).view(-1, classes)
 
 

@@ -49,7 +49,6 @@ OMITTED = (
         "Figs. 2, 3 and 8",
         "Curves of the runs of Table 2; `fairlead report` draws them from the archive.",
     ),
-    Omitted("zeng2025fedaware", "Fig. 5", "A picture of a partition, without a claim."),
     Omitted(
         "wang2024unreasonable", "Figs. 1 and 3, Stack Overflow", "The data are not available as plain files."
     ),

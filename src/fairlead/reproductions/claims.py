@@ -1,4 +1,4 @@
-"""Claims of papers as comparisons of figures."""
+"""Claims of papers as comparisons of figures and curves."""
 
 import math
 import re
@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from fairlead.results.estimates import paired_difference
+from fairlead.results.curves import Curve, tenth
+from fairlead.results.estimates import mean_of, paired_difference
 
 
 class TableCell(NamedTuple):
@@ -35,6 +36,10 @@ class Published(NamedTuple):
 BySeed = Mapping[int, float]
 Results = Mapping[TableCell, BySeed]
 """Measured figures; cells without runs are missing."""
+Curves = Mapping[TableCell, Mapping[int, Curve]]
+"""Measured curves by seed, in columns of their own."""
+Measurements = Mapping[TableCell, Mapping[int, Any]]
+"""Figures and curves together: a claim knows which of them its cells hold."""
 
 
 def mean(values: BySeed) -> float:
@@ -85,7 +90,7 @@ class Check:
 
 
 class Claim(ABC):
-    """A statement about the figures of a table."""
+    """A statement about the figures or curves of a table."""
 
     required: ClassVar[int | None] = None
     """How many of `cells`, from the first, it needs to fail; None: all of them."""
@@ -101,10 +106,10 @@ class Claim(ABC):
         """The claim in words."""
 
     @abstractmethod
-    def compare(self, results: Results) -> Comparison:
+    def compare(self, results: Measurements) -> Comparison:
         """Whether it holds of the figures that are there, and the numbers behind that."""
 
-    def judge(self, results: Results, failed: Collection[TableCell] = ()) -> Check:
+    def judge(self, results: Measurements, failed: Collection[TableCell] = ()) -> Check:
         """The claim against our figures, over the seeds that they share; runs of `failed` ones are known to fail.
 
         With some of its figures it may fail, but not hold.
@@ -237,10 +242,47 @@ class Falling(Claim):
         return Comparison(falls, ", ".join(f"{figure:.3g}" for figure in figures))
 
 
-def below(lower: Iterable[str], upper: Iterable[str], columns: Iterable[str]) -> tuple[Claim, ...]:
-    """Every row of `lower` has smaller figures than every row of `upper`, in every column."""
-    pairs = list(product(lower, upper))
-    return tuple(Less(TableCell(low, name), TableCell(up, name)) for name in columns for low, up in pairs)
+When = Literal["", "half a run before", "half a run after"]
+_SHIFTS: dict[When, float] = {"": 0.0, "half a run before": 0.5, "half a run after": -0.5}
+
+
+@dataclass(frozen=True)
+class CurveAbove(_TwoSided):
+    """`left` exceeds `right` in at least `share` of the rounds after the first tenth, and in the mean of the last.
+
+    With `when`, `right` is read half a run before or after: a curve above itself half a run before rises, and one above
+    itself half a run after falls. Rounds count in which both were measured; shares and differences are means over
+    seeds. The check gives the mean difference after the first tenth, the area between the curves, and says whether it
+    exceeds the noise over seeds.
+    """
+
+    share: float = 0.9
+    when: When = ""
+
+    @property
+    def statement(self) -> str:
+        right = f"{self.right} {self.when}".rstrip()
+        return f"{self.left} is above {right} in {self.share:.0%} of the rounds and at the end"
+
+    def compare(self, results: Curves) -> Comparison:
+        upper, lower = results[self.cells[0]], results[self.cells[1]]
+        shift = {seed: int(_SHIFTS[self.when] * len(curve)) for seed, curve in upper.items()}
+        gaps = {seed: curve.minus(lower[seed], shift[seed]) for seed, curve in upper.items()}
+        late = {seed: gap[len(gap) // 10 :] for seed, gap in gaps.items()}
+        share = mean_of([sum(value > 0 for value in gap) / len(gap) for gap in late.values()])
+        end = mean_of([mean_of(gap[-tenth(len(gap)) :]) for gap in gaps.values()])
+        area = {seed: mean_of(gap) for seed, gap in late.items()}
+        words, noise = _against_noise(area, dict.fromkeys(area, 0.0))
+        numbers = f"{share:.0%} of the rounds, {end:+.3g} at the end, {mean(area):+.3g} on average{words}"
+        return Comparison(share >= self.share and end > 0, numbers, noise)
+
+
+def below(
+    lower: Iterable[str], upper: Iterable[str], columns: Iterable[str], share: float | None = None
+) -> tuple[Claim, ...]:
+    """Every row of `lower` has smaller figures than every row of `upper`, in every column; with `share`, curves."""
+    cells = [(TableCell(low, name), TableCell(up, name)) for name, low, up in product(columns, lower, upper)]
+    return tuple(Less(low, up) if share is None else CurveAbove(up, low, share) for low, up in cells)
 
 
 def published_table(text: str) -> dict[TableCell, Published]:
@@ -279,7 +321,7 @@ def _against_noise(left: BySeed, right: BySeed) -> tuple[str, Noise | None]:
     return f", {difference.text('number', sign=True)}: {noise} the noise", noise
 
 
-def _over(seeds: Sequence[int], cells: Sequence[TableCell], results: Results) -> Results:
+def _over(seeds: Sequence[int], cells: Sequence[TableCell], results: Measurements) -> Measurements:
     """Figures at some seeds alone."""
     return {cell: {seed: results[cell][seed] for seed in seeds} for cell in cells}
 
@@ -321,7 +363,7 @@ class Judgement:
     checks: tuple[Check, ...]
 
 
-def judge(claims: Sequence[Claim], results: Results, failed: Collection[TableCell] = ()) -> Judgement:
+def judge(claims: Sequence[Claim], results: Measurements, failed: Collection[TableCell] = ()) -> Judgement:
     """All claims against our figures: one that fails is enough, and one that lacks runs leaves the rest open."""
     checks = tuple(claim.judge(results, failed) for claim in claims)
     held = {check.holds for check in checks}

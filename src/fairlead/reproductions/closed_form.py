@@ -1,4 +1,4 @@
-"""Quadratic clients in closed form, where thousands of rounds are cheap, and the biases of all methods on them."""
+"""Quadratic clients in closed form, where thousands of rounds are cheap: the biases of all methods, and bounds."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,18 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from fairlead.algorithm import Algorithm
-from fairlead.clients.quadratics import QuadraticProblem
+from fairlead.clients.quadratics import QuadraticProblem, Quadratics
 from fairlead.conditions.links import LinkModel
 from fairlead.conditions.work import FixedSteps, WorkModel
 from fairlead.corrections.drift import Proximal
+from fairlead.experiments.experiment import Experiment
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
 from fairlead.presets import METHODS
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
 from fairlead.reproductions.claims import Claim, Less, TableCell
-from fairlead.reproductions.reproduction import Computation, Request
-from fairlead.theory.quadratics import LocalWork, response
+from fairlead.reproductions.reproduction import SCALES, Computation, Request
+from fairlead.theory.quadratics import LocalWork, response, responses
 from fairlead.worlds.base import World
 from fairlead.worlds.simulated import SimulatedWorld
 
@@ -210,9 +211,7 @@ def _world(algorithm: Algorithm, lr: float, steps: tuple[int, ...], link: _Every
         mu = sum(each.mu for each in algorithm.solver.corrections if isinstance(each, Proximal))
         balls = Balls(centers, FixedSteps(steps), link)
         return ClosedFormWorld(balls, reach_of(LocalWork(lr, 1, mu=mu)), torch.zeros_like(centers[0]))
-    weights = torch.full((len(centers),), 1 / len(centers), dtype=torch.float64)
-    eye = torch.eye(2, dtype=torch.float64).expand(len(centers), 2, 2)
-    problem = QuadraticProblem(eye, centers, weights)
+    problem = Quadratics(linear=_CENTERS).problem(Key.from_seed(0))
     return SimulatedWorld(
         problem.task(0.0),
         problem.data(),
@@ -272,4 +271,113 @@ BIAS_TABLE = Computation(
     measured=f"distance from the limit of a method to the optimum of the requested objective, which counts as reached "
     f"below {_REACHED} and as missed above {_MISSED}; the clients' own optima are three apart",
     what="3 clients with 4, 1 and 2 steps and arrival rates 1, 1/2 and 1/4; every set of arrivals in turn",
+)
+
+
+_QUADRATICS = Quadratics(num_clients=10, dim=5, conditioning=10.0, weights=tuple(range(1, 11)))
+_MOST, _LONG, _SHORT, _FACTOR = 11, "η_l = 1/K, L = 8K", "η_l = 1/(8KL)", "1 − √s − s"
+_DRIFTS = {"Lemma 3.2": ((_MOST,) * 10, 1), "Corollary 3.2": (tuple(range(2, _MOST + 1)), 2)}
+"""Local steps of the clients, and the power of K_min beside σ_g²."""
+
+
+def _slopes(problem: QuadraticProblem, models: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """∇f_i (T, N, d), ζ_i = ‖∇f_i − ∇f‖² (T, N) and ‖∇f‖² (T,) at some models (T, d)."""
+    gradients = torch.stack([problem.gradients(model) for model in models])
+    mean = problem.weights @ gradients
+    return gradients, (gradients - mean[:, None]).square().sum(-1), mean.square().sum(-1)
+
+
+def _updates(problem: QuadraticProblem, gradients: Tensor, lr: float, steps: tuple[int, ...]) -> Tensor:
+    """g_i = x − y_i after local steps of gradient descent, (T, N, d)."""
+    reach = responses(problem, [LocalWork(lr, count) for count in steps])
+    return torch.einsum("ijk,tik->tij", reach, gradients)
+
+
+def _drifts(problem: QuadraticProblem, models: Tensor, lr: float, column: str) -> dict[TableCell, float]:
+    """Σ λ_i‖y_i − x‖² over the right sides of Lemma 3.2 and Corollary 3.2 of Zeng 2023, the largest of all models.
+
+        5η(6Kσ_g² + 6K‖∇f‖²)   and   5η(6K_min²σ_g² + 6K̃‖∇f‖²) + Σ 30η(K_i − K_min)ζ_i
+
+    Symbols: η `lr`, K̃ = Σ λ_i K_i, σ_g² the largest Σ λ_i ζ_i. Gradients are exact, so that σ_l = 0 and the drift grows
+    with every step.
+    """
+    (gradients, zeta, square), weights = _slopes(problem, models), problem.weights
+    found = {}
+    for name, (steps, power) in _DRIFTS.items():
+        counts = torch.tensor(steps, dtype=torch.float64)
+        drift = _updates(problem, gradients, lr, steps).square().sum(-1) @ weights
+        apart = counts.min() ** power * (zeta @ weights).max() + zeta @ (counts - counts.min())
+        right = 30 * lr * (apart + weights @ counts * square)
+        found[TableCell(name, column)] = float((drift / right).max())
+    return found
+
+
+def _path(preset: str, lr: float, rounds: int, seed: int, **arguments: Any) -> tuple[Federation, Tensor]:
+    """A finished run, and its models before and after every round, (T + 1, d)."""
+    algorithm = METHODS[preset].build(lr=lr, steps=_MOST, batch_size=None, **arguments)
+    run = Experiment(_QUADRATICS, algorithm, rounds, seed=seed, evaluate_every=0, dtype="float64").build()
+    return run, torch.stack([run.params, *(run.params for _ in run.train())])
+
+
+def _bounds(request: Request, seed: int) -> Mapping[TableCell, float]:
+    """Left over right side of every bound of `BOUNDS`, at most 1 where it holds, and the factor that Theorem 4.1 needs.
+
+        Zeng 2023  mean ‖∇f‖² ≤ 2(f⁰ − fᵀ)/(cT) + mean (√(χ² Σλ_iζ_i) + √((1 + χ²) Σλ_i‖∇f_i − g_i/c‖²))²
+        Zeng 2025  mean ‖∇f‖² ≤ 4(f⁰ − f*)/(η_lKT) + 60L²η_l²K²σ_g²
+
+    Symbols: c = η_lK, χ² = Σ (λ_i − λ̃_i)²/λ_i. The first corrects Theorem 4.1, for α = 1 and all clients. It follows
+    from f(x − cd) ≤ f − c⟨∇f, d⟩ + ½Lc²‖d‖² with Lc ≤ 1 and d = Σ λ̃_ig_i/c, and from the inequality of Cauchy and
+    Schwarz for ∇f − d = Σ (λ_i − λ̃_i)(∇f_i − ∇f) + Σ λ̃_i(∇f_i − g_i/c). The second follows from Lemma A.1 of Zeng
+    2025, with σ_l = 0.
+    """
+    rounds = 20 if request.scale == "smoke" else 200
+    problem = _QUADRATICS.problem(Key.from_seed(seed).fold("data"))
+    weights, smooth = problem.weights, float(torch.linalg.eigvalsh(problem.hessians).max())
+    lr, scale, sharper = 1 / (8 * _MOST * smooth), 1 / (8 * smooth), 8 * _MOST / smooth
+
+    def loss(model: Tensor) -> float:
+        return float(model @ (weights @ (problem.gradients(model) - problem.linear))) / 2
+
+    run, models = _path("fedaware", lr, rounds, seed, alpha=1.0)
+    sharp = QuadraticProblem(sharper * problem.hessians, sharper * problem.linear, weights)
+    figures = _drifts(sharp, models[:1], 1 / _MOST, _LONG)
+    figures |= _drifts(problem, models[:-1], lr, _SHORT)
+    gradients, zeta, square = _slopes(problem, models[:-1])
+    shares = torch.tensor([[record.remembered.get(i, 0.0) for i in range(10)] for record in run.records])
+    error = (gradients - _updates(problem, gradients, lr, (_MOST,) * 10) / scale).square().sum(-1) @ weights
+    far = (shares / weights - 1).square()
+    apart = ((far @ weights) * (zeta @ weights)).sqrt() + ((1 + far @ weights) * error).sqrt()
+    right = 2 * (loss(models[0]) - loss(models[-1])) / (scale * rounds) + float(apart.square().mean())
+    figures[TableCell("Theorem 4.1", _SHORT)] = float(square.mean()) / right
+    figures[TableCell("Theorem 4.1", _FACTOR)] = float((1 - far.sum(1).sqrt() - far.sum(1)).max())
+    _, models = _path("fedavg", lr / 3, rounds, seed)
+    _, zeta, square = _slopes(problem, models[:-1])
+    right = 12 * (loss(models[0]) - loss(problem.optimum)) / (scale * rounds)
+    right += 60 * (smooth * scale / 3) ** 2 * float((zeta @ weights).max())
+    figures[TableCell("Zeng 2025, Theorem 4.1", "η_l = 1/(24KL)")] = float(square.mean()) / right
+    return figures
+
+
+BOUNDS = Computation(
+    name="zeng2023_bounds",
+    reference="zeng2023gradient",
+    where="Lemma 3.2, Corollary 3.2 and Theorem 4.1; Zeng 2025, Theorem 4.1",
+    claim="Local drift and the gradients of FedAWARE and FedAvg stay below their bounds.",
+    claims=(
+        *(Less(TableCell(name, column), 1.0) for column in (_LONG, _SHORT) for name in _DRIFTS),
+        Less(0.0, TableCell("Theorem 4.1", _FACTOR)),
+        Less(TableCell("Zeng 2025, Theorem 4.1", "η_l = 1/(24KL)"), 1.0),
+    ),
+    released=tuple(Less(TableCell(name, _SHORT), 1.0) for name in (*_DRIFTS, "Theorem 4.1")),
+    released_as="corrected",
+    released_at=SCALES,
+    differences=(
+        "Lemma 3.2 and Corollary 3.2 are printed for η_l ≤ 1/K; their proof needs η_l ≤ 1/(8KL).",
+        "Theorem 4.1 needs ρᵗ > 0, and ρᵗ < 1 − √s − s with s = Σ (λ̃_i/λ_i − 1)²: never where a client has no weight.",
+        "Its (14) and (15) misuse the inequality of Cauchy and Schwarz; Lemma 4.1 compares updates with gradients.",
+        "Theorem 4.1 of Zeng 2025 hides its constants; those here follow from its Lemma A.1.",
+    ),
+    compute=_bounds,
+    measured="left over right side, and the largest 1 − √s − s of all rounds",
+    what="10 clients with unequal weights in 5 dimensions, 11 or 2 to 11 exact local steps, 200 rounds",
 )

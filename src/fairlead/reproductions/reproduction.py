@@ -20,7 +20,7 @@ from fairlead.experiments.workers import run_study
 from fairlead.references import reference
 from fairlead.reproductions.claims import Check, Claim, Judgement, Published, Results, TableCell, judge
 from fairlead.reproductions.data_sets import NotRunError, require_data
-from fairlead.results.curves import FigureName
+from fairlead.results.curves import Curve, FigureName
 from fairlead.results.estimates import estimate, student_quantile
 from fairlead.text import counted
 
@@ -43,6 +43,10 @@ class FailedRun:
     def cells(self) -> tuple[TableCell, ...]:
         """The cells of these figures."""
         return tuple(TableCell(self.method, column) for column in self.columns)
+
+    def lacks(self, cell: TableCell) -> bool:
+        """Whether a cell is for a figure or a curve of this run."""
+        return cell.row == self.method and f"{cell.column}: ".startswith(f"{self.setting}: ")
 
     def __str__(self) -> str:
         where = TableCell(self.method, self.setting)
@@ -99,6 +103,7 @@ class Measured(NamedTuple):
     date: str
     precision: str = "full"
     failures: tuple[FailedRun, ...] = ()
+    curves: Mapping[TableCell, Mapping[int, Curve]] = {}
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,7 @@ class Outcome:
     precision: str = "full"
     """Precision of matrix products."""
     released: Judgement | None = None
-    """The verdict on the authors' released method; None where that is not judged."""
+    """The verdict on the other form, `Reproduction.released`; None where that is not judged."""
     failures: tuple[FailedRun, ...] = ()
     """Failed runs, which have no figures."""
 
@@ -163,9 +168,11 @@ class Reproduction(ABC):
     claim: str
     """The claim of the paper, in one sentence."""
     claims: tuple[Claim, ...]
-    """The claim as comparisons of figures; it holds if all of them hold."""
+    """The claim as comparisons of figures and curves; it holds if all of them hold."""
     released: tuple[Claim, ...] = ()
-    """The same comparisons for the authors' released method, where it differs from the paper."""
+    """Comparisons for another form than the printed one: the authors' released method, or a corrected bound."""
+    released_as: str = "as published"
+    """The name of that form."""
     published: Mapping[TableCell, Published] = field(default_factory=dict)
     """Published figures; empty if the paper has only curves."""
     differences: tuple[str, ...] = ()
@@ -228,16 +235,18 @@ class Reproduction(ABC):
             measured = measured_here({}, 0.0, request.device)
             printed = Judgement("not run", str(error), ())
         else:
-            failed = {cell for failure in measured.failures for cell in failure.cells}
+            needed = {cell for claim in (*self.claims, *self.released) for cell in claim.cells}
+            failed = {cell for cell in needed if any(failure.lacks(cell) for failure in measured.failures)}
+            values = {**measured.results, **measured.curves}
             if request.scale not in self.judged_at:
                 reason = (
                     f"The scale {request.scale!r} only shows that everything runs; it cannot test the claim."
                 )
                 printed = Judgement("not judged", reason, ())
             else:
-                printed = judge(self.claims, measured.results, failed)
+                printed = judge(self.claims, values, failed)
                 if self.released and request.scale in self.released_at:
-                    released = judge(self.released, measured.results, failed)
+                    released = judge(self.released, values, failed)
         return Outcome(
             name=self.name,
             scale=request.scale,

@@ -22,7 +22,7 @@ from fairlead.reproductions.claims import TableCell
 from fairlead.reproductions.data_sets import NotRunError, require_data, source_of
 from fairlead.reproductions.reproduction import FailedRun, Measured, Reproduction, Request, Scale
 from fairlead.results import run_archive
-from fairlead.results.curves import Curve, FigureName, tenth
+from fairlead.results.curves import Curve, FigureName
 from fairlead.results.run_archive import ArchivedRun, Place, Statistic
 from fairlead.settings import Setting
 from fairlead.task import Task
@@ -72,39 +72,10 @@ def mean_elud(records: Sequence[RoundRecord], target: float | None) -> float | N
     return math.fsum(known) / len(known) if known else None
 
 
-def mean_diversity(records: Sequence[RoundRecord], target: float | None) -> float | None:
-    """Mean over rounds of mean ‖g_i‖ / ‖Σ p̂_i g_i‖, the diversity in the released code of Zeng 2023."""
-    ratios = [
-        record.update_norm / math.sqrt(record.consensus)
-        for record in records
-        if record.update_norm is not None and record.consensus
-    ]
-    return math.fsum(ratios) / len(ratios) if ratios else None
-
-
 def late_loss(records: Sequence[RoundRecord], target: float | None) -> float | None:
     """Mean loss of the second half of the rounds."""
     points = [(record.round + 1, record.evaluation.loss) for record in records if record.evaluation]
     return Curve.of(points).tail_mean(len(records), len(records) // 2)
-
-
-def early_coherence(records: Sequence[RoundRecord], target: float | None) -> float | None:
-    """Mean cosine between two clients' updates in the first 10 % of rounds (Zeng 2025 Fig. 6)."""
-    return _cosine(records[: tenth(len(records))])
-
-
-def late_coherence(records: Sequence[RoundRecord], target: float | None) -> float | None:
-    """Mean cosine between two clients' updates in the last 10 % of rounds (Zeng 2025 Fig. 6)."""
-    return _cosine(records[-tenth(len(records)) :])
-
-
-def _cosine(records: Sequence[RoundRecord]) -> float | None:
-    cosines = [
-        record.coherence / math.comb(len(record.arrived), 2)
-        for record in records
-        if record.coherence is not None and len(record.arrived) > 1
-    ]
-    return math.fsum(cosines) / len(cosines) if cosines else None
 
 
 def _accuracy(records: Sequence[RoundRecord]) -> Curve:
@@ -178,6 +149,8 @@ class TrainedTable(Reproduction):
     sizes: Mapping[Scale, Size]
     adjust: Callable[[Experiment], Experiment] | None = None
     """Changes a finished experiment, for example by the work of its clients."""
+    shares: tuple[str, ...] = ()
+    """Names of tables whose runs of the same methods in the same settings count here too, and are not repeated."""
 
     @cached_property
     def cells(self) -> dict[TableCell, TableRow]:
@@ -203,11 +176,8 @@ class TrainedTable(Reproduction):
 
     @property
     def figure(self) -> FigureName | None:
-        names: dict[Statistic, FigureName] = {
-            top_accuracy: "best",
-            last_five_accuracy: "last5",
-            final_accuracy: "final",
-        }
+        names: dict[Statistic, FigureName]
+        names = {top_accuracy: "best", last_five_accuracy: "last5", final_accuracy: "final"}
         return next((names[each] for each in self.statistics.values() if each in names), None)
 
     @property
@@ -238,18 +208,26 @@ class TrainedTable(Reproduction):
 
     def measure(self, request: Request) -> Measured:
         table = f"{self.name}-{request.scale}"
+        shared = self._held(request.scale, request.out, self.shares) if self.shares else {}
+        beside = {place for place, run in shared.items() if run.failure is None}
         if request.collect is None:
             require_data(self.needs, request.data)
-            request.run(StudyFolder(request.out / table), self.planned(request))
+            planned = [run for run in self.planned(request) if tuple(run.labels.values()) not in beside]
+            request.run(StudyFolder(request.out / table), planned)
         runs = self._gathered(request)
-        if runs:
-            run_archive.save_archive(run_archive.archive_file(request.out, table), runs)
+        own = [run for run in runs if run.place not in beside]
+        if own:
+            run_archive.save_archive(run_archive.archive_file(request.out, table), own)
         finished = [run for run in runs if run.failure is None]
         failures = tuple(self._failed(run, run.failure) for run in runs if run.failure is not None)
         if not finished:
             raise NotRunError(self._nothing_finished(request, failures))
         results: dict[TableCell, dict[int, float]] = {}
+        curves: dict[TableCell, dict[int, Curve]] = {}
         for run in finished:
+            for name, curve in _curves(run).items():
+                place = TableCell(run.method, figure_column(run.setting, f"{name} curve"))
+                curves.setdefault(place, {})[run.seed] = curve
             for name, value in run.figures.items():
                 place = TableCell(run.method, figure_column(run.setting, name))
                 results.setdefault(place, {})[run.seed] = value
@@ -262,6 +240,7 @@ class TrainedTable(Reproduction):
             max(run.date for run in finished),
             ", ".join(dict.fromkeys(run.precision for run in finished)),
             failures,
+            curves=curves,
         )
 
     def _nothing_finished(self, request: Request, failures: Sequence[FailedRun]) -> str:
@@ -296,12 +275,13 @@ class TrainedTable(Reproduction):
             found.values(), key=lambda run: (order.index(TableCell(run.method, run.setting)), run.seed)
         )
 
-    def _held(self, scale: Scale, folder: Path) -> dict[Place, ArchivedRun]:
-        """Every run at a scale in a folder, from the archive or from run folders."""
-        table, rounds = f"{self.name}-{scale}", self.sizes[scale].rounds
+    def _held(self, scale: Scale, folder: Path, names: Sequence[str] = ()) -> dict[Place, ArchivedRun]:
+        """Every run at a scale in a folder, from archives or run folders of tables: this and `shares` unless named."""
+        rounds, runs = self.sizes[scale].rounds, list[ArchivedRun]()
         targets = {setting: column.target for setting, column in self.columns.items()}
-        fresh = run_archive.archive_study(StudyFolder(folder / table), self.statistics, targets)
-        runs = [*run_archive.load_archive(run_archive.archive_file(folder, table)), *fresh]
+        for table in (f"{name}-{scale}" for name in names or (*self.shares, self.name)):
+            runs += run_archive.load_archive(run_archive.archive_file(folder, table))
+            runs += run_archive.archive_study(StudyFolder(folder / table), self.statistics, targets)
         return run_archive.merged(
             {},
             [
@@ -344,6 +324,15 @@ class TrainedTable(Reproduction):
             return experiment
         # Last, because the adjustment builds the experiment on the CPU, which may not support these options.
         return from_toml(Experiment, to_toml(experiment), request.computing)
+
+
+def _curves(run: ArchivedRun) -> dict[str, Curve]:
+    """The archived curves, and mean ‖g_i‖ / ‖Σ p̂_i g_i‖, which is the diversity in the released code of Zeng 2023."""
+    curves = dict(run.curves)
+    if {"update_norm", "consensus"} <= curves.keys():
+        lengths = zip(curves["update_norm"], curves["consensus"], strict=True)
+        curves["diversity"] = tuple(norm / math.sqrt(rho) if rho else math.inf for norm, rho in lengths)
+    return {name: Curve.of(enumerate(values, start=1)).finite for name, values in curves.items()}
 
 
 def figure_column(column: str, statistic: str) -> str:

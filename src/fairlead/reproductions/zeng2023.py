@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import product
 
 from fairlead.models.base import MLP
 from fairlead.models.convolutional import FiveLayerCNN
 from fairlead.reproductions import trained
-from fairlead.reproductions.claims import Best, Less, Published, TableCell, below, published_table
+from fairlead.reproductions.claims import Best, CurveAbove, Published, TableCell, When, below, published_table
 from fairlead.reproductions.data_sets import CIFAR10_AUGMENTED
 from fairlead.reproductions.reproduction import Scale
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
@@ -52,6 +53,7 @@ INPUTS = (
     "Inputs and splits are those of the authors' runs: images are normalized, and cropped and flipped anew at every "
     "access; a client that has its equal share gets no further labels, and every client has ten examples or more.",
 )
+UPDATES = "The text has gradients of all clients; the released code, followed here, the updates received."
 _HYPER_PARAMETERS = (
     "The released FedNova cancels τ_eff, which shortens its steps (Hybrid and Hybrid+); here it is as in its paper.",
     "Hyper-parameters are those of the released scripts, since the paper prints grids.",
@@ -213,45 +215,61 @@ TUNED = table(
     statistics={"": trained.last_tenth_accuracy},
 )
 
+_MOST = 0.5
+"""Of the rounds: diversities of ten sampled clients vary from round to round as much as methods differ."""
+_NON_IID = (0.1, 0.3, 0.5, 0.7)
+_COMPARED = (*product(_NON_IID[1:], _NON_IID[:1]), *product((1.0, 10.0), (0.1, 0.5)))
+"""Pairs of α, in Zeng 2023 and then in Zeng 2025; labels dealt by Dirichlet(α) differ less with the first."""
+
+
+def _above(curve: str, pairs: Iterable[tuple[float, float]], when: When = "") -> list[CurveAbove]:
+    """A curve of FedAvg with the first α of each pair is above that with the second."""
+    cells = [[TableCell("FedAvg", f"Dir({alpha:g}): {curve} curve") for alpha in pair] for pair in pairs]
+    return [CurveAbove(upper, lower, _MOST, when) for upper, lower in cells]
+
+
 FIGURE_2 = table(
     name="zeng2023_figure_2",
-    where="Fig. 2",
-    claim="The more clients' labels differ, the less accurate FedAvg becomes on CIFAR-10.",
-    claims=tuple(
-        Less(TableCell("FedAvg", "Dir(0.1)"), TableCell("FedAvg", other))
-        for other in ("Dir(0.3)", "Dir(0.5)", "Dir(0.7)")
+    where="Fig. 2; Zeng 2025, Figs. 1 and 7",
+    claim="The more clients' labels differ, the less accurate FedAvg is on CIFAR-10, the less diverse its updates are "
+    "and the longer their mean is. Diversity rises over the rounds, and the mean becomes shorter.",
+    claims=(
+        *_above("accuracy", _COMPARED),
+        *_above("elud", _COMPARED),
+        *_above("consensus", [(more, less) for less, more in _COMPARED]),
+        *_above("elud", zip(_NON_IID, _NON_IID, strict=True), "half a run before"),
+        *_above("consensus", zip(_NON_IID, _NON_IID, strict=True), "half a run after"),
     ),
-    differences=INPUTS,
-    columns={f"Dir({alpha})": cifar10(hybrid(alpha)) for alpha in (0.1, 0.3, 0.5, 0.7)},
+    differences=(UPDATES, "The loss on all training data, Fig. 1(d) of Zeng 2025, is not measured.", *INPUTS),
+    columns={f"Dir({alpha:g})": cifar10(hybrid(alpha)) for alpha in (*_NON_IID, 1.0, 10.0)},
     rows={"FedAvg": TableRow("fedavg")},
 )
+
+_DIVERSITIES = [f"{name}: {curve} curve" for name in _SETTINGS for curve in ("diversity", "elud")]
+_LESS_DIVERSE = ("FedAvg", "FedAvgM", "FedYogi")
 
 FIGURE_5 = table(
     name="zeng2023_figure_5",
     where="Fig. 5",
-    claim="FedAWARE keeps a higher diversity of updates than FedAvg and FedYogi.",
-    claims=below(["FedAvg", "FedYogi"], ["FedAWARE"], ["Hybrid: diversity"]),
-    released=below(["FedAvg", "FedYogi"], [_PUBLISHED], ["Hybrid: diversity"]),
-    differences=(
-        "The text has the diversity of gradients over all clients; the released code, followed here, that of the "
-        "updates received.",
-        *INPUTS,
-        *AS_RUN,
-    ),
-    columns={"Hybrid": _CIFAR10["Hybrid"]},
-    rows={name: _METHODS[name] for name in ("FedAvg", "FedYogi", *_FEDAWARE)},
-    statistics={"diversity": trained.mean_diversity},
+    claim="FedAWARE keeps a higher diversity of updates than FedAvg, FedAvgM and FedYogi.",
+    claims=below(_LESS_DIVERSE, ["FedAWARE"], _DIVERSITIES, _MOST),
+    released=below(_LESS_DIVERSE, [_PUBLISHED], _DIVERSITIES, _MOST),
+    differences=(UPDATES, *INPUTS, *AS_RUN),
+    columns=_CIFAR10,
+    rows={name: _METHODS[name] for name in (*_LESS_DIVERSE, *_FEDAWARE)},
+    shares=("zeng2023_table_1",),
 )
 
 FIGURE_6 = table(
     name="zeng2023_figure_6",
     where="Fig. 6",
     claim="FedAWARE is more accurate than FedMGDA+ on CIFAR-10.",
-    claims=below(["FedMGDA+"], ["FedAWARE"], ["Hybrid"]),
-    released=below(["FedMGDA+"], [_PUBLISHED], ["Hybrid"]),
+    claims=below(["FedMGDA+"], ["FedAWARE"], ["Hybrid: accuracy curve"], 0.9),
+    released=below(["FedMGDA+"], [_PUBLISHED], ["Hybrid: accuracy curve"], 0.9),
     differences=("FedMGDA+ has ε = 1, as in the released code.", *INPUTS, *AS_RUN),
     columns={"Hybrid": _CIFAR10["Hybrid"]},
     rows={"FedMGDA+": TableRow("fedmgda_plus", {"epsilon": 1.0}), **_FEDAWARE},
+    shares=("zeng2023_table_1",),
 )
 
 _SHARES = {0.1: 59.74, 0.3: 61.69, 0.5: 61.14, 0.7: 59.97, 0.9: 58.68}
@@ -259,15 +277,17 @@ _SHARES = {0.1: 59.74, 0.3: 61.69, 0.5: 61.14, 0.7: 59.97, 0.9: 58.68}
 
 
 def _with_share(share: float) -> str:
-    return f"share {share}"
+    return "FedAWARE" if share == 0.5 else f"share {share}"
 
 
 FIGURE_7 = table(
     name="zeng2023_figure_7",
     where="Fig. 7",
     claim="FedAWARE is more accurate than FedAvg for every α in Hybrid+.",
-    claims=below(["FedAvg"], map(_with_share, _SHARES), ["Hybrid+"]),
-    released=below(["FedAvg"], [as_published(_with_share(share)) for share in _SHARES], ["Hybrid+"]),
+    claims=below(["FedAvg"], map(_with_share, _SHARES), ["Hybrid+: accuracy curve"], 0.9),
+    released=below(
+        ["FedAvg"], map(as_published, map(_with_share, _SHARES)), ["Hybrid+: accuracy curve"], 0.9
+    ),
     published={
         TableCell(variant(_with_share(share)), "Hybrid+"): Published(value)
         for share, value in _SHARES.items()
@@ -287,6 +307,7 @@ FIGURE_7 = table(
             for share in _SHARES
         },
     },
+    shares=("zeng2023_table_1",),
 )
 
 

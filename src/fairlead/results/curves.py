@@ -46,6 +46,12 @@ class Curve:
     def __len__(self) -> int:
         return len(self.values)
 
+    def minus(self, other: Self, before: int = 0) -> list[float]:
+        """The differences to another curve, that many rounds before, where both were measured."""
+        known = {done + before: value for done, value in zip(other.rounds, other.values, strict=True)}
+        points = zip(self.rounds, self.values, strict=True)
+        return [value - known[done] for done, value in points if done in known]
+
     @property
     def spacing(self) -> int:
         """Most rounds between two measurements, or before the first; 0 without any."""

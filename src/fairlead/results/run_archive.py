@@ -159,6 +159,9 @@ def curves_of(records: Sequence[RoundRecord]) -> dict[str, tuple[float, ...]]:
         "loss": [each.loss if each else None for each in evaluations],
         "train_loss": [record.train_loss for record in records],
         "elud": [record.elud for record in records],
+        "consensus": [record.consensus for record in records],
+        "update_norm": [record.update_norm for record in records],
+        "coherence": [record.coherence for record in records],
         "arrived": [float(len(record.arrived)) for record in records],
         "steps": [float(sum(record.num_steps)) for record in records],
     }
