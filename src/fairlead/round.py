@@ -13,7 +13,7 @@ from torch import Tensor
 from fairlead.aggregators.base import normalized, refuse_claimed_weights, weighted_sum
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState, tensor_in
-from fairlead.errors import FairleadError, NonFiniteError
+from fairlead.errors import ClashError, FairleadError, NonFiniteError
 from fairlead.numerics.rows import weighted_median
 from fairlead.randomness import Key
 from fairlead.records import (
@@ -30,6 +30,7 @@ from fairlead.reply_checks import Reason, are_finite, finite_rows, leave_out
 from fairlead.round_record import make_record, update_statistics
 from fairlead.samplers.base import MemorylessSampler
 from fairlead.text import ClientNames, called
+from fairlead.theory.prediction import calibration
 from fairlead.worlds.base import World
 
 
@@ -41,6 +42,11 @@ def initial_state(algorithm: Algorithm, world: World, key: Key) -> ServerState:
         refuse_claimed_weights(algorithm.aggregator)
     if algorithm.privacy is not None:
         algorithm.privacy.refuse_world(population, buffers)
+    if algorithm.calibrate == "clients" and world.simulation is None:
+        raise ClashError(
+            'Algorithm.calibrate="clients" changes the learning rate of clients in every round, which only simulated '
+            'clients follow: write calibrate="server".'
+        )
     shared: dict[str, Tensor] = {}
     for correction in algorithm.solver.corrections:
         shared.update(correction.initial_shared(params))
@@ -84,6 +90,9 @@ def run_round(
     started = perf_counter()
     solver, round = algorithm.solver, state.round
     conditions = world.conditions(round, solver, key)
+    pace = 1.0 if algorithm.calibrate is None else calibration(algorithm, conditions)
+    if algorithm.calibrate == "clients":
+        solver = replace(solver, optimizer=replace(solver.optimizer, lr=pace * solver.optimizer.lr))
     cohort = algorithm.sampler.draw(state.sampler, conditions, key.fold("sampler", round))
     order = WorkOrder(round, solver, state.params, state.buffers, state.shared, cohort, state.memory, key)
     arrived = world.work(order)
@@ -98,7 +107,8 @@ def run_round(
     aggregate = _aggregate(algorithm, updates, state.aggregator, conditions, key)
     sampler = algorithm.sampler.observe(state.sampler, conditions, cohort, updates)
     if len(updates) or algorithm.privacy is not None:
-        move = _server_step(aggregate.direction, algorithm, state, updates, conditions)
+        lr = algorithm.server.lr_at(round) * (pace if algorithm.calibrate == "server" else 1.0)
+        move = _server_step(aggregate.direction, algorithm, state, updates, conditions, lr)
         params = state.params + move.step
         shared = _shared(algorithm, state.shared, updates, conditions)
         slots = (tensor_in(move.server, name) for name in move.server)
@@ -128,7 +138,7 @@ def run_round(
         observed(),
         direction=move.direction,
         step=move.step,
-        facts=move.facts,
+        facts=move.facts if algorithm.calibrate is None else {**move.facts, "calibration": pace},
         seconds=perf_counter() - started,
     )
     return after, record
@@ -140,6 +150,8 @@ def _prefetch(algorithm: Algorithm, world: World, state: ServerState, key: Key) 
         return
     sampler, solver, following = algorithm.sampler, algorithm.solver, state.round + 1
     if not isinstance(sampler, MemorylessSampler) or sampler.needs_arrival or sampler.needs_effective_steps:
+        return
+    if algorithm.calibrate == "clients":
         return
     # An error here is raised again in its own round, which reports it.
     with suppress(FairleadError):
@@ -164,6 +176,7 @@ def _server_step(
     state: ServerState,
     updates: ClientUpdates,
     conditions: Conditions,
+    lr: float,
 ) -> _Step:
     """Transforms of the aggregate, server optimizer, transforms of its step."""
     states, facts = list(state.transforms), dict[str, float]()
@@ -181,8 +194,7 @@ def _server_step(
 
     direction = apply_transforms("aggregate", direction)
     slots = {name: tensor_in(state.server, name) for name in state.server}
-    lr = direction.new_full((1,), algorithm.server.lr_at(state.round))
-    params, server = algorithm.server.step(state.params, -direction, slots, lr)
+    params, server = algorithm.server.step(state.params, -direction, slots, direction.new_full((1,), lr))
     step = apply_transforms("step", params - state.params)
     remembered, shares = followed[-1] if followed else (None, None)
     return _Step(direction, step, tuple(states), server, facts, remembered, shares)

@@ -329,7 +329,7 @@ def test_one_seed_cannot_tell_noise_and_published_figures_keep_their_own() -> No
     assert one.splitlines()[-1].startswith("Verdict: holds, but one seed cannot tell it from noise (")
     assert "Ours: 1 seed. Figures: " in one
     aimed = judged_by("weng2025_table_1_mnist-full", lambda run: True)
-    assert "the target accuracy on MNIST is 70%." in aimed
+    assert "the target accuracy is 70%." in aimed
     printed = judged_by("wang2021_table_1-full", lambda run: True)
     assert (
         "Ours: 1 seed; published in brackets: as the authors print it, with their own ±. "

@@ -185,7 +185,10 @@ class PooledCNN(ImageModel):
 
     The FedACS paper's CNNs (Weng et al. 2025, table 3): for CIFAR-10 `PooledCNN()`,
     896 + 9,248 + (8·8·32 + 1)·256 + 257·64 + 65·10 = 551,786 parameters; for CINIC-10
-    `PooledCNN(hidden=(512, 256), dropout=0.2)`, 896 + 9,248 + 2,049·512 + 513·256 + 257·10 = 1,193,130.
+    `PooledCNN(hidden=(512, 256), dropout=0.2)`, 896 + 9,248 + 2,049·512 + 513·256 + 257·10 = 1,193,130. For MNIST the
+    table prints the modules of the usual MNIST example, whose activations and poolings are calls and not modules:
+    with them it is `PooledCNN((10, 20), (50,), 0.2)`, 100 + 1,820 + (7·7·20 + 1)·50 + 51·10 = 51,480, and
+    `UnpooledCNN` as printed.
     """
 
     channels: tuple[int, ...] = (32, 32)

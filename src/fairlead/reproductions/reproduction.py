@@ -99,6 +99,8 @@ class Measured(NamedTuple):
     date: str
     precision: str = "full"
     failures: tuple[FailedRun, ...] = ()
+    pooled: Mapping[TableCell, tuple[float, int]] = {}
+    """Figures of all seeds together, with their number."""
 
 
 @dataclass(frozen=True)
@@ -250,6 +252,10 @@ class Reproduction(ABC):
                 )
                 for cell, values in measured.results.items()
                 if (found := estimate(list(values.values())))
+            )
+            + tuple(
+                ReproducedFigure(*cell, value, None, seeds, None, None)
+                for cell, (value, seeds) in measured.pooled.items()
             ),
             checks=printed.checks,
             seconds=round(measured.seconds, 1),

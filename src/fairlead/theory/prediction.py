@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
+from fairlead.errors import ClashError
 from fairlead.randomness import Key
 from fairlead.records import (
     Averaging,
@@ -170,6 +171,27 @@ def expected_contributions(
     )
     order: tuple[Exactness, ...] = ("large cohorts", "long run", "sampled", "exact")
     return contributions, next(grade for grade in order if grade in grades)
+
+
+def calibration(algorithm: Algorithm, conditions: Conditions) -> float:
+    """The factor that makes the expected step of a round as long as that of importance sampling (Weng 2025 I.2).
+
+        Σ ω_i(1 − q_i)‖a_i‖₁ / Σ C_i‖a_i‖₁
+
+    Symbols: C_i the mean coefficient of client i in large cohorts. For FedACS the factor is
+    Σ ω(1 − q)‖a‖₁ · Σ ω/[(1 − q)‖a‖₁], at least 1; for rules that correct links alone Σ ω(1 − q)‖a‖₁/Σ ω‖a‖₁.
+    Where conditions vary, the factor at their means does not give equal steps, since E[1/‖a‖₁] exceeds 1/E[‖a‖₁].
+    """
+    expected = expected_round(algorithm.sampler.long_run, conditions, 0)
+    mean = expected if isinstance(expected, NotKnown) else algorithm.aggregator.mean_coefficients(expected)
+    if isinstance(mean, NotKnown):
+        raise ClashError(
+            f"Algorithm.calibrate needs the mean step of a round, which is not known. {mean.reason}"
+        )
+    assert not isinstance(expected, NotKnown)
+    return float(
+        (conditions.weights * expected.arrival) @ expected.work / (mean.coefficients @ expected.work)
+    )
 
 
 def _among_reachable(weights: Tensor | None, rounds: Sequence[Conditions]) -> Tensor | None:
