@@ -20,7 +20,6 @@ from fairlead.privacy import PrivacyStatement
 from fairlead.randomness import Key
 from fairlead.records import Evaluation, RoundRecord, ServerState, StoredRecords
 from fairlead.round import initial_state, run_round
-from fairlead.theory.prediction import calibration
 from fairlead.worlds.base import World
 
 if TYPE_CHECKING:
@@ -68,8 +67,6 @@ class Federation:
                     f"{type(part).__name__} needs the arrival rates, which this world does not know: use a part that "
                     "estimates them (FedACSEstimated, FedAU) or one that does not need them."
                 )
-        if algorithm.calibrate is not None:
-            calibration(algorithm, conditions)
 
     @property
     def params(self) -> Tensor:

@@ -232,11 +232,10 @@ class UnpooledCNN(ImageModel):
 
     The FedACS paper's CNN for MNIST (Weng et al. 2025, table 3), 100 + 1,820 + (28·28·20 + 1)·50 + 51·10 =
     786,480 parameters. As printed it has no activation at all, so that without dropout it is a deep linear
-    model; `relu=True` puts one after each layer but the last.
+    model; `PooledCNN((10, 20), (50,), 0.2)` has the activations and poolings that the table may leave out.
     """
 
     dropout: float = 0.2
-    relu: bool = False
 
     references = ("weng2025fedacs",)
     smallest_side = 1
@@ -245,16 +244,10 @@ class UnpooledCNN(ImageModel):
         require_number(self, "dropout", at_least=0, below=1)
 
     def features(self, channels: int) -> list[nn.Module]:
-        return [
-            *(nn.Conv2d(channels, 10, 3, padding=1), *self._activation()),
-            *(nn.Conv2d(10, 20, 3, padding=1), *self._activation()),
-        ]
+        return [nn.Conv2d(channels, 10, 3, padding=1), nn.Conv2d(10, 20, 3, padding=1)]
 
     def head(self, size: int, outputs: int) -> list[nn.Module]:
-        return [*dropped(self.dropout), nn.Linear(size, 50), *self._activation(), nn.Linear(50, outputs)]
-
-    def _activation(self) -> list[nn.Module]:
-        return [nn.ReLU()] if self.relu else []
+        return [*dropped(self.dropout), nn.Linear(size, 50), nn.Linear(50, outputs)]
 
 
 _STAGES = ((1,), (2,), (4, 4), (8, 8), (8, 8))

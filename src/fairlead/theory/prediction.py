@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
-from fairlead.errors import ClashError
+from fairlead.errors import FieldError
 from fairlead.randomness import Key
 from fairlead.records import (
     Averaging,
@@ -182,16 +182,21 @@ def calibration(algorithm: Algorithm, conditions: Conditions) -> float:
     Σ ω(1 − q)‖a‖₁ · Σ ω/[(1 − q)‖a‖₁], at least 1; for rules that correct links alone Σ ω(1 − q)‖a‖₁/Σ ω‖a‖₁.
     Where conditions vary, the factor at their means does not give equal steps, since E[1/‖a‖₁] exceeds 1/E[‖a‖₁].
     """
-    expected = expected_round(algorithm.sampler.long_run, conditions, 0)
-    mean = expected if isinstance(expected, NotKnown) else algorithm.aggregator.mean_coefficients(expected)
-    if isinstance(mean, NotKnown):
-        raise ClashError(
-            f"Algorithm.calibrate needs the mean step of a round, which is not known. {mean.reason}"
-        )
-    assert not isinstance(expected, NotKnown)
-    return float(
-        (conditions.weights * expected.arrival) @ expected.work / (mean.coefficients @ expected.work)
-    )
+    length = mean_step(algorithm, conditions)
+    arrival, work = conditions.arrival, conditions.effective_steps
+    assert arrival is not None
+    assert work is not None
+    return float((conditions.weights * arrival) @ work) / length
+
+
+def mean_step(algorithm: Algorithm, conditions: Conditions) -> float:
+    """Σ C_i‖a_i‖₁, the local gradient steps that a round equals on average, with C_i as in large cohorts."""
+    # Without outcomes to enumerate or draw, ratios of means remain.
+    expected = expected_contributions(algorithm, [conditions], outcomes=0)
+    if isinstance(expected, NotKnown):
+        raise FieldError(f"The step length of this algorithm is not known. {expected.reason}")
+    contributions, _ = expected
+    return float(contributions.coefficient @ contributions.work)
 
 
 def _among_reachable(weights: Tensor | None, rounds: Sequence[Conditions]) -> Tensor | None:
