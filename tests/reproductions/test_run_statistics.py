@@ -55,25 +55,22 @@ def test_rounds_and_steps_until_a_target() -> None:
 
 
 def archived(seed: int, accuracy: tuple[float, ...], target: float | None) -> ArchivedRun:
-    facts = {
-        "machine": "",
-        "precision": "full",
-        "engine": "",
-        "torch": "",
-        "fairlead": "",
-        "git_commit": None,
-    }
     return ArchivedRun(
-        "MNIST",
-        "FedAvg",
-        seed,
-        len(accuracy),
-        {},
-        {"accuracy": accuracy},
-        1.0,
+        setting="MNIST",
+        method="FedAvg",
+        seed=seed,
+        rounds=len(accuracy),
+        figures={},
+        curves={"accuracy": accuracy},
+        seconds=1.0,
+        machine="",
+        precision="full",
+        engine="",
+        torch="",
+        fairlead="",
+        git_commit=None,
         date="",
         target=target,
-        **facts,
     )
 
 
