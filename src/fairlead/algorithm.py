@@ -24,7 +24,7 @@ class Algorithm(Component):
     completely. Pairs that contradict each other are refused here, before any work is done.
 
     `calibrate` multiplies the learning rate of the "clients" or of the "server" in every round by the factor with which
-    the expected step is as long as that of importance sampling (`theory.prediction.calibration`, Weng 2025 I.2). The
+    the expected step is as long as that of importance sampling (`calibration`, Weng 2025 I.2). The
     server's leaves local training as it is; a larger one on the clients may diverge where their data differ.
 
     `privacy` protects clients from everybody who sees the models; `secure_aggregation` declares that the server will

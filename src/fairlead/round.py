@@ -30,7 +30,6 @@ from fairlead.reply_checks import Reason, are_finite, finite_rows, leave_out
 from fairlead.round_record import make_record, update_statistics
 from fairlead.samplers.base import MemorylessSampler
 from fairlead.text import ClientNames, called
-from fairlead.theory.prediction import calibration
 from fairlead.worlds.base import World
 
 
@@ -88,11 +87,10 @@ def run_round(
     If `another_follows` and its cohort is known already, the world may prefetch it.
     """
     started = perf_counter()
-    solver, round = algorithm.solver, state.round
-    conditions = world.conditions(round, solver, key)
-    pace = 1.0 if algorithm.calibrate is None else calibration(algorithm, conditions)
-    if algorithm.calibrate == "clients":
-        solver = replace(solver, optimizer=replace(solver.optimizer, lr=pace * solver.optimizer.lr))
+    round = state.round
+    conditions = world.conditions(round, algorithm.solver, key)
+    algorithm, calibrated = _calibrated(algorithm, conditions)
+    solver = algorithm.solver
     cohort = algorithm.sampler.draw(state.sampler, conditions, key.fold("sampler", round))
     order = WorkOrder(round, solver, state.params, state.buffers, state.shared, cohort, state.memory, key)
     arrived = world.work(order)
@@ -107,8 +105,7 @@ def run_round(
     aggregate = _aggregate(algorithm, updates, state.aggregator, conditions, key)
     sampler = algorithm.sampler.observe(state.sampler, conditions, cohort, updates)
     if len(updates) or algorithm.privacy is not None:
-        lr = algorithm.server.lr_at(round) * (pace if algorithm.calibrate == "server" else 1.0)
-        move = _server_step(aggregate.direction, algorithm, state, updates, conditions, lr)
+        move = _server_step(aggregate.direction, algorithm, state, updates, conditions)
         params = state.params + move.step
         shared = _shared(algorithm, state.shared, updates, conditions)
         slots = (tensor_in(move.server, name) for name in move.server)
@@ -138,20 +135,33 @@ def run_round(
         observed(),
         direction=move.direction,
         step=move.step,
-        facts=move.facts if algorithm.calibrate is None else {**move.facts, "calibration": pace},
+        facts={**move.facts, **calibrated},
         seconds=perf_counter() - started,
     )
     return after, record
 
 
+def _calibrated(algorithm: Algorithm, conditions: Conditions) -> tuple[Algorithm, Mapping[str, float]]:
+    """The algorithm with the learning rates of a round, and their factor for the record."""
+    if algorithm.calibrate is None:
+        return algorithm, {}
+    # Loaded on demand: no other round needs theory.
+    from fairlead.theory.prediction import calibration
+
+    factor, server, solver = calibration(algorithm, conditions), algorithm.server, algorithm.solver
+    if algorithm.calibrate == "server":
+        server = replace(server, lr=factor * server.lr)
+    else:
+        solver = replace(solver, optimizer=replace(solver.optimizer, lr=factor * solver.optimizer.lr))
+    return replace(algorithm, server=server, solver=solver), {"calibration": factor}
+
+
 def _prefetch(algorithm: Algorithm, world: World, state: ServerState, key: Key) -> None:
     """Let a world prepare the next round while this one is computed, if its cohort is known already."""
-    if not world.prefetches:
+    if not world.prefetches or algorithm.calibrate == "clients":
         return
     sampler, solver, following = algorithm.sampler, algorithm.solver, state.round + 1
     if not isinstance(sampler, MemorylessSampler) or sampler.needs_arrival or sampler.needs_effective_steps:
-        return
-    if algorithm.calibrate == "clients":
         return
     # An error here is raised again in its own round, which reports it.
     with suppress(FairleadError):
@@ -176,7 +186,6 @@ def _server_step(
     state: ServerState,
     updates: ClientUpdates,
     conditions: Conditions,
-    lr: float,
 ) -> _Step:
     """Transforms of the aggregate, server optimizer, transforms of its step."""
     states, facts = list(state.transforms), dict[str, float]()
@@ -194,7 +203,8 @@ def _server_step(
 
     direction = apply_transforms("aggregate", direction)
     slots = {name: tensor_in(state.server, name) for name in state.server}
-    params, server = algorithm.server.step(state.params, -direction, slots, direction.new_full((1,), lr))
+    lr = direction.new_full((1,), algorithm.server.lr_at(state.round))
+    params, server = algorithm.server.step(state.params, -direction, slots, lr)
     step = apply_transforms("step", params - state.params)
     remembered, shares = followed[-1] if followed else (None, None)
     return _Step(direction, step, tuple(states), server, facts, remembered, shares)

@@ -27,6 +27,7 @@ from fairlead.reproductions.reproduction import Computation, Request, Scale
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.settings import Setting
 from fairlead.theory.convergence import calibrated_lr
+from fairlead.theory.prediction import calibration
 from fairlead.theory.quadratics import LocalWork
 
 _ROUNDS: dict[Scale, int] = {"smoke": 20, "small": 120, "full": 2_000}
@@ -138,19 +139,6 @@ def _simulated(
     )
 
 
-def _calibrated(rule: _TheoryRule, setting: Setting, balls: Balls) -> float:
-    """The learning rate that makes steps as long as FedAvg's (Weng 2025 I.2)."""
-    algorithm = rule.algorithm(setting, setting.solver.optimizer.lr)
-    key = Key.from_seed(0)
-    return calibrated_lr(
-        algorithm,
-        setting.solver.optimizer.lr,
-        weights=balls.weights,
-        arrival=balls.arrival(balls.everyone, 0, key),
-        effective_steps=balls.steps(balls.everyone, algorithm.solver, 0, key).to(torch.float64),
-    )
-
-
 def _measure(
     rules: Mapping[str, _TheoryRule],
     panels: Mapping[str, Setting],
@@ -170,9 +158,12 @@ def _measure(
         problem = setting.clients.problem(Key.from_seed(seed).fold("data"))
         balls = Balls(problem.linear, setting.work, setting.link)
         for name, rule in rules.items():
-            fits = panel == calibrate and name in _CALIBRATED
-            lr = _calibrated(rule, setting, balls) if fits else setting.solver.optimizer.lr
+            lr = setting.solver.optimizer.lr
             algorithm = rule.algorithm(setting, lr)
+            if panel == calibrate and name in _CALIBRATED:
+                world = ClosedFormWorld(balls, reach_of(rule.local), balls.optimum)
+                lr *= calibration(algorithm, world.conditions(0, algorithm.solver, Key.from_seed(0)))
+                algorithm = rule.algorithm(setting, lr)
             world = ClosedFormWorld(balls, reach_of(replace(rule.local, lr=lr)), balls.optimum)
             theory = _theory(rule, algorithm, world, _FORESEEN[request.scale], seed)
             found = _simulated(algorithm, world, theory, rounds, seed)
