@@ -353,7 +353,7 @@ _STATISTICS = {
     _STEPS: trained.steps_to_target,
     _ACCURACY: trained.last_five_accuracy,
 }
-_SMALL = {"mnist": Size(200, examples=20_000, model=MLP((64,)))}
+_SMALL = {"mnist": Size(150, examples=20_000, model=MLP((64,)))}
 _SMALL_COLOR = Size(40, examples=2_500, model=PooledCNN(channels=(8, 8), hidden=(64,)))
 """A minute or two a run on one core. Clients train for up to 39 epochs in batches of up to 1,024 examples."""
 _TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cinic10": "CINIC-10"}
