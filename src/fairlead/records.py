@@ -79,8 +79,8 @@ class Conditions:
 
     @classmethod
     def known(cls, round: int, weights: Tensor, work: Tensor, arrival: Tensor) -> Self:
-        """Conditions with the given work and arrival rates, (N,) each."""
-        return cls(round, weights, lambda: work, lambda: arrival)
+        """Conditions with the given work and arrival rates, (N,) each; an epoch has one step."""
+        return cls(round, weights, lambda: work, lambda: arrival, lambda: work)
 
     @cached_property
     def effective_steps(self) -> Tensor | None:
