@@ -89,6 +89,7 @@ CONTENTS = {
     "worlds.ray.world": "RayWorld",
     "worlds.simulated": "SimulatedWorld",
     "theory.convergence": "calibrated_lr step_length",
+    "theory.prediction": "calibration",
     "experiments.diagnose": "diagnose",
     "experiments.experiment": "Experiment",
     "experiments.run_folder": "RunFolder RunSummary load_records",

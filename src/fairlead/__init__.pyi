@@ -59,6 +59,7 @@ from fairlead.samplers.base import MemorylessSampler as MemorylessSampler, Sampl
 from fairlead.samplers.fixed import FullFirstRound as FullFirstRound, FullParticipation as FullParticipation, PoissonSampling as PoissonSampling, ScriptedSampler as ScriptedSampler, UniformWithoutReplacement as UniformWithoutReplacement, WeightedWithReplacement as WeightedWithReplacement
 from fairlead.task import Task as Task, accuracy as accuracy, cross_entropy as cross_entropy, mean_squared_error as mean_squared_error, squared_error as squared_error
 from fairlead.theory.convergence import calibrated_lr as calibrated_lr, step_length as step_length
+from fairlead.theory.prediction import calibration as calibration
 from fairlead.transforms.base import DirectionTransform as DirectionTransform
 from fairlead.transforms.projections import AwareProjection as AwareProjection, Clip as Clip
 from fairlead.worlds.base import World as World

@@ -1,11 +1,12 @@
 """`Algorithm`: both halves of a federated method in one value."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fairlead.aggregators.base import Aggregator
 from fairlead.aggregators.weighted import WeightedMean
 from fairlead.component import Component, freeze_lists
-from fairlead.errors import ClashError, require_instance
+from fairlead.errors import ClashError, require_choice, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.base import Optimizer
 from fairlead.optimizers.descent import SGD
@@ -22,6 +23,10 @@ class Algorithm(Component):
     What clients do and what the server does live together, so that one value describes a method
     completely. Pairs that contradict each other are refused here, before any work is done.
 
+    `calibrate` multiplies the learning rate of the "clients" or of the "server" in every round by the factor with which
+    the expected step is as long as that of importance sampling (`calibration`, Weng 2025 I.2). The
+    server's leaves local training as it is; a larger one on the clients may diverge where their data differ.
+
     `privacy` protects clients from everybody who sees the models; `secure_aggregation` declares that the server will
     see only sums, and refuses parts that need more.
 
@@ -35,6 +40,7 @@ class Algorithm(Component):
     aggregator: Aggregator = WeightedMean()
     transforms: tuple[DirectionTransform, ...] = ()
     server: Optimizer = SGD(lr=1.0)
+    calibrate: Literal["clients", "server"] | None = None
     privacy: ClientPrivacy | None = None
     secure_aggregation: bool = False
 
@@ -49,6 +55,13 @@ class Algorithm(Component):
         _refuse_without_descent(self.aggregator, self.transforms)
         _refuse_moved_mean(self)
         _refuse_open_broadcasts(self)
+        if self.calibrate is not None:
+            require_choice(self, "calibrate", ("clients", "server"))
+        if self.calibrate == "clients" and self.solver.corrections:
+            raise ClashError(
+                'Algorithm.calibrate="clients" changes the learning rate, on which the work of clients with '
+                'corrections depends: write calibrate="server".'
+            )
         require_instance(self, "secure_aggregation", self.secure_aggregation, bool)
         if self.secure_aggregation:
             refuse_single_updates(self.sampler, self.aggregator, *self.transforms)
@@ -84,14 +97,14 @@ def _refuse_without_descent(aggregator: Aggregator, transforms: tuple[DirectionT
 
 def _refuse_moved_mean(algorithm: Algorithm) -> None:
     """Raise if clients start from different models and the new model would not be the mean of theirs."""
-    plain = (WeightedMean(), (), SGD(lr=1.0))
-    if (algorithm.aggregator, algorithm.transforms, algorithm.server) == plain:
+    plain = (WeightedMean(), (), SGD(lr=1.0), None)
+    if (algorithm.aggregator, algorithm.transforms, algorithm.server, algorithm.calibrate) == plain:
         return
     for correction in algorithm.solver.corrections:
         if correction.starts_elsewhere:
             raise ClashError(
                 f"{type(correction).__name__} lets clients start from different models, so only the mean of arrivals "
-                "is a model again: write aggregator=WeightedMean(), server=SGD(1.0) and no transforms."
+                "is a model again: write aggregator=WeightedMean(), server=SGD(1.0), no transforms and no calibrate."
             )
 
 

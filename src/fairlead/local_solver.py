@@ -208,10 +208,11 @@ class LocalSolver(Component):
         if not self.is_linear:
             return None
         longest = int(num_steps.max()) if len(num_steps) else 0
-        # Without corrections a does not depend on η, and one table serves a schedule by round. It is made
+        # Without corrections a does not depend on η, and one table serves all learning rates. It is made
         # for a power of two, so that random work does not make a new one a round.
         lr = self.optimizer.lr_at(round) if self.corrections else 1.0
-        table = _accumulation_table(self, lr, _next_power_of_two(longest))
+        probe = replace(self, optimizer=replace(self.optimizer, lr=1.0, schedule=Constant()))
+        table = _accumulation_table(probe, lr, _next_power_of_two(longest))
         work = table.l1[num_steps]
         if bool(((num_steps > 0) & (work <= 0)).any()):
             raise FieldError(

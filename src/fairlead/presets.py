@@ -261,9 +261,12 @@ def full_participation(**clients: Unpack[ClientSide]) -> Algorithm:
 
 
 @method("weng2025fedacs", corrects=("work", "links"))
-def fedacs(**clients: Unpack[ClientSide]) -> Algorithm:
-    """Sampling that cancels unequal work and links, both known (Weng et al. 2025)."""
-    return Algorithm(_solver(clients), FedACS(_draws(clients)), WeightedMean(over="asked"))
+def fedacs(*, work: Literal["steps", "epochs"] = "steps", **clients: Unpack[ClientSide]) -> Algorithm:
+    """Sampling that cancels unequal work and links, both known (Weng et al. 2025).
+
+    `calibrate = "server"` beside the preset makes its steps as long as those of `importance_sampling`.
+    """
+    return Algorithm(_solver(clients), FedACS(_draws(clients), work), WeightedMean(over="asked"))
 
 
 @method("weng2025fedacs", corrects=("work", "links"))
@@ -289,9 +292,17 @@ def communication_aware_fednova(**clients: Unpack[ClientSide]) -> Algorithm:
 
 
 @method("wang2021fednova", "weng2025fedacs", corrects=("work",))
-def anonymous_fednova(**clients: Unpack[ClientSide]) -> Algorithm:
-    """FedNova as the baseline of Weng 2025 (116): lost updates count as zero, τ_eff is its expectation."""
-    aggregator = FedNova("expected", over="asked")
+def anonymous_fednova(
+    *,
+    renormalized: bool = False,
+    work: Literal["steps", "epochs"] = "steps",
+    **clients: Unpack[ClientSide],
+) -> Algorithm:
+    """FedNova as the baseline of Weng 2025 (116): lost updates count as zero, τ_eff is its expectation.
+
+    `renormalized` instead scales the weights ω_i/‖a_i‖₁ of the received updates to sum 1, another reading of I.2.
+    """
+    aggregator = FedNova("harmonic", work=work) if renormalized else FedNova("expected", "asked", work)
     return Algorithm(_solver(clients), WeightedWithReplacement(_draws(clients)), aggregator)
 
 

@@ -72,18 +72,24 @@ class Conditions:
     """ω, the objective weights: (N,) float64, sum 1."""
     forecast_work: Forecast = unknown
     forecast_arrival: Forecast = unknown
+    forecast_epochs: Forecast = unknown
+    """Planned passes of every client over its data (N,)."""
     repeated: tuple[int, ...] = ()
     """Rounds that a crashed server repeated, once per repetition: their models may have been published before."""
 
     @classmethod
     def known(cls, round: int, weights: Tensor, work: Tensor, arrival: Tensor) -> Self:
-        """Conditions with the given work and arrival rates, (N,) each."""
-        return cls(round, weights, lambda: work, lambda: arrival)
+        """Conditions with the given work and arrival rates, (N,) each; an epoch has one step."""
+        return cls(round, weights, lambda: work, lambda: arrival, lambda: work)
 
     @cached_property
     def effective_steps(self) -> Tensor | None:
         """Planned ‖a‖₁ of every client (N,), or None if unknown."""
         return self.forecast_work()
+
+    def in_epochs(self) -> Self:
+        """The same conditions with work counted in passes over the data, as `effective_steps`."""
+        return replace(self, forecast_work=self.forecast_epochs)
 
     @cached_property
     def arrival(self) -> Tensor | None:

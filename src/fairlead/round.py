@@ -13,7 +13,7 @@ from torch import Tensor
 from fairlead.aggregators.base import normalized, refuse_claimed_weights, weighted_sum
 from fairlead.algorithm import Algorithm
 from fairlead.client_table import PartState, tensor_in
-from fairlead.errors import FairleadError, NonFiniteError
+from fairlead.errors import ClashError, FairleadError, NonFiniteError
 from fairlead.numerics.rows import weighted_median
 from fairlead.randomness import Key
 from fairlead.records import (
@@ -41,6 +41,11 @@ def initial_state(algorithm: Algorithm, world: World, key: Key) -> ServerState:
         refuse_claimed_weights(algorithm.aggregator)
     if algorithm.privacy is not None:
         algorithm.privacy.refuse_world(population, buffers)
+    if algorithm.calibrate == "clients" and world.simulation is None:
+        raise ClashError(
+            'Algorithm.calibrate="clients" changes the learning rate of clients in every round, which only simulated '
+            'clients follow: write calibrate="server".'
+        )
     shared: dict[str, Tensor] = {}
     for correction in algorithm.solver.corrections:
         shared.update(correction.initial_shared(params))
@@ -82,8 +87,10 @@ def run_round(
     If `another_follows` and its cohort is known already, the world may prefetch it.
     """
     started = perf_counter()
-    solver, round = algorithm.solver, state.round
-    conditions = world.conditions(round, solver, key)
+    round = state.round
+    conditions = world.conditions(round, algorithm.solver, key)
+    algorithm, calibrated = _calibrated(algorithm, conditions)
+    solver = algorithm.solver
     cohort = algorithm.sampler.draw(state.sampler, conditions, key.fold("sampler", round))
     order = WorkOrder(round, solver, state.params, state.buffers, state.shared, cohort, state.memory, key)
     arrived = world.work(order)
@@ -128,15 +135,30 @@ def run_round(
         observed(),
         direction=move.direction,
         step=move.step,
-        facts=move.facts,
+        facts={**move.facts, **calibrated},
         seconds=perf_counter() - started,
     )
     return after, record
 
 
+def _calibrated(algorithm: Algorithm, conditions: Conditions) -> tuple[Algorithm, Mapping[str, float]]:
+    """The algorithm with the learning rates of a round, and their factor for the record."""
+    if algorithm.calibrate is None:
+        return algorithm, {}
+    # Loaded on demand: no other round needs theory.
+    from fairlead.theory.prediction import calibration
+
+    factor, server, solver = calibration(algorithm, conditions), algorithm.server, algorithm.solver
+    if algorithm.calibrate == "server":
+        server = replace(server, lr=factor * server.lr)
+    else:
+        solver = replace(solver, optimizer=replace(solver.optimizer, lr=factor * solver.optimizer.lr))
+    return replace(algorithm, server=server, solver=solver), {"calibration": factor}
+
+
 def _prefetch(algorithm: Algorithm, world: World, state: ServerState, key: Key) -> None:
     """Let a world prepare the next round while this one is computed, if its cohort is known already."""
-    if not world.prefetches:
+    if not world.prefetches or algorithm.calibrate == "clients":
         return
     sampler, solver, following = algorithm.sampler, algorithm.solver, state.round + 1
     if not isinstance(sampler, MemorylessSampler) or sampler.needs_arrival or sampler.needs_effective_steps:

@@ -149,15 +149,19 @@ def fedacs_dynamic(alpha: float = 0.1) -> Setting:
 
 
 @published("weng2025fedacs")
-def fedacs_static_one_class() -> Setting:
-    """As `fedacs_static`, with one class per client: MNIST in Weng 2025."""
-    return _one_class(fedacs_static())
+def fedacs_static_one_class(*, in_order: bool = False) -> Setting:
+    """As `fedacs_static`, with one class per client: MNIST in Weng 2025.
+
+    Client i has class i mod 10, or ⌊i/2⌋ with `in_order`, so that half of the classes are with slow clients alone.
+    The paper does not say which.
+    """
+    return _one_class(fedacs_static(), in_order=in_order)
 
 
 @published("weng2025fedacs")
-def fedacs_dynamic_one_class() -> Setting:
-    """As `fedacs_dynamic`, with one class per client: MNIST in Weng 2025."""
-    return _one_class(fedacs_dynamic())
+def fedacs_dynamic_one_class(*, in_order: bool = False) -> Setting:
+    """As `fedacs_dynamic`, with one class per client as in `fedacs_static_one_class`: MNIST in Weng 2025."""
+    return _one_class(fedacs_dynamic(), in_order=in_order)
 
 
 @published("weng2025fedacs")
@@ -208,11 +212,11 @@ def fedacs_quadratics_dynamic() -> Setting:
     return replace(fedacs_quadratics_static(), work=local_work.TwoGroupSteps(10), link=TwoGroupLink(10))
 
 
-def _one_class(setting: Setting) -> Setting:
+def _one_class(setting: Setting, *, in_order: bool) -> Setting:
     return replace(
         setting,
         solver=LocalSolver(SGD(0.02), epochs=1, batch_size=512),
-        partition=label_skew.PathologicalPartitioner(1, "deterministic"),
+        partition=label_skew.PathologicalPartitioner(1, "in-order" if in_order else "deterministic"),
     )
 
 

@@ -21,7 +21,7 @@ from fairlead.errors import FieldError
 seeds = st.integers(0, 2**32)
 alphas = st.one_of(st.floats(1e-6, 1e-2), st.floats(0.01, 10.0), st.floats(10.0, 1e6))
 sizes_at_least = st.integers(0, 5)
-MODES = ("random", "deterministic", "first-deterministic")
+MODES = ("random", "deterministic", "first-deterministic", "in-order")
 
 PARTITIONERS: dict[str, st.SearchStrategy[fl.Partitioner]] = {
     "iid": st.just(fl.IidPartitioner()),
@@ -134,8 +134,21 @@ def test_a_client_gets_no_more_classes_than_asked(
     owner = deal(fl.PathologicalPartitioner(classes, mode), labels, num_clients, seed)
     held = np.array([len(np.unique(labels[owner == client])) for client in range(num_clients)])
     assert np.maximum(held - classes, 0).sum() <= max(kinds - classes, 0)
-    if mode == "deterministic" and num_clients >= kinds:
+    if mode in ("deterministic", "in-order") and num_clients >= kinds:
         assert held.max() <= classes
+
+
+def test_classes_in_order_leave_the_first_half_to_the_first_clients() -> None:
+    """Twenty clients and ten classes, as MNIST in Weng 2025: client i holds class i//2, or i mod 10 interleaved."""
+    labels = np.tile(np.arange(10), 60)
+    for mode, classes in (("in-order", np.arange(20) // 2), ("deterministic", np.arange(20) % 10)):
+        owner = deal(fl.PathologicalPartitioner(1, mode), labels, 20, 0)  # type: ignore[arg-type]
+        assert [set(labels[owner == client]) for client in range(20)] == [{label} for label in classes]
+        assert np.bincount(owner).tolist() == [30] * 20
+    settings = fl.settings.fedacs_dynamic_one_class, fl.settings.fedacs_static_one_class
+    assert {setting(in_order=True).partition for setting in settings} == {
+        fl.PathologicalPartitioner(1, "in-order")
+    }
 
 
 @given(

@@ -75,6 +75,7 @@ def test_outputs_have_a_row_per_example(case: Case) -> None:
         (DropoutCNN(), EMNIST, 1_206_590),
         (PooledCNN(), CIFAR10, 551_786),
         (PooledCNN(hidden=(512, 256), dropout=0.2), CIFAR10, 1_193_130),
+        (PooledCNN((10, 20), (50,), 0.2), MNIST, 51_480),
         (UnpooledCNN(), MNIST, 786_480),
         (VGG11(), CIFAR10, 9_750_922),
         (ResNet18(), CIFAR10, 11_173_962),
@@ -218,14 +219,14 @@ def test_bad_fields_are_refused_in_a_sentence(
     assert str(error.value) == message
 
 
-def test_unpooled_cnn_as_printed_is_affine_and_with_relu_is_not() -> None:
+def test_the_unpooled_cnn_is_affine_and_the_pooled_one_is_not() -> None:
     """f(x) + f(y) = f(x + y) + f(0) for affine f; dropout is off outside training."""
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn((2, 1, 8, 8), generator=generator, dtype=torch.float64)
     gaps = []
-    for relu in (False, True):
+    for model in (UnpooledCNN(), PooledCNN((10, 20), (50,), 0.2)):
         torch.manual_seed(0)
-        f = UnpooledCNN(relu=relu).build(ExampleShape((8, 8), 4)).double().eval()
+        f = model.build(ExampleShape((8, 8), 4)).double().eval()
         gaps.append(float((f(x) + f(y) - f(x + y) - f(torch.zeros_like(x))).detach().abs().max()))
     assert gaps[0] < 1e-14
     assert gaps[1] > 1e-3

@@ -112,8 +112,14 @@ def test_impossible_arrival_is_reported() -> None:
         (lambda: FedACSEstimated(2, min_arrival=0.0), "FedACSEstimated.min_arrival must be"),
         (lambda: OptimalSampling(2, floor=1.5), "OptimalSampling.floor must be"),
         (lambda: FedAU(0), "FedAU.cutoff must be a whole number of at least 1, got 0"),
-        (lambda: FedNova("mean"), "FedNova.tau_eff must be one of 'work', 'steps', 'expected'"),  # type: ignore[arg-type]
+        (lambda: FedNova("mean"), "FedNova.tau_eff must be one of 'work', 'steps', 'harmonic', 'expected'"),  # type: ignore[arg-type]
         (lambda: FedNova(over="all"), "FedNova.over must be one of"),  # type: ignore[arg-type]
+        (lambda: FedNova(work="rows"), "FedNova.work must be one of 'steps', 'epochs', got 'rows'"),  # type: ignore[arg-type]
+        (
+            lambda: FedNova("steps", work="epochs"),
+            "FedNova.tau_eff must be one of 'work', 'harmonic', 'expected', got 'steps'",
+        ),
+        (lambda: FedACS(2, "rows"), "FedACS.work must be one of 'steps', 'epochs', got 'rows'"),  # type: ignore[arg-type]
         (lambda: presets.fedacs(lr=0.1, steps=1), "cohort_size is missing"),
         (
             lambda: presets.full_participation(lr=0.1, steps=1, cohort_size=2),

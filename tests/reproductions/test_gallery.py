@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 import pickle
+from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -90,11 +91,11 @@ def _aware_of(entry: TrainedTable, cell: TableCell) -> fl.FedAWARE | fl.AwarePro
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize(
-    "entry", [entry for entry in TRAINED if entry.adjust is None], ids=lambda entry: entry.name
-)
+@pytest.mark.parametrize("entry", TRAINED, ids=lambda entry: entry.name)
 def test_every_run_can_be_planned(entry: TrainedTable, scale: str, tmp_path: Path) -> None:
-    """Sources are read when a run starts, so that empty files are enough to plan."""
+    """Sources are read when a run starts, so that empty files are enough to plan, unless runs need their clients."""
+    columns = {name: column for name, column in entry.columns.items() if column.adjust is None}
+    entry = replace(entry, columns=columns)
     for data_set in DATA_SETS.values():
         place = tmp_path / list(data_set.readers)[-1]
         place.mkdir(parents=True, exist_ok=True)
@@ -139,23 +140,54 @@ def digits_pack(folder: Path) -> None:
     (folder / "mnist" / "mnist.npz.xz").write_bytes(lzma.compress(buffer.getvalue()))
 
 
-def test_learning_rates_are_calibrated_to_one_step_length(tmp_path: Path) -> None:
+def test_learning_rates_are_calibrated_once_or_in_every_round(tmp_path: Path) -> None:
     """Static MNIST: 20 clients of 20 examples, so that a client with T epochs takes T steps of batch 512.
 
     T = 1, 3, ..., 39 and 1 − q = 0.60, ..., 0.98 as in Fig. 7: η₂ = η Σω(1 − q)T · Σω/((1 − q)T) for FedACS and
-    η₃ = η Σω(1 − q)T/Σω T for c-a-FedAvg.
+    η₃ = η Σω(1 − q)T/Σω T for c-a-FedAvg, the same in every round.
     """
     digits_pack(tmp_path)
     entry = REPRODUCTIONS["weng2025_table_4_mnist"]
     assert isinstance(entry, TrainedTable)
-    planned = entry.planned(Request(tmp_path, scale="full", data=tmp_path))
-    rates = {run.labels["method"]: run.experiment.algorithm.solver.optimizer.lr / 0.02 for run in planned}
+    planned = entry.planned(Request(tmp_path, scale="smoke", data=tmp_path))
+    runs = {
+        TableCell(str(run.labels["method"]), str(run.labels["setting"])): run.experiment for run in planned
+    }
     steps, arrival = np.arange(1, 40, 2), np.linspace(0.60, 0.98, 20)
     length = np.mean(arrival * steps)
-    assert rates["FedAvg"] == rates["FedNova"] == rates["OS"] == 1.0
-    assert rates["FedACS"] == pytest.approx(length * np.mean(1 / (arrival * steps)))
-    assert rates["c-a-FedAvg"] == pytest.approx(length / np.mean(steps))
-    assert rates["FedVarp"] == rates["c-a-FedAvg"]
+    factors = {name: length / np.mean(steps) for name in ("c-a-FedAvg", "FedVarp")}
+    factors["FedACS"] = length * np.mean(1 / (arrival * steps))
+    for name in factors:
+        once = runs[TableCell(name, "MNIST, calibrated once")].algorithm
+        assert once.solver.optimizer.lr == pytest.approx(0.02 * factors[name])
+        assert once.calibrate is None
+        for column, calibrated in (("MNIST", "clients"), ("MNIST, server step", "server")):
+            run = runs[TableCell(name, column)].build()
+            assert (run.algorithm.calibrate, run.algorithm.solver.optimizer.lr) == (calibrated, 0.02)
+            assert next(run.train(1)).facts["calibration"] == pytest.approx(factors[name])
+    usual = {
+        cell.row for cell, run in runs.items() if run.algorithm.calibrate is None and cell.column == "MNIST"
+    }
+    assert usual == {"FedAvg", "FedNova", "FedNova, renormalized", "FedAU", "OS"}
+
+
+def test_readings_of_weng_2025_differ_from_the_closest_in_one_respect() -> None:
+    digits, color = REPRODUCTIONS["weng2025_table_1_mnist"], REPRODUCTIONS["weng2025_table_5_alpha_0.2"]
+    assert isinstance(digits, TrainedTable)
+    assert isinstance(color, TrainedTable)
+    closest, in_order = digits.columns["MNIST"], digits.columns["MNIST, classes in order"]
+    assert closest.setting.partition == fl.PathologicalPartitioner(1, "deterministic")
+    assert in_order == replace(closest, setting=fl.settings.fedacs_dynamic_one_class(in_order=True))
+    assert digits.columns["MNIST, printed network"].model == fl.UnpooledCNN()
+    assert closest.model == fl.PooledCNN((10, 20), (50,), 0.2)
+    epochs = color.columns["CIFAR-10, T in epochs"]
+    algorithms = {name: row.algorithm(epochs.setting) for name, row in (epochs.rows or {}).items()}
+    assert algorithms["FedACS"].sampler == fl.FedACS(6, "epochs")
+    assert algorithms["FedNova"].aggregator == fl.FedNova("expected", "asked", "epochs")
+    assert algorithms["FedNova, renormalized"].aggregator == fl.FedNova("harmonic", work="epochs")
+    for entry in (digits, color):
+        assert {"FedAU", "OS"} <= set(entry.rows)
+        assert {column.target for column in entry.columns.values()} == {0.7 if entry is digits else 0.35}
 
 
 def test_data_sets_are_found_in_any_of_their_forms(tmp_path: Path) -> None:

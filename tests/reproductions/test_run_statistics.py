@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.records import Evaluation, RoundRecord
 from fairlead.reproductions import trained as statistics
+from fairlead.results.run_archive import ArchivedRun
 
 
 def record(round: int, accuracy: float | None = None, elud: float | None = None) -> RoundRecord:
@@ -50,6 +51,37 @@ def test_rounds_and_steps_until_a_target() -> None:
     assert statistics.rounds_to_target(RUN, 0.61) == math.inf
     assert statistics.steps_to_target(RUN, 0.61) == math.inf
     assert statistics.rounds_to_target(RUN, None) is None
+
+
+def archived(seed: int, accuracy: tuple[float, ...], target: float | None) -> ArchivedRun:
+    return ArchivedRun(
+        setting="MNIST",
+        method="FedAvg",
+        seed=seed,
+        rounds=len(accuracy),
+        figures={},
+        curves={"accuracy": accuracy},
+        seconds=1.0,
+        machine="",
+        precision="full",
+        engine="",
+        torch="",
+        fairlead="",
+        git_commit=None,
+        date="",
+        target=target,
+    )
+
+
+def test_rounds_to_a_target_on_the_mean_curve() -> None:
+    """Both runs reach 0.7 by a spike, in rounds 2 and 3, of 2.5 on average; their mean does so in round 4."""
+    curves = (0.1, 0.7, 0.2, 0.8), (0.1, 0.2, 0.9, 0.6)
+    runs = [archived(seed, curve, 0.7) for seed, curve in enumerate(curves)]
+    assert statistics.rounds_on_mean_curve(runs) == 4
+    assert statistics.rounds_on_mean_curve(runs[:1]) == 2
+    assert statistics.rounds_on_mean_curve([archived(0, curves[0], 0.9)]) == math.inf
+    assert statistics.rounds_on_mean_curve([archived(0, curves[0], None)]) is None
+    assert statistics.rounds_on_mean_curve([]) is None
 
 
 def test_diversity_leaves_out_canceled_and_empty_rounds() -> None:

@@ -15,7 +15,7 @@ from fairlead.errors import FieldError
 from fairlead.experiments.study import PlannedRun, StudyFolder
 from fairlead.experiments.workers import run_study
 from fairlead.reproductions.claims import CurveAbove, Less, Published, TableCell
-from fairlead.reproductions.reproduction import Request, load_outcomes, save_outcome
+from fairlead.reproductions.reproduction import Request, Scale, load_outcomes, save_outcome
 from fairlead.reproductions.trained import (
     Size,
     TableColumn,
@@ -131,6 +131,41 @@ def test_means_and_deviations_are_over_seeds(tmp_path: Path) -> None:
     assert both.figures[0].half_width == pytest.approx(12.7062 * abs(single[0] - single[1]) / 2, rel=1e-5)
     assert alone[0].figures[0].half_width is None
     assert both.figures[0].seeds == 2
+
+
+def test_the_mean_curve_is_one_figure_of_all_seeds(tmp_path: Path) -> None:
+    column = replace(SLOW, target=0.05)
+    entry = replace(
+        ENTRY,
+        columns={"slow": column},
+        rows={"FedAvg": TableRow("fedavg")},
+        claims=(),
+        on_mean_curve="rounds",
+    )
+    outcome = entry.reproduce(Request(tmp_path, seeds=(0, 1)))
+    (pooled,) = [figure for figure in outcome.figures if figure.column == "slow: rounds"]
+    curves = [
+        [record.evaluation.metrics["accuracy"] for record in fl.load_records(folder) if record.evaluation]
+        for folder in sorted((tmp_path / "a_table-small" / "slow" / "FedAvg").iterdir())
+    ]
+    first = next(
+        round for round, pair in enumerate(zip(*curves, strict=True), start=1) if sum(pair) / 2 >= 0.05
+    )
+    assert (pooled.ours, pooled.seeds, pooled.spread) == (first, 2, None)
+    assert "rounds: rounds until the mean accuracy over seeds" in entry.measured
+
+
+def test_a_stand_in_replaces_the_model_where_the_scale_has_its_own(tmp_path: Path) -> None:
+    column = replace(SLOW, model=fl.MLP((9,)), stand_in=fl.MLP((3,)))
+    sizes: dict[Scale, Size] = {"smoke": Size(1, model=fl.MLP((5,))), "full": Size(1)}
+    entry = replace(ENTRY, columns={"slow": column, "fast": FAST}, sizes=sizes)
+
+    def models(scale: Scale) -> list[object]:
+        planned = entry.planned(Request(tmp_path, scale=scale, only=("FedAvg",)))
+        return [run.experiment.task.model for run in planned if run.experiment.task is not None]
+
+    assert models("smoke") == [fl.MLP((3,)), fl.MLP((5,))]
+    assert models("full")[0] == fl.MLP((9,))
 
 
 def test_the_released_method_is_judged_by_itself(tmp_path: Path) -> None:

@@ -63,30 +63,41 @@ class FedNova(LinearAggregator):
 
     - "work", the default: Σ_R p̂_i‖a_i‖₁;
     - "steps", the paper's choice for proximal solvers: Σ_R p̂_i τ_i;
+    - "harmonic": 1/(Σ_R p̂_i/‖a_i‖₁), by which the weights p̂_i/‖a_i‖₁ sum to 1: no update is stretched, and
+      steps are shorter;
     - "expected", Weng 2025's choice: Σ ω_i(1−q_i)‖a_i‖₁/Σ ω_i(1−q_i) over all clients, from `Conditions`;
     - a number.
 
-    The last two do not depend on the arrivals. The first two do, and the product with the sum is then
+    The last two do not depend on the arrivals. The others do, and the product with the sum is then
     biased by O(1/cohort) where work and gradients are correlated.
+
+    With `work` = "epochs" the client's passes over its data take the place of ‖a_i‖₁, as T_m in the experiments of
+    Weng 2025: clients with more batches then count more.
 
     Reduces to `WeightedMean` when all clients do the same work.
 
     Differs from released code in which τ_eff cancels because the weights p̂_i/‖a_i‖₁ are normalized once
-    more: that gives the harmonic instead of the arithmetic mean of the work. Consistent as η → 0.
+    more ("harmonic" here). Consistent as η → 0.
     """
 
-    tau_eff: Literal["work", "steps", "expected"] | float = "work"
+    tau_eff: Literal["work", "steps", "harmonic", "expected"] | float = "work"
     over: Literal["received", "asked"] = "received"
+    work: Literal["steps", "epochs"] = "steps"
 
     references = ("wang2021fednova",)
-    needs_effective_steps = True
 
     def __post_init__(self) -> None:
         require_choice(self, "over", ("received", "asked"))
+        require_choice(self, "work", ("steps", "epochs"))
         if isinstance(self.tau_eff, str):
-            require_choice(self, "tau_eff", ("work", "steps", "expected"))
+            epochs = self.work == "epochs"
+            require_choice(self, "tau_eff", ("work", *([] if epochs else ["steps"]), "harmonic", "expected"))
         else:
             require_number(self, "tau_eff", above=0)
+
+    @property
+    def needs_effective_steps(self) -> bool:
+        return self.work == "steps"
 
     @property
     def needs_arrival(self) -> bool:
@@ -94,10 +105,18 @@ class FedNova(LinearAggregator):
 
     def coefficients(self, updates: ClientUpdates, conditions: Conditions) -> Tensor:
         share, work = normalized(updates.importance), updates.effective_steps
+        if self.work == "epochs":
+            conditions = conditions.in_epochs()
+            planned = conditions.effective_steps
+            if planned is None:
+                raise ClashError('FedNova(work="epochs") needs a world that knows the epochs of its clients.')
+            work = planned[updates.clients]
         if work is None:
             raise field_error("ClientUpdates", "effective_steps", "known for FedNova", None)
         if self.tau_eff == "work":
             scale = share @ work
+        elif self.tau_eff == "harmonic":
+            scale = 1 / (share / work).sum()
         elif self.tau_eff == "steps":
             scale = share @ updates.num_steps.to(share)
         elif self.tau_eff == "expected":

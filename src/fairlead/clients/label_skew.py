@@ -230,18 +230,20 @@ class PathologicalPartitioner(Partitioner):
     """Gives each client examples of a fixed number of classes, each class shared equally by its clients.
 
     `class_assignment_mode`: "random" classes for each client, "deterministic" (client i starts at class i)
-    or "first-deterministic" (its first class so, the others random), as flwr-datasets has them. A class
+    or "first-deterministic" (its first class so, the others random), as flwr-datasets has them, or "in-order"
+    (client i of N starts at class ⌊iK/N⌋ of K, so that neighbors hold the same classes). A class
     that no client was assigned goes to the client with the fewest examples, so that none is lost.
     """
 
     num_classes_per_partition: int
-    class_assignment_mode: Literal["random", "deterministic", "first-deterministic"] = "random"
+    class_assignment_mode: Literal["random", "deterministic", "first-deterministic", "in-order"] = "random"
 
     needs_classes = True
 
     def __post_init__(self) -> None:
         require_integer(self, "num_classes_per_partition", at_least=1)
-        require_choice(self, "class_assignment_mode", ("random", "deterministic", "first-deterministic"))
+        modes = ("random", "deterministic", "first-deterministic", "in-order")
+        require_choice(self, "class_assignment_mode", modes)
 
     def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         generator = key.generator()
@@ -268,9 +270,14 @@ class PathologicalPartitioner(Partitioner):
         """Which client holds which class, (clients, classes) bool."""
         assigned = np.zeros((num_clients, num_kinds), dtype=bool)
         clients, count = np.arange(num_clients), self.num_classes_per_partition
-        if self.class_assignment_mode == "deterministic":
+        if self.class_assignment_mode in ("deterministic", "in-order"):
+            first = (
+                clients
+                if self.class_assignment_mode == "deterministic"
+                else clients * num_kinds // num_clients
+            )
             for step in range(count):
-                assigned[clients, (clients + step) % num_kinds] = True
+                assigned[clients, (first + step) % num_kinds] = True
             return assigned
         preference = generator.random((num_clients, num_kinds))
         if self.class_assignment_mode == "first-deterministic":

@@ -112,7 +112,7 @@ class FlowerWorld(World):
             return solver.effective_steps(self.estimates.expected_steps(planned), round)
 
         return Conditions(
-            round, self.population.weights, work, lambda: self.estimates.arrival, self._repeated
+            round, self.population.weights, work, lambda: self.estimates.arrival, repeated=self._repeated
         )
 
     def work(self, order: WorkOrder) -> ClientUpdates:

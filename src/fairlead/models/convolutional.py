@@ -185,7 +185,10 @@ class PooledCNN(ImageModel):
 
     The FedACS paper's CNNs (Weng et al. 2025, table 3): for CIFAR-10 `PooledCNN()`,
     896 + 9,248 + (8·8·32 + 1)·256 + 257·64 + 65·10 = 551,786 parameters; for CINIC-10
-    `PooledCNN(hidden=(512, 256), dropout=0.2)`, 896 + 9,248 + 2,049·512 + 513·256 + 257·10 = 1,193,130.
+    `PooledCNN(hidden=(512, 256), dropout=0.2)`, 896 + 9,248 + 2,049·512 + 513·256 + 257·10 = 1,193,130. For MNIST the
+    table prints the modules of the usual MNIST example, whose activations and poolings are calls and not modules:
+    with them it is `PooledCNN((10, 20), (50,), 0.2)`, 100 + 1,820 + (7·7·20 + 1)·50 + 51·10 = 51,480, and
+    `UnpooledCNN` as printed.
     """
 
     channels: tuple[int, ...] = (32, 32)
@@ -229,11 +232,10 @@ class UnpooledCNN(ImageModel):
 
     The FedACS paper's CNN for MNIST (Weng et al. 2025, table 3), 100 + 1,820 + (28·28·20 + 1)·50 + 51·10 =
     786,480 parameters. As printed it has no activation at all, so that without dropout it is a deep linear
-    model; `relu=True` puts one after each layer but the last.
+    model; `PooledCNN((10, 20), (50,), 0.2)` has the activations and poolings that the table may leave out.
     """
 
     dropout: float = 0.2
-    relu: bool = False
 
     references = ("weng2025fedacs",)
     smallest_side = 1
@@ -242,16 +244,10 @@ class UnpooledCNN(ImageModel):
         require_number(self, "dropout", at_least=0, below=1)
 
     def features(self, channels: int) -> list[nn.Module]:
-        return [
-            *(nn.Conv2d(channels, 10, 3, padding=1), *self._activation()),
-            *(nn.Conv2d(10, 20, 3, padding=1), *self._activation()),
-        ]
+        return [nn.Conv2d(channels, 10, 3, padding=1), nn.Conv2d(10, 20, 3, padding=1)]
 
     def head(self, size: int, outputs: int) -> list[nn.Module]:
-        return [*dropped(self.dropout), nn.Linear(size, 50), *self._activation(), nn.Linear(50, outputs)]
-
-    def _activation(self) -> list[nn.Module]:
-        return [nn.ReLU()] if self.relu else []
+        return [*dropped(self.dropout), nn.Linear(size, 50), nn.Linear(50, outputs)]
 
 
 _STAGES = ((1,), (2,), (4, 4), (8, 8), (8, 8))

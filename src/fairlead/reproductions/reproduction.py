@@ -104,6 +104,8 @@ class Measured(NamedTuple):
     precision: str = "full"
     failures: tuple[FailedRun, ...] = ()
     curves: Mapping[TableCell, Mapping[int, Curve]] = {}
+    pooled: Mapping[TableCell, tuple[float, int]] = {}
+    """Figures of all seeds together, with their number."""
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,10 @@ class Reproduction(ABC):
                 )
                 for cell, values in measured.results.items()
                 if (found := estimate(list(values.values())))
+            )
+            + tuple(
+                ReproducedFigure(*cell, value, None, seeds, None, None)
+                for cell, (value, seeds) in measured.pooled.items()
             ),
             checks=printed.checks,
             seconds=round(measured.seconds, 1),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.source import ClientSource, Excerpt
@@ -55,6 +55,16 @@ def rounds_to_target(records: Sequence[RoundRecord], target: float | None) -> fl
     if target is None or not len(curve):
         return None
     done = curve.rounds_to(target, higher=True)
+    return math.inf if done is None else float(done)
+
+
+def rounds_on_mean_curve(runs: Sequence[ArchivedRun]) -> float | None:
+    """Rounds until the mean accuracy over seeds reaches the target, infinite if it never does (Weng 2025 Fig. 6)."""
+    if not runs or runs[0].target is None:
+        return None
+    curves = zip(*(run.curves["accuracy"] for run in runs), strict=True)
+    mean = Curve.of((round, math.fsum(values) / len(runs)) for round, values in enumerate(curves, start=1))
+    done = mean.rounds_to(runs[0].target, higher=True)
     return math.inf if done is None else float(done)
 
 
@@ -112,13 +122,16 @@ class TableRow:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     aware: Mapping[str, Any] | None = None
     """Arguments of `with_aware`, for a method "× AWARE"; None: without the projection."""
+    calibrate: Literal["clients", "server"] | None = None
+    """As in `Algorithm`."""
 
     def algorithm(self, setting: Setting) -> Algorithm:
         """The method with the setting's client side, schedule of learning rates included."""
         algorithm = method_named(self.preset).build(**{**setting.client_side(), **self.arguments})
         solver = algorithm.solver
         optimizer = replace(solver.optimizer, schedule=setting.solver.optimizer.schedule)
-        algorithm = replace(algorithm, solver=replace(solver, optimizer=optimizer))
+        solver = replace(solver, optimizer=optimizer)
+        algorithm = replace(algorithm, solver=solver, calibrate=self.calibrate)
         return algorithm if self.aware is None else with_aware(algorithm, **self.aware)
 
 
@@ -135,6 +148,10 @@ class TableColumn:
     """The target accuracy, for statistics that need one."""
     rows: Mapping[str, TableRow] | None = None
     """The methods of this column; None: those of the table."""
+    stand_in: Model | None = None
+    """Replaces `model` at scales with a model of their own; None: theirs."""
+    adjust: Callable[[Experiment], Experiment] | None = None
+    """Changes a finished experiment, for example by the work of its clients."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,10 +164,10 @@ class TrainedTable(Reproduction):
     statistics: Mapping[str, Statistic]
     """By the suffix of the column's name, which is empty for a single statistic."""
     sizes: Mapping[Scale, Size]
-    adjust: Callable[[Experiment], Experiment] | None = None
-    """Changes a finished experiment, for example by the work of its clients."""
     shares: tuple[str, ...] = ()
     """Names of tables whose runs of the same methods in the same settings count here too, and are not repeated."""
+    on_mean_curve: str = ""
+    """The statistic for the rounds to the target on the mean accuracy over seeds; empty: none."""
 
     @cached_property
     def cells(self) -> dict[TableCell, TableRow]:
@@ -184,8 +201,10 @@ class TrainedTable(Reproduction):
     def measured(self) -> str:
         figures = {name: _phrase(statistic) for name, statistic in self.statistics.items()}
         phrases = [f"{name}: {phrase}" if name else phrase for name, phrase in figures.items()]
-        targets = {name: column.target for name, column in self.columns.items() if column.target is not None}
-        phrases += [f"the target accuracy on {name} is {target:.0%}" for name, target in targets.items()]
+        targets = sorted({column.target for column in self.columns.values() if column.target is not None})
+        if self.on_mean_curve:
+            phrases.append(f"{self.on_mean_curve}: {_phrase(rounds_on_mean_curve)}")
+        phrases += [f"the target accuracy is {target:.0%}" for target in targets]
         return "; ".join(phrases)
 
     def describe(self, scale: Scale) -> str:
@@ -231,6 +250,13 @@ class TrainedTable(Reproduction):
             for name, value in run.figures.items():
                 place = TableCell(run.method, figure_column(run.setting, name))
                 results.setdefault(place, {})[run.seed] = value
+        pooled = {}
+        for cell in self.cells if self.on_mean_curve else ():
+            alike = [run for run in finished if (run.method, run.setting) == cell]
+            rounds = rounds_on_mean_curve(alike)
+            if rounds is not None:
+                place = TableCell(cell.row, figure_column(cell.column, self.on_mean_curve))
+                pooled[place] = rounds, len(alike)
         return Measured(
             results,
             math.fsum(run.seconds for run in finished),
@@ -240,7 +266,8 @@ class TrainedTable(Reproduction):
             max(run.date for run in finished),
             ", ".join(dict.fromkeys(run.precision for run in finished)),
             failures,
-            curves=curves,
+            curves,
+            pooled,
         )
 
     def _nothing_finished(self, request: Request, failures: Sequence[FailedRun]) -> str:
@@ -305,7 +332,7 @@ class TrainedTable(Reproduction):
         column, size = self.columns[cell.column], self.sizes[request.scale]
         setting = column.setting
         clients = _clients(column, size, request)
-        model = size.model or column.model
+        model = (column.stand_in or size.model) if size.model else column.model
         task = clients.default_task() if model is None else Task(model)
         experiment = Experiment(
             clients,
@@ -318,8 +345,8 @@ class TrainedTable(Reproduction):
             evaluate_every=1,
             device=request.device,
         )
-        if self.adjust is not None:
-            experiment = self.adjust(experiment)
+        if column.adjust is not None:
+            experiment = column.adjust(experiment)
         if not request.computing:
             return experiment
         # Last, because the adjustment builds the experiment on the CPU, which may not support these options.
@@ -353,7 +380,7 @@ def _clients(column: TableColumn, size: Size, request: Request) -> ClientSource:
     return setting.deal(source)
 
 
-def _phrase(statistic: Statistic) -> str:
+def _phrase(statistic: object) -> str:
     """The description of a statistic, to be put into a sentence."""
     phrases = summary(statistic).rstrip(".")
     return phrases[:1].lower() + phrases[1:]

@@ -1,13 +1,21 @@
 """Samplers that adapt to the clients: to their work and links, their updates, or the server's weights."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fairlead.client_table import PartState, tensor_in
-from fairlead.errors import ClashError, FieldError, field_error, require_integer, require_number
+from fairlead.errors import (
+    ClashError,
+    FieldError,
+    field_error,
+    require_choice,
+    require_integer,
+    require_number,
+)
 from fairlead.randomness import Key
 from fairlead.records import (
     ClientUpdates,
@@ -34,6 +42,13 @@ class FedACS(MemorylessSampler):
     Δ_i is ∝ ω_i/‖a_i‖₁, so that the run minimizes Σ ω_i F_i up to O(η) for any links and work. `FedNova` and
     `CommunicationAware` would divide a second time.
 
+    With `work` = "epochs" the client's passes over its data take the place of ‖a_i‖₁: T_m of Weng 2025 is a number
+    of epochs in its experiments. That corrects the work of clients with equally many batches; others then count in
+    proportion to their batches an epoch.
+
+    A step is 1/Σ ω_i/[(1 − q_i)‖a_i‖₁] local steps long on average, and Σ ω_i(1 − q_i)‖a_i‖₁ for
+    `WeightedWithReplacement`. `Algorithm.calibrate` makes both equally long in every round.
+
     Reduces to `WeightedWithReplacement` when (1 − q_i)‖a_i‖₁ is the same for all (Weng 2025 (13)).
 
     Differs from the paper: (14a) is read without the ω inside its sum, as (15) requires. A client of
@@ -42,16 +57,22 @@ class FedACS(MemorylessSampler):
     """
 
     cohort_size: int
+    work: Literal["steps", "epochs"] = "steps"
 
     references = ("weng2025fedacs",)
     exemptions = {"unbiased": "it samples by ω/((1 − q)‖a‖₁), which makes the arriving work unbiased"}
-    needs_effective_steps = True
     needs_arrival = True
 
     def __post_init__(self) -> None:
         require_integer(self, "cohort_size", at_least=1, at_most=MOST_DRAWS)
+        require_choice(self, "work", ("steps", "epochs"))
+
+    @property
+    def needs_effective_steps(self) -> bool:
+        return self.work == "steps"
 
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
+        conditions = self._counted(conditions)
         weights, arrival, work = conditions.weights, conditions.arrival, conditions.effective_steps
         if arrival is None or work is None:
             raise ClashError(
@@ -66,12 +87,15 @@ class FedACS(MemorylessSampler):
             )
         return draw_with_replacement(_probabilities(weights, arrival * work), self.cohort_size, key)
 
+    def _counted(self, conditions: Conditions) -> Conditions:
+        return conditions.in_epochs() if self.work == "epochs" else conditions
+
     def participation(self, conditions: Conditions) -> Participation | NotKnown:
-        chances = _chances(conditions, floor=0.0)
+        chances = _chances(self._counted(conditions), floor=0.0)
         return chances if isinstance(chances, NotKnown) else participation_by_draws(chances, self.cohort_size)
 
     def possible_cohorts(self, conditions: Conditions, at_most: int) -> list[tuple[float, Cohort]] | None:
-        chances = _chances(conditions, floor=0.0)
+        chances = _chances(self._counted(conditions), floor=0.0)
         return None if isinstance(chances, NotKnown) else possible_draws(chances, self.cohort_size, at_most)
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
+from fairlead.errors import FieldError
 from fairlead.randomness import Key
 from fairlead.records import (
     Averaging,
@@ -170,6 +171,32 @@ def expected_contributions(
     )
     order: tuple[Exactness, ...] = ("large cohorts", "long run", "sampled", "exact")
     return contributions, next(grade for grade in order if grade in grades)
+
+
+def calibration(algorithm: Algorithm, conditions: Conditions) -> float:
+    """The factor that makes the expected step of a round as long as that of importance sampling (Weng 2025 I.2).
+
+        Σ ω_i(1 − q_i)‖a_i‖₁ / Σ C_i‖a_i‖₁
+
+    Symbols: C_i the mean coefficient of client i in large cohorts. For FedACS the factor is
+    Σ ω(1 − q)‖a‖₁ · Σ ω/[(1 − q)‖a‖₁], at least 1; for rules that correct links alone Σ ω(1 − q)‖a‖₁/Σ ω‖a‖₁.
+    Where conditions vary, the factor at their means does not give equal steps, since E[1/‖a‖₁] exceeds 1/E[‖a‖₁].
+    """
+    length = mean_step(algorithm, conditions)
+    arrival, work = conditions.arrival, conditions.effective_steps
+    assert arrival is not None
+    assert work is not None
+    return float((conditions.weights * arrival) @ work) / length
+
+
+def mean_step(algorithm: Algorithm, conditions: Conditions) -> float:
+    """Σ C_i‖a_i‖₁, the local gradient steps that a round equals on average, with C_i as in large cohorts."""
+    # Without outcomes to enumerate or draw, ratios of means remain.
+    expected = expected_contributions(algorithm, [conditions], outcomes=0)
+    if isinstance(expected, NotKnown):
+        raise FieldError(f"The step length of this algorithm is not known. {expected.reason}")
+    contributions, _ = expected
+    return float(contributions.coefficient @ contributions.work)
 
 
 def _among_reachable(weights: Tensor | None, rounds: Sequence[Conditions]) -> Tensor | None:

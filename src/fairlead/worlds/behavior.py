@@ -10,7 +10,7 @@ from fairlead.conditions.devices import DeviceModel, Payload
 from fairlead.conditions.links import LinkModel
 from fairlead.conditions.work import Workload, WorkModel
 from fairlead.corrections.base import LocalOutcome
-from fairlead.local_solver import LocalSolver
+from fairlead.local_solver import LocalSolver, epochs_to_steps
 from fairlead.randomness import Key
 from fairlead.worlds.executor import ClientBlock
 
@@ -86,6 +86,12 @@ class ClientBehavior:
     def num_steps(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor:
         """Local steps that the given clients would take."""
         return self._plan(clients, solver, round, key).work.num_steps
+
+    def epochs(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor:
+        """Passes over their data that the given clients would make, (c,) float64."""
+        work, sizes = self._plan(clients, solver, round, key).work, self.sizes[clients]
+        in_one = epochs_to_steps(torch.ones_like(sizes), sizes, work.batch_sizes)
+        return work.num_steps / in_one.clamp(min=1).to(torch.float64)
 
     def expected_arrival(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor | None:
         """Probability that each client's update arrives, if it is known."""

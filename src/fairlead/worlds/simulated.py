@@ -191,7 +191,10 @@ class SimulatedWorld(World):
         def arrival() -> Tensor | None:
             return self.behavior.expected_arrival(everyone(), solver, round, key)
 
-        return Conditions(round, self.population.weights, work, arrival)
+        def epochs() -> Tensor:
+            return self.behavior.epochs(everyone(), solver, round, key)
+
+        return Conditions(round, self.population.weights, work, arrival, epochs)
 
     def over(self, link: LinkModel) -> "SimulatedWorld":
         """The same clients, reached over other links."""

@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from fairlead.errors import EngineError
 from fairlead.local_solver import LocalSolver
 from fairlead.memory.budget import available_bytes
+from fairlead.optimizers.base import Constant
 from fairlead.worlds.engines.augmented import AugmentedInputs
 from fairlead.worlds.engines.base import (
     AsyncEngine,
@@ -135,7 +136,9 @@ class _Kind(NamedTuple):
     @staticmethod
     def of(objective: Objective, steps: LocalSteps) -> "_Kind":
         widest = max((rows.shape[1] for rows in steps.batches), default=1)
-        return _Kind(objective, steps.solver, _roomy_batch(steps.solver, widest))
+        # Learning rates are among the numbers of a step, so that a solver whose rate changes keeps its graphs.
+        solver = replace(steps.solver, optimizer=replace(steps.solver.optimizer, lr=0.0, schedule=Constant()))
+        return _Kind(objective, solver, _roomy_batch(steps.solver, widest))
 
 
 class _CapturedLanes:
