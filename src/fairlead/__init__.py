@@ -55,7 +55,7 @@ CONTENTS = {
     ),
     "clients.label_skew": (
         "DirichletPartitioner InnerDirichletPartitioner LabelBlocksPartitioner PachinkoPartitioner "
-        "PathologicalPartitioner RedrawnDirichletPartitioner ShardPartitioner"
+        "PathologicalPartitioner ShardPartitioner"
     ),
     "clients.pool": "Pool",
     "clients.source": "ClientSource Excerpt FederatedData PooledSource RealClients",

@@ -110,8 +110,8 @@ def consensus_stackoverflow(steps: int = 10) -> Setting:
 @published("wang2024unreasonable")
 def consensus_cifar100(steps: int = 10) -> Setting:
     """200 of 500 clients of CIFAR-100 by Pachinko allocation take full-batch steps of 0.5 (Wang 2024 Table 3)."""
-    partition = label_skew.PachinkoPartitioner()
-    return replace(_natural(asked=200, lr=0.5, steps=steps), num_clients=500, partition=partition)
+    natural = _natural(asked=200, lr=0.5, steps=steps)
+    return replace(natural, num_clients=500, partition=label_skew.PachinkoPartitioner())
 
 
 def _natural(asked: int, lr: float, steps: int) -> Setting:
@@ -280,7 +280,9 @@ def fednova_equal_epochs() -> Setting:
     """
     optimizer = SGD(0.05, schedule=Milestones((50, 75), gamma=0.1))
     solver = LocalSolver(optimizer, epochs=2, batch_size=32)
-    partition = label_skew.RedrawnDirichletPartitioner(0.1, seed=2020)
+    partition = label_skew.DirichletPartitioner(
+        0.1, min_partition_size=10, self_balancing=True, released_seed=2020
+    )
     return Setting(16, solver, rounds=100, partition=partition)
 
 

@@ -124,7 +124,7 @@ def test_the_released_split_of_fednova() -> None:
     weighted by examples.
     """
     labels = np.repeat(np.arange(10), 5000)
-    counts = label_counts(fl.RedrawnDirichletPartitioner(0.1, seed=2020), labels, 16, seed=0)
+    counts = label_counts(fl.DirichletPartitioner(0.1, 10, True, released_seed=2020), labels, 16, seed=0)
     sizes = counts.sum(1)
     steps = 2 * np.ceil(sizes / 32)
     assert (steps.min(), steps.max(), steps.max() * 5 / 2) == (16, 408, 1020)
@@ -156,11 +156,11 @@ def released_deal(labels: Rows, num_clients: int, alpha: float, seed: int) -> Ro
     return owner
 
 
-def test_a_redrawn_deal_is_that_of_the_released_loop() -> None:
+def test_a_released_deal_is_that_of_the_released_loop() -> None:
     """Unequal labels of 600 examples over nine clients; some seeds need redraws."""
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(4), (300, 50, 150, 100)))
     for seed in range(10):
-        partitioner = fl.RedrawnDirichletPartitioner(0.3, seed)
+        partitioner = fl.DirichletPartitioner(0.3, 10, True, released_seed=seed)
         deals = [partitioner.deal(labels, 9, fl.Key.from_seed(key)) for key in (0, 1)]
         assert np.array_equal(deals[0], released_deal(labels, 9, 0.3, seed))
         assert np.array_equal(deals[0], deals[1])

@@ -227,12 +227,12 @@ def test_ten_thousand_clients(make: Callable[[], fl.Partitioner]) -> None:
             "must be 10 numbers that sum to 20, got 9 that sum to 18",
         ),
         (
-            fl.RedrawnDirichletPartitioner(0.01, seed=0, min_partition_size=2),
-            r"min_partition_size must be reached by all 10 clients within 1000 deals, got 2: use a Dirichlet",
+            fl.DirichletPartitioner(0.01, 2, released_seed=0),
+            r"min_partition_size must be reached by all 10 clients within 1000 deals of released_seed, got 2",
         ),
         (
             fl.PachinkoPartitioner(parents=(0,)),
-            "parents must have an entry for every label up to 1, got 1",
+            "parents must have an entry for each label up to 1, got 1",
         ),
         (fl.NaturalIdPartitioner(), "needs data that name the client of each example"),
         (fl.ReshuffledPartitioner(), "needs data that name the client of each example"),
@@ -254,7 +254,6 @@ def test_impossible_deals_say_why(partitioner: fl.Partitioner, message: str) -> 
         fl.PathologicalPartitioner(1),
         fl.LabelBlocksPartitioner(),
         fl.PachinkoPartitioner(),
-        fl.RedrawnDirichletPartitioner(0.1, seed=0),
         fl.LogNormalPartitioner(1.0),
         fl.PowerLawPartitioner(1.0),
     ],

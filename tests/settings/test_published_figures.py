@@ -207,7 +207,7 @@ def test_consensus_settings_keep_the_natural_clients(name: str) -> None:
 def test_epochs_of_fednova() -> None:
     """E = 2 with B = 32 gives 16 ≤ τ ≤ 408 for clients of 225 to 6,500 examples; U(2, 5) up to 1,020."""
     equal, drawn = fl.settings.fednova_equal_epochs(), fl.settings.fednova_random_epochs()
-    assert equal.partition == drawn.partition == fl.RedrawnDirichletPartitioner(0.1, seed=2020)
+    assert equal.partition == drawn.partition == fl.DirichletPartitioner(0.1, 10, True, released_seed=2020)
     assert steps_of(equal, 225) == [16] * 16
     assert steps_of(equal, 6500) == [408] * 16
     draws = [step for round in range(20) for step in steps_of(drawn, 6500, round)]
