@@ -280,9 +280,7 @@ def fednova_equal_epochs() -> Setting:
     """
     optimizer = SGD(0.05, schedule=Milestones((50, 75), gamma=0.1))
     solver = LocalSolver(optimizer, epochs=2, batch_size=32)
-    partition = label_skew.DirichletPartitioner(
-        0.1, min_partition_size=10, self_balancing=True, released_seed=2020
-    )
+    partition = label_skew.DirichletPartitioner(0.1, 10, self_balancing=True, released_seed=2020)
     return Setting(16, solver, rounds=100, partition=partition)
 
 

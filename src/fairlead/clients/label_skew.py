@@ -21,6 +21,7 @@ from fairlead.component import freeze_lists
 from fairlead.errors import FieldError, require_choice, require_instance, require_integer, require_number
 from fairlead.randomness import Key
 
+_Source = np.random.Generator | np.random.RandomState
 _BLOCK = 1024
 """Number of clients that draw their labels at once."""
 
@@ -77,9 +78,7 @@ class DirichletPartitioner(Partitioner):
             f"deals of released_seed, got {self.min_partition_size}: leave out released_seed, or use a larger alpha."
         )
 
-    def _dealt(
-        self, labels: Rows, num_clients: int, source: np.random.Generator | np.random.RandomState
-    ) -> Rows:
+    def _dealt(self, labels: Rows, num_clients: int, source: _Source) -> Rows:
         """One deal, without regard to the least size."""
         owner = np.empty(len(labels), dtype=np.int64)
         sizes = np.zeros(num_clients, dtype=np.int64)
@@ -140,12 +139,10 @@ class InnerDirichletPartitioner(Partitioner):
         return owner
 
 
-_CIFAR100 = """
-    4 1 14 8 0 6 7 7 18 3 3 14 9 18 7 11 3 9 7 11 6 11 5 10 7 6 13 15 3 15 0 11 1 10 12 14 16 9 11 5 5 19 8 8 15 13 14
-    17 18 10 16 4 17 4 2 0 17 4 18 17 10 3 2 12 12 16 12 1 9 19 2 10 0 1 16 12 9 13 15 13 16 19 2 4 6 19 5 5 8 19 18 1
-    2 15 6 0 17 8 14 13
-"""
-"""Coarse label of each of its 100 fine labels."""
+_CIFAR100 = (
+    "eboiaghhsddojshldjhlglfkhgnpdpalbkmoqjlfftiipnorskqerecaresrkdcmmqmbjtckabqmjnpnqtcegtffitsbcpgarion"
+)
+"""The coarse label of each fine one, as a letter: a is the first of 20."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +174,7 @@ class PachinkoPartitioner(Partitioner):
             require_sizes(self, self.parents, "parents")
 
     def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
-        parents = np.array(_CIFAR100.split() if self.parents is None else self.parents, dtype=np.int64)
+        parents = np.array(self.parents or [ord(letter) - ord("a") for letter in _CIFAR100])
         if len(labels) and labels.max() >= len(parents):
             need = f"an entry for each label up to {labels.max()}"
             raise FieldError(f"PachinkoPartitioner.parents must have {need}, got {len(parents)}.")
