@@ -203,7 +203,7 @@ def _at_optimum(request: Request, seed: int) -> Mapping[TableCell, float]:
         model = PooledCNN() if name == "natural" else ResNet18() if request.scale == "full" else _NARROW
         central = _world(data, _CENTRAL, model, request, seed)
         run = Federation(presets.fedavg(**_CENTRAL.client_side()), central, seed)
-        list(run.train({"smoke": 1, "small": 5, "full": 20}[request.scale]))
+        list(run.train(1 if request.scale == "smoke" else 20))
         world, lr = _world(data, setting, model, request, seed), setting.solver.optimizer.lr
         asked = min(setting.cohort_size or 0, world.population.num_clients)
         report = consensus_test(world, run.params, lr, steps=_STEPS, clients=asked, centered=False)
