@@ -26,6 +26,9 @@ MODES = ("random", "deterministic", "first-deterministic")
 PARTITIONERS: dict[str, st.SearchStrategy[fl.Partitioner]] = {
     "iid": st.just(fl.IidPartitioner()),
     "dirichlet": st.builds(fl.DirichletPartitioner, alphas, sizes_at_least, st.booleans()),
+    "released": st.builds(
+        fl.DirichletPartitioner, alphas, st.just(0), st.booleans(), released_seed=st.integers(0, 2**32 - 1)
+    ),
     "inner dirichlet": st.builds(fl.InnerDirichletPartitioner, alphas),
     "dirichlet sizes": st.builds(fl.DirichletSizePartitioner, alphas, sizes_at_least),
     "shards": st.builds(fl.ShardPartitioner, st.integers(1, 4)),

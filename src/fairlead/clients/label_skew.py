@@ -81,16 +81,16 @@ class DirichletPartitioner(Partitioner):
     def _dealt(self, labels: Rows, num_clients: int, source: _Source) -> Rows:
         """One deal, without regard to the least size."""
         owner = np.empty(len(labels), dtype=np.int64)
-        sizes = np.zeros(num_clients, dtype=np.int64)
+        sizes, most = np.zeros(num_clients, dtype=np.int64), np.inf
+        if self.self_balancing:
+            most = len(labels) / num_clients
         for label in np.unique(labels):
             rows = source.permutation(np.flatnonzero(labels == label))
             if isinstance(source, np.random.Generator):
                 shares, cut = dirichlet_draws(source, self.alpha, (num_clients,)), whole_sizes
             else:
                 shares, cut = source.dirichlet(np.full(num_clients, self.alpha)), _cut_down
-            if self.self_balancing:
-                shares = _among_open(shares, sizes < len(labels) / num_clients)
-            pieces = cut(shares, len(rows))
+            pieces = cut(_among_open(shares, sizes < most), len(rows))
             owner[rows] = np.repeat(np.arange(num_clients), pieces)
             sizes += pieces
         return owner
@@ -196,7 +196,7 @@ def _cut_down(shares: NDArray[np.float64], total: int) -> Rows:
 
 
 def _among_open(shares: NDArray[np.float64], is_open: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Shares of the open clients alone; equal ones if underflow left them nothing."""
+    """Shares of the open clients alone; equal ones if underflow left them nothing, or no number."""
     left = np.where(is_open, shares, 0.0)
     return left if left.sum() > 0 else is_open.astype(np.float64)
 
