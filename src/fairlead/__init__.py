@@ -54,8 +54,8 @@ CONTENTS = {
         "PowerLawPartitioner ReshuffledPartitioner SizePartitioner"
     ),
     "clients.label_skew": (
-        "DirichletPartitioner InnerDirichletPartitioner LabelBlocksPartitioner PathologicalPartitioner "
-        "ShardPartitioner"
+        "DirichletPartitioner InnerDirichletPartitioner LabelBlocksPartitioner PachinkoPartitioner "
+        "PathologicalPartitioner ShardPartitioner"
     ),
     "clients.pool": "Pool",
     "clients.source": "ClientSource Excerpt FederatedData PooledSource RealClients",

@@ -109,8 +109,9 @@ def consensus_stackoverflow(steps: int = 10) -> Setting:
 
 @published("wang2024unreasonable")
 def consensus_cifar100(steps: int = 10) -> Setting:
-    """200 clients of a CIFAR-100 with natural clients take full-batch steps of 0.5 (Wang 2024 Table 3)."""
-    return _natural(asked=200, lr=0.5, steps=steps)
+    """200 of 500 clients of CIFAR-100 by Pachinko allocation take full-batch steps of 0.5 (Wang 2024 Table 3)."""
+    natural = _natural(asked=200, lr=0.5, steps=steps)
+    return replace(natural, num_clients=500, partition=label_skew.PachinkoPartitioner())
 
 
 def _natural(asked: int, lr: float, steps: int) -> Setting:
@@ -277,12 +278,14 @@ def _solver(lr: float = 0.01) -> LocalSolver:
 def fednova_equal_epochs() -> Setting:
     """16 clients by Dirichlet(0.1), two epochs each, all in every round, 100 rounds (Wang 2021 Table I).
 
-    The learning rate is 0.05 and a tenth of it after 50 and 75 rounds, the factor being the released code's;
-    the paper starts from 0.02 where clients have momentum, and the released code has a weight decay of 0.0001.
+    The split is that of the released code, the same for every seed. The learning rate is 0.05 and a tenth of it
+    after 50 and 75 rounds, the factor being the released code's; the paper starts from 0.02 where clients have
+    momentum, and the released code has a weight decay of 0.0001.
     """
     optimizer = SGD(0.05, schedule=Milestones((50, 75), gamma=0.1))
     solver = LocalSolver(optimizer, epochs=2, batch_size=32)
-    return Setting(16, solver, rounds=100, partition=label_skew.DirichletPartitioner(0.1))
+    partition = label_skew.DirichletPartitioner(0.1, 10, self_balancing=True, released_seed=2020)
+    return Setting(16, solver, rounds=100, partition=partition)
 
 
 @published("wang2021fednova")

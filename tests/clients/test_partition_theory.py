@@ -117,6 +117,75 @@ def test_the_limits_of_alpha(make: Callable[..., fl.Partitioner]) -> None:
     assert set(np.unique(whole)) <= {0, 600, 6000}
 
 
+def test_the_released_split_of_fednova() -> None:
+    """Wang 2021 Table I prints 16 ≤ τ ≤ 408 for E = 2 and B = 32, and up to 1,020 for five epochs.
+
+    Sizes depend on the numbers of examples of each label alone: 5,000 in CIFAR-10. Effective classes are 1/Σq²,
+    weighted by examples.
+    """
+    labels = np.repeat(np.arange(10), 5000)
+    counts = label_counts(fl.DirichletPartitioner(0.1, 10, True, released_seed=2020), labels, 16, seed=0)
+    sizes = counts.sum(1)
+    steps = 2 * np.ceil(sizes / 32)
+    assert (steps.min(), steps.max(), steps.max() * 5 / 2) == (16, 408, 1020)
+    classes = sizes**2 / (counts**2).sum(1)
+    assert classes @ sizes / 50_000 == pytest.approx(1.67, abs=0.005)
+
+
+def released_deal(labels: Rows, num_clients: int, alpha: float, seed: int) -> Rows:
+    """The loop that released codes have in common, with lists of examples."""
+    state = np.random.RandomState(seed)
+    held: list[list[int]] = [[]]
+    while min(map(len, held)) < 10:
+        held = [[] for _ in range(num_clients)]
+        for label in range(int(labels.max()) + 1):
+            rows = np.where(labels == label)[0]
+            state.shuffle(rows)
+            shares = state.dirichlet(np.repeat(alpha, num_clients))
+            shares = np.array(
+                [
+                    share * (len(own) < len(labels) / num_clients)
+                    for share, own in zip(shares, held, strict=True)
+                ]
+            )
+            cuts = (np.cumsum(shares / shares.sum()) * len(rows)).astype(int)[:-1]
+            held = [own + new.tolist() for own, new in zip(held, np.split(rows, cuts), strict=True)]
+    owner = np.empty(len(labels), dtype=np.int64)
+    for client, own in enumerate(held):
+        owner[own] = client
+    return owner
+
+
+def test_a_released_deal_is_that_of_the_released_loop() -> None:
+    """Unequal labels of 600 examples over nine clients; some seeds need redraws."""
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(4), (300, 50, 150, 100)))
+    for seed in range(10):
+        partitioner = fl.DirichletPartitioner(0.3, 10, True, released_seed=seed)
+        deals = [partitioner.deal(labels, 9, fl.Key.from_seed(key)) for key in (0, 1)]
+        assert np.array_equal(deals[0], released_deal(labels, 9, 0.3, seed))
+        assert np.array_equal(deals[0], deals[1])
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0.1, 10.0), (2.0, 0.5)])
+def test_pachinko_mixtures_of_both_levels(alpha: float, beta: float) -> None:
+    """Squared shares of coarse labels, and of fine ones within a coarse label, as for `InnerDirichletPartitioner`.
+
+    For pairs of different examples, E Σ_k c_k(c_k − 1)/(c(c − 1)) = (α + 1)/(Kα + 1); with 4 coarse labels of 3 fine
+    ones each. Labels run out only for the last of 4000 clients, which moves the means by less than 4 %.
+    """
+    size, num_clients, parents = 24, 4000, tuple(label % 4 for label in range(12))
+    labels = np.arange(size * num_clients) % 12
+    counts = label_counts(fl.PachinkoPartitioner(alpha, beta, parents), labels, num_clients, 0)
+    assert (counts.sum(1) == size).all()
+    fine = counts.reshape(num_clients, 3, 4)
+    coarse = fine.sum(1)
+    among = (coarse * (coarse - 1)).sum(1) / (size * (size - 1))
+    assert abs(among.mean() / ((alpha + 1) / (4 * alpha + 1)) - 1) < 0.04
+    shared = coarse > 1
+    within = (fine * (fine - 1)).sum(1)[shared] / (coarse * (coarse - 1))[shared]
+    assert abs(within.mean() / ((beta + 1) / (3 * beta + 1)) - 1) < 0.04
+
+
 def test_self_balancing_bounds_sizes() -> None:
     """A client gets a label only while it has less than n/N, so it ends below n/N plus one label."""
     for seed in range(20):

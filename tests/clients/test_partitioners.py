@@ -26,6 +26,9 @@ MODES = ("random", "deterministic", "first-deterministic", "in-order")
 PARTITIONERS: dict[str, st.SearchStrategy[fl.Partitioner]] = {
     "iid": st.just(fl.IidPartitioner()),
     "dirichlet": st.builds(fl.DirichletPartitioner, alphas, sizes_at_least, st.booleans()),
+    "released": st.builds(
+        fl.DirichletPartitioner, alphas, st.just(0), st.booleans(), released_seed=st.integers(0, 2**32 - 1)
+    ),
     "inner dirichlet": st.builds(fl.InnerDirichletPartitioner, alphas),
     "dirichlet sizes": st.builds(fl.DirichletSizePartitioner, alphas, sizes_at_least),
     "shards": st.builds(fl.ShardPartitioner, st.integers(1, 4)),
@@ -239,6 +242,14 @@ def test_ten_thousand_clients(make: Callable[[], fl.Partitioner]) -> None:
             fl.InnerDirichletPartitioner(1.0, (2,) * 9),
             "must be 10 numbers that sum to 20, got 9 that sum to 18",
         ),
+        (
+            fl.DirichletPartitioner(0.01, 2, released_seed=0),
+            r"min_partition_size must be reached by all 10 clients within 1000 deals of released_seed, got 2",
+        ),
+        (
+            fl.PachinkoPartitioner(parents=(0,)),
+            "parents must have an entry for each label up to 1, got 1",
+        ),
         (fl.NaturalIdPartitioner(), "needs data that name the client of each example"),
         (fl.ReshuffledPartitioner(), "needs data that name the client of each example"),
     ],
@@ -258,6 +269,7 @@ def test_impossible_deals_say_why(partitioner: fl.Partitioner, message: str) -> 
         fl.ShardPartitioner(),
         fl.PathologicalPartitioner(1),
         fl.LabelBlocksPartitioner(),
+        fl.PachinkoPartitioner(),
         fl.LogNormalPartitioner(1.0),
         fl.PowerLawPartitioner(1.0),
     ],

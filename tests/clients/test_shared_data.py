@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 from collections import defaultdict
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,20 @@ class TestImages:
         assert data.train.sizes.tolist() == [500] * 100
         mean = data.train.inputs.to(torch.float64).mean((0, 2, 3)) / 255
         assert mean.tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=1e-4)
+
+    def test_cifar100_by_pachinko(self, native: Any, shared_data: Path, tmp_path: Path) -> None:
+        """500 clients of 100 images as in TensorFlow Federated; the coarse labels are those of the data."""
+        native.cifar100(str(tmp_path / "cifar-100-python"))
+        source = fl.CifarFolder(str(tmp_path), num_clients=500, partition=fl.PachinkoPartitioner())
+        fine, coarse = (replace(source, labels=kind).pool().targets for kind in ("fine", "coarse"))
+        parents = [int(coarse[fine == label][0]) for label in range(100)]
+        assert torch.equal(torch.tensor(parents)[fine], coarse)
+        owner, stated = (
+            partition.deal(fine.numpy(), 500, KEY)
+            for partition in (fl.PachinkoPartitioner(), fl.PachinkoPartitioner(parents=tuple(parents)))
+        )
+        assert np.array_equal(owner, stated)
+        assert np.bincount(owner).tolist() == [100] * 500
 
 
 class TestNaturalClients:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,21 @@ CASES: dict[str, tuple[fl.WorkModel, fl.LinkModel]] = {
     "links": (EQUAL_WORK, UNEQUAL_LINKS),
     "both": (UNEQUAL_WORK, UNEQUAL_LINKS),
 }
+
+
+def expected_shares(weights: Tensor, arrival: Tensor) -> Tensor:
+    """E[ω_i/Σ_R ω_j; i ∈ R] over Bernoulli links with the given arrival rates, (N,).
+
+    The mean coefficient of each client under full participation and the mean over arrivals; an empty
+    round contributes nothing. All 2^N sets R are enumerated.
+    """
+    shares = torch.zeros_like(weights)
+    for arrives in product((0.0, 1.0), repeat=len(weights)):
+        received = torch.tensor(arrives, dtype=weights.dtype)
+        chance = torch.where(received > 0, arrival, 1 - arrival).prod()
+        if any(arrives):
+            shares += chance * received * weights / (received @ weights)
+    return shares
 
 
 def experiment(

@@ -15,6 +15,7 @@ from constructed import (
     RATES,
     STEPS,
     WEIGHTS,
+    expected_shares,
     experiment,
     finding,
     logged,
@@ -25,7 +26,6 @@ from constructed import (
 
 import fairlead as fl
 from fairlead.diagnostics.findings import label_skew
-from fairlead.theory.quadratics import expected_shares
 
 
 @pytest.mark.parametrize(

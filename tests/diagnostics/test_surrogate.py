@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from constructed import expected_shares
 from numpy.typing import NDArray
 from rehearsal import SETTINGS, WEIGHTS, Setting, long_run
 from torch import Tensor
@@ -22,7 +23,6 @@ from fairlead.presets import METHODS
 from fairlead.records import Conditions, Participation
 from fairlead.samplers.base import Sampler
 from fairlead.theory.prediction import outcomes, random_outcomes
-from fairlead.theory.quadratics import expected_shares
 
 WITH_REPLACEMENT = {
     "anonymous_fednova",

@@ -16,7 +16,6 @@ from fairlead.testing.run_checks import STEPS, check_limit, standard_problem
 from fairlead.theory.quadratics import (
     LocalWork,
     effective_steps,
-    expected_shares,
     response,
     responses,
     resting_point,
@@ -37,7 +36,7 @@ def fedavg_limit(
     """Limit of FedAvg, FedAvgM, FedProx and every server optimizer over their mean update.
 
     `shares` are the mean coefficients of the clients: ω if not given (full participation, perfect links),
-    `expected_shares` for the mean over arrivals, ω(1 − q) where a lost update counts as zero.
+    `received_shares` for the mean over arrivals, ω(1 − q) where a lost update counts as zero.
     """
     return resting_point(problem, responses(problem, works), problem.weights if shares is None else shares)
 
@@ -178,6 +177,13 @@ def mean_step(algorithm: fl.Algorithm, start: Tensor) -> Tensor:
     return total
 
 
+def received_shares(weights: Tensor, arrival: Tensor) -> Tensor:
+    """E[ω_i/Σ_R ω_j; i ∈ R] over all sets R of arrivals."""
+    sets = torch.tensor([bits for bits in product((0.0, 1.0), repeat=len(weights)) if any(bits)]).double()
+    chances = torch.where(sets > 0, arrival, 1 - arrival).prod(1)
+    return chances @ (sets * weights / (sets @ weights)[:, None])
+
+
 @pytest.mark.parametrize("over", ["received", "asked"])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_lossy_links_move_the_mean_fixed_point_as_theory_says(over: Any, normalize: bool) -> None:
@@ -188,7 +194,7 @@ def test_lossy_links_move_the_mean_fixed_point_as_theory_says(over: Any, normali
     """
     problem = standard_problem()
     works = [LocalWork(0.1, steps) for steps in STEPS]
-    shares = expected_shares(problem.weights, ARRIVAL) if over == "received" else problem.weights * ARRIVAL
+    shares = received_shares(problem.weights, ARRIVAL) if over == "received" else problem.weights * ARRIVAL
     aggregator = fl.FedNova(2.0, over) if normalize else fl.WeightedMean(over)
     limit = (fednova_limit if normalize else fedavg_limit)(problem, works, shares)
     algorithm = fl.Algorithm(fl.LocalSolver(fl.SGD(0.1)), aggregator=aggregator)
@@ -196,10 +202,10 @@ def test_lossy_links_move_the_mean_fixed_point_as_theory_says(over: Any, normali
     assert float(mean_step(algorithm, problem.optimum).norm()) > 1e-3
 
 
-def test_expected_shares_by_hand() -> None:
+def test_received_shares_by_hand() -> None:
     """ω = (½, ½), 1 − q = (1, ½): client 1 alone or both, so shares ½·1 + ½·½ = ¾ and ¼."""
     half = torch.tensor([0.5, 0.5], dtype=torch.float64)
-    assert expected_shares(half, torch.tensor([1.0, 0.5], dtype=torch.float64)).tolist() == [0.75, 0.25]
+    assert received_shares(half, torch.tensor([1.0, 0.5], dtype=torch.float64)).tolist() == [0.75, 0.25]
 
 
 def test_scaffold_is_exact_on_lossy_links() -> None:

@@ -153,7 +153,6 @@ def outcome(name: str) -> dict[tuple[str, str], float]:
     ("name", "read", "statistic"),
     [
         ("zeng2023_table_1-full", lambda run: run.figure("best"), ""),
-        ("wang2021_table_1-full", lambda run: run.figure("final"), ""),
         ("weng2025_table_1_mnist-small", lambda run: run.figure("last5"), ": accuracy"),
     ],
 )

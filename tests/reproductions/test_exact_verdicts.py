@@ -25,10 +25,13 @@ EXACT = [entry.name for entry in REPRODUCTIONS.values() if not entry.needs]
 def test_the_exact_ones_are_all_there() -> None:
     assert EXACT == [
         "wang2021_lemma_1",
+        "wang2021_lemma_5",
+        "wang2021_theorem_4",
         "wang2021_figure_2",
         "wang2021_figure_4",
         "wang2021_figure_5",
         "wang2024_theorem_3",
+        "wang2024_theorem_2",
         "weng2025_figure_4",
         "weng2025_figure_7",
         "bias_table",

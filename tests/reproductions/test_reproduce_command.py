@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from fairlead.cli import app
 from fairlead.reproductions import REPRODUCTIONS
 from fairlead.reproductions.reproduction import load_outcome
+from fairlead.reproductions.trained import TrainedTable
 from fairlead.results.run_archive import ArchivedRun, archive_file, load_archive, save_archive
 
 KEPT = Path(__file__).parents[2] / "reproductions"
@@ -173,14 +174,31 @@ def test_collecting_says_what_is_taken_in_and_takes_nothing_else() -> None:
     )
 
 
+TABLE_1 = "wang2021_table_1-full"
+
+
+def table_1(*settings: str) -> list[ArchivedRun]:
+    """Runs of Wang 2021 Table I with seed 0 and the published accuracies, since none of ours is kept."""
+    entry = REPRODUCTIONS["wang2021_table_1"]
+    assert isinstance(entry, TrainedTable)
+    any_run = load_archive(archive_file(KEPT, "wang2021_figure_5-full"))[0]
+    return [
+        replace(
+            any_run,
+            method=cell.row,
+            setting=cell.column,
+            seed=0,
+            rounds=entry.sizes["full"].rounds,
+            figures={"": entry.published[cell].value},
+        )
+        for cell in entry.cells
+        if cell.column in settings
+    ]
+
+
 def test_runs_that_failed_are_in_the_table_and_in_the_verdict() -> None:
     """FedNova has no figure left; FedAvg has that of seed 0."""
-    table = "wang2021_table_1-full"
-    runs = {
-        run.method: run
-        for run in load_archive(archive_file(KEPT, table))
-        if (run.setting, run.seed) == ("E = 2", 0)
-    }
+    table, runs = TABLE_1, {run.method: run for run in table_1("E = 2")}
     lost = [failed(replace(runs["FedAvg"], seed=1)), failed(runs["FedNova"])]
     save_archive(
         archive_file(Path("part"), table),
@@ -205,7 +223,8 @@ def failed(run: ArchivedRun) -> ArchivedRun:
 
 def judged_by(table: str, keep: Callable[[ArchivedRun], bool], *words: str, seed: int = 0) -> str:
     """What is said of a table by some of its kept runs at one seed."""
-    runs = [run for run in load_archive(archive_file(KEPT, table)) if run.seed == seed and keep(run)]
+    kept = table_1("E = 2", "E ~ U(2, 5)") if table == TABLE_1 else load_archive(archive_file(KEPT, table))
+    runs = [run for run in kept if run.seed == seed and keep(run)]
     save_archive(archive_file(Path("part"), table), runs)
     name, scale = table.rsplit("-", 1)
     done = fairlead("reproduce", name, "--scale", scale, "--collect", "part", "--out", "part", *words)
@@ -247,7 +266,7 @@ def test_comparisons_that_lack_runs_share_a_line() -> None:
     chosen = (("FedAvg", "E = 2"), ("FedNova", "E = 2"))
 
     def judge(*words: str) -> str:
-        return judged_by("wang2021_table_1-full", lambda run: (run.method, run.setting) in chosen, *words)
+        return judged_by(TABLE_1, lambda run: (run.method, run.setting) in chosen, *words)
 
     said = judge()
     assert compared(said) == [
@@ -270,7 +289,8 @@ def test_a_folder_to_collect_from_that_is_not_there_is_refused() -> None:
 
 
 def test_runs_at_another_scale_are_pointed_to() -> None:
-    done = fairlead("reproduce", "wang2021_table_1", "--collect", str(KEPT))
+    save_archive(archive_file(Path("full"), TABLE_1), table_1("E = 2"))
+    done = fairlead("reproduce", "wang2021_table_1", "--collect", "full")
     assert done.stdout.splitlines()[-1] == (
         "Verdict: not run. No run at scale small has finished; there are runs at scale full: add --scale full."
     )
@@ -330,7 +350,7 @@ def test_one_seed_cannot_tell_noise_and_published_figures_keep_their_own() -> No
     assert "Ours: 1 seed. Figures: " in one
     aimed = judged_by("weng2025_table_1_mnist-full", lambda run: True)
     assert "the target accuracy is 70%." in aimed
-    printed = judged_by("wang2021_table_1-full", lambda run: True)
+    printed = judged_by(TABLE_1, lambda run: True)
     assert (
         "Ours: 1 seed; published in brackets: as the authors print it, with their own ±. "
         "Figures: accuracy after the last round, in percent (Wang 2021)." in printed.splitlines()

@@ -56,10 +56,10 @@ def whole_sizes(shares: NDArray[np.float64], total: int) -> Rows:
     return sizes
 
 
-def require_sizes(owner: Partitioner, sizes: tuple[int, ...]) -> None:
-    """Refuse `owner.partition_sizes` unless they are whole numbers of at least 0, and some."""
+def require_sizes(owner: Partitioner, sizes: tuple[int, ...], field: str = "partition_sizes") -> None:
+    """Refuse sizes, or another such field, unless they are whole numbers of at least 0, and some."""
     if not isinstance(sizes, tuple) or not sizes or not all(is_integer(size, 0) for size in sizes):
-        raise field_error(owner, "partition_sizes", "whole numbers of at least 0", sizes)
+        raise field_error(owner, field, "whole numbers of at least 0", sizes)
 
 
 def given_sizes(owner: Partitioner, sizes: tuple[int, ...], examples: int, num_clients: int) -> Rows:

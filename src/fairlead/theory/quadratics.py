@@ -16,7 +16,6 @@ work: y_i − x = K_i(e_i − H_i x). A server that adds Σ c_i (y_i − x) ther
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import torch
 from torch import Tensor
@@ -104,21 +103,6 @@ def resting_point(problem: QuadraticProblem, responses: Tensor, coefficients: Te
     linear = torch.einsum("ijk,ik->j", weighted, problem.linear)
     solution: Tensor = torch.linalg.solve((weighted @ problem.hessians).sum(0), linear)
     return solution
-
-
-def expected_shares(weights: Tensor, arrival: Tensor) -> Tensor:
-    """E[ω_i/Σ_R ω_j; i ∈ R] over Bernoulli links with the given arrival rates, (N,).
-
-    The mean coefficient of each client under full participation and the mean over arrivals; an empty
-    round contributes nothing. All 2^N sets R are enumerated.
-    """
-    shares = torch.zeros_like(weights)
-    for arrives in product((0.0, 1.0), repeat=len(weights)):
-        received = torch.tensor(arrives, dtype=weights.dtype)
-        chance = torch.where(received > 0, arrival, 1 - arrival).prod()
-        if any(arrives):
-            shares += chance * received * weights / (received @ weights)
-    return shares
 
 
 def predicted_limit(
