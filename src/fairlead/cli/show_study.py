@@ -197,9 +197,7 @@ def planned_facts(
     found = method.figures
     summary = next((each for each in summaries if found in each.methods), None)
     done = [run for run in (found.runs if found else ()) if run.run.finished]
-    reached = {
-        str(run.seed): run.reached[0].rounds if run.reached[0] else None for run in done if target is not None
-    }
+    reached = {} if target is None else {str(run.seed): run.rounds_to(target) for run in done}
     seeds = {str(run.seed): asdict(run.run.summary) for run in done if run.run.summary is not None}
     nothing = dict.fromkeys(("value", "difference", "objective_difference", "standing", "verdict"))
     return {
@@ -275,7 +273,7 @@ def _print_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: f
             "beyond\nnoise": _beyond_noise(summary, row.figures),
         }
         if target is not None:
-            cells[f"rounds\nto {target:g}"] = _reached(row)
+            cells[f"rounds\nto {target:g}"] = _reached(row, target)
         beside = _figures_beside(row, measure)
         if "objective" in beside:
             cells["objective"] = beside.pop("objective")
@@ -314,10 +312,10 @@ def _draw(summary: Summary) -> None:
         say(draw_bars(plain_curves(curves)))
 
 
-def _reached(row: PlannedMethod) -> str:
+def _reached(row: PlannedMethod, target: float) -> str:
     """Rounds to the target with their margin; where not all seeds met it, the mean and the number of those that did."""
-    runs = [run.reached[0] for run in row.figures.runs if run.run.finished] if row.figures else []
-    found = estimate([float(reached.rounds) for reached in runs if reached is not None])
+    runs = [run.rounds_to(target) for run in row.figures.runs if run.run.finished] if row.figures else []
+    found = estimate([float(rounds) for rounds in runs if rounds is not None])
     if found is None:
         return "never" if runs else ""
     if found.count == row.num_runs:

@@ -5,18 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from fairlead.results import curves
 from fairlead.results.comparison import Summary
-from fairlead.results.curves import FigureName, tenth
-from fairlead.results.estimates import (
-    Estimate,
-    NumberKind,
-    estimate,
-    mean_of,
-    paired_difference,
-    show,
-    show_tick,
-)
-from fairlead.results.figures import MethodFigures, Reached, RunFigures
+from fairlead.results.estimates import Estimate, NumberKind, mean_of, paired_difference, show, show_tick
+from fairlead.results.figures import FIGURES, MethodFigures, RunFigures
 from fairlead.results.sentences import divergences, target_resolution
 
 
@@ -134,21 +126,14 @@ def _leading(entrants: Mapping[int, Mapping[int, float]], higher: bool | None) -
     return leading if len(leading) < len(entrants) else set()
 
 
-_FIGURES: dict[FigureName, tuple[str, str]] = {
-    "last-tenth": ("Last 10 %", "mean over the last 10 % of rounds"),
-    "final": ("Final", "after the last round"),
-    "best": ("Best", "of all evaluations"),
-    "last5": ("Last 5 rounds", "mean over the last five rounds"),
-}
-"""Titles and notes of the columns of the measure."""
-
-
 def _results_table(summary: Summary) -> ReportTable | None:
     """The measure and the objective of every method, and differences to the baseline."""
     measure, means = summary.measure, partial(_means, summary)
     figures = {
-        figure: means(title, measure.kind, partial(RunFigures.figure, figure=figure), note, measure.higher)
-        for figure, (title, note) in _FIGURES.items()
+        figure: means(
+            title.capitalize(), measure.kind, partial(RunFigures.figure, figure=figure), note, measure.higher
+        )
+        for figure, (title, _, note) in FIGURES.items()
     }
     objective = means("Objective", "number", lambda run: run.objective, "Σ ω F of the final model", False)
     columns = [
@@ -194,15 +179,11 @@ def _differences(
     return ReportColumn(title, f"{unit}to {summary.baseline.label}, paired by seed", tuple(cells))
 
 
-_COSTS: dict[str, tuple[NumberKind, Callable[[Reached], float | None], str]] = {
-    "Rounds": ("count", lambda reached: float(reached.rounds), ""),
-    "Compute time": (
-        "seconds",
-        lambda reached: reached.compute_seconds,
-        "Compute time is the sum over all devices.",
-    ),
-    "Virtual time": ("seconds", lambda reached: reached.virtual_seconds, ""),
-    "Local steps": ("count", lambda reached: reached.steps, "Local steps count if their update arrived."),
+_COSTS = {
+    curves.ROUNDS: "",
+    curves.COMPUTE_TIME: "Compute time is the sum over all devices.",
+    curves.VIRTUAL_TIME: "",
+    curves.LOCAL_STEPS: "Local steps count if their update arrived.",
 }
 """Costs of a target, with an explanation."""
 
@@ -213,30 +194,27 @@ def _targets_table(summary: Summary) -> ReportTable | None:
         return None
     columns, explained = [], set()
     goals = [show_tick(target, summary.measure.kind) for target in summary.targets]
-    for place, goal in enumerate(goals):
-        for title, (kind, read, explanation) in _COSTS.items():
-            cells = _target_cells(summary, place, kind, read)
-            if title == "Rounds" or any(cell.estimate is not None for cell in cells):
+    for target, goal in zip(summary.targets, goals, strict=True):
+        for axis, explanation in _COSTS.items():
+            cells = _target_cells(summary, target, axis)
+            if axis is curves.ROUNDS or any(cell.estimate is not None for cell in cells):
                 explained.add(explanation)
-                columns.append(ReportColumn(f"{title} to {goal}", "", tuple(cells)))
+                columns.append(ReportColumn(f"{axis.title} to {goal}", "", tuple(cells)))
     ratio = f"In brackets: the ratio to {summary.baseline.label}, where every run of both reached it."
-    curves = [summary.measure.quantity.read(run.run) for method in summary.methods for run in method.runs]
+    read = [summary.measure.quantity.read(run.run) for method in summary.methods for run in method.runs]
     notes = [
         f"First evaluation with {summary.measure.name} of {'at least' if summary.measure.higher else 'at most'} "
         f"{' and '.join(goals)}: mean over seeds ± half the 95 % interval where every run reached it.",
         ratio if summary.compared else "",
-        target_resolution(max((curve.spacing for curve in curves), default=0)),
-        *(explanation for _, _, explanation in _COSTS.values() if explanation in explained),
+        target_resolution(max((curve.spacing for curve in read), default=0)),
+        *(explanation for explanation in _COSTS.values() if explanation in explained),
     ]
     return _table(summary, "targets", "Time to target", " ".join(filter(None, notes)), columns)
 
 
-def _target_cells(
-    summary: Summary, place: int, kind: NumberKind, read: Callable[[Reached], float | None]
-) -> list[Cell]:
+def _target_cells(summary: Summary, target: float, axis: curves.Axis) -> list[Cell]:
     def spent_by(method: MethodFigures) -> Estimate | None:
-        reached = [run.reached[place] for run in method.runs]
-        return estimate([cost for each in reached if each and (cost := read(each)) is not None])
+        return method.over_seeds(lambda run: run.cost_of(target, axis))
 
     def all_arrived(method: MethodFigures, spent: Estimate) -> bool:
         """Whether every run finished and reached the target."""
@@ -253,7 +231,7 @@ def _target_cells(
             continue
         complete = all_arrived(method, found)
         # An interval over only the runs that reached it would say nothing about the method.
-        text, detail = found.shown(kind, interval=complete)
+        text, detail = found.shown(axis.kind, interval=complete)
         if not complete:
             so_far = "" if any(run.run.finished for run in method.runs) else "so far, "
             detail = f"{so_far}in {found.count} of {method.method.num_runs} runs"
@@ -334,7 +312,7 @@ def _number_of_worst(summary: Summary) -> str:
     if len(counts) != 1:
         return ""
     (count,) = counts
-    return f": {tenth(count)} of {count} clients"
+    return f": {curves.tenth(count)} of {count} clients"
 
 
 def _cost_table(summary: Summary) -> ReportTable | None:

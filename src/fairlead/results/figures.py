@@ -14,20 +14,19 @@ from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
 from fairlead.records import Evaluation
 from fairlead.results import curves
-from fairlead.results.curves import Curve, FigureName, Quantity
+from fairlead.results.curves import Axis, Curve, FigureName, Quantity
 from fairlead.results.estimates import Comparative, Estimate, NumberKind, estimate, mean_of, paired_difference
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
 from fairlead.theory.prediction import known_limit
 
-_PHRASES: dict[FigureName, tuple[str, str]] = {
-    "last-tenth": ("last 10 %", "over the last 10 % of rounds"),
-    "last5": ("last 5 rounds", "over the last 5 rounds"),
-    "final": ("final", "after the last round"),
-    "best": ("best", "in the best round"),
+FIGURES: dict[FigureName, tuple[str, str, str]] = {
+    "last-tenth": ("last 10 %", "over the last 10 % of rounds", "mean over the last 10 % of rounds"),
+    "final": ("final", "after the last round", "after the last round"),
+    "best": ("best", "in the best round", "of all evaluations"),
+    "last5": ("last 5 rounds", "over the last 5 rounds", "mean over the last five rounds"),
 }
-
-
+"""Each figure as the title of a column, in a sentence, and as the note below a title."""
 _AT_THE_END: dict[str, tuple[str, NumberKind]] = {
     "objective": ("Objective", "number"),
     "misplaced_weight": ("Misplaced weight", "share"),
@@ -68,12 +67,12 @@ class Measure:
     @property
     def column(self) -> str:
         """The figure as the title of a column."""
-        return "final model" if self.at_the_end else _PHRASES[self.figure][0]
+        return "final model" if self.at_the_end else FIGURES[self.figure][0]
 
     @property
     def described(self) -> str:
         """Metric and figure, as in "accuracy over the last 10 % of rounds"."""
-        return f"{self.name} {'of the final model' if self.at_the_end else _PHRASES[self.figure][1]}"
+        return f"{self.name} {'of the final model' if self.at_the_end else FIGURES[self.figure][1]}"
 
     @property
     def direction(self) -> str:
@@ -170,25 +169,12 @@ def own_target(baseline: MethodRuns, measure: Measure) -> tuple[float, ...]:
     return (whole * unit,)
 
 
-@dataclass(frozen=True)
-class Reached:
-    """The cost of a target for a run."""
-
-    rounds: int
-    steps: float | None
-    compute_seconds: float | None
-    """Of all devices together, as Weng 2025 counts it; None where devices have no speed."""
-    virtual_seconds: float | None
-    """By the clock of the simulated world; None where it has none."""
-
-
 @dataclass(frozen=True, eq=False)
 class RunFigures:
     """One run in figures; each is None where the run does not have it."""
 
     run: ReportedRun
     measure: Measure
-    targets: tuple[float, ...] = ()
 
     @property
     def seed(self) -> int:
@@ -315,19 +301,14 @@ class RunFigures:
             return None
         return median(record.seconds for record in records) * len(records)
 
-    @cached_property
-    def reached(self) -> tuple[Reached | None, ...]:
-        """Per target."""
-        return tuple(map(self._reached, self.targets))
+    def rounds_to(self, target: float) -> int | None:
+        """Rounds until the metric first met a target; None if it never did."""
+        return self._curve.rounds_to(target, higher=self.measure.higher)
 
-    def _reached(self, target: float) -> Reached | None:
-        done = self._curve.rounds_to(target, higher=self.measure.higher)
-        if done is None:
-            return None
-        spent = [
-            axis.read(self.run) for axis in (curves.LOCAL_STEPS, curves.COMPUTE_TIME, curves.VIRTUAL_TIME)
-        ]
-        return Reached(done, *(None if total is None else total[done - 1] for total in spent))
+    def cost_of(self, target: float, axis: Axis) -> float | None:
+        """The value of an axis when a target was first met; None also for a run without that axis."""
+        done, spent = self.rounds_to(target), axis.read(self.run)
+        return None if done is None or spent is None else spent[done - 1]
 
     def client_ratios(self) -> list[float | None]:
         """Ω_i/ω_i of every client, None where ω_i = 0; empty where Ω was not measured."""

@@ -153,15 +153,11 @@ def _contradictions(summary: Summary) -> str:
         (method,) = found
         judged = f"{method.label} is {method.judged_otherwise} than {summary.baseline.label}"
         return f"By the objective, {judged} by {_by_objective(method)}."
-    groups = {
-        judged: [method.label for method in found if method.judged_otherwise == judged]
-        for judged in ("better", "worse")
-    }
-    parts = [
-        f"{listed(names)} {'is' if len(names) == 1 else 'are'} {judged} than {summary.baseline.label}"
-        for judged, names in groups.items()
-        if names
-    ]
+    parts = []
+    for judged in ("better", "worse"):
+        names = [method.label for method in found if method.judged_otherwise == judged]
+        verb = "is" if len(names) == 1 else "are"
+        parts += [f"{listed(names)} {verb} {judged} than {summary.baseline.label}"] if names else []
     return f"By the objective, {' and '.join(parts)}: see the table."
 
 
@@ -177,7 +173,11 @@ def _unlearned(summary: Summary) -> str:
     lost = [method.method for method in summary.methods if not method.method.learned]
     if not any(run.finished for method in lost for run in method.runs):
         return ""
-    return unlearned([method.label for method in lost], len(summary.methods), "method")
+    names = any_or_listed([method.label for method in lost], len(summary.methods), "method")
+    return (
+        f"No run of {names} ended with a lower objective than its initial model: the learning rate may be too large, "
+        "or the rounds too few."
+    )
 
 
 def divergences(summary: Summary) -> str:
@@ -192,14 +192,6 @@ def divergences(summary: Summary) -> str:
 
 def _diverged_runs(method: MethodFigures) -> str:
     return f"{method.num_diverged} of {counted(method.method.num_runs, 'run')}"
-
-
-def unlearned(names: Sequence[str], number: int, noun: str) -> str:
-    """A sentence on those of a number of methods, or of another noun, that learned nothing."""
-    found = (
-        f"No run of {any_or_listed(names, number, noun)} ended with a lower objective than its initial model"
-    )
-    return f"{found}: the learning rate may be too large, or the rounds too few."
 
 
 def any_or_listed(names: Sequence[str], number: int, noun: str) -> str:
