@@ -6,7 +6,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from fairlead.charts.chart import draw_line, plain_curves
+from fairlead.charts.chart import draw_line
 from fairlead.cli.console import print_table, say
 from fairlead.cli.progress import RoundProgress, describe_evaluation
 from fairlead.diagnostics.consistency import ConsistencyReport
@@ -109,7 +109,7 @@ def say_run(ended: Run, resume_hint: str) -> None:
         quantity = TRAIN_LOSS
     curve = quantity.read(run.run)
     points = list(zip(map(float, curve.rounds), curve.values, strict=True))
-    chart = draw_line(plain_curves({quantity.title: points}))
+    chart = draw_line(points)
     if chart:
         say(f"{quantity.title} over the rounds:\n{chart}\n")
     say(f"{counted(summary.rounds, 'round')} {'is' if summary.rounds == 1 else 'are'} in {folder}")

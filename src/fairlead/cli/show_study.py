@@ -8,7 +8,7 @@ from typing import Any
 
 from typer import Exit
 
-from fairlead.charts.chart import draw_bars, draw_intervals, plain_curves, plain_intervals
+from fairlead.charts.chart import draw_bars, draw_intervals
 from fairlead.cli.console import INTERRUPTED, print_table, say
 from fairlead.cli.progress import StudyProgress, duration
 from fairlead.cli.show_results import estimate_facts, method_facts
@@ -282,9 +282,7 @@ def _print_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: f
     columns = list(table[0])
     say()
     print_table(columns, [list(cells.values()) for cells in table], numbers=columns[1:], spare=_SPARE)
-    curves = [measure.quantity.read(run.run) for method in summary.methods for run in method.runs]
-    resolution = sentences.target_resolution(max((curve.spacing for curve in curves), default=0))
-    if target is not None and resolution:
+    if target is not None and (resolution := sentences.target_resolution(summary)):
         say(resolution)
 
 
@@ -301,7 +299,7 @@ def _draw(summary: Summary) -> None:
             f"\nDifference to {summary.baseline.label} in {measure.described} ({measure.direction}), "
             "95 % interval over seeds:"
         )
-        say(draw_intervals(plain_intervals(intervals)))
+        say(draw_intervals(intervals))
         say(sentences.COVERED)
     found = {
         method.label: bands(method.method, curve, [ROUNDS]).get(ROUNDS.key) for method in summary.methods
@@ -309,7 +307,7 @@ def _draw(summary: Summary) -> None:
     curves = {label: list(zip(band.x, band.y, strict=True)) for label, band in found.items() if band}
     if any(len(points) > 1 for points in curves.values()):
         say(f"\n{curve.title} over the rounds, mean over seeds:")
-        say(draw_bars(plain_curves(curves)))
+        say(draw_bars(curves))
 
 
 def _reached(row: PlannedMethod, target: float) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median_low, quantiles
 
-from fairlead.charts.chart import MARKERS_SHOWN, AxisScale, Chart, ChartAxis, LineStyle, Series
+from fairlead.charts.chart import MARKERS_SHOWN, AxisScale, Chart, ChartAxis, LineStyle, Points, Series
 from fairlead.results.comparison import Summary
 from fairlead.results.curves import AXES, Axis, Quantity, bands, quantities
 from fairlead.results.estimates import NumberKind, show, show_estimate, show_tick
@@ -175,8 +175,6 @@ _MARKERS = (
     "m-3.4-1.7h6.8v3.4h-6.8z",
 )
 """Shapes around a point, as paths that start there."""
-
-Points = Sequence[tuple[float, float]]
 
 
 def marker(style: LineStyle, points: Points) -> str:

@@ -201,12 +201,11 @@ def _targets_table(summary: Summary) -> ReportTable | None:
                 explained.add(explanation)
                 columns.append(ReportColumn(f"{axis.title} to {goal}", "", tuple(cells)))
     ratio = f"In brackets: the ratio to {summary.baseline.label}, where every run of both reached it."
-    read = [summary.measure.quantity.read(run.run) for method in summary.methods for run in method.runs]
     notes = [
         f"First evaluation with {summary.measure.name} of {'at least' if summary.measure.higher else 'at most'} "
         f"{' and '.join(goals)}: mean over seeds ± half the 95 % interval where every run reached it.",
         ratio if summary.compared else "",
-        target_resolution(max((curve.spacing for curve in read), default=0)),
+        target_resolution(summary),
         *(explanation for explanation in _COSTS.values() if explanation in explained),
     ]
     return _table(summary, "targets", "Time to target", " ".join(filter(None, notes)), columns)

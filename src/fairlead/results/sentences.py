@@ -255,8 +255,10 @@ def _why_not(method: MethodRuns, baseline: MethodRuns) -> str:
     return f"{'other data' if other else 'another task'}, not comparable with {baseline.label}"
 
 
-def target_resolution(apart: int) -> str:
-    """A sentence on how late a target is noticed with evaluations so many rounds apart; empty for every round."""
+def target_resolution(summary: Summary) -> str:
+    """A sentence on how late a target is noticed if evaluations are rounds apart; empty if they are not."""
+    runs = [run.run for method in summary.methods for run in method.runs]
+    apart = max((summary.measure.quantity.read(run).spacing for run in runs), default=0)
     if apart < 2:
         return ""
     return (
