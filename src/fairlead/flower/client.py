@@ -180,8 +180,7 @@ class ClientLimits:
     """Runs whose memory stays on this client's disk; a new run replaces the one idle for longest."""
 
     def __post_init__(self) -> None:
-        for field in ("steps", "batch_size", "examples", "memory_bytes", "runs"):
-            require_integer(self, field, at_least=1)
+        require_integer(self, "steps", "batch_size", "examples", "memory_bytes", "runs", at_least=1)
 
     def check(self, question: Question, lengths: dict[str, int]) -> None:
         """Refuse a question that asks for too much."""
