@@ -90,37 +90,40 @@ def _means(
 
     `higher`: whether more is better; None: neither.
     """
-    found = [method.over_seeds(read) for method in summary.methods]
-    if not any(found):
+    found = {method: method.over_seeds(read) for method in summary.methods}
+    if not any(found.values()):
         return None
     entrants = {
-        place: summary.methods[place].by_seed(read)
-        for place, each in enumerate(found)
-        if each is not None
-        and math.isfinite(each.mean)
-        and summary.methods[place].method.complete
-        and not summary.methods[place].num_diverged
+        method: method.by_seed(read)
+        for method, each in found.items()
+        if each and math.isfinite(each.mean) and method.method.complete and not method.num_diverged
     }
     leading = _leading(entrants, higher) if summary.ranked else set()
-    cells = []
-    for place, each in enumerate(found):
-        if each is None:
-            cells.append(Cell("–"))
-            continue
-        cells.append(Cell(*each.shown(kind, interval=interval), each.mean, each, place in leading))
+    cells = (_cell(each, kind, interval=interval, best=method in leading) for method, each in found.items())
     return ReportColumn(title, note, tuple(cells))
 
 
-def _leading(entrants: Mapping[int, Mapping[int, float]], higher: bool | None) -> set[int]:
+def _cell(
+    found: Estimate | None, kind: NumberKind, *, interval: bool = True, sign: bool = False, best: bool = False
+) -> Cell:
+    """A mean over seeds; a dash without one."""
+    if found is None:
+        return Cell("–")
+    return Cell(*found.shown(kind, interval=interval, sign=sign), found.mean, found, best)
+
+
+def _leading(
+    entrants: Mapping[MethodFigures, Mapping[int, float]], higher: bool | None
+) -> set[MethodFigures]:
     """The best method by figures per seed, and those within the noise of it; none if that would be all."""
     if higher is None or len(entrants) < 2:
         return set()
-    means = {place: mean_of(values.values()) for place, values in entrants.items()}
-    best = (max if higher else min)(means, key=lambda place: means[place])
-    against_best = {place: paired_difference(values, entrants[best]) for place, values in entrants.items()}
+    means = {method: mean_of(values.values()) for method, values in entrants.items()}
+    best = entrants[(max if higher else min)(means, key=lambda method: means[method])]
+    against_best = {method: paired_difference(values, best) for method, values in entrants.items()}
     leading = {
-        place
-        for place, found in against_best.items()
+        method
+        for method, found in against_best.items()
         if found is None or found.judged(smaller_is_better=not higher) != "worse"
     }
     return leading if len(leading) < len(entrants) else set()
@@ -169,14 +172,9 @@ def _differences(
     """Differences to the baseline; None without other methods."""
     if not summary.compared or summary.baseline is None:
         return None
-    cells = []
-    for found in map(read, summary.methods):
-        if found is None:
-            cells.append(Cell("–"))
-        else:
-            cells.append(Cell(*found.shown(kind, sign=True), found.mean, found))
+    cells = tuple(_cell(read(method), kind, sign=True) for method in summary.methods)
     unit = "percentage points " if kind == "share" else ""
-    return ReportColumn(title, f"{unit}to {summary.baseline.label}, paired by seed", tuple(cells))
+    return ReportColumn(title, f"{unit}to {summary.baseline.label}, paired by seed", cells)
 
 
 _COSTS = {
