@@ -132,7 +132,7 @@ def compared(
         runs,
         targets=() if target is None else (target,),
         metric=measure.metric,
-        minimize=measure.smaller_is_better,
+        minimize=not measure.higher,
         figure=measure.figure,
     )
     known = {_common(method.method.runs[0].labels): method for each in summaries for method in each.methods}
@@ -185,7 +185,7 @@ def _measure_column(measure: Measure) -> str:
 def measure_facts(measure: Measure) -> dict[str, Any]:
     """The measure for JSON."""
     return {
-        "metric": {"name": measure.metric, "smaller_is_better": measure.smaller_is_better},
+        "metric": {"name": measure.metric, "smaller_is_better": not measure.higher},
         "figure": measure.figure,
     }
 
@@ -235,7 +235,7 @@ def say_where(
     words = ["fairlead", "report", str(study.path)]
     if measure.metric != default.metric:
         words += ["--metric", measure.metric]
-    if measure.smaller_is_better != measure_named(measure.metric).smaller_is_better:
+    if measure.higher != measure_named(measure.metric).higher:
         words += ["--minimize"]
     if measure.figure != default.figure:
         words += ["--figure", measure.figure]

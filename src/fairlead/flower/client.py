@@ -63,13 +63,14 @@ class ClientMemory:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.folder / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            latest = self._latest()
+            file = self.folder / "latest.json"
+            latest = json.loads(file.read_bytes()) if file.exists() else [0, 0]
             if [attempt, round] < latest:
                 raise RequestError(
                     "out of date",
                     f"Round {round} was asked before round {latest[1]}, which this client already knows.",
                 )
-            write_durably(self.folder / "latest.json", json.dumps([attempt, round]).encode())
+            write_durably(file, json.dumps([attempt, round]).encode())
             yield
 
     def forget_old_runs(self, keep: int, *, remembers: bool) -> None:
@@ -124,10 +125,6 @@ class ClientMemory:
 
     def _files(self, version: int) -> list[Path]:
         return sorted(self.folder.glob(f"{version}-*.safetensors"))
-
-    def _latest(self) -> list[int]:
-        file = self.folder / "latest.json"
-        return list(json.loads(file.read_bytes())) if file.exists() else [0, 0]
 
 
 def work_locally(

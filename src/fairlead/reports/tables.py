@@ -124,7 +124,7 @@ def _leading(
     leading = {
         method
         for method, found in against_best.items()
-        if found is None or found.judged(smaller_is_better=not higher) != "worse"
+        if found is None or found.judged(higher=higher) != "worse"
     }
     return leading if len(leading) < len(entrants) else set()
 

@@ -41,15 +41,11 @@ class Measure:
     """The measure by which methods are compared: a figure of a metric."""
 
     metric: str
-    smaller_is_better: bool
+    higher: bool
+    """Whether more is better."""
     figure: FigureName
     quantity: Quantity
     """The curve of the metric; a single point where only the final model has it."""
-
-    @property
-    def higher(self) -> bool:
-        """Whether more is better."""
-        return not self.smaller_is_better
 
     @property
     def name(self) -> str:
@@ -76,7 +72,7 @@ class Measure:
 
     @property
     def direction(self) -> str:
-        return "smaller is better" if self.smaller_is_better else "larger is better"
+        return "larger is better" if self.higher else "smaller is better"
 
     @property
     def over_rounds(self) -> Quantity:
@@ -107,7 +103,7 @@ def measure_named(metric: str, figure: FigureName = "last-tenth", *, minimize: b
         quantity = {"loss": curves.LOSS, "train_loss": curves.TRAIN_LOSS}.get(
             metric
         ) or curves.metric_quantity(metric)
-    return Measure(metric, minimize or metric in _SMALLER_IS_BETTER, figure, quantity)
+    return Measure(metric, not minimize and metric not in _SMALLER_IS_BETTER, figure, quantity)
 
 
 def _at_the_end(metric: str, run: ReportedRun) -> Curve:
@@ -394,14 +390,14 @@ class MethodFigures:
         """How it compares with the baseline; None where that may be noise."""
         if self.difference is None or not self.both_complete:
             return None
-        return self.difference.judged(smaller_is_better=self.measure.smaller_is_better)
+        return self.difference.judged(higher=self.measure.higher)
 
     @property
     def judged_otherwise(self) -> Comparative | None:
         """How it compares by the objective, if that is clear and the measure does not say the same."""
         if self.objective_difference is None or not self.both_complete:
             return None
-        by_objective = self.objective_difference.judged(smaller_is_better=True)
+        by_objective = self.objective_difference.judged(higher=False)
         return None if by_objective == self.judged else by_objective
 
     def no_weights(self) -> str | None:
