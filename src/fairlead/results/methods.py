@@ -118,13 +118,12 @@ class Study:
 
     def method(self, label: str) -> MethodRuns:
         """The method with the given label."""
-        for method in self.methods:
-            if method.label == label:
-                return method
+        known = {method.label: method for method in self.methods}
         if label in self.absent:
             raise FieldError(f"{label!r} is a method of which no run has started or can be read.")
-        labels = [method.label for method in self.methods]
-        raise FieldError(f"{label!r} is not a method of these runs." + did_you_mean(label, labels))
+        if label not in known:
+            raise FieldError(f"{label!r} is not a method of these runs." + did_you_mean(label, known))
+        return known[label]
 
     @property
     def comparable(self) -> bool:
