@@ -97,12 +97,11 @@ def measure_named(metric: str, figure: FigureName = "last-tenth", *, minimize: b
         raise FieldError(f"figure must be one of {', '.join(get_args(FigureName))}, got {figure!r}.")
     if metric in _AT_THE_END:
         title, kind = _AT_THE_END[metric]
-        note = "Of the final model."
-        quantity = Quantity(metric.replace("_", "-"), title, kind, note, partial(_at_the_end, metric))
+        key, read = metric.replace("_", "-"), partial(_at_the_end, metric)
+        quantity = Quantity(key, title, "Of the final model.", read, kind)
     else:
-        quantity = {"loss": curves.LOSS, "train_loss": curves.TRAIN_LOSS}.get(
-            metric
-        ) or curves.metric_quantity(metric)
+        losses = {"loss": curves.LOSS, "train_loss": curves.TRAIN_LOSS}
+        quantity = losses.get(metric) or curves.metric_quantity(metric)
     return Measure(metric, not minimize and metric not in _SMALLER_IS_BETTER, figure, quantity)
 
 
