@@ -201,36 +201,26 @@ def any_or_listed(names: Sequence[str], number: int, noun: str) -> str:
 
 def describe_standing(summary: Summary, method: MethodFigures) -> StandingText:
     """How a method compares with the baseline."""
-    standing = summary.standing(method)
-    difference, baseline, measure = method.difference, summary.baseline, summary.measure
+    standing, baseline, measure = summary.standing(method), summary.baseline, summary.measure
+    difference, otherwise = method.difference, method.judged_otherwise
+    shortfall, named = method.method.shortfall, "" if baseline is None else baseline.label
+    own = f"{measure.name} diverged in {_diverged_runs(method)}" if method.num_diverged else ""
     values = {
         "runs": counted(len(method.runs), "seed"),
-        "shortfall": method.method.shortfall,
-        "baseline": "" if baseline is None else baseline.label,
-        "divergence": "",
-        "why_not": "",
-        "objective": "",
+        "shortfall": shortfall,
+        "baseline": named,
+        "divergence": own or f"not comparable with {named}, which diverged",
+        "why_not": "" if baseline is None else _why_not(method.method, baseline.method),
+        "difference": difference and f"{difference.text(measure.kind, sign=True)}{_unit(measure)}",
+        "seeds": difference and difference.too_few,
+        "objective": f"; objective {otherwise} by {_by_objective(method)}" if otherwise else "",
     }
-    if method.num_diverged:
-        values["divergence"] = f"{measure.name} diverged in {_diverged_runs(method)}"
-    elif standing == "diverged":
-        values["divergence"] = f"not comparable with {values['baseline']}, which diverged"
-    if standing == "not comparable" and baseline is not None:
-        values["why_not"] = _why_not(method.method, baseline.method)
-    if difference is not None:
-        values |= {
-            "difference": f"{difference.text(measure.kind, sign=True)}{_unit(measure)}",
-            "seeds": difference.too_few,
-        }
-    if method.judged_otherwise is not None:
-        values["objective"] = f"; objective {method.judged_otherwise} by {_by_objective(method)}"
     judgement, numbers = _STANDINGS[standing]
-    text = numbers.format(**values)
     lacking = [
-        "" if standing in ("no round", "failed") else method.method.shortfall,
-        "" if standing == "diverged" else values["divergence"],
+        "" if standing in ("no round", "failed") else shortfall,
+        "" if standing == "diverged" else own,
     ]
-    shown = "; ".join(filter(None, lacking))
+    text, shown = numbers.format(**values), "; ".join(filter(None, lacking))
     return StandingText(judgement, f"{text} ({shown})" if shown else text)
 
 
