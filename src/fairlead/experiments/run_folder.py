@@ -387,11 +387,7 @@ class RunFolder:
 
 def _computed_again(done: int, later: int, *, cut_short: bool) -> str | None:
     """A sentence on the rounds that resuming from a checkpoint loses."""
-    if not later and not cut_short:
-        return None
-    lost = []
-    if later:
-        lost.append(f"{later} later {'round is' if later == 1 else 'rounds are'} recomputed")
+    lost = [f"{later} later {'round is' if later == 1 else 'rounds are'} recomputed"] if later else []
     if cut_short:
         lost.append("a last line that was cut short is dropped")
-    return f"Resuming after round {done}, the last checkpoint: {', and '.join(lost)}."
+    return f"Resuming after round {done}, the last checkpoint: {', and '.join(lost)}." if lost else None
