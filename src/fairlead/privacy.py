@@ -92,26 +92,22 @@ def epsilon(
     rounds_done[1] += rounds - len(again)
     spent = np.zeros(len(_ORDERS))
     for times, count in rounds_done.items():
-        spent += count * _costs_of_a_round(
-            sampling.adjacency, sampling.asked, sampling.eligible, noise_multiplier / math.sqrt(times)
-        )
+        spent += count * _costs_of_a_round(sampling, noise_multiplier / math.sqrt(times))
     return float(_accountants().compute_epsilon(np.array(_ORDERS), spent, delta)[0])
 
 
 @lru_cache(maxsize=64)
-def _costs_of_a_round(
-    adjacency: Adjacency, asked: float, eligible: int, noise_multiplier: float
-) -> NDArray[np.float64]:
+def _costs_of_a_round(sampling: Sampling, noise_multiplier: float) -> NDArray[np.float64]:
     """The Rényi divergence of a round at each of the orders; divergences of rounds add up."""
-    library, accountants = import_module("dp_accounting"), _accountants()
-    if adjacency == "zero-out":
+    library, asked, eligible = import_module("dp_accounting"), sampling.asked, sampling.eligible
+    if sampling.adjacency == "zero-out":
         relation = library.NeighboringRelation.REPLACE_SPECIAL
         event = library.PoissonSampledDpEvent(asked, library.GaussianDpEvent(noise_multiplier))
     else:
         relation = library.NeighboringRelation.REPLACE_ONE
         noise = library.GaussianDpEvent(noise_multiplier / 2)
         event = library.SampledWithoutReplacementDpEvent(eligible, round(asked * eligible), noise)
-    accountant = accountants.RdpAccountant(_ORDERS, relation)
+    accountant = _accountants().RdpAccountant(_ORDERS, relation)
     accountant.compose(event)
     return np.array(accountant.rdp)
 

@@ -26,6 +26,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from replayed_link import replayed_link
+from transcriptions import smallest_in_hull
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
@@ -36,7 +37,6 @@ from fairlead.presets import METHODS
 from fairlead.randomness import Key
 from fairlead.records import ServerState
 from fairlead.round import initial_state, run_round
-from fairlead.testing.transcriptions import smallest_in_hull
 from fairlead.worlds.simulated import SimulatedWorld
 
 Array = NDArray[np.float64]

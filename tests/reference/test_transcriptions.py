@@ -10,6 +10,7 @@ import pytest
 import torch
 from replayed_link import replayed_link
 from torch import Tensor
+from transcriptions import TRANSCRIPTIONS, Array, Script, aware_projection
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
@@ -18,7 +19,6 @@ from fairlead.conditions.work import ScriptedWork
 from fairlead.federation import Federation
 from fairlead.presets import METHODS
 from fairlead.samplers.fixed import ScriptedSampler
-from fairlead.testing.transcriptions import TRANSCRIPTIONS, Array, Script, aware_projection
 from fairlead.transforms.projections import AwareProjection
 from fairlead.worlds.simulated import SimulatedWorld
 

@@ -20,7 +20,7 @@ from fairlead.cli import app
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.reports import summarize_runs, summarize_settings
 from fairlead.reports.tables import report_tables
-from fairlead.results.curves import AXES, FigureName, quantities
+from fairlead.results.curves import AXES, LOCAL_STEPS, ROUNDS, FigureName, quantities
 from fairlead.results.figures import RunFigures
 from fairlead.results.run_archive import ArchivedRun, archive_file, curves_of, save_archive
 
@@ -88,9 +88,7 @@ def test_figures_are_those_of_the_run_folders(tmp_path: Path) -> None:
                 assert one.figure(figure) == pytest.approx(other.figure(figure), rel=1e-4), figure
             for name in ("seed", "eludd", "steps"):
                 assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-4), name
-            assert [each.rounds for each in one.reached if each] == [
-                each.rounds for each in other.reached if each
-            ]
+            assert one.rounds_to(0.4) == other.rounds_to(0.4)
     assert files.methods[1].difference == pytest.approx(folders.methods[1].difference)
 
 
@@ -176,9 +174,11 @@ def test_what_a_target_took_is_that_of_the_outcome() -> None:
     (summary,) = summarize_settings([archive_file(KEPT, name)], targets=[0.7])
     found = {}
     for method in summary.methods:
-        reached = [run.reached[0] for run in method.runs if run.reached[0] is not None]
-        steps = [each.steps for each in reached if each.steps is not None]
-        found[method.label, "MNIST: rounds"] = fmean(each.rounds for each in reached)
+        rounds, steps = (
+            [cost for run in method.runs if (cost := run.cost_of(0.7, axis)) is not None]
+            for axis in (ROUNDS, LOCAL_STEPS)
+        )
+        found[method.label, "MNIST: rounds"] = fmean(rounds)
         found[method.label, "MNIST: thousand local steps"] = fmean(steps) / 1000
     expected = {place: ours for place, ours in outcome(name).items() if place[1] != "MNIST: accuracy"}
     assert found == pytest.approx(expected)

@@ -10,6 +10,7 @@ import pytest
 from fabricated import Made, fabricate
 
 from fairlead.reports.tables import report_tables
+from fairlead.results import curves
 from fairlead.results.comparison import Summary, summarize_runs
 
 RISING = tuple(place / 20 for place in range(20))
@@ -33,11 +34,11 @@ def test_ends_of_a_run(tmp_path: Path) -> None:
 def test_what_a_target_took(tmp_path: Path) -> None:
     """0.43 is first met after round 10 (accuracy 0.45): 40 steps, 100 s of computing, 50 s by the clock."""
     summary = one(tmp_path, Made(accuracy=RISING), first=0.43, second=0.99)
-    reached, never = summary.methods[0].runs[0].reached
-    assert reached is not None
-    assert (reached.rounds, reached.steps) == (10, 40)
-    assert (reached.compute_seconds, reached.virtual_seconds) == (100, 50)
-    assert never is None
+    run, (met, never) = summary.methods[0].runs[0], summary.targets
+    costs = {curves.ROUNDS: 10, curves.LOCAL_STEPS: 40, curves.COMPUTE_TIME: 100, curves.VIRTUAL_TIME: 50}
+    assert {axis: run.cost_of(met, axis) for axis in costs} == costs
+    assert (run.rounds_to(met), run.rounds_to(never)) == (10, None)
+    assert [run.cost_of(never, axis) for axis in costs] == [None] * 4
 
 
 def test_totals_and_clients(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_without_a_target_that_of_the_weakest_run_of_the_baseline_is_taken(tmp_p
         fabricate(tmp_path / f"fedavg-{seed}", Made(seed=seed, accuracy=(0.1, end)))
     summary = summarize_runs([tmp_path])
     assert summary.targets == (0.62,)
-    assert all(run.reached[0] is not None for run in summary.methods[0].runs)
+    assert all(run.rounds_to(0.62) is not None for run in summary.methods[0].runs)
 
 
 def test_runs_are_judged_by_their_first_metric_unless_another_is_named(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_runs_are_judged_by_their_first_metric_unless_another_is_named(tmp_path:
     assert figures.figure("best") == pytest.approx(0.325)
     assert figures.clients == (1.0, 2.0)
     assert figures.client_worst == 2.0
-    assert figures.reached[0] is not None
+    assert figures.rounds_to(summary.targets[0]) is not None
 
 
 def test_unfinished_runs_are_in_no_mean(tmp_path: Path) -> None:

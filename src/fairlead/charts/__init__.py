@@ -1,1 +1,1 @@
-"""One chart value, drawn by SVG on the page, by matplotlib in figures and by characters in a terminal."""
+"""One chart value, drawn by SVG on the page and by matplotlib in figures; and charts of characters in a terminal."""

@@ -1,4 +1,4 @@
-"""The chart value: series, axes and scales, independent of the medium; and charts of characters for a terminal."""
+"""The chart value: series, axes and scales for the page and for figures; and charts of characters for a terminal."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,12 +59,6 @@ class AxisScale:
         known = [min(max(ratio, 0.01), 100.0) for ratio in ratios if ratio >= 0]
         reach = max([1.5, *(max(ratio, 1 / ratio) for ratio in known)]) * 1.05
         return cls(1 / reach, reach, logarithmic=True)
-
-    @classmethod
-    def exactly(cls, values: Iterable[float]) -> Self:
-        """A scale that ends where the values do."""
-        known = list(values) or [0.0]
-        return cls(min(known), max(known))
 
     def at(self, value: float) -> float:
         """The position of a value; values outside [low, high] lie outside [0, 1]."""
@@ -190,51 +184,24 @@ class Chart:
         return len(self.series) > BANDS_AT_ONCE
 
 
-def plain_curves(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Chart:
-    """Curves by their labels, given as points with ascending x, on scales that end where the points do.
-
-    Points that are not finite are left out, and curves without any.
-    """
-    found = []
-    for place, (label, points) in enumerate(curves.items()):
-        known = [(x, y) for x, y in points if math.isfinite(y)]
-        if known:
-            xs, ys = zip(*known, strict=True)
-            found.append(Series(xs, ys, label=label, place=place))
-    across, up = (
-        AxisScale.exactly(x for each in found for x in each.x),
-        AxisScale.exactly(y for each in found for y in each.y),
-    )
-    return Chart("", ChartAxis("", across), ChartAxis("", up), tuple(found))
-
-
-def plain_intervals(intervals: Mapping[str, tuple[float, float]]) -> Chart:
-    """Rows of means ± margins by their labels, on a scale that holds 0; those that are not finite are left out."""
-    rows = tuple(
-        Series((mean,), low=(mean - margin,), high=(mean + margin,), label=label, place=place)
-        for place, (label, (mean, margin)) in enumerate(intervals.items())
-        if math.isfinite(mean) and math.isfinite(margin)
-    )
-    ends = [end for row in rows for end in (*(row.low or ()), *(row.high or ()))]
-    return Chart("", ChartAxis("", AxisScale.exactly([0.0, *ends])), None, rows, mark=0.0)
-
-
+Points = Sequence[tuple[float, float]]
+"""(x, y) of a curve, with ascending x."""
 _BLANK = 0x2800
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Bits of a braille character for the dots of its two columns, from the top."""
 _LEVELS = "▁▂▃▄▅▆▇█"
 
 
-def draw_line(chart: Chart, *, width: int = 60, height: int = 8) -> str:
-    """The first curve in braille dots; empty if it has fewer than two points."""
-    if not chart.series or chart.series[0].is_point or chart.y is None:
+def draw_line(points: Points, *, width: int = 60, height: int = 8) -> str:
+    """A curve in braille dots; empty if fewer than two points are finite."""
+    known = _finite(points)
+    if len(known) < 2:
         return ""
-    left, right = chart.x.scale.low, chart.x.scale.high
-    low, high = chart.y.scale.low, chart.y.scale.high
+    low, high = min(y for _, y in known), max(y for _, y in known)
     down = AxisScale(high, low)
     cells = [[_BLANK] * width for _ in range(height)]
     former: int | None = None
-    for column, value in enumerate(_sampled(chart.series[0], 2 * width)):
+    for column, value in enumerate(_sampled(known, 2 * width)):
         row = round(down.at(value) * (4 * height - 1))
         # Starts beside the previous dot, so that steep curves have no gaps.
         start = row if former is None or former == row else former + (1 if row > former else -1)
@@ -247,42 +214,42 @@ def draw_line(chart: Chart, *, width: int = 60, height: int = 8) -> str:
         f"{label:>{margin}} ┤{''.join(map(chr, row))}".rstrip(chr(_BLANK))
         for label, row in zip(labels, cells, strict=True)
     ]
-    first, last = f"{left:g}", f"{right:g}"
+    first, last = f"{known[0][0]:g}", f"{known[-1][0]:g}"
     return "\n".join([*lines, f"{'':>{margin}}  {first}{last:>{width - len(first)}}"])
 
 
-def draw_bars(chart: Chart, *, width: int = 40) -> str:
-    """A row of bars for each curve, all on one scale, with its first and last value."""
-    if chart.y is None:
-        return ""
-    margin = max((len(curve.label) for curve in chart.series), default=0)
+def draw_bars(curves: Mapping[str, Points], *, width: int = 40) -> str:
+    """A row of bars for each curve by its label, all on one scale, with its first and last finite value."""
+    known = {label: found for label, points in curves.items() if (found := _finite(points))}
+    heights = [y for points in known.values() for _, y in points] or [0.0]
+    scale, margin = AxisScale(min(heights), max(heights)), max(map(len, known), default=0)
     rows = []
-    for curve in chart.series:
-        values = _sampled(curve, min(width, len(curve.x)))
-        bars = "".join(_LEVELS[round(chart.y.scale.at(value) * (len(_LEVELS) - 1))] for value in values)
-        rows.append(f"{curve.label:<{margin}}  {bars}  {curve.y[0]:.4g} to {curve.y[-1]:.4g}")
+    for label, points in known.items():
+        values = _sampled(points, min(width, len(points)))
+        bars = "".join(_LEVELS[round(scale.at(value) * (len(_LEVELS) - 1))] for value in values)
+        rows.append(f"{label:<{margin}}  {bars}  {points[0][1]:.4g} to {points[-1][1]:.4g}")
     return "\n".join(rows)
 
 
-def draw_intervals(chart: Chart, *, width: int = 48) -> str:
-    """Rows of intervals on one axis with a mark at zero; empty without rows."""
-    if not chart.series:
+def draw_intervals(intervals: Mapping[str, tuple[float, float]], *, width: int = 48) -> str:
+    """Means ± margins by their labels, on one axis with a mark at zero; those that are not finite are left out."""
+    known = {label: pair for label, pair in intervals.items() if all(map(math.isfinite, pair))}
+    if not known:
         return ""
-    scale, names = chart.x.scale, max(len(row.label) for row in chart.series)
+    ends = [0.0, *(end for mean, margin in known.values() for end in (mean - margin, mean + margin))]
+    scale, names = AxisScale(min(ends), max(ends)), max(map(len, known))
 
     def place(value: float) -> int:
         return round(scale.at(value) * (width - 1))
 
     rows = []
-    for series in chart.series:
-        assert series.low is not None
-        assert series.high is not None
-        first, middle, last = (place(value) for value in (series.low[0], series.x[0], series.high[0]))
+    for name, (mean, margin) in known.items():
+        first, middle, last = (place(value) for value in (mean - margin, mean, mean + margin))
         row = [" "] * width
         row[first : last + 1] = "─" * (last + 1 - first)
         row[place(0.0)] = "┼" if first < place(0.0) < last else "┊"
         row[first], row[last], row[middle] = "├", "┤", "●"
-        rows.append(f"{series.label:<{names}}  {''.join(row)}".rstrip())
+        rows.append(f"{name:<{names}}  {''.join(row)}".rstrip())
     axis = [" "] * width
     for value in (0.0, scale.low, scale.high):
         label = f"{value:+.3g}" if value else "0"
@@ -293,7 +260,12 @@ def draw_intervals(chart: Chart, *, width: int = 48) -> str:
     return "\n".join([*rows, f"{'':<{names}}  {''.join(axis)}".rstrip()])
 
 
-def _sampled(curve: Series, count: int) -> list[float]:
+def _finite(points: Points) -> Points:
+    return [(x, y) for x, y in points if math.isfinite(y)]
+
+
+def _sampled(points: Points, count: int) -> list[float]:
     """Values at evenly spaced positions, on straight lines between the points."""
-    values: list[float] = np.interp(np.linspace(curve.x[0], curve.x[-1], count), curve.x, curve.y).tolist()
+    xs, ys = zip(*points, strict=True)
+    values: list[float] = np.interp(np.linspace(xs[0], xs[-1], count), xs, ys).tolist()
     return values

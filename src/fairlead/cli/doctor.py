@@ -5,7 +5,6 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Iterator
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -128,23 +127,19 @@ def _offer(extra: str, packages: list[_Package]) -> dict[str, Any]:
 
 
 def _devices() -> dict[str, dict[str, Any]]:
+    """The CPU, and GPUs, each tested by a small product, or the reason why there is none."""
     import torch
 
     from fairlead.text import counted
 
-    threads = torch.get_num_threads()
-    cores = f"{os.cpu_count()} cores, torch uses {counted(threads, 'thread')}, {platform.machine()}"
-    return {"cpu": {"usable": True, "what": cores}, **dict(_cuda_devices())}
-
-
-def _cuda_devices() -> Iterator[tuple[str, dict[str, Any]]]:
-    """GPUs, each tested by a small product; or the reason why there is none."""
-    import torch
-
+    threads = counted(torch.get_num_threads(), "thread")
+    cores = f"{os.cpu_count()} cores, torch uses {threads}, {platform.machine()}"
+    devices: dict[str, dict[str, Any]] = {"cpu": {"usable": True, "what": cores}}
     if torch.version.cuda is None:
-        yield "cuda", {"usable": False, "what": "this torch is built for CPUs only: install a build for CUDA"}
+        what = "this torch is built for CPUs only: install a build for CUDA"
+        devices["cuda"] = {"usable": False, "what": what}
     elif torch.cuda.device_count() == 0:
-        yield "cuda", {"usable": False, "what": "torch is built for CUDA but finds no GPU or no driver"}
+        devices["cuda"] = {"usable": False, "what": "torch is built for CUDA but finds no GPU or no driver"}
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         what, usable = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB", True
@@ -153,7 +148,8 @@ def _cuda_devices() -> Iterator[tuple[str, dict[str, Any]]]:
             (one @ one).cpu()
         except RuntimeError as error:
             what, usable = f"{what}: {str(error).splitlines()[0]}", False
-        yield f"cuda:{index}", {"usable": usable, "what": what}
+        devices[f"cuda:{index}"] = {"usable": usable, "what": what}
+    return devices
 
 
 def _version_of(package: str) -> str | None:

@@ -135,16 +135,14 @@ class StudyProgress(_Shown):
 
 def describe_round(figures: RoundFigures, evaluation: Evaluation | None) -> str:
     """A round in one line, with an evaluation if there is one to show."""
-    facts = [f"arrived {figures.arrived}/{figures.asked}"]
-    if figures.train_loss is not None:
-        facts.append(f"train loss {figures.train_loss:.4g}")
-    if evaluation is not None:
-        facts.append(describe_evaluation(evaluation))
-    if figures.elud is not None:
-        facts.append(f"e-LUD {figures.elud:.3g}")
-    if figures.chi_square is not None:
-        facts.append(f"χ² {divergence(figures.chi_square)}")
-    return "  ".join(facts)
+    facts = (
+        f"arrived {figures.arrived}/{figures.asked}",
+        None if figures.train_loss is None else f"train loss {figures.train_loss:.4g}",
+        None if evaluation is None else describe_evaluation(evaluation),
+        None if figures.elud is None else f"e-LUD {figures.elud:.3g}",
+        None if figures.chi_square is None else f"χ² {divergence(figures.chi_square)}",
+    )
+    return "  ".join(filter(None, facts))
 
 
 def describe_evaluation(evaluation: Evaluation) -> str:

@@ -216,10 +216,8 @@ def _key(outcome: repro.Outcome, measured: str) -> str:
     figures = outcome.figures
     fewest, most = min(figure.seeds for figure in figures), max(figure.seeds for figure in figures)
     seeds = f"{fewest} to {most} seeds" if fewest < most else counted(most, "seed")
-    if any(figure.half_width is not None for figure in figures):
-        key = f"Ours: mean over {seeds} ± half the 95 % interval"
-    else:
-        key = f"Ours: {seeds}"
+    repeated = any(figure.half_width is not None for figure in figures)
+    key = f"Ours: mean over {seeds} ± half the 95 % interval" if repeated else f"Ours: {seeds}"
     if any(figure.published is not None for figure in figures):
         in_brackets = "" if len(_columns(outcome)) > _WIDE else " in brackets"
         theirs = any(figure.published_spread is not None for figure in figures)

@@ -1,12 +1,12 @@
 """Results on the terminal and for programs: of one run, of the demonstration and of `fairlead report`."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from fairlead.charts.chart import draw_line, plain_curves
+from fairlead.charts.chart import draw_line
 from fairlead.cli.console import print_table, say
 from fairlead.cli.progress import RoundProgress, describe_evaluation
 from fairlead.diagnostics.consistency import ConsistencyReport
@@ -32,39 +32,32 @@ _TOLD = 0.005
 """Share of the weight below which chance is not mentioned."""
 
 
+@dataclass
 class RunFollowers:
     """The display and the trackers that follow a run."""
 
-    def __init__(
-        self,
-        progress: RoundProgress,
-        name: str,
-        experiment: Experiment,
-        store: RunFolder,
-        opening: Sequence[OpenTracker],
-    ) -> None:
-        self._progress, self._name = progress, name
-        self._experiment, self._store, self._opening = experiment, store, opening
-        self._live: LiveFigures | None = None
-        self._logs: list[Tracker] = []
-        self.outcome = "failed"
+    progress: RoundProgress
+    name: str
+    experiment: Experiment
+    store: RunFolder
+    opening: Sequence[OpenTracker]
+    outcome: str = "failed"
+    logs: list[Tracker] = field(default_factory=list)
 
     def begin(self, federation: Federation) -> None:
-        done = federation.state.round
+        done, run = federation.state.round, self.experiment
         self._live = LiveFigures(federation)
-        evaluating = self._experiment.evaluate_every > 0
-        self._progress.begin(self._name, self._experiment.rounds, done, evaluating=evaluating)
-        for opened in self._opening:
-            self._logs.append(opened(self._store, self._experiment, done))
+        self.progress.begin(self.name, run.rounds, done, evaluating=run.evaluate_every > 0)
+        for opened in self.opening:
+            self.logs.append(opened(self.store, run, done))
 
     def advance(self, record: RoundRecord) -> None:
-        assert self._live is not None
-        self._progress.advance(self._live.of(record))
-        for log in self._logs:
+        self.progress.advance(self._live.of(record))
+        for log in self.logs:
             log.write(record)
 
     def leave(self) -> None:
-        for log in self._logs:
+        for log in self.logs:
             log.close(self.outcome)
 
 
@@ -109,7 +102,7 @@ def say_run(ended: Run, resume_hint: str) -> None:
         quantity = TRAIN_LOSS
     curve = quantity.read(run.run)
     points = list(zip(map(float, curve.rounds), curve.values, strict=True))
-    chart = draw_line(plain_curves({quantity.title: points}))
+    chart = draw_line(points)
     if chart:
         say(f"{quantity.title} over the rounds:\n{chart}\n")
     say(f"{counted(summary.rounds, 'round')} {'is' if summary.rounds == 1 else 'are'} in {folder}")

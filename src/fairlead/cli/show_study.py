@@ -8,7 +8,7 @@ from typing import Any
 
 from typer import Exit
 
-from fairlead.charts.chart import draw_bars, draw_intervals, plain_curves, plain_intervals
+from fairlead.charts.chart import draw_bars, draw_intervals
 from fairlead.cli.console import INTERRUPTED, print_table, say
 from fairlead.cli.progress import StudyProgress, duration
 from fairlead.cli.show_results import estimate_facts, method_facts
@@ -132,7 +132,7 @@ def compared(
         runs,
         targets=() if target is None else (target,),
         metric=measure.metric,
-        minimize=measure.smaller_is_better,
+        minimize=not measure.higher,
         figure=measure.figure,
     )
     known = {_common(method.method.runs[0].labels): method for each in summaries for method in each.methods}
@@ -185,7 +185,7 @@ def _measure_column(measure: Measure) -> str:
 def measure_facts(measure: Measure) -> dict[str, Any]:
     """The measure for JSON."""
     return {
-        "metric": {"name": measure.metric, "smaller_is_better": measure.smaller_is_better},
+        "metric": {"name": measure.metric, "smaller_is_better": not measure.higher},
         "figure": measure.figure,
     }
 
@@ -197,9 +197,7 @@ def planned_facts(
     found = method.figures
     summary = next((each for each in summaries if found in each.methods), None)
     done = [run for run in (found.runs if found else ()) if run.run.finished]
-    reached = {
-        str(run.seed): run.reached[0].rounds if run.reached[0] else None for run in done if target is not None
-    }
+    reached = {} if target is None else {str(run.seed): run.rounds_to(target) for run in done}
     seeds = {str(run.seed): asdict(run.run.summary) for run in done if run.run.summary is not None}
     nothing = dict.fromkeys(("value", "difference", "objective_difference", "standing", "verdict"))
     return {
@@ -237,7 +235,7 @@ def say_where(
     words = ["fairlead", "report", str(study.path)]
     if measure.metric != default.metric:
         words += ["--metric", measure.metric]
-    if measure.smaller_is_better != measure_named(measure.metric).smaller_is_better:
+    if measure.higher != measure_named(measure.metric).higher:
         words += ["--minimize"]
     if measure.figure != default.figure:
         words += ["--figure", measure.figure]
@@ -275,7 +273,7 @@ def _print_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: f
             "beyond\nnoise": _beyond_noise(summary, row.figures),
         }
         if target is not None:
-            cells[f"rounds\nto {target:g}"] = _reached(row)
+            cells[f"rounds\nto {target:g}"] = _reached(row, target)
         beside = _figures_beside(row, measure)
         if "objective" in beside:
             cells["objective"] = beside.pop("objective")
@@ -284,9 +282,7 @@ def _print_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: f
     columns = list(table[0])
     say()
     print_table(columns, [list(cells.values()) for cells in table], numbers=columns[1:], spare=_SPARE)
-    curves = [measure.quantity.read(run.run) for method in summary.methods for run in method.runs]
-    resolution = sentences.target_resolution(max((curve.spacing for curve in curves), default=0))
-    if target is not None and resolution:
+    if target is not None and (resolution := sentences.target_resolution(summary)):
         say(resolution)
 
 
@@ -303,7 +299,7 @@ def _draw(summary: Summary) -> None:
             f"\nDifference to {summary.baseline.label} in {measure.described} ({measure.direction}), "
             "95 % interval over seeds:"
         )
-        say(draw_intervals(plain_intervals(intervals)))
+        say(draw_intervals(intervals))
         say(sentences.COVERED)
     found = {
         method.label: bands(method.method, curve, [ROUNDS]).get(ROUNDS.key) for method in summary.methods
@@ -311,13 +307,13 @@ def _draw(summary: Summary) -> None:
     curves = {label: list(zip(band.x, band.y, strict=True)) for label, band in found.items() if band}
     if any(len(points) > 1 for points in curves.values()):
         say(f"\n{curve.title} over the rounds, mean over seeds:")
-        say(draw_bars(plain_curves(curves)))
+        say(draw_bars(curves))
 
 
-def _reached(row: PlannedMethod) -> str:
+def _reached(row: PlannedMethod, target: float) -> str:
     """Rounds to the target with their margin; where not all seeds met it, the mean and the number of those that did."""
-    runs = [run.reached[0] for run in row.figures.runs if run.run.finished] if row.figures else []
-    found = estimate([float(reached.rounds) for reached in runs if reached is not None])
+    runs = [run.rounds_to(target) for run in row.figures.runs if run.run.finished] if row.figures else []
+    found = estimate([float(rounds) for rounds in runs if rounds is not None])
     if found is None:
         return "never" if runs else ""
     if found.count == row.num_runs:

@@ -72,16 +72,15 @@ def evidence_of_federation(
         return [world.conditions(round, solver, federation.key) for round in ahead]
 
     told, counted = facts.outlook(conditions(algorithm.solver)), _counted(source, recorded)
+    expected = _with_rates(conditions, counted.links.values) if told.links is None else conditions
     evidence = replace(
         counted,
-        expected_conditions=conditions,
+        expected_conditions=expected,
         work=told.work or counted.work,
         links=told.links or counted.links,
         rates_told=told.links is not None,
         unreachable=counted.unreachable if told.links is None else told.unreachable,
     )
-    if told.links is None:
-        evidence = replace(evidence, expected_conditions=_with_rates(conditions, counted.links.values))
     return _looked_closer(_predicted(evidence, algorithm), federation, simulation, quick=quick)
 
 

@@ -77,13 +77,10 @@ class Experiment(Component):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        require_integer(self, "rounds", at_least=1)
+        require_integer(self, "rounds", "lanes", at_least=1)
+        require_integer(self, "block", at_least=1, optional=True)
         require_integer(self, "seed", at_least=0, at_most=LARGEST_INTEGER)
-        require_integer(self, "evaluate_every", at_least=0)
-        require_integer(self, "gradients_every", at_least=0)
-        require_integer(self, "lanes", at_least=1)
-        if self.block is not None:
-            require_integer(self, "block", at_least=1)
+        require_integer(self, "evaluate_every", "gradients_every", at_least=0)
         require_choice(self, "engine", get_args(EngineName))
         require_choice(self, "dtype", _DTYPES)
         require_choice(self, "precision", get_args(Precision))

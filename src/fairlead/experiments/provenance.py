@@ -49,11 +49,6 @@ class Provenance:
     """How local work was really computed: up to the last checkpoint if the process was killed."""
 
     @property
-    def failure(self) -> str | None:
-        """The error that ended it; None if none did."""
-        return failure_in(self.outcome)
-
-    @property
     def duration(self) -> float:
         """Seconds that it lasted; 0 if it was cut off."""
         if self.ended is None:

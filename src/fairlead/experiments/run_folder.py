@@ -18,14 +18,14 @@ from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 from fairlead.checkpoint.durable_files import make_folder, write_durably
 from fairlead.checkpoint.store import KEPT, has_checkpoint
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import ClientFacts, Provenance
-from fairlead.experiments.record_io import decoded, record_from_line, record_to_line, strict
+from fairlead.experiments.record_io import FactsT, decoded, record_from_line, record_to_line, strict
 from fairlead.experiments.spec import load_experiment, to_toml
 from fairlead.federation import Federation
 from fairlead.privacy import PrivacyStatement
@@ -154,9 +154,6 @@ def disk_errors(path: Path, verb: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunFolderError(f"{error.filename or path} cannot be {verb}: {error.strerror}.") from error
-
-
-FactsT = TypeVar("FactsT")
 
 
 def read_facts(file: Path, decode: Callable[[Any], FactsT]) -> FactsT:
@@ -390,11 +387,7 @@ class RunFolder:
 
 def _computed_again(done: int, later: int, *, cut_short: bool) -> str | None:
     """A sentence on the rounds that resuming from a checkpoint loses."""
-    if not later and not cut_short:
-        return None
-    lost = []
-    if later:
-        lost.append(f"{later} later {'round is' if later == 1 else 'rounds are'} recomputed")
+    lost = [f"{later} later {'round is' if later == 1 else 'rounds are'} recomputed"] if later else []
     if cut_short:
         lost.append("a last line that was cut short is dropped")
-    return f"Resuming after round {done}, the last checkpoint: {', and '.join(lost)}."
+    return f"Resuming after round {done}, the last checkpoint: {', and '.join(lost)}." if lost else None

@@ -165,6 +165,8 @@ def run_experiment(
 def summarize(federation: Federation) -> RunSummary:
     """The summary of a federation after its last round."""
     records, consistency, world = federation.records, federation.consistency(), federation.world
+    simulation = world.simulation
+    start = None if simulation is None else simulation.objective_at(*simulation.initial_model(federation.key))
     evaluation = next((record.evaluation for record in reversed(records) if record.evaluation), None)
     return RunSummary(
         rounds=len(records),
@@ -179,10 +181,5 @@ def summarize(federation: Federation) -> RunSummary:
         by_design=consistency.restored,
         notice=federation.notice,
         privacy=federation.privacy,
-        initial_objective=_initial_objective(federation),
+        initial_objective=start,
     )
-
-
-def _initial_objective(federation: Federation) -> float | None:
-    simulation = federation.world.simulation
-    return None if simulation is None else simulation.objective_at(*simulation.initial_model(federation.key))

@@ -1,7 +1,7 @@
 """Live figures of a run, and trackers for TensorBoard and MLflow."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from time import monotonic
@@ -124,7 +124,7 @@ class MlflowTracker(Tracker):
         owner = known.experiment_id if known else self._client.create_experiment("fairlead")
         self._run = self._client.create_run(owner, run_name=str(store.path)).info.run_id
         write_durably(id_file, self._run.encode() + b"\n")
-        for name, value in _flat(to_plain(experiment, Experiment)).items():
+        for name, value in flat_spec(experiment).items():
             self._client.log_param(self._run, name, value)
 
     def write(self, record: RoundRecord) -> None:
@@ -164,12 +164,14 @@ def _numbers(record: RoundRecord) -> dict[str, float]:
     return {name: float(value) for name, value in row.items() if value is not None}
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """A table of tables as dotted names and text."""
-    flat: dict[str, str] = {}
-    for key, value in table.items():
+def flat_spec(experiment: Experiment) -> dict[str, str]:
+    """The fields of an experiment as text, by their paths in a spec; those at their default are left out."""
+
+    def leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
+            for key, item in value.items():
+                yield from leaves(item, f"{path}.{key}")
         else:
-            flat[prefix + key] = str(value)
-    return flat
+            yield path.removeprefix("."), str(value)
+
+    return dict(leaves(to_plain(experiment, Experiment), ""))

@@ -63,13 +63,14 @@ class ClientMemory:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.folder / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            latest = self._latest()
+            file = self.folder / "latest.json"
+            latest = json.loads(file.read_bytes()) if file.exists() else [0, 0]
             if [attempt, round] < latest:
                 raise RequestError(
                     "out of date",
                     f"Round {round} was asked before round {latest[1]}, which this client already knows.",
                 )
-            write_durably(self.folder / "latest.json", json.dumps([attempt, round]).encode())
+            write_durably(file, json.dumps([attempt, round]).encode())
             yield
 
     def forget_old_runs(self, keep: int, *, remembers: bool) -> None:
@@ -125,10 +126,6 @@ class ClientMemory:
     def _files(self, version: int) -> list[Path]:
         return sorted(self.folder.glob(f"{version}-*.safetensors"))
 
-    def _latest(self) -> list[int]:
-        file = self.folder / "latest.json"
-        return list(json.loads(file.read_bytes())) if file.exists() else [0, 0]
-
 
 def work_locally(
     objective: Objective, question: Question, memory: Vectors, num_steps: int
@@ -180,8 +177,7 @@ class ClientLimits:
     """Runs whose memory stays on this client's disk; a new run replaces the one idle for longest."""
 
     def __post_init__(self) -> None:
-        for field in ("steps", "batch_size", "examples", "memory_bytes", "runs"):
-            require_integer(self, field, at_least=1)
+        require_integer(self, "steps", "batch_size", "examples", "memory_bytes", "runs", at_least=1)
 
     def check(self, question: Question, lengths: dict[str, int]) -> None:
         """Refuse a question that asks for too much."""

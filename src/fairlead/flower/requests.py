@@ -41,12 +41,10 @@ class RoundRules:
     poll: float = 1.0
 
     def __post_init__(self) -> None:
-        require_number(self, "deadline", above=0)
+        require_number(self, "deadline", "poll", above=0)
         require_number(self, "patience", at_least=self.deadline)
-        require_number(self, "poll", above=0)
         require_integer(self, "quorum", at_least=0)
-        if self.first is not None:
-            require_integer(self, "first", at_least=max(self.quorum, 1))
+        require_integer(self, "first", at_least=max(self.quorum, 1), optional=True)
         require_choice(self, "late", ("discard", "use"))
 
 

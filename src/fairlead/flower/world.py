@@ -136,8 +136,9 @@ class FlowerWorld(World):
             refused += [Refusal(client, "no quorum", sentence) for client in received]
             received = {}
         updates = requests.updates_of(order, received, uploads, (*absent, *refused))
+        self.estimates.count(cohort.clients, updates.clients)
         in_time = updates.age == 0
-        self._learn(cohort.clients, updates.clients, in_time, updates.num_steps, solver, round, order.key)
+        self._note_work(updates.clients[in_time], updates.num_steps[in_time], solver, round, order.key)
         return updates
 
     def commit(
@@ -171,23 +172,12 @@ class FlowerWorld(World):
                 for values in (record.asked, record.arrived, record.num_steps)
             )
             in_time = torch.tensor([client not in record.late for client in record.arrived], dtype=torch.bool)
-            self._learn(asked, arrived, in_time, num_steps, solver, record.round, key)
+            self.estimates.count(asked, arrived)
+            self._note_work(arrived[in_time], num_steps[in_time], solver, record.round, key)
 
-    def _learn(
-        self,
-        asked: Tensor,
-        arrived: Tensor,
-        in_time: Tensor,
-        num_steps: Tensor,
-        solver: LocalSolver,
-        round: int,
-        key: Key,
-    ) -> None:
-        """Update the estimates from one round."""
-        self.estimates.count(asked, arrived)
-        clients = arrived[in_time]
-        planned = self._plan(clients, solver, round, key).num_steps
-        self.estimates.note_work(clients, planned, num_steps[in_time])
+    def _note_work(self, clients: Tensor, done: Tensor, solver: LocalSolver, round: int, key: Key) -> None:
+        """Note the local steps that clients have done in time, for the estimates of their capacity."""
+        self.estimates.note_work(clients, self._plan(clients, solver, round, key).num_steps, done)
 
     def _await_clients(self, seconds: float) -> None:
         """Wait for clients to introduce themselves; those known from an earlier attempt may stay away."""

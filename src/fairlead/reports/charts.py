@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median_low, quantiles
 
-from fairlead.charts.chart import MARKERS_SHOWN, AxisScale, Chart, ChartAxis, LineStyle, Series
+from fairlead.charts.chart import MARKERS_SHOWN, AxisScale, Chart, ChartAxis, LineStyle, Points, Series
 from fairlead.results.comparison import Summary
 from fairlead.results.curves import AXES, Axis, Quantity, bands, quantities
 from fairlead.results.estimates import NumberKind, show, show_estimate, show_tick
@@ -97,56 +97,54 @@ def _difference_row(summary: Summary, method: MethodFigures) -> Series:
 
 def weights_chart(summary: Summary) -> Chart | None:
     """Ω/ω of all clients, a row for each method; None if no run has them."""
-
-    def axis(ratios: Sequence[float]) -> ChartAxis:
-        hint = "left end: no update arrived" if 0.0 in ratios else "left of 1: under-weighted"
-        return ChartAxis(f"Ω/ω of each client ({hint})", AxisScale.of_ratios(ratios))
-
-    return _client_chart(summary, lambda run: run.client_ratios(), axis, "Ω/ω", "number", mark=1.0)
+    rows = _client_rows(summary, lambda run: run.client_ratios(), "Ω/ω", "number")
+    ratios = [ratio for row in rows for ratio in row.x]
+    if not ratios:
+        return None
+    hint = "left end: no update arrived" if 0.0 in ratios else "left of 1: under-weighted"
+    axis = ChartAxis(f"Ω/ω of each client ({hint})", AxisScale.of_ratios(ratios))
+    return Chart("Ω/ω of each client", axis, None, rows, mark=1.0)
 
 
 def clients_chart(summary: Summary) -> Chart | None:
     """The measure of all clients, a row for each method; None if no run has it."""
-    measure = summary.measure
+    name, kind = summary.measure.name, summary.measure.kind
+    rows = _client_rows(summary, lambda run: run.clients, name, kind)
+    values = [value for row in rows for value in row.x]
+    if not values:
+        return None
+    scale = AxisScale.fitted(values, bounds=(0.0, 1.0) if kind == "share" else (-math.inf, math.inf))
+    axis = ChartAxis(f"{name} of each client on {summary.client_data}", scale, kind)
+    return Chart(f"{name[:1].upper()}{name[1:]} of each client", axis, None, rows)
 
-    def axis(values: Sequence[float]) -> ChartAxis:
-        bounds = (0.0, 1.0) if measure.kind == "share" else (-math.inf, math.inf)
-        title = f"{measure.name} of each client on {summary.client_data}"
-        return ChartAxis(title, AxisScale.fitted(values, bounds=bounds), measure.kind)
 
-    return _client_chart(summary, lambda run: run.clients, axis, measure.name, measure.kind)
+def _client_rows(
+    summary: Summary, read: Callable[[RunFigures], Iterable[float | None]], name: str, kind: NumberKind
+) -> tuple[Series, ...]:
+    """A row of all clients in the runs of each method, with a text for each unless there are too many."""
 
+    def text(value: float, client: int, run: RunFigures) -> str:
+        return f"{label(client, run.run.names)}, seed {run.seed}: {name} {show(value, kind)}"
 
-def _client_chart(
-    summary: Summary,
-    read: Callable[[RunFigures], Iterable[float | None]],
-    axis: Callable[[Sequence[float]], ChartAxis],
-    name: str,
-    kind: NumberKind,
-    mark: float | None = None,
-) -> Chart | None:
-    found = [
-        [
-            (value, run, client)
+    found = {
+        method: [
+            (value, client, run)
             for run in method.runs
             for client, value in enumerate(read(run))
             if value is not None and math.isfinite(value)
         ]
         for method in summary.methods
-    ]
-    values = [value for clients in found for value, _, _ in clients]
-    if not values:
-        return None
-    rows = []
-    for method, clients in zip(summary.methods, found, strict=True):
-        texts = (
-            f"{label(client, run.run.names)}, seed {run.seed}: {name} {show(value, kind)}"
-            for value, run, client in (clients if len(values) <= _DOTS else ())
+    }
+    crowded = sum(map(len, found.values())) > _DOTS
+    return tuple(
+        Series(
+            tuple(value for value, _, _ in clients),
+            label=method.label,
+            place=method.place,
+            texts=() if crowded else tuple(text(*each) for each in clients),
         )
-        own = tuple(value for value, _, _ in clients)
-        rows.append(Series(own, label=method.label, place=method.place, texts=tuple(texts)))
-    title = f"{name[:1].upper()}{name[1:]} of each client"
-    return Chart(title, axis(values), None, tuple(rows), mark)
+        for method, clients in found.items()
+    )
 
 
 def shortened(text: str, length: int) -> str:
@@ -175,8 +173,6 @@ _MARKERS = (
     "m-3.4-1.7h6.8v3.4h-6.8z",
 )
 """Shapes around a point, as paths that start there."""
-
-Points = Sequence[tuple[float, float]]
 
 
 def marker(style: LineStyle, points: Points) -> str:

@@ -192,14 +192,9 @@ def _reasons(summaries: Sequence[Summary]) -> list[tuple[ReportedRun, str, str]]
     """Runs that failed, stopped or cannot be read, with state and reason."""
     studies = [summary.study for summary in summaries]
     unfinished = [(run, run.state, run.reason) for study in studies for run in study.runs if not run.finished]
-    known = {id(run) for run, _, _ in unfinished}
-    repeated = [
-        (run, "repeated", "Another run has the same experiment and seed, so this one is left out.")
-        for study in studies
-        for run in study.repeated
-        if id(run) not in known
-    ]
-    return [*unfinished, *repeated]
+    left_out = "Another run has the same experiment and seed, so this one is left out."
+    repeated = [run for study in studies for run in study.repeated if run.finished]
+    return [*unfinished, *((run, "repeated", left_out) for run in repeated)]
 
 
 class _ClientSection(NamedTuple):

@@ -79,23 +79,17 @@ def latex_table(table: ReportTable, labels: Sequence[str]) -> str:
 
 def csv_table(table: ReportTable, labels: Sequence[str]) -> str:
     """A table with columns for the mean, both ends of the interval, the standard deviation and the number of runs."""
+    columns: list[list[object]] = [["method", *labels]]
+    for column in table.columns:
+        found = [cell.estimate for cell in column.cells]
+        if not any(found):
+            columns.append([column.title, *(cell.text for cell in column.cells)])
+            continue
+        for field in ("mean", "low", "high", "std", "count"):
+            head = f"{column.title} {'runs' if field == 'count' else field}"
+            columns.append([head, *(getattr(each, field, None) for each in found)])
     buffer = io.StringIO()
-    writer = csv.writer(buffer)
-    estimated = [
-        any(row[place].estimate is not None for row in table.rows) for place in range(len(table.columns))
-    ]
-    heads = ["method"]
-    for column, has_estimate in zip(table.columns, estimated, strict=True):
-        parts = ("mean", "low", "high", "std", "runs") if has_estimate else ("",)
-        heads += [f"{column.title} {part}".strip() for part in parts]
-    writer.writerow(heads)
-    for label, row in zip(labels, table.rows, strict=True):
-        cells: list[object] = [label]
-        for cell, has_estimate in zip(row, estimated, strict=True):
-            found = cell.estimate
-            numbers = [found.mean, found.low, found.high, found.std, found.count] if found else [None] * 5
-            cells += numbers if has_estimate else [cell.text]
-        writer.writerow(cells)
+    csv.writer(buffer).writerows(zip(*columns, strict=True))
     return buffer.getvalue()
 
 

@@ -5,18 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from fairlead.results import curves
 from fairlead.results.comparison import Summary
-from fairlead.results.curves import FigureName, tenth
-from fairlead.results.estimates import (
-    Estimate,
-    NumberKind,
-    estimate,
-    mean_of,
-    paired_difference,
-    show,
-    show_tick,
-)
-from fairlead.results.figures import MethodFigures, Reached, RunFigures
+from fairlead.results.estimates import Estimate, NumberKind, mean_of, paired_difference, show, show_tick
+from fairlead.results.figures import FIGURES, MethodFigures, RunFigures
 from fairlead.results.sentences import divergences, target_resolution
 
 
@@ -98,57 +90,53 @@ def _means(
 
     `higher`: whether more is better; None: neither.
     """
-    found = [method.over_seeds(read) for method in summary.methods]
-    if not any(found):
+    found = {method: method.over_seeds(read) for method in summary.methods}
+    if not any(found.values()):
         return None
     entrants = {
-        place: summary.methods[place].by_seed(read)
-        for place, each in enumerate(found)
-        if each is not None
-        and math.isfinite(each.mean)
-        and summary.methods[place].method.complete
-        and not summary.methods[place].num_diverged
+        method: method.by_seed(read)
+        for method, each in found.items()
+        if each and math.isfinite(each.mean) and method.method.complete and not method.num_diverged
     }
     leading = _leading(entrants, higher) if summary.ranked else set()
-    cells = []
-    for place, each in enumerate(found):
-        if each is None:
-            cells.append(Cell("–"))
-            continue
-        cells.append(Cell(*each.shown(kind, interval=interval), each.mean, each, place in leading))
+    cells = (_cell(each, kind, interval=interval, best=method in leading) for method, each in found.items())
     return ReportColumn(title, note, tuple(cells))
 
 
-def _leading(entrants: Mapping[int, Mapping[int, float]], higher: bool | None) -> set[int]:
+def _cell(
+    found: Estimate | None, kind: NumberKind, *, interval: bool = True, sign: bool = False, best: bool = False
+) -> Cell:
+    """A mean over seeds; a dash without one."""
+    if found is None:
+        return Cell("–")
+    return Cell(*found.shown(kind, interval=interval, sign=sign), found.mean, found, best)
+
+
+def _leading(
+    entrants: Mapping[MethodFigures, Mapping[int, float]], higher: bool | None
+) -> set[MethodFigures]:
     """The best method by figures per seed, and those within the noise of it; none if that would be all."""
     if higher is None or len(entrants) < 2:
         return set()
-    means = {place: mean_of(values.values()) for place, values in entrants.items()}
-    best = (max if higher else min)(means, key=lambda place: means[place])
-    against_best = {place: paired_difference(values, entrants[best]) for place, values in entrants.items()}
+    means = {method: mean_of(values.values()) for method, values in entrants.items()}
+    best = entrants[(max if higher else min)(means, key=lambda method: means[method])]
+    against_best = {method: paired_difference(values, best) for method, values in entrants.items()}
     leading = {
-        place
-        for place, found in against_best.items()
-        if found is None or found.judged(smaller_is_better=not higher) != "worse"
+        method
+        for method, found in against_best.items()
+        if found is None or found.judged(higher=higher) != "worse"
     }
     return leading if len(leading) < len(entrants) else set()
-
-
-_FIGURES: dict[FigureName, tuple[str, str]] = {
-    "last-tenth": ("Last 10 %", "mean over the last 10 % of rounds"),
-    "final": ("Final", "after the last round"),
-    "best": ("Best", "of all evaluations"),
-    "last5": ("Last 5 rounds", "mean over the last five rounds"),
-}
-"""Titles and notes of the columns of the measure."""
 
 
 def _results_table(summary: Summary) -> ReportTable | None:
     """The measure and the objective of every method, and differences to the baseline."""
     measure, means = summary.measure, partial(_means, summary)
     figures = {
-        figure: means(title, measure.kind, partial(RunFigures.figure, figure=figure), note, measure.higher)
-        for figure, (title, note) in _FIGURES.items()
+        figure: means(
+            title.capitalize(), measure.kind, partial(RunFigures.figure, figure=figure), note, measure.higher
+        )
+        for figure, (title, _, note) in FIGURES.items()
     }
     objective = means("Objective", "number", lambda run: run.objective, "Σ ω F of the final model", False)
     columns = [
@@ -184,25 +172,16 @@ def _differences(
     """Differences to the baseline; None without other methods."""
     if not summary.compared or summary.baseline is None:
         return None
-    cells = []
-    for found in map(read, summary.methods):
-        if found is None:
-            cells.append(Cell("–"))
-        else:
-            cells.append(Cell(*found.shown(kind, sign=True), found.mean, found))
+    cells = tuple(_cell(read(method), kind, sign=True) for method in summary.methods)
     unit = "percentage points " if kind == "share" else ""
-    return ReportColumn(title, f"{unit}to {summary.baseline.label}, paired by seed", tuple(cells))
+    return ReportColumn(title, f"{unit}to {summary.baseline.label}, paired by seed", cells)
 
 
-_COSTS: dict[str, tuple[NumberKind, Callable[[Reached], float | None], str]] = {
-    "Rounds": ("count", lambda reached: float(reached.rounds), ""),
-    "Compute time": (
-        "seconds",
-        lambda reached: reached.compute_seconds,
-        "Compute time is the sum over all devices.",
-    ),
-    "Virtual time": ("seconds", lambda reached: reached.virtual_seconds, ""),
-    "Local steps": ("count", lambda reached: reached.steps, "Local steps count if their update arrived."),
+_COSTS = {
+    curves.ROUNDS: "",
+    curves.COMPUTE_TIME: "Compute time is the sum over all devices.",
+    curves.VIRTUAL_TIME: "",
+    curves.LOCAL_STEPS: "Local steps count if their update arrived.",
 }
 """Costs of a target, with an explanation."""
 
@@ -213,30 +192,26 @@ def _targets_table(summary: Summary) -> ReportTable | None:
         return None
     columns, explained = [], set()
     goals = [show_tick(target, summary.measure.kind) for target in summary.targets]
-    for place, goal in enumerate(goals):
-        for title, (kind, read, explanation) in _COSTS.items():
-            cells = _target_cells(summary, place, kind, read)
-            if title == "Rounds" or any(cell.estimate is not None for cell in cells):
+    for target, goal in zip(summary.targets, goals, strict=True):
+        for axis, explanation in _COSTS.items():
+            cells = _target_cells(summary, target, axis)
+            if axis is curves.ROUNDS or any(cell.estimate is not None for cell in cells):
                 explained.add(explanation)
-                columns.append(ReportColumn(f"{title} to {goal}", "", tuple(cells)))
+                columns.append(ReportColumn(f"{axis.title} to {goal}", "", tuple(cells)))
     ratio = f"In brackets: the ratio to {summary.baseline.label}, where every run of both reached it."
-    curves = [summary.measure.quantity.read(run.run) for method in summary.methods for run in method.runs]
     notes = [
         f"First evaluation with {summary.measure.name} of {'at least' if summary.measure.higher else 'at most'} "
         f"{' and '.join(goals)}: mean over seeds ± half the 95 % interval where every run reached it.",
         ratio if summary.compared else "",
-        target_resolution(max((curve.spacing for curve in curves), default=0)),
-        *(explanation for _, _, explanation in _COSTS.values() if explanation in explained),
+        target_resolution(summary),
+        *(explanation for explanation in _COSTS.values() if explanation in explained),
     ]
     return _table(summary, "targets", "Time to target", " ".join(filter(None, notes)), columns)
 
 
-def _target_cells(
-    summary: Summary, place: int, kind: NumberKind, read: Callable[[Reached], float | None]
-) -> list[Cell]:
+def _target_cells(summary: Summary, target: float, axis: curves.Axis) -> list[Cell]:
     def spent_by(method: MethodFigures) -> Estimate | None:
-        reached = [run.reached[place] for run in method.runs]
-        return estimate([cost for each in reached if each and (cost := read(each)) is not None])
+        return method.over_seeds(lambda run: run.cost_of(target, axis))
 
     def all_arrived(method: MethodFigures, spent: Estimate) -> bool:
         """Whether every run finished and reached the target."""
@@ -253,7 +228,7 @@ def _target_cells(
             continue
         complete = all_arrived(method, found)
         # An interval over only the runs that reached it would say nothing about the method.
-        text, detail = found.shown(kind, interval=complete)
+        text, detail = found.shown(axis.kind, interval=complete)
         if not complete:
             so_far = "" if any(run.run.finished for run in method.runs) else "so far, "
             detail = f"{so_far}in {found.count} of {method.method.num_runs} runs"
@@ -334,7 +309,7 @@ def _number_of_worst(summary: Summary) -> str:
     if len(counts) != 1:
         return ""
     (count,) = counts
-    return f": {tenth(count)} of {count} clients"
+    return f": {curves.tenth(count)} of {count} clients"
 
 
 def _cost_table(summary: Summary) -> ReportTable | None:

@@ -235,7 +235,7 @@ def _summarize(
     goals = tuple(targets or archived or own_target(reference, measure))
 
     def figures(method: MethodRuns, compared_with: MethodFigures | None = None) -> MethodFigures:
-        runs = tuple(RunFigures(run, measure, goals) for run in method.counted)
+        runs = tuple(RunFigures(run, measure) for run in method.counted)
         return MethodFigures(method, labels.index(method.label), measure, runs, compared_with)
 
     first = figures(reference)

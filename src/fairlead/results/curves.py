@@ -121,9 +121,9 @@ class Quantity:
     key: str
     """Part of file names."""
     title: str
-    kind: NumberKind
     note: str
     read: Callable[[ReportedRun], Curve]
+    kind: NumberKind = "number"
     logarithmic: bool = False
     """Whether its axis is logarithmic where values span an order of magnitude."""
 
@@ -152,11 +152,11 @@ def metric_quantity(name: str) -> Quantity:
     return Quantity(
         folder_name(name),
         name.replace("_", " ").capitalize(),
-        "share" if name == "accuracy" else "number",
         "Of the global model on the test set; without one, the weighted mean over clients.",
         lambda run: _evaluated(
             run, lambda record: record.evaluation.metrics.get(name) if record.evaluation else None
         ),
+        "share" if name == "accuracy" else "number",
     )
 
 
@@ -202,7 +202,6 @@ def _chi_square(run: ReportedRun) -> Curve:
 LOSS = Quantity(
     "loss",
     "Test loss",
-    "number",
     "Of the global model on the test set; without one, the objective.",
     lambda run: _evaluated(run, lambda record: record.evaluation.loss if record.evaluation else None),
     logarithmic=True,
@@ -210,7 +209,6 @@ LOSS = Quantity(
 TRAIN_LOSS = Quantity(
     "train-loss",
     "Training loss",
-    "number",
     "Mean over the local steps of the clients whose updates arrived.",
     lambda run: _evaluated(run, lambda record: record.train_loss),
     logarithmic=True,
@@ -218,7 +216,6 @@ TRAIN_LOSS = Quantity(
 OBJECTIVE = Quantity(
     "objective",
     "Objective Σ ω F",
-    "number",
     "The intended objective: losses of all clients by weight. Needs runs with per_client = true.",
     _objective,
     logarithmic=True,
@@ -226,14 +223,12 @@ OBJECTIVE = Quantity(
 ELUD = Quantity(
     "elud",
     "e-LUD",
-    "number",
     "Diversity of the received updates (1: none). Rounds whose updates cancel are left out.",
     lambda run: _evaluated(run, lambda record: record.elud),
 )
 CHI_SQUARE = Quantity(
     "chi-square",
     "χ²(ω‖Ω)",
-    "number",
     "Distance between the effective weights Ω and the intended ω, once every client has sent an update.",
     _chi_square,
     logarithmic=True,

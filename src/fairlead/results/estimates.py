@@ -51,11 +51,14 @@ class Estimate:
         """The seeds behind a difference without an interval, in words."""
         return "one seed" if self.count == 1 else "only two seeds with equal differences"
 
-    def judged(self, *, smaller_is_better: bool) -> Comparative | None:
-        """What a difference to another method amounts to; None if it may be noise or the noise is not known."""
+    def judged(self, *, higher: bool) -> Comparative | None:
+        """What a difference to another method amounts to; None if it may be noise or the noise is not known.
+
+        `higher`: whether more is better.
+        """
         if not self.excludes_zero:
             return None
-        return "better" if (self.mean < 0) == smaller_is_better else "worse"
+        return "better" if (self.mean > 0) == higher else "worse"
 
     def text(self, kind: NumberKind, *, sign: bool = False) -> str:
         """The mean with its margin, as in "93.1 % ± 1.2", or a difference with its sign."""

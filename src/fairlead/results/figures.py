@@ -14,20 +14,19 @@ from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
 from fairlead.records import Evaluation
 from fairlead.results import curves
-from fairlead.results.curves import Curve, FigureName, Quantity
+from fairlead.results.curves import Axis, Curve, FigureName, Quantity
 from fairlead.results.estimates import Comparative, Estimate, NumberKind, estimate, mean_of, paired_difference
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
 from fairlead.theory.prediction import known_limit
 
-_PHRASES: dict[FigureName, tuple[str, str]] = {
-    "last-tenth": ("last 10 %", "over the last 10 % of rounds"),
-    "last5": ("last 5 rounds", "over the last 5 rounds"),
-    "final": ("final", "after the last round"),
-    "best": ("best", "in the best round"),
+FIGURES: dict[FigureName, tuple[str, str, str]] = {
+    "last-tenth": ("last 10 %", "over the last 10 % of rounds", "mean over the last 10 % of rounds"),
+    "final": ("final", "after the last round", "after the last round"),
+    "best": ("best", "in the best round", "of all evaluations"),
+    "last5": ("last 5 rounds", "over the last 5 rounds", "mean over the last five rounds"),
 }
-
-
+"""Each figure as the title of a column, in a sentence, and as the note below a title."""
 _AT_THE_END: dict[str, tuple[str, NumberKind]] = {
     "objective": ("Objective", "number"),
     "misplaced_weight": ("Misplaced weight", "share"),
@@ -42,15 +41,11 @@ class Measure:
     """The measure by which methods are compared: a figure of a metric."""
 
     metric: str
-    smaller_is_better: bool
+    higher: bool
+    """Whether more is better."""
     figure: FigureName
     quantity: Quantity
     """The curve of the metric; a single point where only the final model has it."""
-
-    @property
-    def higher(self) -> bool:
-        """Whether more is better."""
-        return not self.smaller_is_better
 
     @property
     def name(self) -> str:
@@ -68,16 +63,16 @@ class Measure:
     @property
     def column(self) -> str:
         """The figure as the title of a column."""
-        return "final model" if self.at_the_end else _PHRASES[self.figure][0]
+        return "final model" if self.at_the_end else FIGURES[self.figure][0]
 
     @property
     def described(self) -> str:
         """Metric and figure, as in "accuracy over the last 10 % of rounds"."""
-        return f"{self.name} {'of the final model' if self.at_the_end else _PHRASES[self.figure][1]}"
+        return f"{self.name} {'of the final model' if self.at_the_end else FIGURES[self.figure][1]}"
 
     @property
     def direction(self) -> str:
-        return "smaller is better" if self.smaller_is_better else "larger is better"
+        return "larger is better" if self.higher else "smaller is better"
 
     @property
     def over_rounds(self) -> Quantity:
@@ -102,13 +97,12 @@ def measure_named(metric: str, figure: FigureName = "last-tenth", *, minimize: b
         raise FieldError(f"figure must be one of {', '.join(get_args(FigureName))}, got {figure!r}.")
     if metric in _AT_THE_END:
         title, kind = _AT_THE_END[metric]
-        note = "Of the final model."
-        quantity = Quantity(metric.replace("_", "-"), title, kind, note, partial(_at_the_end, metric))
+        key, read = metric.replace("_", "-"), partial(_at_the_end, metric)
+        quantity = Quantity(key, title, "Of the final model.", read, kind)
     else:
-        quantity = {"loss": curves.LOSS, "train_loss": curves.TRAIN_LOSS}.get(
-            metric
-        ) or curves.metric_quantity(metric)
-    return Measure(metric, minimize or metric in _SMALLER_IS_BETTER, figure, quantity)
+        losses = {"loss": curves.LOSS, "train_loss": curves.TRAIN_LOSS}
+        quantity = losses.get(metric) or curves.metric_quantity(metric)
+    return Measure(metric, not minimize and metric not in _SMALLER_IS_BETTER, figure, quantity)
 
 
 def _at_the_end(metric: str, run: ReportedRun) -> Curve:
@@ -170,25 +164,12 @@ def own_target(baseline: MethodRuns, measure: Measure) -> tuple[float, ...]:
     return (whole * unit,)
 
 
-@dataclass(frozen=True)
-class Reached:
-    """The cost of a target for a run."""
-
-    rounds: int
-    steps: float | None
-    compute_seconds: float | None
-    """Of all devices together, as Weng 2025 counts it; None where devices have no speed."""
-    virtual_seconds: float | None
-    """By the clock of the simulated world; None where it has none."""
-
-
 @dataclass(frozen=True, eq=False)
 class RunFigures:
     """One run in figures; each is None where the run does not have it."""
 
     run: ReportedRun
     measure: Measure
-    targets: tuple[float, ...] = ()
 
     @property
     def seed(self) -> int:
@@ -315,19 +296,14 @@ class RunFigures:
             return None
         return median(record.seconds for record in records) * len(records)
 
-    @cached_property
-    def reached(self) -> tuple[Reached | None, ...]:
-        """Per target."""
-        return tuple(map(self._reached, self.targets))
+    def rounds_to(self, target: float) -> int | None:
+        """Rounds until the metric first met a target; None if it never did."""
+        return self._curve.rounds_to(target, higher=self.measure.higher)
 
-    def _reached(self, target: float) -> Reached | None:
-        done = self._curve.rounds_to(target, higher=self.measure.higher)
-        if done is None:
-            return None
-        spent = [
-            axis.read(self.run) for axis in (curves.LOCAL_STEPS, curves.COMPUTE_TIME, curves.VIRTUAL_TIME)
-        ]
-        return Reached(done, *(None if total is None else total[done - 1] for total in spent))
+    def cost_of(self, target: float, axis: Axis) -> float | None:
+        """The value of an axis when a target was first met; None also for a run without that axis."""
+        done, spent = self.rounds_to(target), axis.read(self.run)
+        return None if done is None or spent is None else spent[done - 1]
 
     def client_ratios(self) -> list[float | None]:
         """Ω_i/ω_i of every client, None where ω_i = 0; empty where Ω was not measured."""
@@ -413,14 +389,14 @@ class MethodFigures:
         """How it compares with the baseline; None where that may be noise."""
         if self.difference is None or not self.both_complete:
             return None
-        return self.difference.judged(smaller_is_better=self.measure.smaller_is_better)
+        return self.difference.judged(higher=self.measure.higher)
 
     @property
     def judged_otherwise(self) -> Comparative | None:
         """How it compares by the objective, if that is clear and the measure does not say the same."""
         if self.objective_difference is None or not self.both_complete:
             return None
-        by_objective = self.objective_difference.judged(smaller_is_better=True)
+        by_objective = self.objective_difference.judged(higher=False)
         return None if by_objective == self.judged else by_objective
 
     def no_weights(self) -> str | None:

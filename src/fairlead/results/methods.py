@@ -2,13 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.tracking import flat_spec
 from fairlead.optimizers.descent import SGD
 from fairlead.plain_data import to_plain
 from fairlead.results.run_archive import table_name
@@ -117,13 +118,12 @@ class Study:
 
     def method(self, label: str) -> MethodRuns:
         """The method with the given label."""
-        for method in self.methods:
-            if method.label == label:
-                return method
+        known = {method.label: method for method in self.methods}
         if label in self.absent:
             raise FieldError(f"{label!r} is a method of which no run has started or can be read.")
-        labels = [method.label for method in self.methods]
-        raise FieldError(f"{label!r} is not a method of these runs." + did_you_mean(label, labels))
+        if label not in known:
+            raise FieldError(f"{label!r} is not a method of these runs." + did_you_mean(label, known))
+        return known[label]
 
     @property
     def comparable(self) -> bool:
@@ -251,7 +251,7 @@ def _parts(experiment: Experiment) -> str:
 
 def _distinctions(runs: Sequence[ReportedRun]) -> list[str]:
     """The differences of experiments of one name, in as few fields as possible."""
-    tables = [dict(_leaves(to_plain(run.experiment, Experiment))) for run in runs]
+    tables = [{} if run.experiment is None else flat_spec(run.experiment) for run in runs]
     told: list[tuple[str, ...]] = [() for _ in tables]
     for path in dict.fromkeys(path for table in tables for path in table):
         if path.split(".")[0] in _COMPUTING:
@@ -263,14 +263,6 @@ def _distinctions(runs: Sequence[ReportedRun]) -> list[str]:
         if len(set(more)) > len(set(told)):
             told = more
     return [", ".join(words) for words in told]
-
-
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _leaves(item, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, value
 
 
 def _short(path: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fairlead.checkpoint.durable_files import write_durably
 from fairlead.errors import FieldError, RunFolderError
-from fairlead.experiments.provenance import machine
+from fairlead.experiments.provenance import failure_in, machine
 from fairlead.experiments.record_io import decoded, strict
 from fairlead.experiments.study import StudyFolder
 from fairlead.records import RoundRecord
@@ -125,7 +125,7 @@ def archive_study(
     for run in study.runs() if study.index_file.exists() else ():
         store, setting = study.store(run), str(run.labels["setting"])
         starts, finished = store.provenance(), store.summary() is not None
-        failure = None if finished or not starts else starts[-1].failure
+        failure = None if finished or not starts else failure_in(starts[-1].outcome)
         if setting not in targets or not (finished or failure):
             continue
         records, experiment, last = store.records(), store.experiment(), starts[-1]

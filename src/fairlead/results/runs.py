@@ -73,12 +73,8 @@ class ReportedRun:
     @property
     def label(self) -> str | None:
         """The name that its study gives its method; None for a run on its own."""
-        return describe_labels(self.method_labels) or None
-
-    @property
-    def method_labels(self) -> dict[str, Label]:
-        """Its labels without seed and setting: equal for the repetitions of a method."""
-        return {name: value for name, value in self.labels.items() if name not in ("seed", "setting")}
+        own = {name: value for name, value in self.labels.items() if name not in ("seed", "setting")}
+        return describe_labels(own) or None
 
     @property
     def setting(self) -> str | None:
@@ -255,9 +251,6 @@ def _record(run: ArchivedRun, round: int) -> RoundRecord:
 
 _Row = dict[str, Label | None]
 
-_RENAMED_CURVES = {"steps": "local_steps"}
-"""Curves that `record_io.row_of` has under another name."""
-
 
 def load_frame(*paths: str | PathLike[str], library: Literal["pandas", "polars"] = "pandas") -> Any:
     """All rounds of the runs in and below folders, and of those in files, as a pandas or Polars data frame.
@@ -311,7 +304,7 @@ def _rows_archived(file: Path) -> Iterator[_Row]:
             "method": run.method,
             "seed": run.seed,
         }
-        columns = {curve: _RENAMED_CURVES.get(curve, curve) for curve in run.curves}
+        columns = {curve: "local_steps" if curve == "steps" else curve for curve in run.curves}
         rounds: list[_Row] = [
             {"round": round, **{column: run.number(curve, round) for curve, column in columns.items()}}
             for round in range(run.rounds)

@@ -153,15 +153,11 @@ def _contradictions(summary: Summary) -> str:
         (method,) = found
         judged = f"{method.label} is {method.judged_otherwise} than {summary.baseline.label}"
         return f"By the objective, {judged} by {_by_objective(method)}."
-    groups = {
-        judged: [method.label for method in found if method.judged_otherwise == judged]
-        for judged in ("better", "worse")
-    }
-    parts = [
-        f"{listed(names)} {'is' if len(names) == 1 else 'are'} {judged} than {summary.baseline.label}"
-        for judged, names in groups.items()
-        if names
-    ]
+    parts = []
+    for judged in ("better", "worse"):
+        names = [method.label for method in found if method.judged_otherwise == judged]
+        verb = "is" if len(names) == 1 else "are"
+        parts += [f"{listed(names)} {verb} {judged} than {summary.baseline.label}"] if names else []
     return f"By the objective, {' and '.join(parts)}: see the table."
 
 
@@ -177,7 +173,11 @@ def _unlearned(summary: Summary) -> str:
     lost = [method.method for method in summary.methods if not method.method.learned]
     if not any(run.finished for method in lost for run in method.runs):
         return ""
-    return unlearned([method.label for method in lost], len(summary.methods), "method")
+    names = any_or_listed([method.label for method in lost], len(summary.methods), "method")
+    return (
+        f"No run of {names} ended with a lower objective than its initial model: the learning rate may be too large, "
+        "or the rounds too few."
+    )
 
 
 def divergences(summary: Summary) -> str:
@@ -194,14 +194,6 @@ def _diverged_runs(method: MethodFigures) -> str:
     return f"{method.num_diverged} of {counted(method.method.num_runs, 'run')}"
 
 
-def unlearned(names: Sequence[str], number: int, noun: str) -> str:
-    """A sentence on those of a number of methods, or of another noun, that learned nothing."""
-    found = (
-        f"No run of {any_or_listed(names, number, noun)} ended with a lower objective than its initial model"
-    )
-    return f"{found}: the learning rate may be too large, or the rounds too few."
-
-
 def any_or_listed(names: Sequence[str], number: int, noun: str) -> str:
     """`any method` where the names are those of all, else the names."""
     return f"any {noun}" if len(names) == number > 1 else listed(names)
@@ -209,36 +201,26 @@ def any_or_listed(names: Sequence[str], number: int, noun: str) -> str:
 
 def describe_standing(summary: Summary, method: MethodFigures) -> StandingText:
     """How a method compares with the baseline."""
-    standing = summary.standing(method)
-    difference, baseline, measure = method.difference, summary.baseline, summary.measure
+    standing, baseline, measure = summary.standing(method), summary.baseline, summary.measure
+    difference, otherwise = method.difference, method.judged_otherwise
+    shortfall, named = method.method.shortfall, "" if baseline is None else baseline.label
+    own = f"{measure.name} diverged in {_diverged_runs(method)}" if method.num_diverged else ""
     values = {
         "runs": counted(len(method.runs), "seed"),
-        "shortfall": method.method.shortfall,
-        "baseline": "" if baseline is None else baseline.label,
-        "divergence": "",
-        "why_not": "",
-        "objective": "",
+        "shortfall": shortfall,
+        "baseline": named,
+        "divergence": own or f"not comparable with {named}, which diverged",
+        "why_not": "" if baseline is None else _why_not(method.method, baseline.method),
+        "difference": difference and f"{difference.text(measure.kind, sign=True)}{_unit(measure)}",
+        "seeds": difference and difference.too_few,
+        "objective": f"; objective {otherwise} by {_by_objective(method)}" if otherwise else "",
     }
-    if method.num_diverged:
-        values["divergence"] = f"{measure.name} diverged in {_diverged_runs(method)}"
-    elif standing == "diverged":
-        values["divergence"] = f"not comparable with {values['baseline']}, which diverged"
-    if standing == "not comparable" and baseline is not None:
-        values["why_not"] = _why_not(method.method, baseline.method)
-    if difference is not None:
-        values |= {
-            "difference": f"{difference.text(measure.kind, sign=True)}{_unit(measure)}",
-            "seeds": difference.too_few,
-        }
-    if method.judged_otherwise is not None:
-        values["objective"] = f"; objective {method.judged_otherwise} by {_by_objective(method)}"
     judgement, numbers = _STANDINGS[standing]
-    text = numbers.format(**values)
     lacking = [
-        "" if standing in ("no round", "failed") else method.method.shortfall,
-        "" if standing == "diverged" else values["divergence"],
+        "" if standing in ("no round", "failed") else shortfall,
+        "" if standing == "diverged" else own,
     ]
-    shown = "; ".join(filter(None, lacking))
+    text, shown = numbers.format(**values), "; ".join(filter(None, lacking))
     return StandingText(judgement, f"{text} ({shown})" if shown else text)
 
 
@@ -263,8 +245,10 @@ def _why_not(method: MethodRuns, baseline: MethodRuns) -> str:
     return f"{'other data' if other else 'another task'}, not comparable with {baseline.label}"
 
 
-def target_resolution(apart: int) -> str:
-    """A sentence on how late a target is noticed with evaluations so many rounds apart; empty for every round."""
+def target_resolution(summary: Summary) -> str:
+    """A sentence on how late a target is noticed if evaluations are rounds apart; empty if they are not."""
+    runs = [run.run for method in summary.methods for run in method.runs]
+    apart = max((summary.measure.quantity.read(run).spacing for run in runs), default=0)
     if apart < 2:
         return ""
     return (

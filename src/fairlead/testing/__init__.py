@@ -1,4 +1,4 @@
-"""Contract checks for your own parts, closed forms to compare with, and transcriptions of every method."""
+"""Contract checks for your own parts, and examples of parts to check."""
 
 from fairlead import front_door
 

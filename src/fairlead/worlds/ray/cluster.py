@@ -25,8 +25,7 @@ class RayCluster(Component):
     gpus: float = 0.0
 
     def __post_init__(self) -> None:
-        require_integer(self, "actors", at_least=1)
-        require_integer(self, "threads", at_least=1)
+        require_integer(self, "actors", "threads", at_least=1)
         require_number(self, "gpus", at_least=0)
         if self.address is not None and not ADDRESS.fullmatch(str(self.address)):
             raise field_error(self, "address", "None, 'auto' or 'host:port'", self.address)

@@ -9,7 +9,7 @@ from typing import Literal, Unpack
 
 import numpy as np
 
-from fairlead.testing.transcriptions.script import (
+from transcriptions.script import (
     Array,
     Round,
     Script,

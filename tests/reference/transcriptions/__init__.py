@@ -2,7 +2,7 @@
 
 Each takes a `Script` (quadratic clients, and who is drawn, works and gets through) and the arguments of the
 preset of the same name, and returns the model after every round, (rounds, d). They share no code with the
-library, and are written from the papers' pseudo-code: for reading, and for tests of other implementations.
+library, and are written from the papers' pseudo-code.
 
 >>> import numpy as np
 >>> script = Script(
@@ -16,10 +16,10 @@ library, and are written from the papers' pseudo-code: for reading, and for test
 from collections.abc import Callable
 
 from fairlead.presets import METHODS
-from fairlead.testing.transcriptions import averaging, memory
-from fairlead.testing.transcriptions.averaging import anonymous_fedavg, fedavg
-from fairlead.testing.transcriptions.memory import aware_projection
-from fairlead.testing.transcriptions.script import Array, Script, smallest_in_hull
+from transcriptions import averaging, memory
+from transcriptions.averaging import anonymous_fedavg, fedavg
+from transcriptions.memory import aware_projection
+from transcriptions.script import Array, Script, smallest_in_hull
 
 __all__ = ["TRANSCRIPTIONS", "Array", "Script", "aware_projection", "fedavg", "smallest_in_hull"]
 
