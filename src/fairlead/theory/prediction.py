@@ -98,11 +98,13 @@ def has_no_weights(algorithm: Algorithm, weights: Tensor) -> bool:
 def known_limit(algorithm: Algorithm, weights: Tensor) -> Limit | None:
     """The limit of an algorithm where contributions do not matter; None for all others."""
     solver = algorithm.solver
+    # Clipped gradients balance at another point, whatever the corrections add to them.
+    corrections = solver.corrections if solver.clip is None else ()
     limits = [
         *(transform.limit(weights) for transform in algorithm.transforms),
         algorithm.aggregator.limit(weights),
         None if algorithm.privacy is None else algorithm.privacy.limit(weights),
-        *(correction.limit(weights) for correction in solver.corrections),
+        *(correction.limit(weights) for correction in corrections),
     ]
     known = next((limit for limit in limits if limit is not None), None)
     if known is not None or solver.is_linear:
