@@ -74,16 +74,26 @@ class Conditions:
     forecast_arrival: Forecast = unknown
     repeated: tuple[int, ...] = ()
     """Rounds that a crashed server repeated, once per repetition: their models may have been published before."""
+    forecast_steps: Forecast = unknown
+    num_examples: Tensor | None = None
+    """Examples that every client holds (N,), or None if unknown."""
 
     @classmethod
-    def known(cls, round: int, weights: Tensor, work: Tensor, arrival: Tensor) -> Self:
-        """Conditions with the given work and arrival rates, (N,) each."""
-        return cls(round, weights, lambda: work, lambda: arrival)
+    def known(
+        cls, round: int, weights: Tensor, work: Tensor, arrival: Tensor, num_steps: Tensor | None = None
+    ) -> Self:
+        """Conditions with the given work, arrival rates and local steps, (N,) each."""
+        return cls(round, weights, lambda: work, lambda: arrival, forecast_steps=lambda: num_steps)
 
     @cached_property
     def effective_steps(self) -> Tensor | None:
         """Planned ‖a‖₁ of every client (N,), or None if unknown."""
         return self.forecast_work()
+
+    @cached_property
+    def num_steps(self) -> Tensor | None:
+        """Planned local steps of every client (N,), or None if unknown."""
+        return self.forecast_steps()
 
     @cached_property
     def arrival(self) -> Tensor | None:
@@ -242,7 +252,8 @@ class Aggregate:
     coefficients: Tensor | None
     """(m,) weight of each row that arrived; None if no single number describes it."""
     remembered: ClientWeights | None = None
-    """Weights of rows that the aggregator remembers from earlier rounds, if any."""
+    """Weights of rows that the aggregator remembers from earlier rounds, if any: in a round without arrivals, the
+    server moves only if there are some."""
     facts: Mapping[str, float] = field(default_factory=dict)
     shares: ClientWeights | None = None
     """λ: weights over all clients that the direction follows, if there are any. Samplers may draw by them."""
@@ -310,15 +321,10 @@ class ExpectedRound(ABC):
         return (self.participation.importance * self.arrival > 0).to(torch.float64)
 
     @abstractmethod
-    def enumerated(self, coefficients: Callable[[Cohort, Tensor], Tensor]) -> Tensor | None:
-        """E[coefficient_i] over every cohort and the part of it that arrives, (N,); None if there are too many.
-
-        `coefficients` takes a cohort and which of it `arrived` (c,) bool, and gives one number per client asked.
-        """
-
-    @abstractmethod
-    def mean_of(self, coefficients: Callable[[ClientUpdates, Conditions], Tensor]) -> MeanCoefficients | None:
-        """E[coefficient_i] of a linear aggregator; None where coefficients depend on losses or updates."""
+    def mean_of(
+        self, coefficients: Callable[[ClientUpdates, Conditions], Tensor]
+    ) -> MeanCoefficients | NotKnown:
+        """E[coefficient_i] of a linear aggregator, whose name completes the reason if they are not known."""
 
 
 @dataclass(frozen=True, eq=False)

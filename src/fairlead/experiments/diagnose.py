@@ -99,13 +99,16 @@ def _counted(source: str, recorded: Recorded) -> facts.Evidence:
     records, weights, tally = recorded.records, recorded.weights, Tally(recorded.weights)
     tally.add(records)
     work, links = facts.observed_work(records, weights), facts.observed_links(tally)
+    steps = torch.where(tally.arrived > 0, tally.mean_steps, torch.nan)
     return facts.Evidence(
         source=source,
         weights=weights,
         names=recorded.names,
         records=records,
         algorithm=recorded.algorithm,
-        expected_conditions=facts.constant_conditions(weights, work.values, links.values, len(records)),
+        expected_conditions=facts.constant_conditions(
+            weights, work.values, links.values, steps, len(records)
+        ),
         tally=tally,
         consistency=report_of(tally, recorded.algorithm),
         chance=chance_level(records, weights),

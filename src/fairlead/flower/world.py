@@ -107,13 +107,15 @@ class FlowerWorld(World):
         return {"version": torch.zeros(self.population.num_clients, dtype=torch.int64)}
 
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
-        def work() -> Tensor | None:
+        def steps() -> Tensor:
             planned = self._plan(torch.arange(self.population.num_clients), solver, round, key).num_steps
-            return solver.effective_steps(self.estimates.expected_steps(planned), round)
+            return self.estimates.expected_steps(planned)
 
-        return Conditions(
-            round, self.population.weights, work, lambda: self.estimates.arrival, self._repeated
-        )
+        def work() -> Tensor | None:
+            return solver.effective_steps(steps(), round)
+
+        weights, rates = self.population.weights, lambda: self.estimates.arrival
+        return Conditions(round, weights, work, rates, self._repeated, steps, self.sizes)
 
     def work(self, order: WorkOrder) -> ClientUpdates:
         cohort, solver, round = order.cohort, order.solver, order.round

@@ -104,10 +104,16 @@ class ClosedFormWorld(World):
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
         everyone = self.balls.everyone
 
-        def work() -> Tensor | None:
-            return solver.effective_steps(self.balls.steps(everyone, solver, round, key), round)
+        def arrival() -> Tensor:
+            return self.balls.arrival(everyone, round, key)
 
-        return Conditions(round, self.balls.weights, work, lambda: self.balls.arrival(everyone, round, key))
+        def steps() -> Tensor:
+            return self.balls.steps(everyone, solver, round, key)
+
+        def work() -> Tensor | None:
+            return solver.effective_steps(steps(), round)
+
+        return Conditions(round, self.balls.weights, work, arrival, forecast_steps=steps)
 
     def work(self, order: WorkOrder) -> ClientUpdates:
         cohort, solver, key = order.cohort, order.solver, order.key

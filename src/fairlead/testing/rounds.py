@@ -70,7 +70,7 @@ def make_updates(
     messages: Mapping[str, Tensor] | None = None,
     lr: float = 0.1,
 ) -> ClientUpdates:
-    """Updates of plain SGD: ‖a‖₁ is the number of steps. `importance` has an entry for everyone asked."""
+    """Updates of plain SGD, ‖a‖₁ the number of steps, ten examples a step; `importance` is that of everyone asked."""
     clients = torch.tensor(arrived, dtype=torch.int64)
     steps = torch.ones_like(clients) if num_steps is None else num_steps
     cohort = Cohort(torch.tensor(asked, dtype=torch.int64), torch.ones(len(asked)).long(), importance)
@@ -83,7 +83,7 @@ def make_updates(
         steps.to(torch.float64),
         lr=lr,
         loss=torch.ones(len(clients), dtype=delta.dtype),
-        num_examples=torch.full_like(clients, 10),
+        num_examples=10 * steps,
         messages=messages,
     )
 

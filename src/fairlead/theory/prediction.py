@@ -10,7 +10,7 @@ A round on average comes from all cohorts and arrivals where they are few, and f
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import torch
@@ -41,7 +41,7 @@ _ARRIVALS = 100
 _UNLIKELY = math.sqrt(2)
 """Factor on the importance of half of the clients in a trial; no ratio of sums of equal clients has this value."""
 _TRIED = 10
-"""Clients on which it is tried whether coefficients depend on losses or updates."""
+"""Clients on which it is tried what coefficients depend on."""
 
 CohortOutcome = tuple[float, Cohort, Tensor]
 """Chance, cohort, and which of it arrive, (c,) bool."""
@@ -223,7 +223,51 @@ class _RandomRound(ExpectedRound):
     sampler: Sampler
     at_most: int
 
-    def enumerated(self, coefficients: Callable[[Cohort, Tensor], Tensor]) -> Tensor | None:
+    def mean_of(self, coefficients: Coefficients) -> MeanCoefficients | NotKnown:
+        useful = self.participation.importance * self.arrival
+        clients = useful.nonzero().flatten()
+        nobody = torch.zeros_like(useful)
+        if not len(clients):
+            return MeanCoefficients(nobody, "exact")
+
+        facts = self._facts_read(coefficients, clients[:_TRIED])
+        if isinstance(facts, NotKnown):
+            return facts
+
+        def of(cohort: Cohort, arrived: Tensor) -> Tensor:
+            found = coefficients(self._updates(cohort, arrived), self.conditions)
+            return torch.zeros_like(cohort.importance).masked_scatter(arrived, found)
+
+        once, everyone = torch.ones_like(clients), torch.ones_like(clients, dtype=torch.bool)
+        half, scaled = torch.arange(len(clients)) % 2 == 0, _UNLIKELY * useful[clients]
+        whole = of(Cohort(clients, once, useful[clients]), everyone)
+        alone = of(Cohort(clients[half], 2 * once[half], scaled[half]), everyone[half])
+        lost, idle = (
+            of(Cohort(clients, once, scaled), half),
+            of(Cohort(clients, once, scaled * half), everyone),
+        )
+        own = nobody[clients].masked_scatter(half, alone)
+        # Repeated draws, clients whose update is lost and clients without importance make no difference.
+        by_importance = _same(own, lost) and _same(own, idle)
+        expected = nobody.index_copy(0, clients, whole) if by_importance else nobody
+        if by_importance and _same(alone, _UNLIKELY * whole[half]):
+            # Each coefficient is proportional to the client's own importance and independent of the other arrivals.
+            exactness: Exactness = "exact" if self.participation.settled else "long run"
+            return MeanCoefficients(expected, exactness)
+        enumerated = self._enumerated(of)
+        if enumerated is not None:
+            return MeanCoefficients(enumerated, "exact")
+        sampled = self._sampled(of, expected, facts)
+        if sampled is not None:
+            return MeanCoefficients(sampled, "sampled")
+        if by_importance:
+            # Sums of importance settle in large cohorts.
+            return MeanCoefficients(expected, "large cohorts")
+        return NotKnown(
+            "ignores importance in part, and there are too many cohorts to average its coefficients."
+        )
+
+    def _enumerated(self, coefficients: Callable[[Cohort, Tensor], Tensor]) -> Tensor | None:
         found = outcomes(self.sampler, self.conditions, self.at_most)
         if found is None:
             return None
@@ -234,42 +278,17 @@ class _RandomRound(ExpectedRound):
                 mean.index_add_(0, cohort.clients, chance * coefficients(cohort, arrived))
         return mean
 
-    def mean_of(self, coefficients: Coefficients) -> MeanCoefficients | None:
-        if self._depend_on_returns(coefficients):
-            return None
-        useful = self.participation.importance * self.arrival
-        clients = useful.nonzero().flatten()
-        nobody = torch.zeros_like(useful)
-        if not len(clients):
-            return MeanCoefficients(nobody, "exact")
-        whole = self._evaluate(coefficients, clients, useful[clients])
-        expected = nobody.index_copy(0, clients, whole)
-        half = self._evaluate(coefficients, clients[::2], _UNLIKELY * useful[clients[::2]])
-        if torch.allclose(half, _UNLIKELY * whole[::2], rtol=1e-9, atol=0.0):
-            # Each coefficient is proportional to the client's own importance and independent of the other arrivals.
-            exactness: Exactness = "exact" if self.participation.settled else "long run"
-            return MeanCoefficients(expected, exactness)
-
-        def in_outcome(cohort: Cohort, arrived: Tensor) -> Tensor:
-            found = self._evaluate(coefficients, cohort.clients[arrived], cohort.importance[arrived])
-            return torch.zeros_like(cohort.importance).masked_scatter(arrived, found)
-
-        enumerated = self.enumerated(in_outcome)
-        if enumerated is not None:
-            return MeanCoefficients(enumerated, "exact")
-        sampled = self._sampled(in_outcome, expected)
-        if sampled is not None:
-            return MeanCoefficients(sampled, "sampled")
-        return MeanCoefficients(expected, "large cohorts")
-
-    def _sampled(self, coefficients: Callable[[Cohort, Tensor], Tensor], expected: Tensor) -> Tensor | None:
+    def _sampled(
+        self, coefficients: Callable[[Cohort, Tensor], Tensor], expected: Tensor, facts: list[Tensor]
+    ) -> Tensor | None:
         """The mean over random outcomes, with the coefficients of a large cohort as control variate.
 
             C_i ≈ C'_i + mean over outcomes of (c_i − C'_i v_i/u_i)
 
-        Symbols: C' `expected`, c_i and v_i the coefficient and the importance in an outcome, 0 where the client
-        does not arrive, u = E[v]. So only the effect of other arrivals on a coefficient is left to chance, and
-        clients that are alike in everything share it. None where a ratio of means comes nearer to C.
+        Symbols: C' `expected`, 0 where more than importance counts; c_i and v_i the coefficient and the importance in
+        an outcome, 0 where the client does not arrive; u = E[v]. So only the effect of other arrivals on a coefficient
+        is left to chance, and clients that are alike in all `facts` share it. None where a ratio of means comes nearer
+        to C.
         """
         importance, asked = self.participation.importance, self.participation.asked
         if asked is None:
@@ -287,34 +306,45 @@ class _RandomRound(ExpectedRound):
             if bool(arrived.any()):
                 by_itself = alone[cohort.clients] * cohort.importance * arrived
                 change.index_add_(0, cohort.clients, coefficients(cohort, arrived) - by_itself)
-        facts = torch.stack((importance, self.arrival, self.work), dim=1)
-        _, kind, counts = torch.unique(facts, dim=0, return_inverse=True, return_counts=True)
+        _, kind, counts = torch.unique(torch.stack(facts, 1), dim=0, return_inverse=True, return_counts=True)
         shared: Tensor = change.new_zeros(len(counts)).index_add_(0, kind, change) / counts
         return expected + shared[kind] / self.at_most
 
-    def _depend_on_returns(self, coefficients: Coefficients) -> bool:
-        """Whether coefficients depend on losses or updates. It is tried, so that no part must declare it."""
-        weights = self.conditions.weights
-        clients = ((weights > 0) & (self.arrival > 0)).nonzero().flatten()[:_TRIED]
-        if not len(clients):
-            return False
-        places = torch.arange(len(clients), dtype=torch.float64)
-        same, unequal = (
-            self._evaluate(coefficients, clients, weights[clients], returned)
-            for returned in (torch.ones_like(places), 1 + places)
-        )
-        return not torch.allclose(same, unequal, rtol=1e-9, atol=0.0)
+    def _facts_read(self, coefficients: Coefficients, clients: Tensor) -> list[Tensor] | NotKnown:
+        """Figures of all clients that coefficients depend on. It is tried, so that no part must declare it."""
+        told, places = self.conditions, torch.arange(1, len(clients) + 1)
+        cohort = Cohort(clients, torch.ones_like(clients), self.participation.importance[clients])
+        updates = self._updates(cohort, torch.ones_like(clients, dtype=torch.bool))
+        before = coefficients(updates, told)
+        facts = [self.participation.importance, self.arrival, self.work, told.weights]
+        # Other values of what a world may not know, next to the values that it does know.
+        others: dict[str, tuple[ClientUpdates, Tensor | None]] = {
+            "loss": (replace(updates, loss=updates.loss * places), None),
+            "delta": (replace(updates, delta=updates.delta * places[:, None]), None),
+            "lr": (replace(updates, lr=2.0), None),
+            "num_steps": (replace(updates, num_steps=updates.num_steps * places), told.num_steps),
+            "num_examples": (replace(updates, num_examples=updates.num_examples * places), told.num_examples),
+        }
+        for field, (other, known) in others.items():
+            if _same(before, coefficients(other, told)):
+                continue
+            if known is None:
+                return NotKnown(f"weighs clients by ClientUpdates.{field}, which is not known beforehand.")
+            facts.append(known)
+        return facts
 
-    def _evaluate(
-        self, coefficients: Coefficients, clients: Tensor, importance: Tensor, returned: Tensor | None = None
-    ) -> Tensor:
-        """Coefficients of updates with the given importance; losses and lengths are 0 unless `returned`."""
-        values = torch.zeros_like(importance) if returned is None else returned
-        cohort = Cohort(clients, torch.ones_like(clients), importance)
-        # Steps are ‖a‖₁ for plain SGD; elsewhere it only changes the scale that all clients share.
-        steps, everyone = self.work[clients], torch.arange(len(clients))
-        updates = ClientUpdates.of(cohort, everyone, values[:, None], steps, steps, lr=1.0, loss=values)
-        return coefficients(updates, self.conditions)
+    def _updates(self, cohort: Cohort, arrived: Tensor) -> ClientUpdates:
+        """The updates of a round as far as they are known before it; everything else is 1."""
+        clients, told = cohort.clients[arrived], self.conditions
+        work = self.work[clients]
+        ones = torch.ones_like(work)
+        steps, sizes = (ones if v is None else v[clients] for v in (told.num_steps, told.num_examples))
+        rows = ones[:, None]
+        return ClientUpdates.of(cohort, arrived, rows, steps, work, lr=1.0, loss=ones, num_examples=sizes)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1e-9, atol=0.0)
 
 
 def outcomes(sampler: Sampler, conditions: Conditions, at_most: int) -> list[CohortOutcome] | None:
