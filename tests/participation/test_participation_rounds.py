@@ -61,13 +61,13 @@ def work_of(steps: int) -> float:
 
 
 def transcribe(draw: Draw, direction: Direction) -> Array:
-    """The models after every round; a round without arrivals leaves the model, and tells `direction` so."""
+    """The models after every round; one without arrivals tells `direction` so, and leaves the model unless (114)."""
     x, path = np.ones(3), []
     for round in range(ROUNDS):
         asked = draw(round)
         updates = {i: local_update(i, WORK[round][i], x) for i in asked if i in ARRIVALS[round]}
         move = direction(round, asked, updates)
-        if updates:
+        if updates or direction.__qualname__.startswith("fedvarp_stale"):
             x = x + move
         path.append(x)
     return np.array(path)

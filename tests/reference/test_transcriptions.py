@@ -188,7 +188,10 @@ def test_preset_matches_its_transcription(
     path, _ = run(algorithm, len(COHORTS), engine, replayed_link(ARRIVALS, RATES))
     expected = TRANSCRIPTIONS[name](script(COHORTS, ARRIVALS, importance), lr=0.3, **own)
     np.testing.assert_allclose(path, expected, rtol=0, atol=TOLERANCE)
-    assert np.array_equal(path[3], path[2]), "an empty round must leave the model as it was"
+    followed = name == "fedvarp_stale"
+    assert np.array_equal(path[3], path[2]) is not followed, (
+        "an empty round must leave the model, but for (114)"
+    )
     assert np.abs(np.diff(path[4:], axis=0)).max(1).min() > 1e-6, "every other round must move it"
 
 
