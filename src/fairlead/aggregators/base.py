@@ -34,6 +34,9 @@ class Aggregator(MethodPart, ABC):
     proposes_descent: ClassVar[bool] = True
     """Whether its direction descends from the current model: x − η_g d̃ in Zeng 2025."""
 
+    divides_by: ClassVar[str | None] = None
+    """The figure of clients that coefficients divide by beside the sampler's importance, in words."""
+
     needs_single_updates: ClassVar[bool] = True
 
     robust: ClassVar[bool] = False

@@ -79,6 +79,7 @@ class FedNova(LinearAggregator):
     over: Literal["received", "asked"] = "received"
 
     references = ("wang2021fednova",)
+    divides_by = "work"
     needs_effective_steps = True
 
     def __post_init__(self) -> None:
@@ -140,6 +141,7 @@ class CommunicationAware(LinearAggregator):
     inner: LinearAggregator = WeightedMean(over="asked")
 
     references = ("perazzone2022", "weng2025fedacs")
+    divides_by = "arrival rates"
 
     def __post_init__(self) -> None:
         if isinstance(self.inner, CommunicationAware):

@@ -32,7 +32,8 @@ class FedACS(MemorylessSampler):
     `Conditions.arrival`, ‖a_i‖₁ `Conditions.effective_steps`, both of the round that is about to start and
     therefore free to vary. Averaged anonymously, by `WeightedMean(over="asked")`, the mean coefficient of
     Δ_i is ∝ ω_i/‖a_i‖₁, so that the run minimizes Σ ω_i F_i up to O(η) for any links and work. `FedNova` and
-    `CommunicationAware` would divide a second time.
+    `CommunicationAware` would divide a second time and are refused. `FedAU`, `MIFA` and `FedVARP` ignore importance
+    and undo the correction of unequal work: a `Federation` warns if theory predicts a bias.
 
     Reduces to `WeightedWithReplacement` when (1 − q_i)‖a_i‖₁ is the same for all (Weng 2025 (13)).
 
@@ -45,6 +46,7 @@ class FedACS(MemorylessSampler):
 
     references = ("weng2025fedacs",)
     exemptions = {"unbiased": "it samples by ω/((1 − q)‖a‖₁), which makes the arriving work unbiased"}
+    balances_work = True
     needs_effective_steps = True
     needs_arrival = True
 
@@ -114,6 +116,7 @@ class FedACSEstimated(Sampler):
 
     references = ("weng2025fedacs",)
     exemptions = {"unbiased": "it samples by ω/((1 − q)‖a‖₁), which makes the arriving work unbiased"}
+    balances_work = True
     needs_effective_steps = True
 
     def __post_init__(self) -> None:
