@@ -67,7 +67,7 @@ class Federation:
         self.key = Key.from_seed(seed)
         self.state: ServerState = initial_state(algorithm, world, self.key)
         self.records: list[RoundRecord] | StoredRecords = []
-        conditions = world.conditions(0, algorithm.solver, self.key)
+        conditions = self.conditions
         for part in (algorithm.sampler, algorithm.aggregator):
             if part.needs_arrival and conditions.arrival is None:
                 raise ClashError(
@@ -90,6 +90,11 @@ class Federation:
             why = f"{type(aggregator).__name__} undoes the correction by {type(sampler).__name__}"
             cure = "write aggregator=WeightedMean(over='asked')."
             warnings.warn(f"{told}, because {why}: {cure}", ConsistencyWarning, stacklevel=3)
+
+    @property
+    def conditions(self) -> Conditions:
+        """Facts about the clients that the server may know before the coming round."""
+        return self.world.conditions(self.state.round, self.algorithm.solver, self.key)
 
     @property
     def params(self) -> Tensor:
@@ -186,11 +191,8 @@ class Federation:
     @property
     def privacy(self) -> PrivacyStatement | None:
         """The privacy guarantee of the models so far; None for an algorithm without privacy."""
-        algorithm = self.algorithm
-        if algorithm.privacy is None:
-            return None
-        conditions = self.world.conditions(self.state.round, algorithm.solver, self.key)
-        return algorithm.privacy.statement(algorithm.sampler, conditions)
+        privacy = self.algorithm.privacy
+        return None if privacy is None else privacy.statement(self.algorithm.sampler, self.conditions)
 
     def save(self, folder: str | PathLike[str], *, keep: int = KEPT) -> None:
         """Write a checkpoint from which `resume` continues exactly; the folder keeps the `keep` newest."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -18,6 +19,21 @@ from fairlead.samplers.base import Sampler
 from fairlead.theory.prediction import weights_under
 
 WEIGHTS = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+
+
+def expected_shares(weights: Tensor, arrival: Tensor) -> Tensor:
+    """E[ω_i/Σ_R ω_j; i ∈ R] over Bernoulli links with the given arrival rates, (N,).
+
+    The mean coefficient of each client under full participation and the mean over arrivals; an empty
+    round contributes nothing. All 2^N sets R are enumerated.
+    """
+    shares = torch.zeros_like(weights)
+    for arrives in product((0.0, 1.0), repeat=len(weights)):
+        received = torch.tensor(arrives, dtype=weights.dtype)
+        chance = torch.where(received > 0, arrival, 1 - arrival).prod()
+        if any(arrives):
+            shares += chance * received * weights / (received @ weights)
+    return shares
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from constructed import (
     number,
     skewed_labels,
 )
+from rehearsal import expected_shares
 
 import fairlead as fl
 from fairlead.diagnostics.findings import label_skew
-from fairlead.theory.quadratics import expected_shares
 
 
 @pytest.mark.parametrize(

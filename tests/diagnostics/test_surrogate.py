@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from rehearsal import SETTINGS, WEIGHTS, Setting, long_run
+from rehearsal import SETTINGS, WEIGHTS, Setting, expected_shares, long_run
 from torch import Tensor
 
 import fairlead as fl
@@ -22,7 +22,6 @@ from fairlead.presets import METHODS
 from fairlead.records import Conditions, Participation
 from fairlead.samplers.base import Sampler
 from fairlead.theory.prediction import outcomes, random_outcomes
-from fairlead.theory.quadratics import expected_shares
 
 WITH_REPLACEMENT = {
     "anonymous_fednova",

@@ -8,12 +8,11 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from replayed_link import replayed_link
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.conditions.links import BernoulliLink, LinkModel
+from fairlead.conditions.links import BernoulliLink, LinkModel, ScriptedLink
 from fairlead.conditions.work import ScriptedWork
 from fairlead.federation import Federation
 from fairlead.presets import METHODS
@@ -185,7 +184,7 @@ def test_preset_matches_its_transcription(
     algorithm = replace(
         METHODS[name].build(**arguments(name, **own)), sampler=ScriptedSampler(COHORTS, importance=importance)
     )
-    path, _ = run(algorithm, len(COHORTS), engine, replayed_link(ARRIVALS, RATES))
+    path, _ = run(algorithm, len(COHORTS), engine, ScriptedLink(ARRIVALS, RATES))
     expected = TRANSCRIPTIONS[name](script(COHORTS, ARRIVALS, importance), lr=0.3, **own)
     np.testing.assert_allclose(path, expected, rtol=0, atol=TOLERANCE)
     followed = name == "fedvarp_stale"
@@ -233,7 +232,7 @@ def test_aware_projection_matches_its_transcription() -> None:
         sampler=ScriptedSampler(COHORTS),
         transforms=(AwareProjection(alpha=0.4),),
     )
-    path, _ = run(algorithm, len(COHORTS), "batched", replayed_link(ARRIVALS, RATES))
+    path, _ = run(algorithm, len(COHORTS), "batched", ScriptedLink(ARRIVALS, RATES))
     v = np.zeros(DIM)
 
     def base(g: dict[int, Array], share: dict[int, float]) -> Array:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from math import lcm, prod
 from typing import Any
@@ -104,11 +104,8 @@ class ClosedFormWorld(World):
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
         everyone = self.balls.everyone
 
-        def arrival() -> Tensor:
-            return self.balls.arrival(everyone, round, key)
-
-        def steps() -> Tensor:
-            return self.balls.steps(everyone, solver, round, key)
+        arrival = partial(self.balls.arrival, everyone, round, key)
+        steps = partial(self.balls.steps, everyone, solver, round, key)
 
         def work() -> Tensor | None:
             return solver.effective_steps(steps(), round)

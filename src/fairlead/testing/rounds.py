@@ -54,11 +54,10 @@ def uneven_weights() -> Tensor:
 def make_conditions(
     weights: Tensor, round: int = 0, *, arrival: Tensor | None = None, work: Tensor | None = None
 ) -> Conditions:
-    """Conditions of a round; perfect links and one step each unless given."""
+    """Conditions of a round; perfect links and one step each unless given, ten examples a step."""
     everyone = torch.ones_like(weights)
-    return Conditions.known(
-        round, weights, everyone if work is None else work, everyone if arrival is None else arrival
-    )
+    steps, rates = (everyone if given is None else given for given in (work, arrival))
+    return replace(Conditions.known(round, weights, steps, rates, steps), num_examples=10 * steps)
 
 
 def make_updates(

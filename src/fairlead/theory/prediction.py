@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ from fairlead.records import (
     Limit,
     MeanCoefficients,
     NotKnown,
+    Participation,
 )
 from fairlead.samplers.base import MemorylessSampler, Sampler
 
@@ -148,19 +150,19 @@ def expected_contributions(
     grades: set[Exactness] = set()
     remembers, works = False, []
     for conditions, number in kinds:
-        expected = expected_round(sampler, conditions, outcomes // len(kinds))
-        if isinstance(expected, NotKnown):
-            return expected
-        mean = algorithm.aggregator.mean_coefficients(expected)
+        mean = mean_coefficients(algorithm, conditions, outcomes=outcomes // len(kinds))
         if isinstance(mean, NotKnown):
             return mean
+        rates, done = conditions.arrival, conditions.effective_steps
+        assert rates is not None
+        assert done is not None
         remembers |= mean.remembers
         grades.add(mean.exactness)
-        works.append(expected.work)
+        works.append(done)
         coefficient += number * mean.coefficients
-        mass += number * mean.coefficients * expected.work
-        arrival += number * expected.arrival
-        arrived_work += number * expected.arrival * expected.work
+        mass += number * mean.coefficients * done
+        arrival += number * rates
+        arrived_work += number * rates * done
     work = torch.where(arrival > 0, arrived_work / arrival.clamp(min=1e-300), 0.0)
     contributions = Contributions(
         weights=rounds[0].weights,
@@ -172,6 +174,28 @@ def expected_contributions(
     )
     order: tuple[Exactness, ...] = ("large cohorts", "long run", "sampled", "exact")
     return contributions, next(grade for grade in order if grade in grades)
+
+
+def mean_coefficients(
+    algorithm: Algorithm, conditions: Conditions, *, outcomes: int = OUTCOMES
+) -> MeanCoefficients | NotKnown:
+    """C, the mean coefficient of each client's updates in a round under the given conditions, (N,).
+
+    `Federation.conditions` are those of the coming round. A first round with all clients does not count.
+
+    >>> from fairlead import Conditions, presets
+    >>> half, one = torch.tensor([0.5, 0.5]).double(), torch.ones(2).double()
+    >>> conditions = Conditions.known(0, half, work=torch.tensor([1.0, 4.0]).double(), arrival=one)
+    >>> mean_coefficients(presets.fednova(lr=0.1), conditions).coefficients.tolist()
+    [1.25, 0.3125]
+    """
+    expected = expected_round(algorithm.sampler.long_run, conditions, outcomes)
+    return expected if isinstance(expected, NotKnown) else algorithm.aggregator.mean_coefficients(expected)
+
+
+def participation(algorithm: Algorithm, conditions: Conditions) -> Participation | NotKnown:
+    """Mean importance of each client and its chance of being asked in a round under the given conditions."""
+    return algorithm.sampler.long_run.participation(conditions)
 
 
 def _among_reachable(weights: Tensor | None, rounds: Sequence[Conditions]) -> Tensor | None:
@@ -205,17 +229,14 @@ def _alike(one: Conditions, other: Conditions) -> bool:
 
 def expected_round(sampler: Sampler, conditions: Conditions, at_most: int) -> ExpectedRound | NotKnown:
     """The round of a sampler under the given conditions, with means over `at_most` outcomes."""
-    for figure, name in ((conditions.arrival, "arrival rates"), (conditions.effective_steps, "work")):
-        if figure is None:
-            return NotKnown(f"This world does not know the {name} of its clients beforehand.")
-    participation = sampler.participation(conditions)
-    if isinstance(participation, NotKnown):
-        return participation
-    assert conditions.arrival is not None
-    assert conditions.effective_steps is not None
-    return _RandomRound(
-        conditions, participation, conditions.arrival, conditions.effective_steps, sampler, at_most
-    )
+    arrival, work = conditions.arrival, conditions.effective_steps
+    if arrival is None or work is None:
+        unknown = "arrival rates" if arrival is None else "work"
+        return NotKnown(f"This world does not know the {unknown} of its clients beforehand.")
+    asked = sampler.participation(conditions)
+    if isinstance(asked, NotKnown):
+        return asked
+    return _RandomRound(conditions, asked, arrival, work, sampler, at_most)
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,16 +338,12 @@ class _RandomRound(ExpectedRound):
         updates = self._updates(cohort, torch.ones_like(clients, dtype=torch.bool))
         before = coefficients(updates, told)
         facts = [self.participation.importance, self.arrival, self.work, told.weights]
-        # Other values of what a world may not know, next to the values that it does know.
-        others: dict[str, tuple[ClientUpdates, Tensor | None]] = {
-            "loss": (replace(updates, loss=updates.loss * places), None),
-            "delta": (replace(updates, delta=updates.delta * places[:, None]), None),
-            "lr": (replace(updates, lr=2.0), None),
-            "num_steps": (replace(updates, num_steps=updates.num_steps * places), told.num_steps),
-            "num_examples": (replace(updates, num_examples=updates.num_examples * places), told.num_examples),
-        }
-        for field, (other, known) in others.items():
-            if _same(before, coefficients(other, told)):
+        for field in ("loss", "delta", "lr", "num_steps", "num_examples"):
+            value, known = getattr(updates, field), getattr(told, field, None)
+            other: dict[str, Any] = {
+                field: 2 * value if field == "lr" else torch.diag(places).to(value) @ value
+            }
+            if _same(before, coefficients(replace(updates, **other), told)):
                 continue
             if known is None:
                 return NotKnown(f"weighs clients by ClientUpdates.{field}, which is not known beforehand.")
