@@ -151,4 +151,4 @@ def test_coefficients_that_depend_on_losses_are_not_predicted() -> None:
 
     report = federation(algorithm_with(aggregator=LossWeighted())).consistency()
     assert report.predicted_weights is None
-    assert "LossWeighted weighs clients by their losses or updates" in str(report)
+    assert "LossWeighted weighs clients by ClientUpdates.loss, which is not known" in str(report)

@@ -31,6 +31,8 @@ from fairlead.conditions.work import EqualWork as EqualWork, FixedBatchSizes as 
 from fairlead.corrections.base import Correction as Correction, LocalOutcome as LocalOutcome, LocalResult as LocalResult
 from fairlead.corrections.drift import ControlVariates as ControlVariates, DynamicRegularizer as DynamicRegularizer, Proximal as Proximal, VRLSGD as VRLSGD
 from fairlead.corrections.past_rounds import ClientMomentum as ClientMomentum, StaleStart as StaleStart
+from fairlead.diagnostics.consistency import chi_square as chi_square, zeng_chi as zeng_chi
+from fairlead.diagnostics.diversity import client_updates as client_updates
 from fairlead.experiments.diagnose import diagnose as diagnose
 from fairlead.experiments.experiment import Experiment as Experiment
 from fairlead.experiments.run_folder import RunFolder as RunFolder, RunSummary as RunSummary, load_records as load_records
@@ -46,6 +48,7 @@ from fairlead.models.base import ExampleShape as ExampleShape, LogisticRegressio
 from fairlead.models.convolutional import DropoutCNN as DropoutCNN, FedAvgCNN as FedAvgCNN, FiveLayerCNN as FiveLayerCNN, ImageModel as ImageModel, PooledCNN as PooledCNN, ResNet18 as ResNet18, UnpooledCNN as UnpooledCNN, VGG11 as VGG11
 from fairlead.models.imported import ImportedModel as ImportedModel
 from fairlead.models.sequences import CharLSTM as CharLSTM, TextTransformer as TextTransformer, TokenModel as TokenModel, WindowCNN as WindowCNN
+from fairlead.numerics.minimum_norm import shortest_in_hull as shortest_in_hull
 from fairlead.optimizers.base import Constant as Constant, Cosine as Cosine, Exponential as Exponential, InverseSquareRoot as InverseSquareRoot, Milestones as Milestones, Optimizer as Optimizer, Schedule as Schedule
 from fairlead.optimizers.descent import AMSGrad as AMSGrad, Adagrad as Adagrad, Adam as Adam, SGD as SGD, Yogi as Yogi
 from fairlead.privacy import ClientPrivacy as ClientPrivacy
@@ -59,7 +62,7 @@ from fairlead.samplers.base import MemorylessSampler as MemorylessSampler, Sampl
 from fairlead.samplers.fixed import FullFirstRound as FullFirstRound, FullParticipation as FullParticipation, PoissonSampling as PoissonSampling, ScriptedSampler as ScriptedSampler, UniformWithoutReplacement as UniformWithoutReplacement, WeightedWithReplacement as WeightedWithReplacement
 from fairlead.task import Task as Task, accuracy as accuracy, cross_entropy as cross_entropy, mean_squared_error as mean_squared_error, squared_error as squared_error
 from fairlead.theory.convergence import calibrated_lr as calibrated_lr, step_length as step_length
-from fairlead.theory.prediction import calibration as calibration
+from fairlead.theory.prediction import calibration as calibration, mean_coefficients as mean_coefficients, participation as participation
 from fairlead.transforms.base import DirectionTransform as DirectionTransform
 from fairlead.transforms.projections import AwareProjection as AwareProjection, Clip as Clip
 from fairlead.worlds.base import World as World

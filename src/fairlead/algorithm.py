@@ -54,6 +54,7 @@ class Algorithm(Component):
         _refuse_single_halves(self.solver, self.aggregator)
         _refuse_without_descent(self.aggregator, self.transforms)
         _refuse_moved_mean(self)
+        _refuse_second_division(self.sampler.long_run, self.aggregator)
         _refuse_open_broadcasts(self)
         if self.calibrate is not None:
             require_choice(self, "calibrate", ("clients", "server"))
@@ -106,6 +107,17 @@ def _refuse_moved_mean(algorithm: Algorithm) -> None:
                 f"{type(correction).__name__} lets clients start from different models, so only the mean of arrivals "
                 "is a model again: write aggregator=WeightedMean(), server=SGD(1.0), no transforms and no calibrate."
             )
+
+
+def _refuse_second_division(sampler: Sampler, aggregator: Aggregator) -> None:
+    """Raise if work or links would be divided out by the draws and again by the server."""
+    if sampler.balances_work and aggregator.divides_by is not None:
+        draws, server = type(sampler).__name__, type(aggregator).__name__
+        raise ClashError(
+            f"{draws} draws clients by their work and arrival rates, and {server} would divide by the "
+            f"{aggregator.divides_by} again: write aggregator=WeightedMean(over='asked'), or keep {server} and write "
+            "sampler=WeightedWithReplacement(...)."
+        )
 
 
 def _refuse_single_halves(solver: LocalSolver, aggregator: Aggregator) -> None:

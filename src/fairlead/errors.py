@@ -61,6 +61,10 @@ class CheckpointWarning(UserWarning):
     """A checkpoint cannot be used, and an earlier one was."""
 
 
+class ConsistencyWarning(UserWarning):
+    """Theory predicts that a run will optimize another objective than asked, because two parts do not go together."""
+
+
 class DataError(FairleadError, ValueError):
     """Client data cannot be read, or make no sense."""
 

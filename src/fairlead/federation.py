@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -12,19 +13,25 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from fairlead.aggregators.base import LinearAggregator
 from fairlead.algorithm import Algorithm
 from fairlead.checkpoint.store import KEPT, load_state, save_state, warn
-from fairlead.errors import ClashError, FieldError, require_instance
+from fairlead.errors import ClashError, ConsistencyWarning, FieldError, require_instance
 from fairlead.memory.run_budget import refuse_too_large
 from fairlead.privacy import PrivacyStatement
 from fairlead.randomness import Key
-from fairlead.records import Evaluation, RoundRecord, ServerState, StoredRecords
+from fairlead.records import Conditions, Evaluation, RoundRecord, ServerState, StoredRecords
 from fairlead.round import initial_state, run_round
+from fairlead.theory.prediction import implied_surrogate
 from fairlead.worlds.base import World
 
 if TYPE_CHECKING:
     from fairlead.diagnostics.consistency import ConsistencyReport
     from fairlead.diagnostics.measurement import ConsistencyMonitor
+
+
+_MISPLACED = 0.01
+"""Share of misplaced weight below which no warning is given."""
 
 
 class Federation:
@@ -60,13 +67,34 @@ class Federation:
         self.key = Key.from_seed(seed)
         self.state: ServerState = initial_state(algorithm, world, self.key)
         self.records: list[RoundRecord] | StoredRecords = []
-        conditions = world.conditions(0, algorithm.solver, self.key)
+        conditions = self.conditions
         for part in (algorithm.sampler, algorithm.aggregator):
             if part.needs_arrival and conditions.arrival is None:
                 raise ClashError(
                     f"{type(part).__name__} needs the arrival rates, which this world does not know: use a part that "
                     "estimates them (FedACSEstimated, FedAU) or one that does not need them."
                 )
+        self._warn_of_undone_draws(conditions)
+
+    def _warn_of_undone_draws(self, conditions: Conditions) -> None:
+        """Warn if draws balance the work of clients and theory says that the server's weights undo it."""
+        sampler, aggregator = self.algorithm.sampler.long_run, self.algorithm.aggregator
+        # Weighted sums follow the sampler's importance.
+        if not sampler.balances_work or isinstance(aggregator, LinearAggregator):
+            return
+        # For large cohorts: the bias of a small one is no contradiction between the parts.
+        weights = implied_surrogate(self.algorithm, [conditions], outcomes=0).weights
+        share = 0.0 if weights is None else float((weights - conditions.weights).abs().sum() / 2)
+        if share > _MISPLACED:
+            told = f"Theory predicts that {share:.0%} of the objective's weight will be misplaced"
+            why = f"{type(aggregator).__name__} undoes the correction by {type(sampler).__name__}"
+            cure = "write aggregator=WeightedMean(over='asked')."
+            warnings.warn(f"{told}, because {why}: {cure}", ConsistencyWarning, stacklevel=3)
+
+    @property
+    def conditions(self) -> Conditions:
+        """Facts about the clients that the server may know before the coming round."""
+        return self.world.conditions(self.state.round, self.algorithm.solver, self.key)
 
     @property
     def params(self) -> Tensor:
@@ -163,11 +191,8 @@ class Federation:
     @property
     def privacy(self) -> PrivacyStatement | None:
         """The privacy guarantee of the models so far; None for an algorithm without privacy."""
-        algorithm = self.algorithm
-        if algorithm.privacy is None:
-            return None
-        conditions = self.world.conditions(self.state.round, algorithm.solver, self.key)
-        return algorithm.privacy.statement(algorithm.sampler, conditions)
+        privacy = self.algorithm.privacy
+        return None if privacy is None else privacy.statement(self.algorithm.sampler, self.conditions)
 
     def save(self, folder: str | PathLike[str], *, keep: int = KEPT) -> None:
         """Write a checkpoint from which `resume` continues exactly; the folder keeps the `keep` newest."""

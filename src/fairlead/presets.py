@@ -1,8 +1,8 @@
 """Every published method as a combination of parts, and the table of them by name."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal, ParamSpec, Required, TypedDict, Unpack
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, ParamSpec, Required, TypedDict, Unpack
 
 from fairlead.aggregators.remembered import MIFA, FedAWARE, FedVARP, RememberedMean, StaleFedVARP
 from fairlead.aggregators.robust import CoordinateMedian, NormBoundedMean, TrimmedMean
@@ -14,6 +14,7 @@ from fairlead.corrections.past_rounds import ClientMomentum, StaleStart
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.local_solver import LocalSolver
 from fairlead.memory.update_memory import UpdateMemory
+from fairlead.optimizers.base import Schedule
 from fairlead.optimizers.descent import SGD, Adagrad, Adam, AMSGrad, Yogi
 from fairlead.samplers.adaptive import FedACS, FedACSEstimated, OptimalSampling, WeightFeedback
 from fairlead.samplers.base import Sampler
@@ -32,7 +33,12 @@ class ClientSide(TypedDict, total=False):
     lr: Required[float]
     momentum: float
     nesterov: bool
+    dampening: float
     weight_decay: float
+    schedule: Schedule
+    """Of the learning rate by round; constant if not given."""
+    step_schedule: Schedule
+    """Of the learning rate by local step; constant if not given."""
     epochs: int | None
     """1 if neither epochs nor steps are given."""
     steps: int | None
@@ -478,20 +484,12 @@ def _solver(clients: ClientSide, *corrections: Correction) -> LocalSolver:
             raise FieldError(f"{name!r} is not an argument of this preset.{known}")
     if "lr" not in clients:
         raise FieldError("Presets need lr, the learning rate of the clients.")
-    optimizer = SGD(
-        clients["lr"],
-        momentum=clients.get("momentum", 0.0),
-        nesterov=clients.get("nesterov", False),
-        weight_decay=clients.get("weight_decay", 0.0),
+    given: dict[str, Any] = {**clients}
+    optimizer, solver = (
+        {field.name: given[field.name] for field in fields(part) if field.name in given}
+        for part in (SGD, LocalSolver)
     )
-    return LocalSolver(
-        optimizer,
-        epochs=clients.get("epochs"),
-        steps=clients.get("steps"),
-        batch_size=clients.get("batch_size", 32),
-        corrections=corrections,
-        clip=clients.get("clip"),
-    )
+    return LocalSolver(SGD(**optimizer), corrections=corrections, **solver)
 
 
 def _sampler(clients: ClientSide) -> Sampler:

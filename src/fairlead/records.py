@@ -76,11 +76,18 @@ class Conditions:
     """Planned passes of every client over its data (N,)."""
     repeated: tuple[int, ...] = ()
     """Rounds that a crashed server repeated, once per repetition: their models may have been published before."""
+    forecast_steps: Forecast = unknown
+    num_examples: Tensor | None = None
+    """Examples that every client holds (N,), or None if unknown."""
 
     @classmethod
-    def known(cls, round: int, weights: Tensor, work: Tensor, arrival: Tensor) -> Self:
-        """Conditions with the given work and arrival rates, (N,) each; an epoch has one step."""
-        return cls(round, weights, lambda: work, lambda: arrival, lambda: work)
+    def known(
+        cls, round: int, weights: Tensor, work: Tensor, arrival: Tensor, num_steps: Tensor | None = None
+    ) -> Self:
+        """Conditions with the given work, arrival rates and local steps, (N,) each; an epoch counts as `work`."""
+        return cls(
+            round, weights, lambda: work, lambda: arrival, lambda: work, forecast_steps=lambda: num_steps
+        )
 
     @cached_property
     def effective_steps(self) -> Tensor | None:
@@ -90,6 +97,11 @@ class Conditions:
     def in_epochs(self) -> Self:
         """The same conditions with work counted in passes over the data, as `effective_steps`."""
         return replace(self, forecast_work=self.forecast_epochs)
+
+    @cached_property
+    def num_steps(self) -> Tensor | None:
+        """Planned local steps of every client (N,), or None if unknown."""
+        return self.forecast_steps()
 
     @cached_property
     def arrival(self) -> Tensor | None:
@@ -248,7 +260,8 @@ class Aggregate:
     coefficients: Tensor | None
     """(m,) weight of each row that arrived; None if no single number describes it."""
     remembered: ClientWeights | None = None
-    """Weights of rows that the aggregator remembers from earlier rounds, if any."""
+    """Weights of rows that the aggregator remembers from earlier rounds, if any: in a round without arrivals, the
+    server moves only if there are some."""
     facts: Mapping[str, float] = field(default_factory=dict)
     shares: ClientWeights | None = None
     """λ: weights over all clients that the direction follows, if there are any. Samplers may draw by them."""
@@ -316,15 +329,10 @@ class ExpectedRound(ABC):
         return (self.participation.importance * self.arrival > 0).to(torch.float64)
 
     @abstractmethod
-    def enumerated(self, coefficients: Callable[[Cohort, Tensor], Tensor]) -> Tensor | None:
-        """E[coefficient_i] over every cohort and the part of it that arrives, (N,); None if there are too many.
-
-        `coefficients` takes a cohort and which of it `arrived` (c,) bool, and gives one number per client asked.
-        """
-
-    @abstractmethod
-    def mean_of(self, coefficients: Callable[[ClientUpdates, Conditions], Tensor]) -> MeanCoefficients | None:
-        """E[coefficient_i] of a linear aggregator; None where coefficients depend on losses or updates."""
+    def mean_of(
+        self, coefficients: Callable[[ClientUpdates, Conditions], Tensor]
+    ) -> MeanCoefficients | NotKnown:
+        """E[coefficient_i] of a linear aggregator, whose name completes the reason if they are not known."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,7 +82,8 @@ def run_round(
     """Ask a cohort, let it work, and step along the aggregate of the arrivals.
 
     A round without arrivals leaves the model and every optimizer and control state unchanged; only participation
-    counters of sampler and aggregator advance. Under privacy the model still moves by noise.
+    counters of sampler and aggregator advance. Under privacy the model still moves by noise, and an aggregator that
+    names remembered updates in such a round is followed (`StaleFedVARP`).
 
     If `another_follows` and its cohort is known already, the world may prefetch it.
     """
@@ -104,7 +105,8 @@ def run_round(
 
     aggregate = _aggregate(algorithm, updates, state.aggregator, conditions, key)
     sampler = algorithm.sampler.observe(state.sampler, conditions, cohort, updates)
-    if len(updates) or algorithm.privacy is not None:
+    recalls = aggregate.remembered is not None and len(aggregate.remembered.clients) > 0
+    if len(updates) or algorithm.privacy is not None or recalls:
         move = _server_step(aggregate.direction, algorithm, state, updates, conditions)
         params = state.params + move.step
         shared = _shared(algorithm, state.shared, updates, conditions)
@@ -222,7 +224,7 @@ def _shared(algorithm: Algorithm, shared: Vectors, updates: ClientUpdates, condi
 
 def _average_buffers(buffers: Tensor, updates: ClientUpdates, *, robust: bool) -> Tensor:
     """Running statistics after a round; computed as a change, so that constant buffers keep every bit."""
-    if not buffers.numel():
+    if not buffers.numel() or not len(updates):
         return buffers
     shares, change = normalized(updates.importance), updates.buffers - buffers
     return buffers + (weighted_median(change, shares) if robust else weighted_sum(shares, change))

@@ -239,7 +239,7 @@ def test_preset_takes_the_arguments_of_fedaware() -> None:
 
 
 def test_everything_together_runs() -> None:
-    """Momentum SGD, FedNova, the projection and Yogi, also with FedACS: parts that do not know each other."""
+    """Momentum SGD, FedNova, the projection and Yogi: parts that do not know each other."""
     part = Algorithm(
         replace(SOLVER, optimizer=SGD(0.1, momentum=0.9)),
         SAMPLER,
@@ -249,7 +249,8 @@ def test_everything_together_runs() -> None:
     )
     models = path(federation(part))
     assert np.isfinite(models).all()
-    assert replace(part, sampler=FedACS(2)).transforms == (AwareProjection(0.5),)
+    with_draws = replace(part, sampler=FedACS(2), aggregator=WeightedMean(over="asked"))
+    assert with_draws.transforms == (AwareProjection(0.5),)
 
 
 def test_feddyn_is_refused() -> None:

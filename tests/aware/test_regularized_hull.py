@@ -186,8 +186,8 @@ def test_with_unit_rows_it_stops_at_the_spatial_median() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 6])
-def test_chances_given_the_weights_are_those_of_all_orders(size: int) -> None:
-    """Against the enumeration of all draws without replacement, and of clients without weight."""
+def test_draws_by_the_weights_are_those_of_all_orders(size: int) -> None:
+    """4,000 cohorts against the enumeration of all draws without replacement; clients without weight come last."""
     shares = np.array([0.5, 0.2, 0.15, 0.1, 0.05, 0.0])
     expected = np.zeros(6)
     positive = 5
@@ -200,6 +200,11 @@ def test_chances_given_the_weights_are_those_of_all_orders(size: int) -> None:
         expected[list(order[:size])] += chance
     if size > positive:
         expected[5] = 1.0
-    found = fl.WeightFeedback(size).chances(torch.from_numpy(shares))
-    assert found.tolist() == pytest.approx(expected.tolist(), abs=1e-5)
-    assert float(found.sum()) == pytest.approx(size, abs=1e-5)
+    uniform = torch.full((6,), 1 / 6, dtype=torch.float64)
+    sampler, conditions = fl.WeightFeedback(size), fl.Conditions(0, uniform)
+    counts = np.zeros(6)
+    for seed in range(4000):
+        cohort = sampler.draw({"lambda": torch.from_numpy(shares)}, conditions, fl.Key.from_seed(seed))
+        counts[cohort.clients.numpy()] += 1
+    error = np.sqrt(expected * (1 - expected).clip(min=0) / 4000)
+    assert (np.abs(counts / 4000 - expected) <= 4.5 * error + 1e-12).all()

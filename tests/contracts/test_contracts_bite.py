@@ -76,6 +76,40 @@ def test_broken_aggregators(mistake: str, sentence: str) -> None:
 
 
 @dataclass(frozen=True)
+class _Reading(fl.LinearAggregator):
+    """Coefficients from facts of a round other than importance and work."""
+
+    fact: str
+    exemptions = {"identical rows": "lost updates count as zero"}
+
+    def coefficients(self, updates: fl.ClientUpdates, conditions: fl.Conditions) -> Tensor:
+        asked = updates.cohort
+        if self.fact == "cohort size":
+            return updates.importance * len(updates) / len(asked.clients)
+        if self.fact == "draws":
+            return asked.multiplicity[torch.isin(asked.clients, updates.clients)] / asked.importance.sum()
+        counts = {"examples": updates.num_examples, "steps": updates.num_steps}.get(
+            self.fact, torch.ones_like(updates.clients)
+        )
+        return counts.to(torch.float64) / counts.sum()
+
+
+@dataclass(frozen=True)
+class _Overclaiming(_Reading):
+    """The same with a theory that forgets the links."""
+
+    def mean_coefficients(self, expected: fl.ExpectedRound) -> fl.MeanCoefficients:
+        return fl.MeanCoefficients(expected.participation.importance, "exact")
+
+
+@pytest.mark.parametrize("fact", ["examples", "steps", "number", "draws", "cohort size"])
+def test_mean_coefficients_are_those_of_real_rounds(fact: str) -> None:
+    check_aggregator(_Reading(fact))
+    with pytest.raises(AssertionError, match=r"must have the mean coefficients .*, but claims"):
+        check_aggregator(_Overclaiming(fact))
+
+
+@dataclass(frozen=True)
 class _Remembering(fl.Aggregator):
     """Follows the updates with a memory, and handles empty rounds or checkpoints wrongly."""
 

@@ -28,8 +28,11 @@ SITUATIONS = [Situation(*values) for values in product(*CHOICES)]
         (Situation("equal", "equal", "yes"), "scaffold"),
         (Situation("unequal", "unequal", "yes"), "scaffold"),
         (Situation("equal", "equal", "yes", solver="not linear"), "feddyn"),
+        (Situation("equal", "equal", "yes", solver="clipped"), None),
         (Situation("equal", "unequal", "no", solver="not linear"), "fedau"),
+        (Situation("equal", "unequal", "no", solver="clipped"), "fedau"),
         (Situation("unequal", "equal", "no", solver="not linear"), None),
+        (Situation("unequal", "equal", "no", solver="clipped"), None),
         (Situation("equal", "equal", "unknown"), None),
         (Situation("unknown", "unequal", "no"), None),
         (Situation("unequal", "unknown", "no"), None),
@@ -47,7 +50,7 @@ def test_what_is_advised_corrects_what_is_wrong_and_goes_with_the_clients() -> N
         if preset is not None:
             assert situation.causes <= set(METHODS[preset].corrects), situation
             own: dict[str, Any] = {"alpha": 0.1} if preset == "feddyn" else {}
-            clip = 1.0 if situation.solver == "not linear" else None
+            clip = 1.0 if situation.solver == "clipped" else None
             made = METHODS[preset].build(lr=0.1, cohort_size=3, clip=clip, **own)
             assert situation.rates == "told" or not made.sampler.needs_arrival
 

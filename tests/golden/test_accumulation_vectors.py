@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from affine_oracles import accumulation
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -26,7 +27,7 @@ import fairlead as fl
 from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.errors import FieldError
 from fairlead.optimizers.base import OptimizerState
-from fairlead.theory.quadratics import LocalWork, accumulation
+from fairlead.theory.quadratics import LocalWork
 
 STEPS = range(1, 10)
 ETA, MU, GAMMA, RHO, DELTA = 0.1, 0.7, 0.9, 0.6, 0.3

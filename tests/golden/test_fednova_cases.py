@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from affine_oracles import effective_steps
 
 import fairlead as fl
 from fairlead.errors import ClashError
-from fairlead.theory.quadratics import LocalWork, effective_steps
+from fairlead.theory.quadratics import LocalWork
 
 
 def constant_gradients(linear: list[list[float]], weights: list[float] | None = None) -> fl.SimulatedWorld:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from affine_oracles import effective_steps
 from torch import Tensor
 
 import fairlead as fl
@@ -15,7 +16,6 @@ from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.testing.run_checks import STEPS, check_limit, standard_problem
 from fairlead.theory.quadratics import (
     LocalWork,
-    effective_steps,
     response,
     responses,
     resting_point,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +17,6 @@ from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, Population, WorkOrder
 from fairlead.worlds.base import World
-from fairlead.worlds.simulated import SimulatedWorld
 
 Array = NDArray[np.float64]
 
@@ -42,16 +41,6 @@ class ChangingLinks:
 
     def arrives(self, clients: Tensor, round: int, key: Key) -> Tensor:
         return key.fold(round).uniform(clients) < self.arrival(clients, round, key)
-
-
-class ToldWorld(SimulatedWorld):
-    """A simulated world whose links follow a script, but are known to work with given probabilities."""
-
-    rates: tuple[float, ...] = ()
-
-    def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
-        rates = torch.tensor(self.rates, dtype=torch.float64)
-        return replace(super().conditions(round, solver, key), forecast_arrival=lambda: rates)
 
 
 class ClosedFormWorld(World):

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from lossy_quadratics import ClosedFormWorld, Links
 
 from fairlead import presets
-from fairlead.aggregators.weighted import CommunicationAware, FedAU, FedNova
+from fairlead.aggregators.base import Aggregator
+from fairlead.aggregators.remembered import MIFA, FedVARP, RememberedMean
+from fairlead.aggregators.weighted import CommunicationAware, FedAU, FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.conditions.links import BernoulliLink
-from fairlead.errors import ClashError, FieldError
+from fairlead.corrections.drift import ControlVariates
+from fairlead.errors import ClashError, ConsistencyWarning, FieldError
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
-from fairlead.optimizers.descent import Adam
+from fairlead.optimizers.descent import SGD, Adam
 from fairlead.randomness import Key
 from fairlead.records import Conditions
 from fairlead.samplers.adaptive import FedACS, FedACSEstimated, OptimalSampling
+from fairlead.samplers.base import Sampler
+from fairlead.samplers.fixed import FullFirstRound, WeightedWithReplacement
 
 WEIGHTS = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 
@@ -130,3 +136,48 @@ def test_impossible_arrival_is_reported() -> None:
 def test_wrong_settings_are_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(FieldError, match=message.replace("(", r"\(")):
         make()
+
+
+@pytest.mark.parametrize("sampler", [FedACS(2), FedACSEstimated(2), FullFirstRound(FedACS(2))])
+@pytest.mark.parametrize(
+    ("aggregator", "by"),
+    [
+        (FedNova(), "work"),
+        (FedNova("expected", over="asked"), "work"),
+        (CommunicationAware(), "arrival rates"),
+        (CommunicationAware(FedNova()), "arrival rates"),
+    ],
+)
+def test_nothing_is_divided_out_twice(sampler: Sampler, aggregator: Aggregator, by: str) -> None:
+    """FedACS corrects work and links by its draws; both ways out are named."""
+    solver = LocalSolver(SGD(0.1), steps=1)
+    with pytest.raises(ClashError, match=f"would divide by the {by} again") as caught:
+        Algorithm(solver, sampler, aggregator)
+    assert "aggregator=WeightedMean(over='asked')" in str(caught.value)
+    assert "sampler=WeightedWithReplacement" in str(caught.value)
+    Algorithm(solver, sampler, WeightedMean(over="asked"))
+    Algorithm(solver, WeightedWithReplacement(2), aggregator)
+
+
+@pytest.mark.parametrize("aggregator", [FedAU(), MIFA(), FedVARP(), RememberedMean()], ids=repr)
+def test_aggregators_that_undo_the_draws_of_fedacs_are_announced(aggregator: Aggregator) -> None:
+    """They weigh clients by ω whatever the importance, so Ω ∝ ω‖a‖₁ with ‖a‖₁ = (1, 2, 3), as a long run shows."""
+    mass = WEIGHTS.numpy() * np.array([1.0, 2.0, 3.0])
+    share = np.abs(mass / mass.sum() - WEIGHTS.numpy()).sum() / 2
+    algorithm = Algorithm(LocalSolver(SGD(0.1), steps=1), FedACS(2), aggregator)
+    with pytest.warns(
+        ConsistencyWarning, match=f"^Theory predicts that {share:.0%} of the objective's weight"
+    ):
+        run = Federation(algorithm, world(BernoulliLink((0.1, 0.4, 0.2))))
+    list(run.train(600))
+    assert run.consistency().total_variation == pytest.approx(share, abs=0.02)
+
+
+def test_equal_work_and_control_variates_need_no_warning() -> None:
+    """Without unequal work there is nothing to undo, and control variates restore the weights in any case."""
+    centers, steps = torch.eye(3, dtype=torch.float64), torch.tensor([2, 2, 2])
+    solver = LocalSolver(SGD(0.1), steps=1)
+    Federation(Algorithm(solver, FedACS(2), MIFA()), ClosedFormWorld(centers, WEIGHTS, steps, None))
+    corrected = replace(solver, corrections=(ControlVariates(),))
+    Federation(Algorithm(corrected, FedACS(2), MIFA()), world(BernoulliLink(0.3)))
+    Federation(Algorithm(solver, FedACS(2)), world(BernoulliLink((0.1, 0.4, 0.2))))

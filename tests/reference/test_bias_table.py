@@ -25,12 +25,11 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from replayed_link import replayed_link
 from transcriptions import smallest_in_hull
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.conditions.links import BernoulliLink, LinkModel, PerfectLink
+from fairlead.conditions.links import BernoulliLink, LinkModel, PerfectLink, ScriptedLink
 from fairlead.conditions.work import FixedSteps
 from fairlead.federation import Federation
 from fairlead.presets import METHODS
@@ -65,7 +64,7 @@ class Setting:
     @property
     def periodic_link(self) -> LinkModel:
         """Arrivals whose frequencies and intervals are exactly those of the rates."""
-        return PerfectLink() if min(self.rates) == 1 else replayed_link(PERIOD, self.rates)
+        return PerfectLink() if min(self.rates) == 1 else ScriptedLink(PERIOD, self.rates)
 
     def patterns(self) -> list[tuple[float, tuple[int, ...]]]:
         """Probability of each set of arrivals."""
@@ -107,7 +106,7 @@ def mean_round(algorithm: Algorithm, setting: Setting, state: ServerState, z: Ar
     at_z = replace(state, params=parts[0], shared=dict(zip(names, parts[1:], strict=True)))
     mean = np.zeros_like(z)
     for chance, pattern in setting.patterns():
-        place = world(setting, replayed_link((pattern,), setting.rates))
+        place = world(setting, ScriptedLink((pattern,), setting.rates))
         after, _ = run_round(algorithm, place, at_z, Key.from_seed(1))
         mean += chance * torch.cat([after.params, *(after.shared[name] for name in names)]).numpy()
     return mean

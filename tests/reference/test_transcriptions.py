@@ -8,13 +8,12 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from replayed_link import replayed_link
 from torch import Tensor
 from transcriptions import TRANSCRIPTIONS, Array, Script, aware_projection
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem
-from fairlead.conditions.links import BernoulliLink, LinkModel
+from fairlead.conditions.links import BernoulliLink, LinkModel, ScriptedLink
 from fairlead.conditions.work import ScriptedWork
 from fairlead.federation import Federation
 from fairlead.presets import METHODS
@@ -185,10 +184,13 @@ def test_preset_matches_its_transcription(
     algorithm = replace(
         METHODS[name].build(**arguments(name, **own)), sampler=ScriptedSampler(COHORTS, importance=importance)
     )
-    path, _ = run(algorithm, len(COHORTS), engine, replayed_link(ARRIVALS, RATES))
+    path, _ = run(algorithm, len(COHORTS), engine, ScriptedLink(ARRIVALS, RATES))
     expected = TRANSCRIPTIONS[name](script(COHORTS, ARRIVALS, importance), lr=0.3, **own)
     np.testing.assert_allclose(path, expected, rtol=0, atol=TOLERANCE)
-    assert np.array_equal(path[3], path[2]), "an empty round must leave the model as it was"
+    followed = name == "fedvarp_stale"
+    assert np.array_equal(path[3], path[2]) is not followed, (
+        "an empty round must leave the model, but for (114)"
+    )
     assert np.abs(np.diff(path[4:], axis=0)).max(1).min() > 1e-6, "every other round must move it"
 
 
@@ -230,7 +232,7 @@ def test_aware_projection_matches_its_transcription() -> None:
         sampler=ScriptedSampler(COHORTS),
         transforms=(AwareProjection(alpha=0.4),),
     )
-    path, _ = run(algorithm, len(COHORTS), "batched", replayed_link(ARRIVALS, RATES))
+    path, _ = run(algorithm, len(COHORTS), "batched", ScriptedLink(ARRIVALS, RATES))
     v = np.zeros(DIM)
 
     def base(g: dict[int, Array], share: dict[int, float]) -> Array:

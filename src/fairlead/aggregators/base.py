@@ -24,8 +24,8 @@ from fairlead.records import (
 class Aggregator(MethodPart, ABC):
     """Computes the direction that the server adds from the updates that arrived.
 
-    It is also called in rounds without arrivals: participation counters may then advance, nothing else
-    may change, and the direction is not used.
+    It is also called in rounds without arrivals: participation counters may then advance and nothing else
+    may change. The server follows the direction of such a round only if it names `remembered` updates.
     """
 
     needs_correction: ClassVar[str | None] = None
@@ -33,6 +33,9 @@ class Aggregator(MethodPart, ABC):
 
     proposes_descent: ClassVar[bool] = True
     """Whether its direction descends from the current model: x − η_g d̃ in Zeng 2025."""
+
+    divides_by: ClassVar[str | None] = None
+    """The figure of clients that coefficients divide by beside the sampler's importance, in words."""
 
     needs_single_updates: ClassVar[bool] = True
 
@@ -73,8 +76,9 @@ def refuse_claimed_weights(aggregator: Aggregator) -> None:
 class LinearAggregator(Aggregator, ABC):
     """Family of weighted sums Σ_R coefficient_i Δ_i: `coefficients` is all that they need.
 
-    Coefficients may depend on the arrivals and on the work done, and must not depend on the updates. Mean
-    coefficients follow from them, unless they depend on losses.
+    Coefficients may depend on the cohort, the arrivals, their work and their examples, and must not depend on the
+    updates. Mean coefficients follow from them, unless they depend on losses or on facts that a world does not know
+    before a round.
     """
 
     needs_single_updates = False
@@ -91,12 +95,7 @@ class LinearAggregator(Aggregator, ABC):
 
     def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients | NotKnown:
         mean = expected.mean_of(self.coefficients)
-        if mean is not None:
-            return mean
-        return NotKnown(
-            f"{type(self).__name__} weighs clients by their losses or updates, so its weights are not known "
-            "before a run."
-        )
+        return NotKnown(f"{type(self).__name__} {mean.reason}") if isinstance(mean, NotKnown) else mean
 
 
 def weighted_sum(coefficients: Tensor, rows: Tensor) -> Tensor:

@@ -152,10 +152,11 @@ class StaleFedVARP(Aggregator):
 
     Reduces to `WeightedMean(over="asked")` on perfect links.
 
-    Differs from the paper: a round in which everything was lost changes nothing here, where (114) would
-    still follow the remembered updates; with few clients asked and poor links that leaves part of the bias.
-    Weng 2025 §6 says that the method resolves no inconsistency; its own (115) and simulation show that
-    links do not move the limit, whose weights are ∝ ω‖a‖₁.
+    A round in which everything was lost follows the remembered updates too, as (114) demands: without them, links
+    would bias the limit of small cohorts.
+
+    Differs from the paper: Weng 2025 §6 says that the method resolves no inconsistency; its own (115) and simulation
+    show that links do not move the limit, whose weights are ∝ ω‖a‖₁.
     """
 
     references = ("weng2025fedacs", "jhunjhunwala2022fedvarp")
@@ -164,8 +165,6 @@ class StaleFedVARP(Aggregator):
         return {"last": empty_table(population)}
 
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
-        if not len(updates):
-            return Aggregate(updates.delta.sum(0), state, updates.importance)
         table, cohort = table_in(state, "last"), updates.cohort
         replaced = ~torch.isin(cohort.clients, updates.clients) & (table.positions(cohort.clients) >= 0)
         lost, importance = cohort.clients[replaced], cohort.importance[replaced]
@@ -177,12 +176,8 @@ class StaleFedVARP(Aggregator):
 
     def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients:
         # A client that can never arrive leaves nothing to remember.
-        reachable = expected.reachable
-        exact = expected.enumerated(lambda cohort, arrived: cohort.importance * reachable[cohort.clients])
-        if exact is not None:
-            return MeanCoefficients(exact, "long run", remembers=True)
         return MeanCoefficients(
-            expected.participation.importance * reachable, "large cohorts", remembers=True
+            expected.participation.importance * expected.reachable, "long run", remembers=True
         )
 
 

@@ -85,6 +85,7 @@ class FedNova(LinearAggregator):
     work: Literal["steps", "epochs"] = "steps"
 
     references = ("wang2021fednova",)
+    divides_by = "work"
 
     def __post_init__(self) -> None:
         require_choice(self, "over", ("received", "asked"))
@@ -159,6 +160,7 @@ class CommunicationAware(LinearAggregator):
     inner: LinearAggregator = WeightedMean(over="asked")
 
     references = ("perazzone2022", "weng2025fedacs")
+    divides_by = "arrival rates"
 
     def __post_init__(self) -> None:
         if isinstance(self.inner, CommunicationAware):

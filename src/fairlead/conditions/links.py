@@ -71,18 +71,27 @@ class PerfectLink(LinkModel):
 class ScriptedLink(LinkModel):
     """Replays given arrivals: one list of client ids per round, then again.
 
-    It defines no probability, so methods that need 1 − q must estimate it.
+    `rates` are the arrival rates 1 − q that the server is told, one number for all clients or one per client, whatever
+    the list says. Without them methods that need 1 − q must estimate it.
     """
 
     arrivals: tuple[tuple[int, ...], ...]
+    rates: Figures | None = None
+
+    per_client = ("rates",)
+    exemptions = {"rates": "the list decides, whatever the server is told"}
 
     def __post_init__(self) -> None:
         freeze_lists(self)
         if not is_client_lists(self.arrivals):
             raise field_error(self, "arrivals", "lists of client ids", self.arrivals)
+        if self.rates is not None:
+            require_probabilities(self, "rates")
 
-    def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> None:
-        return None
+    def arrival(
+        self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None
+    ) -> Tensor | None:
+        return None if self.rates is None else figures_of(self, "rates", clients)
 
     def arrives(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
         present = torch.tensor(self.arrivals[round % len(self.arrivals)], dtype=torch.int64)

@@ -54,7 +54,9 @@ class Correction(MethodPart, ABC):
     shared_names: ClassVar[tuple[str, ...]] = ()
     """Names of the vectors that the server keeps and broadcasts."""
     restores_weights: ClassVar[bool] = False
-    """Whether clients follow Σ ω_i ∇F_i at the fixed point, so that unequal work or links cannot move it."""
+    """Whether clients follow Σ ω_i ∇F_i at the fixed point, so that unequal work or links cannot move it.
+
+    With clipped gradients it is not true: Σ ω_i clip(∇F_i) = 0 is another point."""
     hides_weights: ClassVar[bool] = False
     """Whether gradients of earlier rounds act in this one, so that coefficients do not determine the weights."""
     needs_aggregator: ClassVar[str | None] = None

@@ -33,7 +33,7 @@ from fairlead.presets import METHODS, Correctable
 from fairlead.text import percent
 
 Rates = Literal["told", "estimated"]
-Linearity = Literal["linear", "not linear"]
+Linearity = Literal["linear", "not linear", "clipped"]
 Participants = Literal["everybody", "not everybody"]
 Length = Literal["enough rounds", "too few rounds"]
 
@@ -49,7 +49,7 @@ class Situation:
     rates: Rates = "told"
     """Whether the server knows arrival rates before a round, or has to estimate them."""
     solver: Linearity = "linear"
-    """Whether the clients' updates are linear in their gradients, so that ‖a‖₁ exists."""
+    """Whether the clients' updates are linear in their gradients, so that ‖a‖₁ exists, and else whether they clip."""
     reach: Participants = "everybody"
     length: Length = "enough rounds"
 
@@ -88,6 +88,10 @@ class Rule(NamedTuple):
         return self.case.items() <= asdict(situation).items()
 
 
+_NO_MEASURE = (
+    "work is unequal, but updates that are not linear in the gradients have no measure of it to divide by: use SGD "
+    "without clipping on the clients, or give all clients the same number of steps"
+)
 RULES: tuple[Rule, ...] = (
     Rule(
         Case(length="too few rounds"),
@@ -101,6 +105,12 @@ RULES: tuple[Rule, ...] = (
         "their links, or give them weight 0",
     ),
     Rule(
+        Case(drift="yes", solver="clipped"),
+        None,
+        "local steps do not cancel at the optimum, and no method finds it by clipped gradients, which balance "
+        "elsewhere: use SGD without clipping on the clients",
+    ),
+    Rule(
         Case(drift="yes", solver="not linear"),
         "feddyn",
         "local steps do not cancel at the optimum, and a dynamic penalty aligns clients whatever their solver",
@@ -111,12 +121,8 @@ RULES: tuple[Rule, ...] = (
         "local steps do not cancel at the optimum; control variates take the drift out, and with it the effect "
         "of unequal work and links",
     ),
-    Rule(
-        Case(work="unequal", solver="not linear"),
-        None,
-        "work is unequal, but updates that are not linear in the gradients have no measure of it to divide by: "
-        "use SGD without clipping on the clients, or give all clients the same number of steps",
-    ),
+    Rule(Case(work="unequal", solver="not linear"), None, _NO_MEASURE),
+    Rule(Case(work="unequal", solver="clipped"), None, _NO_MEASURE),
     Rule(
         Case(work="unequal", links="unequal", rates="told"),
         "fedacs",
@@ -220,13 +226,14 @@ def diagnosis_of(evidence: Evidence, against: Sequence[str] = ()) -> Diagnosis:
 
 def situation_of(evidence: Evidence) -> Situation:
     """The evidence as the rules read it."""
-    algorithm = evidence.algorithm
+    solver = None if evidence.algorithm is None else evidence.algorithm.solver
+    nonlinear: Linearity = "not linear" if solver is None or solver.clip is None else "clipped"
     return Situation(
         work=evidence.work.verdict,
         links=evidence.links.verdict,
         drift=drift_of(evidence),
         rates="told" if evidence.rates_told else "estimated",
-        solver="linear" if algorithm is None or algorithm.solver.is_linear else "not linear",
+        solver="linear" if solver is None or solver.is_linear else nonlinear,
         reach="not everybody" if evidence.unreachable else "everybody",
         length="enough rounds" if evidence.rounds >= MIN_ROUNDS else "too few rounds",
     )

@@ -34,6 +34,15 @@ def chi_square(intended: Tensor, surrogate: Tensor) -> float:
     return float((gap[used] / surrogate[used]).sum())
 
 
+def zeng_chi(intended: Tensor, surrogate: Tensor) -> tuple[float, float]:
+    """χ = Σ λ̃_i/λ_i and χ² = Σ λ̃_i²/λ_i² of Zeng 2023, for λ `intended` and λ̃ `surrogate`; inf where only λ_i is 0.
+
+    They measure no distance: for λ̃ = λ both are the number of clients.
+    """
+    ratio = (surrogate / intended)[(intended > 0) | (surrogate > 0)]
+    return float(ratio.sum()), float(ratio.square().sum())
+
+
 def total_variation(intended: Tensor, surrogate: Tensor) -> float:
     """½ Σ |ω_i − Ω_i|: the share of the objective that goes to the wrong clients."""
     return float((intended - surrogate).abs().sum() / 2)

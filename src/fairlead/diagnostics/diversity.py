@@ -2,7 +2,7 @@
 
 The cheap figures of a round are on its `RoundRecord` (`elud`, `lud`, `consensus`, `coherence`, `update_norm`,
 `drift_norm`), and those of full gradients too if `Federation.train` was asked for them (`gradients`). The functions
-here take rows (`client_gradients`, or any updates) and records of a whole run.
+here take rows (`client_gradients`, `client_updates` or any others) and records of a whole run.
 """
 
 import math
@@ -12,9 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fairlead.conditions.links import PerfectLink
+from fairlead.diagnostics.gradients import choose_clients
 from fairlead.errors import FieldError
+from fairlead.federation import Federation
 from fairlead.numerics.rows import inner_products
-from fairlead.records import RoundRecord
+from fairlead.records import ClientUpdates, Cohort, RoundRecord, WorkOrder
 from fairlead.round_record import diversity, length_ratio
 
 
@@ -68,6 +71,27 @@ def running_elud(records: Sequence[RoundRecord]) -> list[float]:
             total, count = total + record.elud, count + 1
         means.append(total / count if count else math.nan)
     return means
+
+
+def client_updates(federation: Federation, clients: Sequence[int] | Tensor | None = None) -> ClientUpdates:
+    """The updates that clients would send in the coming round over perfect links; the federation stays as it is.
+
+    All clients that have weight unless given. `importance` is ω.
+
+    >>> import fairlead as fl
+    >>> problem = fl.Quadratics(linear=((0.0,), (4.0,))).problem(fl.Key.from_seed(0))
+    >>> world = fl.SimulatedWorld(problem.task(), problem.data())
+    >>> run = fl.Federation(fl.presets.fedavg(lr=0.5, steps=1), world)
+    >>> client_updates(run).delta.tolist()
+    [[-0.5], [1.5]]
+    """
+    world, state, solver = federation.world.simulation, federation.state, federation.algorithm.solver
+    if world is None:
+        raise FieldError("client_updates needs the clients' data: only a simulated world has them.")
+    chosen = choose_clients(world, clients)
+    cohort = Cohort(chosen, torch.ones_like(chosen), world.population.weights[chosen])
+    sent = (state.round, solver, state.params, state.buffers, state.shared)
+    return world.over(PerfectLink()).work(WorkOrder(*sent, cohort, state.memory, federation.key))
 
 
 def cosine_matrix(rows: Tensor) -> Tensor:

@@ -159,13 +159,15 @@ def outlook(rounds: Sequence[Conditions]) -> Outlook:
     )
 
 
-def constant_conditions(weights: Tensor, work: Tensor, arrival: Tensor, rounds: int) -> ExpectedConditions:
+def constant_conditions(
+    weights: Tensor, work: Tensor, arrival: Tensor, num_steps: Tensor, rounds: int
+) -> ExpectedConditions:
     """Constant conditions at the observed means; clients never observed get the mean of the others.
 
     The work is the same for every solver: it was measured, and other methods are predicted for the same clients.
     """
-    steps, rates = (torch.where(values.isnan(), _typical(values), values) for values in (work, arrival))
-    conditions = [Conditions.known(round, weights, steps, rates) for round in range(rounds)]
+    figures = [torch.where(values.isnan(), _typical(values), values) for values in (work, arrival, num_steps)]
+    conditions = [Conditions.known(round, weights, *figures) for round in range(rounds)]
     return lambda solver: conditions
 
 

@@ -262,7 +262,7 @@ def round_weights(algorithm: Algorithm, record: RoundRecord, conditions: Conditi
     gradients, or gradients of other rounds act.
     """
     work, corrections = conditions.effective_steps, algorithm.solver.corrections
-    if any(transform.hides_weights for transform in algorithm.transforms):
+    if algorithm.solver.clip is not None or any(part.hides_weights for part in algorithm.transforms):
         return None
     if any(correction.restores_weights for correction in corrections):
         return conditions.weights

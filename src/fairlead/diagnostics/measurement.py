@@ -296,16 +296,16 @@ def main_cause(algorithm: Algorithm, tally: Tally) -> tuple[Cause, float] | None
     # A client without arrivals may still arrive: methods that divide by the rate refuse a rate of 0.
     arrival = torch.where(asked, tally.arrived.clamp(min=_NOT_YET) / tally.asked.clamp(min=1), 1.0)
     arrival = torch.where(asked, arrival, arrival[asked].mean())
-    work = torch.where(seen, facts.work, facts.work[seen].mean())
-    perfect, equal = torch.ones_like(arrival), torch.full_like(work, float(work.mean()))
-    alone: dict[Cause, tuple[Tensor, Tensor]] = {
-        "work": (perfect, work),
+    done = [torch.where(seen, mean, mean[seen].mean()) for mean in (facts.work, tally.mean_steps)]
+    perfect, equal = torch.ones_like(arrival), [torch.full_like(mean, float(mean.mean())) for mean in done]
+    alone: dict[Cause, tuple[Tensor, list[Tensor]]] = {
+        "work": (perfect, done),
         "links": (arrival, equal),
         "sampling": (perfect, equal),
     }
     found: dict[Cause, float] = {}
-    for cause, (rates, steps) in alone.items():
-        rounds = [Conditions.known(round, tally.weights, steps, rates) for round in range(_SCRIPT)]
+    for cause, (rates, (work, steps)) in alone.items():
+        rounds = [Conditions.known(round, tally.weights, work, rates, steps) for round in range(_SCRIPT)]
         surrogate = implied_surrogate(algorithm, rounds, outcomes=_OUTCOMES).weights
         found[cause] = 0.0 if surrogate is None else chi_square(tally.weights, surrogate)
     own = found["sampling"]

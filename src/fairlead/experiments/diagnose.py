@@ -13,12 +13,11 @@ from torch import Tensor
 import fairlead.diagnostics.evidence as facts
 from fairlead.algorithm import Algorithm
 from fairlead.checkpoint.store import has_checkpoint
-from fairlead.conditions.links import PerfectLink
 from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.clients import overview
 from fairlead.diagnostics.consensus import consensus_test, drift_price
 from fairlead.diagnostics.diagnosis import Diagnosis, SpecFile
-from fairlead.diagnostics.diversity import cosine_matrix
+from fairlead.diagnostics.diversity import client_updates, cosine_matrix
 from fairlead.diagnostics.gradients import near_optimum, objective_value
 from fairlead.diagnostics.measurement import Tally, chance_level, report_of
 from fairlead.errors import DataError, FieldError
@@ -30,7 +29,7 @@ from fairlead.experiments.study import runs_below
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
 from fairlead.presets import ClientSide, fedavg, method_named
-from fairlead.records import Cohort, Conditions, RoundRecord, WorkOrder
+from fairlead.records import Conditions, RoundRecord
 from fairlead.text import listed
 from fairlead.theory.prediction import implied_surrogate
 from fairlead.worlds.simulated import SimulatedWorld
@@ -98,13 +97,16 @@ def _counted(source: str, recorded: Recorded) -> facts.Evidence:
     records, weights, tally = recorded.records, recorded.weights, Tally(recorded.weights)
     tally.add(records)
     work, links = facts.observed_work(records, weights), facts.observed_links(tally)
+    steps = torch.where(tally.arrived > 0, tally.mean_steps, torch.nan)
     return facts.Evidence(
         source=source,
         weights=weights,
         names=recorded.names,
         records=records,
         algorithm=recorded.algorithm,
-        expected_conditions=facts.constant_conditions(weights, work.values, links.values, len(records)),
+        expected_conditions=facts.constant_conditions(
+            weights, work.values, links.values, steps, len(records)
+        ),
         tally=tally,
         consistency=report_of(tally, recorded.algorithm),
         chance=chance_level(records, weights),
@@ -181,21 +183,7 @@ def _compared(federation: Federation, world: SimulatedWorld) -> facts.Cosines | 
     """Cosines of the updates of up to 50 clients from the present model, over perfect links; none is applied."""
     weighty = world.population.weights.nonzero().flatten()
     number = min(len(weighty), _COMPARED, _NUMBERS // world.population.num_parameters)
-    clients = weighty[torch.linspace(0, len(weighty) - 1, number).long()]
-    cohort = Cohort(clients, torch.ones_like(clients), world.population.weights[clients])
-    state = federation.state
-    updates = world.over(PerfectLink()).work(
-        WorkOrder(
-            state.round,
-            federation.algorithm.solver,
-            state.params,
-            state.buffers,
-            state.shared,
-            cohort,
-            state.memory,
-            federation.key,
-        )
-    )
+    updates = client_updates(federation, weighty[torch.linspace(0, len(weighty) - 1, number).long()])
     if len(updates) < 2:
         return None
     return facts.Cosines(tuple(updates.clients.tolist()), cosine_matrix(updates.delta))

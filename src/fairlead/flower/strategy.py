@@ -253,10 +253,15 @@ class StrategyWorld(World):
         return self._params, self._params.new_zeros(0)
 
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
-        def work() -> Tensor | None:
-            return solver.effective_steps(self._steps, round) if bool((self._steps > 0).all()) else None
+        steps, sizes = (values if bool((values > 0).all()) else None for values in (self._steps, self.sizes))
 
-        return Conditions(round, self.weights, work, lambda: self._estimates.arrival)
+        def work() -> Tensor | None:
+            return None if steps is None else solver.effective_steps(steps, round)
+
+        rates = self._estimates.arrival
+        return Conditions(
+            round, self.weights, work, lambda: rates, forecast_steps=lambda: steps, num_examples=sizes
+        )
 
     def receive(self, replies: Iterable[Message], asked: Tensor, solver: LocalSolver, round: int) -> None:
         """Take the replies of the clients asked, for the next round to aggregate."""

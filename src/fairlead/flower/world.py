@@ -107,12 +107,21 @@ class FlowerWorld(World):
         return {"version": torch.zeros(self.population.num_clients, dtype=torch.int64)}
 
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
-        def work() -> Tensor | None:
+        def steps() -> Tensor:
             planned = self._plan(torch.arange(self.population.num_clients), solver, round, key).num_steps
-            return solver.effective_steps(self.estimates.expected_steps(planned), round)
+            return self.estimates.expected_steps(planned)
+
+        def work() -> Tensor | None:
+            return solver.effective_steps(steps(), round)
 
         return Conditions(
-            round, self.population.weights, work, lambda: self.estimates.arrival, repeated=self._repeated
+            round,
+            self.population.weights,
+            work,
+            lambda: self.estimates.arrival,
+            repeated=self._repeated,
+            forecast_steps=steps,
+            num_examples=self.sizes,
         )
 
     def work(self, order: WorkOrder) -> ClientUpdates:

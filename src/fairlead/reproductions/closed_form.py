@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from math import lcm, prod
 from typing import Any
@@ -105,10 +105,13 @@ class ClosedFormWorld(World):
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
         everyone = self.balls.everyone
 
-        def work() -> Tensor | None:
-            return solver.effective_steps(self.balls.steps(everyone, solver, round, key), round)
+        arrival = partial(self.balls.arrival, everyone, round, key)
+        steps = partial(self.balls.steps, everyone, solver, round, key)
 
-        return Conditions(round, self.balls.weights, work, lambda: self.balls.arrival(everyone, round, key))
+        def work() -> Tensor | None:
+            return solver.effective_steps(steps(), round)
+
+        return Conditions(round, self.balls.weights, work, arrival, forecast_steps=steps)
 
     def work(self, order: WorkOrder) -> ClientUpdates:
         cohort, solver, key = order.cohort, order.solver, order.key

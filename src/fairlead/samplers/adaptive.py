@@ -40,7 +40,8 @@ class FedACS(MemorylessSampler):
     `Conditions.arrival`, ‖a_i‖₁ `Conditions.effective_steps`, both of the round that is about to start and
     therefore free to vary. Averaged anonymously, by `WeightedMean(over="asked")`, the mean coefficient of
     Δ_i is ∝ ω_i/‖a_i‖₁, so that the run minimizes Σ ω_i F_i up to O(η) for any links and work. `FedNova` and
-    `CommunicationAware` would divide a second time.
+    `CommunicationAware` would divide a second time and are refused. `FedAU`, `MIFA` and `FedVARP` ignore importance
+    and undo the correction of unequal work: a `Federation` warns if theory predicts a bias.
 
     With `work` = "epochs" the client's passes over its data take the place of ‖a_i‖₁: T_m of Weng 2025 is a number
     of epochs in its experiments. That corrects the work of clients with equally many batches; others then count in
@@ -61,6 +62,7 @@ class FedACS(MemorylessSampler):
 
     references = ("weng2025fedacs",)
     exemptions = {"unbiased": "it samples by ω/((1 − q)‖a‖₁), which makes the arriving work unbiased"}
+    balances_work = True
     needs_arrival = True
 
     def __post_init__(self) -> None:
@@ -138,6 +140,7 @@ class FedACSEstimated(Sampler):
 
     references = ("weng2025fedacs",)
     exemptions = {"unbiased": "it samples by ω/((1 − q)‖a‖₁), which makes the arriving work unbiased"}
+    balances_work = True
     needs_effective_steps = True
 
     def __post_init__(self) -> None:
@@ -287,8 +290,6 @@ class WeightFeedback(Sampler):
     The published runs of Zeng 2023 sample like this; the papers do not print it. The estimate Σ importance·Δ is biased
     towards the clients that λ favors.
 
-    Given λ, a client is selected with the chance `chances`; over a run, λ depends on the updates.
-
     Reduces to `UniformWithoutReplacement` for equal λ.
     """
 
@@ -318,34 +319,6 @@ class WeightFeedback(Sampler):
         return NotKnown(
             "WeightFeedback samples by the weights that the server gave in its last step, which depend on the updates."
         )
-
-    def chances(self, shares: Tensor) -> Tensor:
-        """P(i ∈ cohort) given λ `shares` of the clients of positive weight, (N,).
-
-            P_i = ∫₀¹ P(fewer than K others have rung by t_i(u)) du,   t_i(u) = −log(1 − u)/λ_i
-
-        Every client has a clock that rings after an exponential time with rate λ_i, and the first K are selected. How
-        many others have rung by t is a sum of independent coin tosses with chances 1 − exp(−λ_j t).
-        """
-        given = shares.double().numpy()
-        positive = np.flatnonzero(given > 0)
-        if len(positive) <= self.cohort_size:
-            rest = (self.cohort_size - len(positive)) / max(len(given) - len(positive), 1)
-            return torch.from_numpy(np.where(given > 0, 1.0, rest))
-        rates = given[positive]
-        nodes, node_weights = np.polynomial.legendre.leggauss(64)
-        times = -np.log1p(-(nodes + 1) / 2) / rates[:, None]
-        # How many of the others have rung: (client, node, count), counts from K on left out.
-        rung = np.zeros((*times.shape, self.cohort_size))
-        rung[..., 0] = 1.0
-        for other, rate in enumerate(rates):
-            chance = -np.expm1(-rate * times)[..., None]
-            chance[other] = 0.0
-            rung[..., 1:] = rung[..., 1:] * (1 - chance) + rung[..., :-1] * chance
-            rung[..., :1] *= 1 - chance
-        found = np.zeros(len(given))
-        found[positive] = rung.sum(-1) @ node_weights / 2
-        return torch.from_numpy(found)
 
     def follow(self, state: PartState, shares: ClientWeights) -> PartState:
         fresh = torch.zeros_like(tensor_in(state, "lambda"))

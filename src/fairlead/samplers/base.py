@@ -27,6 +27,8 @@ class Sampler(MethodPart, ABC):
 
     importance_by_weight: ClassVar[bool] = False
     """Whether importance is proportional to ω within every cohort."""
+    balances_work: ClassVar[bool] = False
+    """Whether draws already divide by the work that arrives, so that no aggregator may do it again."""
     adjacency: ClassVar[Adjacency | None] = None
     """For samplers that ask all clients with the same known chance: the adjacency of their privacy account."""
     varies_by_round: ClassVar[bool] = False

@@ -169,20 +169,25 @@ class ScriptedSampler(MemorylessSampler):
     """Samples the clients listed for each round, and repeats the list at its end.
 
     An id that is listed twice in a cohort is drawn twice. Importance is c_i/K as under sampling with
-    replacement (`importance` = "draws"), or ω_i as under full participation ("weights").
+    replacement (`importance` = "draws"), ω_i as under full participation ("weights"), or given: a list per cohort with
+    a number for every listed id, which add up for an id that is listed twice.
     """
 
     cohorts: tuple[tuple[int, ...], ...]
-    importance: Literal["draws", "weights"] = "draws"
+    importance: Literal["draws", "weights"] | tuple[tuple[float, ...], ...] = "draws"
 
     exemptions = {"different keys": "it replays a list", "unbiased": "the list may be anything"}
     varies_by_round = True
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        require_choice(self, "importance", ("draws", "weights"))
         if not is_client_lists(self.cohorts):
             raise field_error(self, "cohorts", "at least one list of client ids", self.cohorts)
+        rows = self.importance
+        if not isinstance(rows, tuple):
+            require_choice(self, "importance", ("draws", "weights"))
+        elif [len(row) if _are_shares(row) else None for row in rows] != [*map(len, self.cohorts)]:
+            raise field_error(self, "importance", "a number of at least 0 for every listed id", rows)
 
     def check(self, population: Population) -> None:
         largest = max((client for cohort in self.cohorts for client in cohort), default=0)
@@ -190,13 +195,18 @@ class ScriptedSampler(MemorylessSampler):
             raise field_error(self, "cohorts", f"ids from 0 to {population.num_clients - 1}", largest)
 
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
-        draws = self.cohorts[conditions.round % len(self.cohorts)]
+        place = conditions.round % len(self.cohorts)
+        draws = self.cohorts[place]
         times = sorted(Counter(draws).items())
         clients, counts = torch.tensor(times, dtype=torch.int64).view(-1, 2).T.contiguous()
         if self.importance == "weights":
             importance = counts * conditions.weights[clients]
-        else:
+        elif self.importance == "draws":
             importance = counts.to(torch.float64) / max(len(draws), 1)
+        else:
+            shares = [*zip(draws, self.importance[place], strict=True)]
+            given = [sum(share for drawn, share in shares if drawn == client) for client, _ in times]
+            importance = torch.tensor(given, dtype=torch.float64)
         return Cohort(clients, counts, importance)
 
     def participation(self, conditions: Conditions) -> Participation:
@@ -207,6 +217,10 @@ class ScriptedSampler(MemorylessSampler):
 
     def possible_cohorts(self, conditions: Conditions, at_most: int) -> list[tuple[float, Cohort]]:
         return [(1.0, self.draw({}, conditions, Key.from_seed(0)))]
+
+
+def _are_shares(row: object) -> bool:
+    return isinstance(row, tuple) and all(isinstance(x, int | float) and 0 <= x < math.inf for x in row)
 
 
 MOST_DRAWS = 10**7

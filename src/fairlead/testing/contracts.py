@@ -95,10 +95,11 @@ _GIVEN: dict[type, tuple[Component, ...]] = {
     FixedBatchSizes: (FixedBatchSizes((1, 2, 3, 4, 5, 6, 7)),),
     FixedEpochs: (FixedEpochs((1, 2, 3, 4, 5, 6, 7)),),
     FixedSteps: (FixedSteps((1, 2, 3, 4, 5, 6, 7)),),
-    ScriptedLink: (ScriptedLink(((0, 1, 2), (), (3, 6))),),
+    ScriptedLink: (ScriptedLink(((0, 1, 2), (), (3, 6))), ScriptedLink(((0, 1), (6,)), rates=0.4)),
     ScriptedSampler: (
         ScriptedSampler(((0, 0, 2), (1,), (3, 4, 6))),
         ScriptedSampler(((0, 2), (1,)), importance="weights"),
+        ScriptedSampler(((0, 0, 2), ()), importance=((0.5, 0.25, 2.0), ())),
     ),
     ScriptedWork: (ScriptedWork(((1, 2, 3, 4, 5, 6, 7), (2, 2, 2, 2, 2, 2, 2))),),
     SinusoidalLink: (SinusoidalLink(0.5, amplitude=0.3, period=5.0),),

@@ -54,11 +54,10 @@ def uneven_weights() -> Tensor:
 def make_conditions(
     weights: Tensor, round: int = 0, *, arrival: Tensor | None = None, work: Tensor | None = None
 ) -> Conditions:
-    """Conditions of a round; perfect links and one step each unless given."""
+    """Conditions of a round; perfect links and one step each unless given, ten examples a step."""
     everyone = torch.ones_like(weights)
-    return Conditions.known(
-        round, weights, everyone if work is None else work, everyone if arrival is None else arrival
-    )
+    steps, rates = (everyone if given is None else given for given in (work, arrival))
+    return replace(Conditions.known(round, weights, steps, rates, steps), num_examples=10 * steps)
 
 
 def make_updates(
@@ -70,7 +69,7 @@ def make_updates(
     messages: Mapping[str, Tensor] | None = None,
     lr: float = 0.1,
 ) -> ClientUpdates:
-    """Updates of plain SGD: ‖a‖₁ is the number of steps. `importance` has an entry for everyone asked."""
+    """Updates of plain SGD, ‖a‖₁ the number of steps, ten examples a step; `importance` is that of everyone asked."""
     clients = torch.tensor(arrived, dtype=torch.int64)
     steps = torch.ones_like(clients) if num_steps is None else num_steps
     cohort = Cohort(torch.tensor(asked, dtype=torch.int64), torch.ones(len(asked)).long(), importance)
@@ -83,7 +82,7 @@ def make_updates(
         steps.to(torch.float64),
         lr=lr,
         loss=torch.ones(len(clients), dtype=delta.dtype),
-        num_examples=torch.full_like(clients, 10),
+        num_examples=10 * steps,
         messages=messages,
     )
 

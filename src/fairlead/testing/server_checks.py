@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -10,8 +11,9 @@ from torch import Tensor
 from fairlead.aggregators.base import Aggregator, LinearAggregator, weighted_sum
 from fairlead.client_table import PartState
 from fairlead.randomness import Key
-from fairlead.records import Aggregate, ClientUpdates, Cohort, Conditions, Participation, Transformed
+from fairlead.records import Aggregate, ClientUpdates, Cohort, Conditions, NotKnown, Transformed
 from fairlead.samplers.base import Sampler
+from fairlead.samplers.fixed import WeightedWithReplacement
 from fairlead.testing.rounds import (
     NUM_CLIENTS,
     NUM_PARAMETERS,
@@ -29,6 +31,7 @@ from fairlead.testing.rounds import (
     through_checkpoint,
     uneven_weights,
 )
+from fairlead.theory.prediction import OUTCOMES, expected_round, outcomes
 from fairlead.transforms.base import DirectionTransform
 
 Z_LIMIT = 4.5
@@ -90,7 +93,8 @@ def check_aggregator(part: Aggregator) -> None:
     The direction has the shape, dtype and device of an update and is finite, also for one row; nothing that
     was passed in is changed; renaming the clients changes nothing; zero rows give a zero direction; equal
     rows of clients that all arrived after equal work give that row ("identical rows"); a round without rows
-    changes nothing with a parameter axis and no client's row; the state survives a checkpoint.
+    changes nothing with a parameter axis and no client's row; the state survives a checkpoint; exact mean
+    coefficients of a `LinearAggregator` are its mean over all cohorts and arrivals of draws with replacement.
     """
     for dtype in _DTYPES:
         _check_directions(part, _rounds(dtype=dtype), dtype)
@@ -98,6 +102,8 @@ def check_aggregator(part: Aggregator) -> None:
     _check_renaming(part)
     _check_special_rows(part)
     _check_empty_round(part)
+    if isinstance(part, LinearAggregator):
+        _check_mean_coefficients(part)
 
 
 def _directions(part: _ServerPart, rounds: Sequence[_ShownRound]) -> tuple[list[Tensor], PartState]:
@@ -204,6 +210,26 @@ def _check_empty_round(part: Aggregator) -> None:
             raise fault(part, f"{kept}, but changes {changed}")
 
 
+def _check_mean_coefficients(part: LinearAggregator) -> None:
+    """Draws with replacement, lossy links, unequal work and sizes."""
+    conditions, sampler = _rounds()[1].conditions, WeightedWithReplacement(3)
+    expected = expected_round(sampler, conditions, OUTCOMES)
+    claimed = expected if isinstance(expected, NotKnown) else part.mean_coefficients(expected)
+    if isinstance(claimed, NotKnown) or claimed.exactness != "exact":
+        return
+    mean = torch.zeros(NUM_CLIENTS, dtype=torch.float64)
+    for chance, cohort, arrived in outcomes(sampler, conditions, OUTCOMES) or ():
+        came, asked = cohort.clients[arrived], cohort.clients.tolist()
+        rows = draws("delta", len(came), NUM_PARAMETERS)
+        updates = make_updates(asked, came.tolist(), cohort.importance, rows, came + 1)
+        if len(updates):
+            mean[came] += chance * part.coefficients(replace(updates, cohort=cohort), conditions)
+    if not torch.allclose(mean, claimed.coefficients, rtol=1e-9):
+        raise fault(
+            part, f"have the mean coefficients {mean.tolist()}, but claims {claimed.coefficients.tolist()}"
+        )
+
+
 def check_sampler(part: Sampler) -> None:
     """Raise an `AssertionError` unless a sampler keeps its contract.
 
@@ -257,7 +283,7 @@ def _checked_cohorts(part: Sampler, state: PartState, conditions: Conditions) ->
         hint = "; if it is biased by intention, say why in its class attribute exemptions = {'unbiased': ...}"
         _check_means(part, table, conditions.weights, "its weight", hint)
     claimed = part.participation(conditions)
-    if isinstance(claimed, Participation) and claimed.settled:
+    if not isinstance(claimed, NotKnown) and claimed.settled:
         _check_means(part, table, claimed.importance, "its participation")
     return cohorts
 

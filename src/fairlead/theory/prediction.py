@@ -10,8 +10,9 @@ A round on average comes from all cohorts and arrivals where they are few, and f
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,6 +31,7 @@ from fairlead.records import (
     Limit,
     MeanCoefficients,
     NotKnown,
+    Participation,
 )
 from fairlead.samplers.base import MemorylessSampler, Sampler
 
@@ -42,7 +44,7 @@ _ARRIVALS = 100
 _UNLIKELY = math.sqrt(2)
 """Factor on the importance of half of the clients in a trial; no ratio of sums of equal clients has this value."""
 _TRIED = 10
-"""Clients on which it is tried whether coefficients depend on losses or updates."""
+"""Clients on which it is tried what coefficients depend on."""
 
 CohortOutcome = tuple[float, Cohort, Tensor]
 """Chance, cohort, and which of it arrive, (c,) bool."""
@@ -99,11 +101,13 @@ def has_no_weights(algorithm: Algorithm, weights: Tensor) -> bool:
 def known_limit(algorithm: Algorithm, weights: Tensor) -> Limit | None:
     """The limit of an algorithm where contributions do not matter; None for all others."""
     solver = algorithm.solver
+    # Clipped gradients balance at another point, whatever the corrections add to them.
+    corrections = solver.corrections if solver.clip is None else ()
     limits = [
         *(transform.limit(weights) for transform in algorithm.transforms),
         algorithm.aggregator.limit(weights),
         None if algorithm.privacy is None else algorithm.privacy.limit(weights),
-        *(correction.limit(weights) for correction in solver.corrections),
+        *(correction.limit(weights) for correction in corrections),
     ]
     known = next((limit for limit in limits if limit is not None), None)
     if known is not None or solver.is_linear:
@@ -147,19 +151,19 @@ def expected_contributions(
     grades: set[Exactness] = set()
     remembers, works = False, []
     for conditions, number in kinds:
-        expected = expected_round(sampler, conditions, outcomes // len(kinds))
-        if isinstance(expected, NotKnown):
-            return expected
-        mean = algorithm.aggregator.mean_coefficients(expected)
+        mean = mean_coefficients(algorithm, conditions, outcomes=outcomes // len(kinds))
         if isinstance(mean, NotKnown):
             return mean
+        rates, done = conditions.arrival, conditions.effective_steps
+        assert rates is not None
+        assert done is not None
         remembers |= mean.remembers
         grades.add(mean.exactness)
-        works.append(expected.work)
+        works.append(done)
         coefficient += number * mean.coefficients
-        mass += number * mean.coefficients * expected.work
-        arrival += number * expected.arrival
-        arrived_work += number * expected.arrival * expected.work
+        mass += number * mean.coefficients * done
+        arrival += number * rates
+        arrived_work += number * rates * done
     work = torch.where(arrival > 0, arrived_work / arrival.clamp(min=1e-300), 0.0)
     contributions = Contributions(
         weights=rounds[0].weights,
@@ -199,6 +203,28 @@ def mean_step(algorithm: Algorithm, conditions: Conditions) -> float:
     return float(contributions.coefficient @ contributions.work)
 
 
+def mean_coefficients(
+    algorithm: Algorithm, conditions: Conditions, *, outcomes: int = OUTCOMES
+) -> MeanCoefficients | NotKnown:
+    """C, the mean coefficient of each client's updates in a round under the given conditions, (N,).
+
+    `Federation.conditions` are those of the coming round. A first round with all clients does not count.
+
+    >>> from fairlead import Conditions, presets
+    >>> half, one = torch.tensor([0.5, 0.5]).double(), torch.ones(2).double()
+    >>> conditions = Conditions.known(0, half, work=torch.tensor([1.0, 4.0]).double(), arrival=one)
+    >>> mean_coefficients(presets.fednova(lr=0.1), conditions).coefficients.tolist()
+    [1.25, 0.3125]
+    """
+    expected = expected_round(algorithm.sampler.long_run, conditions, outcomes)
+    return expected if isinstance(expected, NotKnown) else algorithm.aggregator.mean_coefficients(expected)
+
+
+def participation(algorithm: Algorithm, conditions: Conditions) -> Participation | NotKnown:
+    """Mean importance of each client and its chance of being asked in a round under the given conditions."""
+    return algorithm.sampler.long_run.participation(conditions)
+
+
 def _among_reachable(weights: Tensor | None, rounds: Sequence[Conditions]) -> Tensor | None:
     """Weights renormalized over the clients whose updates can arrive."""
     reachable = torch.zeros_like(rounds[0].weights, dtype=torch.bool)
@@ -230,17 +256,14 @@ def _alike(one: Conditions, other: Conditions) -> bool:
 
 def expected_round(sampler: Sampler, conditions: Conditions, at_most: int) -> ExpectedRound | NotKnown:
     """The round of a sampler under the given conditions, with means over `at_most` outcomes."""
-    for figure, name in ((conditions.arrival, "arrival rates"), (conditions.effective_steps, "work")):
-        if figure is None:
-            return NotKnown(f"This world does not know the {name} of its clients beforehand.")
-    participation = sampler.participation(conditions)
-    if isinstance(participation, NotKnown):
-        return participation
-    assert conditions.arrival is not None
-    assert conditions.effective_steps is not None
-    return _RandomRound(
-        conditions, participation, conditions.arrival, conditions.effective_steps, sampler, at_most
-    )
+    arrival, work = conditions.arrival, conditions.effective_steps
+    if arrival is None or work is None:
+        unknown = "arrival rates" if arrival is None else "work"
+        return NotKnown(f"This world does not know the {unknown} of its clients beforehand.")
+    asked = sampler.participation(conditions)
+    if isinstance(asked, NotKnown):
+        return asked
+    return _RandomRound(conditions, asked, arrival, work, sampler, at_most)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +271,51 @@ class _RandomRound(ExpectedRound):
     sampler: Sampler
     at_most: int
 
-    def enumerated(self, coefficients: Callable[[Cohort, Tensor], Tensor]) -> Tensor | None:
+    def mean_of(self, coefficients: Coefficients) -> MeanCoefficients | NotKnown:
+        useful = self.participation.importance * self.arrival
+        clients = useful.nonzero().flatten()
+        nobody = torch.zeros_like(useful)
+        if not len(clients):
+            return MeanCoefficients(nobody, "exact")
+
+        facts = self._facts_read(coefficients, clients[:_TRIED])
+        if isinstance(facts, NotKnown):
+            return facts
+
+        def of(cohort: Cohort, arrived: Tensor) -> Tensor:
+            found = coefficients(self._updates(cohort, arrived), self.conditions)
+            return torch.zeros_like(cohort.importance).masked_scatter(arrived, found)
+
+        once, everyone = torch.ones_like(clients), torch.ones_like(clients, dtype=torch.bool)
+        half, scaled = torch.arange(len(clients)) % 2 == 0, _UNLIKELY * useful[clients]
+        whole = of(Cohort(clients, once, useful[clients]), everyone)
+        alone = of(Cohort(clients[half], 2 * once[half], scaled[half]), everyone[half])
+        lost, idle = (
+            of(Cohort(clients, once, scaled), half),
+            of(Cohort(clients, once, scaled * half), everyone),
+        )
+        own = nobody[clients].masked_scatter(half, alone)
+        # Repeated draws, clients whose update is lost and clients without importance make no difference.
+        by_importance = _same(own, lost) and _same(own, idle)
+        expected = nobody.index_copy(0, clients, whole) if by_importance else nobody
+        if by_importance and _same(alone, _UNLIKELY * whole[half]):
+            # Each coefficient is proportional to the client's own importance and independent of the other arrivals.
+            exactness: Exactness = "exact" if self.participation.settled else "long run"
+            return MeanCoefficients(expected, exactness)
+        enumerated = self._enumerated(of)
+        if enumerated is not None:
+            return MeanCoefficients(enumerated, "exact")
+        sampled = self._sampled(of, expected, facts)
+        if sampled is not None:
+            return MeanCoefficients(sampled, "sampled")
+        if by_importance:
+            # Sums of importance settle in large cohorts.
+            return MeanCoefficients(expected, "large cohorts")
+        return NotKnown(
+            "ignores importance in part, and there are too many cohorts to average its coefficients."
+        )
+
+    def _enumerated(self, coefficients: Callable[[Cohort, Tensor], Tensor]) -> Tensor | None:
         found = outcomes(self.sampler, self.conditions, self.at_most)
         if found is None:
             return None
@@ -259,42 +326,17 @@ class _RandomRound(ExpectedRound):
                 mean.index_add_(0, cohort.clients, chance * coefficients(cohort, arrived))
         return mean
 
-    def mean_of(self, coefficients: Coefficients) -> MeanCoefficients | None:
-        if self._depend_on_returns(coefficients):
-            return None
-        useful = self.participation.importance * self.arrival
-        clients = useful.nonzero().flatten()
-        nobody = torch.zeros_like(useful)
-        if not len(clients):
-            return MeanCoefficients(nobody, "exact")
-        whole = self._evaluate(coefficients, clients, useful[clients])
-        expected = nobody.index_copy(0, clients, whole)
-        half = self._evaluate(coefficients, clients[::2], _UNLIKELY * useful[clients[::2]])
-        if torch.allclose(half, _UNLIKELY * whole[::2], rtol=1e-9, atol=0.0):
-            # Each coefficient is proportional to the client's own importance and independent of the other arrivals.
-            exactness: Exactness = "exact" if self.participation.settled else "long run"
-            return MeanCoefficients(expected, exactness)
-
-        def in_outcome(cohort: Cohort, arrived: Tensor) -> Tensor:
-            found = self._evaluate(coefficients, cohort.clients[arrived], cohort.importance[arrived])
-            return torch.zeros_like(cohort.importance).masked_scatter(arrived, found)
-
-        enumerated = self.enumerated(in_outcome)
-        if enumerated is not None:
-            return MeanCoefficients(enumerated, "exact")
-        sampled = self._sampled(in_outcome, expected)
-        if sampled is not None:
-            return MeanCoefficients(sampled, "sampled")
-        return MeanCoefficients(expected, "large cohorts")
-
-    def _sampled(self, coefficients: Callable[[Cohort, Tensor], Tensor], expected: Tensor) -> Tensor | None:
+    def _sampled(
+        self, coefficients: Callable[[Cohort, Tensor], Tensor], expected: Tensor, facts: list[Tensor]
+    ) -> Tensor | None:
         """The mean over random outcomes, with the coefficients of a large cohort as control variate.
 
             C_i ≈ C'_i + mean over outcomes of (c_i − C'_i v_i/u_i)
 
-        Symbols: C' `expected`, c_i and v_i the coefficient and the importance in an outcome, 0 where the client
-        does not arrive, u = E[v]. So only the effect of other arrivals on a coefficient is left to chance, and
-        clients that are alike in everything share it. None where a ratio of means comes nearer to C.
+        Symbols: C' `expected`, 0 where more than importance counts; c_i and v_i the coefficient and the importance in
+        an outcome, 0 where the client does not arrive; u = E[v]. So only the effect of other arrivals on a coefficient
+        is left to chance, and clients that are alike in all `facts` share it. None where a ratio of means comes nearer
+        to C.
         """
         importance, asked = self.participation.importance, self.participation.asked
         if asked is None:
@@ -312,34 +354,41 @@ class _RandomRound(ExpectedRound):
             if bool(arrived.any()):
                 by_itself = alone[cohort.clients] * cohort.importance * arrived
                 change.index_add_(0, cohort.clients, coefficients(cohort, arrived) - by_itself)
-        facts = torch.stack((importance, self.arrival, self.work), dim=1)
-        _, kind, counts = torch.unique(facts, dim=0, return_inverse=True, return_counts=True)
+        _, kind, counts = torch.unique(torch.stack(facts, 1), dim=0, return_inverse=True, return_counts=True)
         shared: Tensor = change.new_zeros(len(counts)).index_add_(0, kind, change) / counts
         return expected + shared[kind] / self.at_most
 
-    def _depend_on_returns(self, coefficients: Coefficients) -> bool:
-        """Whether coefficients depend on losses or updates. It is tried, so that no part must declare it."""
-        weights = self.conditions.weights
-        clients = ((weights > 0) & (self.arrival > 0)).nonzero().flatten()[:_TRIED]
-        if not len(clients):
-            return False
-        places = torch.arange(len(clients), dtype=torch.float64)
-        same, unequal = (
-            self._evaluate(coefficients, clients, weights[clients], returned)
-            for returned in (torch.ones_like(places), 1 + places)
-        )
-        return not torch.allclose(same, unequal, rtol=1e-9, atol=0.0)
+    def _facts_read(self, coefficients: Coefficients, clients: Tensor) -> list[Tensor] | NotKnown:
+        """Figures of all clients that coefficients depend on. It is tried, so that no part must declare it."""
+        told, places = self.conditions, torch.arange(1, len(clients) + 1)
+        cohort = Cohort(clients, torch.ones_like(clients), self.participation.importance[clients])
+        updates = self._updates(cohort, torch.ones_like(clients, dtype=torch.bool))
+        before = coefficients(updates, told)
+        facts = [self.participation.importance, self.arrival, self.work, told.weights]
+        for field in ("loss", "delta", "lr", "num_steps", "num_examples"):
+            value, known = getattr(updates, field), getattr(told, field, None)
+            other: dict[str, Any] = {
+                field: 2 * value if field == "lr" else torch.diag(places).to(value) @ value
+            }
+            if _same(before, coefficients(replace(updates, **other), told)):
+                continue
+            if known is None:
+                return NotKnown(f"weighs clients by ClientUpdates.{field}, which is not known beforehand.")
+            facts.append(known)
+        return facts
 
-    def _evaluate(
-        self, coefficients: Coefficients, clients: Tensor, importance: Tensor, returned: Tensor | None = None
-    ) -> Tensor:
-        """Coefficients of updates with the given importance; losses and lengths are 0 unless `returned`."""
-        values = torch.zeros_like(importance) if returned is None else returned
-        cohort = Cohort(clients, torch.ones_like(clients), importance)
-        # Steps are ‖a‖₁ for plain SGD; elsewhere it only changes the scale that all clients share.
-        steps, everyone = self.work[clients], torch.arange(len(clients))
-        updates = ClientUpdates.of(cohort, everyone, values[:, None], steps, steps, lr=1.0, loss=values)
-        return coefficients(updates, self.conditions)
+    def _updates(self, cohort: Cohort, arrived: Tensor) -> ClientUpdates:
+        """The updates of a round as far as they are known before it; everything else is 1."""
+        clients, told = cohort.clients[arrived], self.conditions
+        work = self.work[clients]
+        ones = torch.ones_like(work)
+        steps, sizes = (ones if v is None else v[clients] for v in (told.num_steps, told.num_examples))
+        rows = ones[:, None]
+        return ClientUpdates.of(cohort, arrived, rows, steps, work, lr=1.0, loss=ones, num_examples=sizes)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1e-9, atol=0.0)
 
 
 def outcomes(sampler: Sampler, conditions: Conditions, at_most: int) -> list[CohortOutcome] | None:

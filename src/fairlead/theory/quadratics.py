@@ -72,31 +72,6 @@ def responses(problem: QuadraticProblem, works: Sequence[LocalWork]) -> Tensor:
     return torch.stack([response(h, work) for h, work in zip(problem.hessians, works, strict=True)])
 
 
-def accumulation(work: LocalWork) -> Tensor:
-    """a, (τ,): the update is −η Σ_j a_j g_j for raw gradients g_j (Wang 2021 §IV).
-
-    The state (z, v) moves by s ← A_k s + b_k g_k; a_j is the effect of an impulse at step j on the final z.
-    """
-    columns: list[Tensor] = []
-    for step in range(work.num_steps):
-        rate = work.lr * work.decay**step
-        # v' = ρv + (1 − δ)(g + μz); z' = z − rate·(v' or g + μz + ρv').
-        kept, fresh = work.momentum, 1 - work.dampening
-        of_old_v = work.momentum**2 if work.nesterov else kept
-        of_g = 1 + work.momentum * fresh if work.nesterov else fresh
-        advance = torch.tensor(
-            [[1 - rate * of_g * work.mu, -rate * of_old_v], [fresh * work.mu, kept]], dtype=torch.float64
-        )
-        columns = [advance @ column for column in columns]
-        columns.append(torch.tensor([-rate * of_g, fresh], dtype=torch.float64))
-    return torch.stack([-column[0] for column in columns]) / work.lr
-
-
-def effective_steps(works: Sequence[LocalWork]) -> Tensor:
-    """‖a_i‖₁ of every client, (N,)."""
-    return torch.stack([accumulation(work).abs().sum() for work in works])
-
-
 def resting_point(problem: QuadraticProblem, responses: Tensor, coefficients: Tensor) -> Tensor:
     """x with Σ c_i K_i(e_i − H_i x) = 0, for any scale of the coefficients (Wang 2021 (31))."""
     weighted = coefficients[:, None, None] * responses
@@ -116,8 +91,10 @@ def predicted_limit(
     works = _works(algorithm.solver, num_steps)
     if works is None or algorithm.transforms or not isinstance(algorithm.sampler, FullParticipation):
         return None
-    weights, work = problem.weights, effective_steps(works)
-    conditions = Conditions.known(0, weights, work, torch.ones_like(work))
+    weights, steps = problem.weights, torch.tensor(num_steps)
+    work = algorithm.solver.effective_steps(steps, 0)
+    assert work is not None
+    conditions = Conditions.known(0, weights, work, torch.ones_like(work), steps)
     limit = known_limit(algorithm, weights)
     if limit is None:
         expected = expected_contributions(algorithm, [conditions])

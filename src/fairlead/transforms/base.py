@@ -31,7 +31,7 @@ class DirectionTransform(MethodPart, ABC):
     def transform(
         self, direction: Tensor, updates: ClientUpdates, state: PartState, conditions: Conditions
     ) -> Transformed:
-        """The new direction; never called in a round in which nothing arrived."""
+        """The new direction; `updates` are empty where the server follows remembered updates or noise alone."""
 
     def limit(self, weights: Tensor) -> Limit | None:
         """Where methods with this transform stop, if that does not depend on the clients' contributions."""

@@ -185,8 +185,11 @@ class SimulatedWorld(World):
         def everyone() -> Tensor:
             return torch.arange(self.population.num_clients)
 
+        def steps() -> Tensor:
+            return self.behavior.num_steps(everyone(), solver, round, key)
+
         def work() -> Tensor | None:
-            return solver.effective_steps(self.behavior.num_steps(everyone(), solver, round, key), round)
+            return solver.effective_steps(steps(), round)
 
         def arrival() -> Tensor | None:
             return self.behavior.expected_arrival(everyone(), solver, round, key)
@@ -194,7 +197,15 @@ class SimulatedWorld(World):
         def epochs() -> Tensor:
             return self.behavior.epochs(everyone(), solver, round, key)
 
-        return Conditions(round, self.population.weights, work, arrival, epochs)
+        return Conditions(
+            round,
+            self.population.weights,
+            work,
+            arrival,
+            epochs,
+            forecast_steps=steps,
+            num_examples=self.behavior.sizes,
+        )
 
     def over(self, link: LinkModel) -> "SimulatedWorld":
         """The same clients, reached over other links."""

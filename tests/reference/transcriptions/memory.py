@@ -38,10 +38,11 @@ def fedvarp_stale(script: Script, **solver: Unpack[Solver]) -> Array:
     last = script.zero_rows()
 
     def step(round: Round, g: Updates) -> Array:
-        last[list(g)] = list(g.values())
+        for i in g:
+            last[i] = g[i]
         return combined({i: last[i] for i in round.asked}, round.asked)
 
-    return follow(script, solver, step)
+    return follow(script, solver, step, on_empty=lambda round: step(round, {}))
 
 
 def mifa(script: Script, *, server_lr: float = 1.0, **solver: Unpack[Solver]) -> Array:

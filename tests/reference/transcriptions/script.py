@@ -135,9 +135,9 @@ def follow(
     step: Callable[[Round, Updates], Array],
     *,
     mu: float = 0.0,
-    on_empty: Callable[[Round], None] | None = None,
+    on_empty: Callable[[Round], Array | None] | None = None,
 ) -> Array:
-    """The model after every round: x ← x − step(round, g), unchanged when nothing was received.
+    """The model after every round: x ← x − step(round, g), unchanged when nothing was received, but for `on_empty`.
 
     Clients start from x and add the gradient of (μ/2)‖y − x‖².
     """
@@ -146,8 +146,8 @@ def follow(
         if round.received:
             g = {i: x - local_work(script, round, i, x, solver, pull=mu) for i in round.received}
             x = x - step(round, g)
-        elif on_empty is not None:
-            on_empty(round)
+        elif on_empty is not None and (moved := on_empty(round)) is not None:
+            x = x - moved
         path.append(x)
     return np.array(path)
 
