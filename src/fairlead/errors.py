@@ -2,11 +2,18 @@
 
 import math
 import operator
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TypeGuard
 
+LARGEST = 1e30
+"""Largest number that a field may bring into a computation in float32."""
 _SHOWN_AT_MOST = 100
+_COMPARED, _LISTED = 2000, 5 * _SHOWN_AT_MOST
+"""Names among which the nearest is sought, and characters of a list of them."""
+_ENDLESS = re.compile(r"(\S{300})\S{100,}")
 _NEAR = 0.65
 """Similarity of two names, from 0 to 1, above which one is offered for the other."""
 
@@ -15,14 +22,15 @@ class FairleadError(Exception):
     """Base of every error that fairlead raises on purpose.
 
     Text quoted from files and names may hold line ends and terminal control codes: they are escaped as in Python
-    strings.
+    strings. A word or path that would fill a screen is cut.
     """
 
     def __str__(self) -> str:
-        return "".join(
+        marks = (
             mark if mark.isprintable() else mark.encode("unicode_escape").decode()
             for mark in super().__str__()
         )
+        return _ENDLESS.sub(r"\1...", "".join(marks))
 
 
 class FieldError(FairleadError, ValueError):
@@ -93,6 +101,27 @@ def short(value: object) -> str:
     return written if len(written) <= _SHOWN_AT_MOST else written[: _SHOWN_AT_MOST - 3] + "..."
 
 
+def one_line(error: BaseException) -> str:
+    """The message of a library's error as part of a sentence."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 text, because byte {error.start} is invalid"
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    words = " ".join((said or type(error).__name__).split()).rstrip(".")
+    return words if len(words) <= 2 * _SHOWN_AT_MOST else words[: 2 * _SHOWN_AT_MOST] + "..."
+
+
+@contextmanager
+def disk_errors(path: object, verb: str, refusal: type[FairleadError] = RunFolderError) -> Iterator[None]:
+    """Turn an error of the system, for which a path may be wrong too, into one sentence."""
+    try:
+        yield
+    except FairleadError:
+        raise
+    except (OSError, ValueError) as error:
+        place = getattr(error, "filename", None) or path
+        raise refusal(f"{place} cannot be {verb}: {one_line(error)}.") from error
+
+
 def is_number(value: object) -> bool:
     """Whether a value is a finite number, which True and False are not."""
     try:
@@ -131,6 +160,8 @@ def require_number(
             continue
         if not is_number(value) or not all(holds(value, bound) for bound, _, holds in stated):
             raise field_error(owner, field, f"a finite number {limits}".strip(), value)
+        if abs(value) > LARGEST:
+            raise field_error(owner, field, f"a number from {-LARGEST:g} to {LARGEST:g}", value)
 
 
 def require_integer(
@@ -176,7 +207,9 @@ def a_or_an(noun: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "") -> str:
     """` Did you mean 'x'?` for the nearest known name; when none is near, `otherwise` or the list of all."""
-    names = sorted(known)
+    # A million names, or one as long as a book, would take hours to compare.
+    names = sorted(each for each in known if len(each) <= _SHOWN_AT_MOST)[:_COMPARED]
+    name = name[:_SHOWN_AT_MOST]
     by_lower = {known_name.lower(): known_name for known_name in names}
     near = get_close_matches(name, names, 1, _NEAR) or get_close_matches(name.lower(), by_lower, 1, _NEAR)
     if near:
@@ -184,4 +217,5 @@ def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "") -> str
     if otherwise:
         return f" {otherwise}"
     separator = "; " if any("," in known_name for known_name in names) else ", "
-    return f" Known: {separator.join(names)}." if names else ""
+    listed = separator.join(names)
+    return f" Known: {listed if len(listed) <= _LISTED else listed[:_LISTED] + '...'}." if names else ""

@@ -29,8 +29,10 @@ class LocalState(NamedTuple):
     memory: Vectors
 
 
-MOST_STEPS = 10**9
-"""Local steps, epochs or examples a step at most: their products with sizes must not overflow 64 bits."""
+MOST_STEPS = 10**6
+"""Local steps of a client in a round at most, and so epochs: 39 epochs of published experiments are some thousands."""
+MOST_EXAMPLES = 10**9
+"""Examples a step at most: their products with steps must not overflow 64 bits."""
 
 
 class Accumulation(NamedTuple):
@@ -80,8 +82,8 @@ class LocalSolver(Component):
             )
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", 1)
-        counts = ("epochs", "steps", "batch_size")
-        require_integer(self, *counts, at_least=1, at_most=MOST_STEPS, optional=True)
+        require_integer(self, "epochs", "steps", at_least=1, at_most=MOST_STEPS, optional=True)
+        require_integer(self, "batch_size", at_least=1, at_most=MOST_EXAMPLES, optional=True)
         require_number(self, "clip", above=0, optional=True)
         _refuse_clashes(self.corrections)
         self.refuse_nonlinear(self.corrections)

@@ -78,8 +78,8 @@ def refuse_unknown_classes(
 LOSSES: dict[str, PerExample] = {f.__name__: f for f in (cross_entropy, squared_error, model_output)}
 METRICS: dict[str, PerExample] = {f.__name__: f for f in (accuracy, mean_squared_error)}
 
-_COPIES = 3
-"""Copies of the parameters in memory, at least: as a module, as a vector, and as a step."""
+_COPIES = 6
+"""Copies of the parameters in memory, at least, while the model is made: as modules of two types, vector and step."""
 
 
 @dataclass(frozen=True)

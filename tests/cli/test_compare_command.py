@@ -187,7 +187,7 @@ def test_a_problem_without_metrics_is_compared_by_its_objective() -> None:
         ),
         (
             "--methods fedavg --seeds 5..2",
-            "fairlead: --seeds must ascend, such as 1..3, to 100000 numbers at most, got '5..2'.",
+            "fairlead: --seeds must ascend, such as 1..3, to 10000 numbers at most, got '5..2'.",
         ),
         (
             "--methods fedavg --seeds 0 --metric acuracy",

@@ -93,7 +93,7 @@ class TestFolders:
         with pytest.raises(DataError, match=r"absent does not exist\."):
             fl.HuggingFaceData(str(tmp_path / "absent")).pool()
         (tmp_path / "empty").mkdir()
-        with pytest.raises(DataError, match="was not written by save_to_disk of datasets"):
+        with pytest.raises(DataError, match="empty cannot be read as a folder of save_to_disk: "):
             fl.HuggingFaceData(str(tmp_path / "empty")).pool()
         path = save(tmp_path / "u", train={"text": ["a"], "label": [0]})
         with pytest.raises(DataError, match=r"column 'text': 'a' is not a finite number.*tokens for text"):

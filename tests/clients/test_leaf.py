@@ -106,7 +106,7 @@ class TestShakespeare:
             "the target of sample 0 must be a class, a whole number of at least 0, got -1",
         ),
         ({"u": ([[1.0]], [0.5])}, "the target of sample 0 must be a class.*got 0.5"),
-        ({"u": ([["a"]], [0])}, "user 'u' must have inputs that are numbers"),
+        ({"u": ([["a"]], [0])}, "user 'u' cannot be read as numbers"),
         (
             {"u": ([[1.0]], [0]), "v": ([[1.0, 2.0]], [0])},
             "user 'v' has inputs of length 2, but .*'u' has length 1",
@@ -143,7 +143,7 @@ def test_broken_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds no user: it needs LEAF's .json files"):
         fl.LeafFolder(str(tmp_path)).pool()
     (tmp_path / "a.json").write_text('{"users": [')
-    with pytest.raises(DataError, match=r"a.json is not JSON: "):
+    with pytest.raises(DataError, match=r"a.json cannot be read as JSON: "):
         fl.LeafFolder(str(tmp_path)).pool()
     (tmp_path / "a.json").write_text("[]")
     with pytest.raises(DataError, match=r"a.json is not a LEAF file: it must hold 'users'"):

@@ -158,7 +158,9 @@ class TestCsv:
         with pytest.raises(DataError, match=r"is a folder, but a file is needed\."):
             fl.CsvTable(str(tmp_path), "y").pool()
         (tmp_path / "t.csv").write_bytes(b"x,y\n\xff,0\n")
-        with pytest.raises(DataError, match=r"t.csv is not UTF-8 text: byte 4 is invalid\."):
+        with pytest.raises(
+            DataError, match=r"t.csv cannot be read: it is not UTF-8 text, because byte 4 is invalid\."
+        ):
             fl.CsvTable(str(tmp_path / "t.csv"), "y").pool()
         (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"x,y\n1,0\n" * 99)[:-20])
         with pytest.raises(DataError, match=r"t.csv.gz cannot be read: "):

@@ -183,7 +183,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         work_of(TraceWork(str(missing)), [0], 0)
     binary = tmp_path / "binary.csv"
     binary.write_bytes(b"round,client\n\xff\xfe")
-    with pytest.raises(FieldError, match=r"The trace .*binary.csv is not UTF-8 text\."):
+    with pytest.raises(FieldError, match=r"The trace .*binary.csv cannot be read: it is not UTF-8 text"):
         read_trace(binary)
     with pytest.raises(
         FieldError, match=r"TraceWork.path must be a file name that ends in .csv or .jsonl, got 'a"

@@ -275,7 +275,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         fl.load_experiment(tmp_path)
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe")
-    with pytest.raises(FieldError, match="is not UTF-8 text"):
+    with pytest.raises(FieldError, match="it is not UTF-8 text"):
         fl.load_experiment(binary)
 
 

@@ -5,12 +5,13 @@ Every value in a spec of `tests/faults/specs` is followed by its rule:
     rounds = 3  # required whole [1, inf)
     drop = 0.5  # number [0, 1] or list(4) of number [0, 1]
 
-A `size` is a whole number that decides how much memory is needed, so that a large one may be refused although it
-is allowed. Bounds and the condition behind `if` may name other values of the same table, of which one that is not
-there reads as 0, and `clients(name, default)` is a value of the table of clients. `#: name = rule` allows a value
-that the spec does not have. A table must be there if its header says `required`, or `required with` a table that is,
-and `or none` at its end allows the word "none" in the place of the table; what is required inside a table must be
-there if the table is. A list of tables may not be longer than in the spec unless its first header says `repeats`.
+A `size` or a `work` is a whole number that decides how much memory or time is needed, so that a large one may be
+refused although it is allowed. Bounds and the condition behind `if` may name other values of the same table, of
+which one that is not there reads as 0, and `clients(name, default)` is a value of the table of clients.
+`#: name = rule` allows a value that the spec does not have. A table must be there if its header says `required`, or
+`required with` a table that is, and `or none` at its end allows the word "none" in the place of the table; what is
+required inside a table must be there if the table is. A list of tables may not be longer than in the spec unless its
+first header says `repeats`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise, permutations
 from typing import Any
 
-LARGE = 10_000
-"""A `size` above this may be refused for want of memory."""
+LARGE = {"size": 10_000, "work": 1_000}
+"""Numbers above these may be refused for want of memory or time."""
 
 
 _ONLY_KINDS = {"algorithm": "Algorithm", "solver": "LocalSolver", "task": "Task", "memory": "UpdateMemory"}
@@ -60,10 +61,10 @@ class Rule:
         return fits and (not condition or bool(_evaluated(condition, siblings)))
 
     def is_large(self, value: Any) -> bool:
-        """Whether a value asks for so much memory that it may be refused."""
+        """Whether a value asks for so much memory or time that it may be refused."""
         if isinstance(value, list):
             return any(map(self.is_large, value))
-        return "size" in self.text and isinstance(value, int) and value > LARGE
+        return any(kind in self.text and isinstance(value, int) and value > LARGE[kind] for kind in LARGE)
 
 
 @dataclass
@@ -128,7 +129,7 @@ class TableRule:
         return {*self.values, *self.tables, *self.lists}
 
     def asks_for_much(self, table: Any) -> bool:
-        """Whether a good table asks for so much memory that it may be refused."""
+        """Whether a good table asks for so much memory or time that it may be refused."""
         return any(
             (name in self.values and self.values[name].is_large(value))
             or (name in self.tables and value != "none" and self.tables[name].asks_for_much(value))
@@ -229,7 +230,7 @@ def _fits(kind: str, value: Any, siblings: Siblings) -> bool:
         return isinstance(value, str) and value in re.findall('"([^"]*)"', kind)
     if form := re.match(r"list\((\d+)(\+?)\) of (.+)", kind):
         return _list_fits(int(form[1]), bool(form[2]), form[3], value, siblings)
-    form = re.fullmatch(r"(whole|size|number) ([\[(])(.+)([\])])", kind)
+    form = re.fullmatch(r"(whole|size|work|number) ([\[(])(.+)([\])])", kind)
     assert form, f"{kind!r} is not a rule"
     is_kind = isinstance(value, int) or (form[1] == "number" and isinstance(value, float))
     if not is_kind or isinstance(value, bool) or not _is_speakable(value):

@@ -153,8 +153,8 @@ WHOLE = "be different whole numbers from 0 to 9223372036854775807, such as 0..4 
         ("9223372036854775808", f"{WHOLE} '9223372036854775808'."),
         ("0,99999999999999999999", f"{WHOLE} '0,99999999999999999999'."),
         ("0..99999999999999999999", f"{WHOLE} '0..99999999999999999999'."),
-        ("5..2", "ascend, such as 1..3, to 100000 numbers at most, got '5..2'."),
-        ("0..999999999", "ascend, such as 1..3, to 100000 numbers at most, got '0..999999999'."),
+        ("5..2", "ascend, such as 1..3, to 10000 numbers at most, got '5..2'."),
+        ("0..999999999", "ascend, such as 1..3, to 10000 numbers at most, got '0..999999999'."),
     ],
 )
 def test_seeds_that_are_none(text: str, message: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairlead.charts.chart import MARKERS_SHOWN, Chart, ChartAxis, LineStyle
-from fairlead.errors import FieldError
+from fairlead.errors import FieldError, disk_errors
 from fairlead.results.estimates import show_tick
 
 if TYPE_CHECKING:
@@ -34,13 +34,9 @@ def save_figure(figure: Figure, path: Path, **options: Any) -> Path:
     """Write a figure in the format of the path's suffix, and create its folder."""
     # Without a date, an unchanged figure gives an identical file.
     undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
-    try:
+    with disk_errors(path, "written", FieldError):
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, metadata=undated.get(path.suffix), **options)
-    except OSError as error:
-        raise FieldError(f"{error.filename or path} cannot be written: {error.strerror}.") from error
-    except ValueError as error:
-        raise FieldError(f"{path} cannot be written: {error}.") from error
     return path
 
 

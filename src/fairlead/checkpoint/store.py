@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fairlead.checkpoint.durable_files import drop, make_folder, new_draft, publish, write_durably
 from fairlead.client_table import ClientTable, PartState
-from fairlead.errors import CheckpointError, CheckpointWarning
+from fairlead.errors import CheckpointError, CheckpointWarning, disk_errors
 from fairlead.records import ServerState
 
 
@@ -170,10 +170,8 @@ def is_of_checkpoint(name: str) -> bool:
 
 def read_manifest(path: Path) -> Manifest:
     """The manifest in a file of any known format; raises `DamagedCheckpointError` for anything else."""
-    try:
+    with disk_errors(path, "read", DamagedCheckpointError):
         content = path.read_bytes()
-    except OSError as error:
-        raise DamagedCheckpointError(f"{path} cannot be read: {error.strerror}.") from error
     try:
         table = json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -12,11 +12,11 @@ from fairlead.cli.doctor import doctor
 from fairlead.cli.exploring import cite, clients, demo, diagnose, init, list_parts, show
 from fairlead.cli.options import import_modules
 from fairlead.cli.running import compare, report, reproduce, run, sweep
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, one_line
 
 
 class _Commands(TyperGroup):
-    """Commands that print errors of fairlead as one sentence; other errors keep their traceback."""
+    """Commands that print errors of fairlead and of the system as one sentence; other errors keep their traceback."""
 
     def get_params(self, ctx: Any) -> Any:
         return _without_flag_types(super().get_params(ctx))
@@ -24,9 +24,18 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except FairleadError as error:
-            typer.echo(f"fairlead: {error}", err=True)
+        except (FairleadError, OSError, MemoryError) as error:
+            if isinstance(error, BrokenPipeError):
+                # Whoever reads the output has read enough, which typer knows how to end.
+                raise
+            said = error if isinstance(error, FairleadError) else _of_the_system(error)
+            typer.echo(f"fairlead: {said}", err=True)
             raise typer.Exit(2) from None
+
+
+def _of_the_system(error: OSError | MemoryError) -> FairleadError:
+    place = error.filename if isinstance(error, OSError) else "The memory of this machine"
+    return FairleadError(f"{place or 'A file'} cannot be used: {one_line(error)}.")
 
 
 class _Command(TyperCommand):

@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 import fairlead.cli.options as opt
 from fairlead.cli.console import print_json, print_table, say
-from fairlead.errors import FieldError
+from fairlead.errors import FieldError, disk_errors
 
 
 def init(path: Annotated[Path, Argument(help="The file to write.")] = Path("fairlead.toml")) -> None:
@@ -22,12 +22,11 @@ def init(path: Annotated[Path, Argument(help="The file to write.")] = Path("fair
     name = shlex.quote(str(path))
     if path.exists():
         raise FieldError(f"{path} already exists: choose another name.")
-    try:
+    with disk_errors(path, "written", FieldError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text.replace("THIS_FILE", name))
-    except OSError as error:
-        raise FieldError(f"{path} cannot be written: {error.strerror}.") from error
+        content = text.replace("THIS_FILE", name).encode()
+        with path.open("xb") as file:
+            file.write(content)
     say(f"Wrote {path}. Run it with: fairlead run {name}")
 
 

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from fairlead.clients.columns import Owners, owners_of, require_ids, require_known, whole_classes
 from fairlead.clients.data import as_tensor, require_shape, shaped
-from fairlead.clients.files import existing_file, existing_folder, opened, read_text, refuse_bomb
+from fairlead.clients.files import existing_file, existing_folder, opened, read_as, read_text, refuse_bomb
 from fairlead.clients.pool import Pool
 from fairlead.clients.source import PooledSource, table_task
 from fairlead.clients.tokenizers import code_points, next_characters
-from fairlead.errors import ClashError, DataError, field_error, is_integer, require_number
+from fairlead.errors import ClashError, DataError, field_error, is_integer, require_number, short
 from fairlead.models.base import LogisticRegression
 from fairlead.models.convolutional import FedAvgCNN
 from fairlead.models.sequences import CharLSTM
@@ -145,29 +145,30 @@ def _numbered(pool: Pool) -> Pool:
 def _read_npz(file: Path, used: Mapping[str, str]) -> _Arrays:
     """The arrays of a file that fields name, the only ones that are unpacked."""
     names = list(used.values())
+    with (
+        read_as(" as a .npz file", file, "it was not written by numpy.savez"),
+        opened(file) as source,
+        np.load(source, allow_pickle=False) as archive,
+    ):
+        for field, name in used.items():
+            require_known(str(file), "array", name, archive.files, field)
+        refuse_bomb(file, sum(_unpacked_bytes(archive.zip, name) for name in set(names)))
+        return _Arrays(str(file), {name: _array(archive, name, file) for name in names})
+
+
+def _array(archive: Any, name: str, file: Path) -> NDArray[Any]:
     try:
-        with opened(file) as source, np.load(source, allow_pickle=False) as archive:
-            for field, name in used.items():
-                require_known(str(file), "array", name, archive.files, field)
-            refuse_bomb(file, sum(_unpacked_bytes(archive.zip, name) for name in set(names)))
-            return _Arrays(str(file), {name: np.asarray(archive[name]) for name in names})
-    except (
-        ValueError,
-        OSError,
-        EOFError,
-        MemoryError,
-        zipfile.BadZipFile,
-        TypeError,
-        AttributeError,
-    ) as error:
-        if isinstance(error, DataError):
+        array = np.asarray(archive[name])
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
             raise
-        reason = (
-            "it holds pickled objects, which could run code"
-            if "allow_pickle" in str(error)
-            else "it was not written by numpy.savez"
-        )
-        raise DataError(f"{file} cannot be read as a .npz file: {reason}.") from error
+        raise DataError(
+            f"{file} cannot be read as a .npz file: it holds pickled objects, which could run code."
+        ) from error
+    if not array.dtype.itemsize:
+        # A few bytes would say how many, and each takes time to look at.
+        raise DataError(f"{file}, array {name!r} has values of no length.")
+    return array
 
 
 def _unpacked_bytes(archive: zipfile.ZipFile, name: str) -> int:
@@ -255,10 +256,8 @@ class LeafFolder(PooledSource):
 
 
 def _read_users(file: Path, *, text: bool) -> list[_User]:
-    try:
+    with read_as(" as JSON", file):
         content = json.loads(read_text(file))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{file} is not JSON: {error}.") from error
     kinds = {"users": list, "num_samples": list, "user_data": dict}
     if not isinstance(content, dict) or not all(isinstance(content.get(k), kinds[k]) for k in kinds):
         raise DataError(
@@ -290,25 +289,22 @@ def _read_user(name: str, count: int, data: Any, place: str, *, text: bool) -> _
         raise DataError(f"{place} has no sample.")
     for sample, value in enumerate(inputs):
         if not isinstance(value, str if text else list) or len(value) != len(inputs[0]):
-            wanted = (
-                f"{'a text' if text else 'a list of numbers'} of the length of sample 0, {len(inputs[0])}"
-            )
+            wanted = "a text" if text else "a list of numbers"
+            length = f" of the length of sample 0, {len(inputs[0])}" if sample else ""
             got = f"one of {len(value)}" if isinstance(value, str | list) else type(value).__name__
             hint = "; texts need text=True" if isinstance(value, str) and not text else ""
-            raise DataError(f"{place}, sample {sample} must be {wanted}, got {got}{hint}.")
+            raise DataError(f"{place}, sample {sample} must be {wanted}{length}, got {got}{hint}.")
     for sample, value in enumerate(targets):
         fits = isinstance(value, str) and len(value) == 1 if text else is_integer(value, 0) and value < 2**31
         if not fits:
             wanted = "one character" if text else "a class, a whole number of at least 0"
-            raise DataError(f"{place}, the target of sample {sample} must be {wanted}, got {value!r}.")
+            raise DataError(f"{place}, the target of sample {sample} must be {wanted}, got {short(value)}.")
     if text:
         return _User(
             name, np.array([code_points(value) for value in inputs]), code_points("".join(targets)), place
         )
-    try:
+    with read_as(" as numbers", place):
         numbers = np.array(inputs, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{place} must have inputs that are numbers: {error}.") from error
     wrong = np.flatnonzero(~np.isfinite(numbers).all(axis=1)) if numbers.ndim == 2 else [0]
     if len(wrong):
         raise DataError(f"{place}, sample {wrong[0]} must be finite numbers.")

@@ -1,6 +1,7 @@
 """Named columns of cells as numbers, classes, clients and texts, with errors that say which cell is wrong."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -46,6 +47,8 @@ Cells = NDArray[Any]
 Names = str | tuple[str, ...]
 _GAP_MARKS = frozenset({"na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?"})
 """Common marks for a missing number, in any case."""
+_SEVERAL = (np.ndarray, list, tuple, dict, set, Tensor, Image)
+"""Types of cells that hold several values."""
 _MOST_CATEGORIES = 50
 """A column with more distinct words is text."""
 
@@ -112,7 +115,7 @@ class Columns:
         if not full.any():
             raise DataError(f"{self.name}: Every row has a missing value in the used columns.")
         if owners:
-            clients = owners_of([self.cells[owner][named] for owner in owners])
+            clients = owners_of([self.single(owner)[named] for owner in owners])
             lost = np.bincount(clients.numbers, weights=full[named], minlength=len(clients.names)) == 0
             if lost.any():
                 some = ", ".join(repr(shown(str(name))) for name in clients.names[lost][:5])
@@ -152,7 +155,7 @@ class Columns:
 
     def numbers(self, column: str, *, target: bool = False) -> NDArray[np.float64]:
         """A column of finite numbers, of features unless it is the target."""
-        cells = self.cells[column]
+        cells = self.single(column)
         values = _as_numbers(cells)
         wrong = np.flatnonzero(~np.isfinite(values))
         if len(wrong):
@@ -169,7 +172,7 @@ class Columns:
         if _holds_arrays(cells):
             return Classes(stacked(cells, len(self), f"{self.name}, column {column!r}"), None)
         self._refuse_gaps(column)
-        values = _as_numbers(cells)
+        values = _as_numbers(self.single(column))
         named = np.flatnonzero(np.isnan(values))
         if len(named) == len(values):
             numbers, names = owners_of([cells])
@@ -193,13 +196,25 @@ class Columns:
         """Owners of the rows by what stands in one or more columns."""
         for column in columns:
             self._refuse_gaps(column)
-        return owners_of([self.cells[column] for column in columns])
+        return owners_of([self.single(column) for column in columns])
 
     def texts(self, columns: Sequence[str]) -> list[str]:
         """Texts of one column, or of several with a blank between."""
         for column in columns:
             self._refuse_gaps(column)
         return [" ".join(map(str, cells)) for cells in zip(*(self.cells[c] for c in columns), strict=True)]
+
+    def single(self, column: str) -> Cells:
+        """The cells of a column, refused where one is a list, a table or an image."""
+        cells = self.cells[column]
+        if cells.dtype == object or cells.ndim > 1:
+            for row, cell in enumerate(cells):
+                if isinstance(cell, _SEVERAL):
+                    kind = type(cell).__name__
+                    raise DataError(
+                        f"{self.place(column, row)} must be one number or text, got a value of type {kind}."
+                    )
+        return cells
 
     def _refuse_gaps(self, column: str) -> None:
         for row in np.flatnonzero(_gaps(self.cells[column]))[:1]:
@@ -220,9 +235,9 @@ def require_known(place: str, kind: str, name: str, known: Collection[str], fiel
 
 def refuse_repeated(names: Sequence[str], table: str) -> None:
     """Refuse columns of one name, of which only one could be found."""
-    for place, name in enumerate(names):
-        if name in names[:place]:
-            raise DataError(f"{table} has more than one column {name!r}.")
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise DataError(f"{table} has more than one column {short(name)}.")
 
 
 def owners_of(columns: Sequence[Cells]) -> Owners:
@@ -237,8 +252,9 @@ def owners_of(columns: Sequence[Cells]) -> Owners:
 
 def require_ids(ids: Cells, name: str) -> Cells:
     """The given ids, refused unless there is one per example."""
-    if ids.ndim != 1:
-        raise DataError(f"{name} must be one id or name per example, got an array of shape {ids.shape}.")
+    if ids.ndim != 1 or ids.dtype.kind in "Vc":
+        kind = f"of {ids.dtype}" if ids.ndim == 1 else f"of shape {ids.shape}"
+        raise DataError(f"{name} must be one id or name per example, got an array {kind}.")
     gaps = np.flatnonzero(_gaps(ids))
     if len(gaps):
         raise DataError(

@@ -11,13 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.errors import DataError, FieldError, field_error, is_integer, is_number
+from fairlead.errors import LARGEST, DataError, FieldError, field_error, is_integer, is_number
 from fairlead.text import ClientNames, called, given_names, label
 
 ArrayLike = Any
 """A tensor, a NumPy array, or nested lists of numbers."""
-LARGEST = 1e30
-"""Largest number in a synthetic problem, so that its examples fit float32."""
 
 
 def is_moderate(value: object) -> bool:

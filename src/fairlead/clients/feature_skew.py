@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairlead.clients.data import LARGEST, ClientData, is_moderate
+from fairlead.clients.data import ClientData, is_moderate
 from fairlead.component import Component, freeze_lists
-from fairlead.errors import ClashError, field_error, is_number
+from fairlead.errors import LARGEST, ClashError, field_error, is_number
 from fairlead.randomness import Key
 
 _VALUES_AT_ONCE = 2**18

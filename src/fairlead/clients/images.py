@@ -1,8 +1,8 @@
 """Images of public data sets: the embedded digits, and the folders in which torchvision leaves the others."""
 
 import io
+import math
 import pickle
-import pickletools
 from abc import ABC
 from dataclasses import dataclass
 from importlib.resources import files
@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairlead.clients.files import absent, existing_folder, read_file
+from fairlead.clients.files import absent, existing_folder, read_as, read_file
 from fairlead.clients.partitioners import IidPartitioner, Partitioner
 from fairlead.clients.pool import Pool
 from fairlead.clients.source import PooledSource
-from fairlead.errors import DataError, require_choice
+from fairlead.errors import DataError, require_choice, short
 from fairlead.models.base import MLP
 from fairlead.models.convolutional import FedAvgCNN, FiveLayerCNN
 from fairlead.task import Task
@@ -153,7 +153,7 @@ def _read_idx(file: Path, ndim: int) -> NDArray[np.uint8]:
             f"{file} is not an idx file of bytes with {ndim} axes: it starts with {content[:4].hex(' ')}."
         )
     shape = tuple(np.frombuffer(content, ">u4", ndim, 4).tolist())
-    size = int(np.prod(shape, dtype=np.int64))
+    size = math.prod(shape)
     if len(content) != 4 + 4 * ndim + size:
         raise DataError(
             f"{file} must hold {size} bytes after its header, as its shape {shape} says, got "
@@ -173,7 +173,7 @@ def _cifar_pool(root: Path, train: list[Path], test: list[Path], field: bytes, c
 def _read_cifar(file: Path, field: bytes, classes: int) -> tuple[Tensor, Tensor]:
     """Images (n, 3, 32, 32) and labels (n,) of one batch."""
     if not file.is_file():
-        raise DataError(absent(file))
+        raise absent(file)
     batch = _unpickled(file)
     named = {_as_bytes(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
     stated, labels = named.get(b"data"), named.get(field)
@@ -185,26 +185,32 @@ def _read_cifar(file: Path, field: bytes, classes: int) -> tuple[Tensor, Tensor]
         )
     if len(images) != len(labels):
         raise DataError(f"{file} has {len(images)} images but {len(labels)} labels.")
-    _require_labels(np.array(labels, dtype=np.int64), classes, str(file))
+    _require_labels(np.array(labels, dtype=object), classes, str(file))
     return torch.from_numpy(images.copy().reshape(-1, 3, 32, 32)), torch.tensor(labels, dtype=torch.int64)
 
 
 def _require_labels(labels: NDArray[Any], classes: int, name: str) -> None:
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
-        raise DataError(f"{name}, row {wrong[0]}: {labels[wrong[0]]} is not a class from 0 to {classes - 1}.")
+        label = short(labels[wrong[0]].item() if labels.dtype != object else labels[wrong[0]])
+        raise DataError(f"{name}, row {wrong[0]}: {label} is not a class from 0 to {classes - 1}.")
 
 
 def _as_bytes(key: Any) -> Any:
-    return key.encode() if isinstance(key, str) else key
+    return key.encode(errors="surrogatepass") if isinstance(key, str) else key
 
 
 class _Stated:
     """The recorded state of a pickled object; nothing is executed."""
 
-    def __init__(self, *arguments: object) -> None:
-        self.arguments = arguments
-        self.state: Any = None
+    arguments: tuple[object, ...]
+    state: Any = None
+
+    def __new__(cls, *arguments: object) -> Self:
+        # Some pickles make objects without a call of __init__.
+        made = super().__new__(cls)
+        made.arguments = arguments
+        return made
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -241,8 +247,41 @@ class _Latin1(bytes):
         raise pickle.UnpicklingError("it gives bytes a state")
 
 
-class _ArrayUnpickler(pickle.Unpickler):
-    """Makes only Python's containers and records of arrays."""
+class _Table(dict[Any, Any]):
+    """A table with texts for keys: the hash of tuples that share their parts could take forever."""
+
+    def __setitem__(self, key: object, value: object) -> None:
+        if not isinstance(key, str | bytes):
+            raise pickle.UnpicklingError(f"it has a key of type {type(key).__name__}")
+        super().__setitem__(key, value)
+
+
+def _start_table(unpickler: Any) -> None:
+    unpickler.append(_Table())
+
+
+def _start_marked_table(unpickler: Any) -> None:
+    if unpickler.pop_mark():
+        raise pickle.UnpicklingError("it fills a table before it makes one")
+    _start_table(unpickler)
+
+
+_REFUSED_STEPS = pickle.EMPTY_SET + pickle.ADDITEMS + pickle.FROZENSET + pickle.BYTEARRAY8
+"""Steps that data do not need: sets, which hash their members, and buffers of any length."""
+_STEPS = pickle._Unpickler.dispatch
+
+
+class _ArrayUnpickler(pickle._Unpickler):
+    """Makes only lists, tuples, tables and records of arrays.
+
+    In Python, not in C, where no step can be replaced and a number in the memo allocates memory up to it.
+    """
+
+    dispatch = {
+        **{code: step for code, step in _STEPS.items() if code not in _REFUSED_STEPS},
+        pickle.EMPTY_DICT[0]: _start_table,
+        pickle.DICT[0]: _start_marked_table,
+    }
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("_codecs", "encode"):
@@ -256,28 +295,10 @@ class _ArrayUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not needed for data")
 
 
-def _refuse_large_memo(content: bytes) -> None:
-    """Refuse a pickle that numbers more objects than it can hold, for which Python would allocate memory."""
-    for operation, argument, _ in pickletools.genops(content):
-        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
-            raise pickle.UnpicklingError(f"it counts {argument} objects in {len(content)} bytes")
-
-
 def _unpickled(file: Path) -> Any:
     content = read_file(file)
-    try:
-        _refuse_large_memo(content)
-        return _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
-    except pickle.UnpicklingError as error:
-        raise DataError(f"{file} is refused: {error}.") from error
-    except (
-        EOFError,
-        IndexError,
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        ArithmeticError,
-        MemoryError,
-    ) as error:
-        raise DataError(f"{file} cannot be read as a pickle: it may be truncated.") from error
+    with read_as(" as a pickle", file, "it may be truncated"):
+        try:
+            return _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
+        except pickle.UnpicklingError as error:
+            raise DataError(f"{file} is refused: {error}.") from error

@@ -9,11 +9,16 @@ from numpy.typing import NDArray
 
 from fairlead.component import Component, freeze_lists
 from fairlead.errors import FieldError, field_error, is_integer, require_integer, require_number
+from fairlead.memory.budget import require_memory
 from fairlead.randomness import Key
 
 Rows = NDArray[np.int64]
 
 _LEAST_SHAPE = 1e-300
+_FEW = 10**5
+"""Clients that fit into any memory."""
+_BYTES_PER_SHARE = 64
+"""Memory for what a client gets of a class, or of all: draws, shares, their order and numbers of examples."""
 
 
 class Partitioner(Component, ABC):
@@ -33,6 +38,10 @@ class Partitioner(Component, ABC):
         """
         if num_clients < 1:
             raise FieldError(f"{type(self).__name__} needs at least 1 client, got {num_clients}.")
+        if num_clients > _FEW:
+            shares = num_clients * (len(np.unique(labels)) if self.needs_classes else 1)
+            what = f"{type(self).__name__} with num_clients = {num_clients}"
+            require_memory(what, _BYTES_PER_SHARE * shares, "lower num_clients")
         return self.owners(labels, num_clients, key, natural)
 
     @abstractmethod
@@ -137,9 +146,6 @@ def dirichlet_draws(
     return normalized
 
 
-_LARGEST_SIGMA = 1e300
-
-
 @dataclass(frozen=True)
 class IidPartitioner(Partitioner):
     """Shuffles the examples and deals them out in equal numbers, up to one."""
@@ -193,8 +199,7 @@ class LogNormalPartitioner(SkewedSizePartitioner):
         require_integer(self, "min_partition_size", at_least=0)
 
     def shares(self, num_clients: int, generator: np.random.Generator) -> NDArray[np.float64]:
-        # Beyond the bound logarithms would be infinite; long before, one client has everything.
-        logs = min(self.sigma, _LARGEST_SIGMA) * generator.standard_normal(num_clients)
+        logs = self.sigma * generator.standard_normal(num_clients)
         relative: NDArray[np.float64] = np.exp(logs - logs.max())
         return relative
 

@@ -337,6 +337,11 @@ def names_of(columns: Names | None) -> tuple[str, ...]:
 def _require_examples(inputs: Tensor, targets: Tensor, natural: Tensor | None, name: str) -> None:
     if len(inputs) == 0:
         raise DataError(f"{name} has no example.")
+    if not inputs.numel() or not targets.numel():
+        shapes = f"{tuple(inputs.shape[1:])} and targets of shape {tuple(targets.shape[1:])}"
+        raise DataError(
+            f"{name} must have at least one number in each example, got inputs of shape {shapes}."
+        )
     if len(inputs) != len(targets):
         raise DataError(
             f"{name} must have one target per input, got {len(inputs)} inputs and {len(targets)} targets."

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fairlead.clients.data import LARGEST, ClientData, is_moderate
+from fairlead.clients.data import ClientData, is_moderate
 from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.component import freeze_lists
-from fairlead.errors import FieldError, field_error, is_number, require_integer, require_number
+from fairlead.errors import LARGEST, FieldError, field_error, is_number, require_integer, require_number
 from fairlead.memory.budget import require_memory
 from fairlead.models.base import ExampleShape, Model, StackableModule
 from fairlead.randomness import Key
@@ -19,6 +19,8 @@ from fairlead.task import Task
 Matrix = tuple[tuple[float, ...], ...]
 _COPIES = 4
 """How often the matrices are in memory while they are drawn: frames, factors, products and examples."""
+_MOST_WORK = 10**11
+"""num_clients·dim³ at most, for rotations that take about half a minute on one core."""
 
 
 class QuadraticModule(StackableModule):
@@ -190,18 +192,24 @@ class Quadratics(ClientSource):
             _COPIES * 8 * self.num_clients * self.dim * (self.dim + 1),
             "lower one of them",
         )
+        work = self.num_clients * self.dim**3
+        if work > _MOST_WORK and self.conditioning > 1 and self.hessians is None:
+            constraint = f"such that num_clients·dim³ is at most {_MOST_WORK:g}, with a conditioning above 1"
+            raise field_error(self, "dim", constraint, self.dim)
         generator = key.fold("quadratics").generator()
         shape = (self.num_clients, self.dim)
-        linear = torch.from_numpy(generator.normal(0.0, self.spread, shape))
-        frames, _ = torch.linalg.qr(torch.from_numpy(generator.normal(size=(*shape, self.dim))))
-        eigenvalues = torch.from_numpy(self.conditioning ** -generator.random(shape))
-        hessians = frames @ torch.diag_embed(eigenvalues) @ frames.mT
+        linear = torch.from_numpy(generator.normal(0.0, abs(self.spread), shape))
+        directions = torch.from_numpy(generator.normal(size=(*shape, self.dim)))
         if self.linear is not None:
             linear = torch.tensor(self.linear, dtype=torch.float64)
         if self.hessians is not None:
             hessians = torch.tensor(self.hessians, dtype=torch.float64)
         elif self.conditioning == 1:
             hessians = torch.eye(self.dim, dtype=torch.float64).expand(*shape, self.dim).clone()
+        else:
+            frames, _ = torch.linalg.qr(directions)
+            eigenvalues = torch.from_numpy(self.conditioning ** -generator.random(shape))
+            hessians = frames @ torch.diag_embed(eigenvalues) @ frames.mT
         weights = torch.tensor(self.weights or [1.0] * self.num_clients, dtype=torch.float64)
         return QuadraticProblem(hessians, linear, weights / weights.sum())
 

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairlead.clients.data import LARGEST, ClientData, is_moderate
+from fairlead.clients.data import ClientData, is_moderate
 from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.component import freeze_lists
-from fairlead.errors import field_error, require_integer, require_number
+from fairlead.errors import LARGEST, field_error, require_integer, require_number
 from fairlead.memory.budget import require_memory
 from fairlead.models.base import ExampleShape, LogisticRegression, Model
 from fairlead.randomness import Key
@@ -199,11 +199,11 @@ class SyntheticRegression(ClientSource):
         truth = torch.from_numpy(generator.normal(size=dim))
         if self.truth is not None:
             truth = torch.tensor(self.truth, dtype=torch.float64)
-        means = torch.from_numpy(generator.normal(0.0, self.shift, (clients, 1, dim)))
+        means = torch.from_numpy(generator.normal(0.0, abs(self.shift), (clients, 1, dim)))
         lengths = torch.from_numpy(generator.uniform(self.min_length, 1.0, (clients, 1, 1)))
         directions = means + torch.from_numpy(generator.normal(size=(clients, size, dim)))
         inputs = lengths * directions / torch.linalg.vector_norm(directions, dim=-1, keepdim=True)
-        targets = inputs @ truth + torch.from_numpy(generator.normal(0.0, self.noise, (clients, size)))
+        targets = inputs @ truth + torch.from_numpy(generator.normal(0.0, abs(self.noise), (clients, size)))
         weights = torch.full((clients,), 1.0 / clients, dtype=torch.float64)
         return LinearRegressionProblem(inputs, targets, truth, weights)
 
@@ -217,6 +217,8 @@ class SyntheticRegression(ClientSource):
 
 _MEAN_EXAMPLES = 453
 """E⌊exp(4 + 2z)⌋ + 50 of a client, about."""
+_MOST_CLIENTS = 10**5
+"""Each client draws from a stream of its own, some thousands in a second."""
 _LOGISTIC_COPIES = 2
 """How often the examples are in memory while they are drawn."""
 
@@ -267,7 +269,8 @@ class SyntheticLogistic(ClientSource):
 
     def __post_init__(self) -> None:
         require_number(self, "alpha", "beta", at_least=0, at_most=LARGEST)
-        require_integer(self, "num_clients", "dim", at_least=1)
+        require_integer(self, "num_clients", at_least=1, at_most=_MOST_CLIENTS)
+        require_integer(self, "dim", at_least=1)
         require_integer(self, "num_classes", at_least=2)
         require_integer(self, "max_examples", at_least=1, optional=True)
         require_number(self, "test_fraction", at_least=0, below=1)
@@ -288,10 +291,10 @@ class SyntheticLogistic(ClientSource):
         sizes = np.floor(generator.lognormal(4.0, 2.0, clients)).astype(np.int64) + 50
         if self.max_examples is not None:
             sizes = np.minimum(sizes, self.max_examples)
-        models = generator.normal(0.0, self.alpha, (clients, 1, 1)) + generator.normal(
+        models = generator.normal(0.0, abs(self.alpha), (clients, 1, 1)) + generator.normal(
             size=(clients, classes, dim + 1)
         )
-        centers = generator.normal(0.0, self.beta, (clients, 1)) + generator.normal(size=(clients, dim))
+        centers = generator.normal(0.0, abs(self.beta), (clients, 1)) + generator.normal(size=(clients, dim))
         if self.iid:
             models[:] = generator.normal(size=(classes, dim + 1))
             centers[:] = 0.0

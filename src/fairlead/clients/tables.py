@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fairlead.clients.columns import Columns, Names, Owners, refuse_repeated, require_known
-from fairlead.clients.files import absent, existing_file, existing_folder, read_text
+from fairlead.clients.files import existing, existing_file, existing_folder, read_as, read_text, refuse_bomb
 from fairlead.clients.pool import Missing, Pool, names_of
 from fairlead.clients.source import PooledSource, table_task
 from fairlead.clients.tokenizers import Tokenizer, code_points, next_character_windows, next_characters
@@ -31,6 +31,8 @@ from fairlead.models.sequences import CharLSTM
 from fairlead.task import Task
 
 _USUAL_DELIMITERS = ",;\t|"
+_LEAST_BYTES = 8
+"""Of a cell in memory."""
 
 
 class TableSource(PooledSource, ABC):
@@ -226,11 +228,12 @@ class HuggingFaceData(TableSource):
 
     def pool(self) -> Pool:
         folder = existing_folder(self.path)
-        splits = _load_splits(str(folder))
-        require_known(str(folder), "split", self.split, splits)
         used = (*names_of(self.features), self.target, *names_of(self.client))
-        parts = [name for name in (self.split, self.test_split) if name in splits]
-        tables = [_columns_of(splits[name], used, f"{folder}, {name}") for name in parts]
+        with read_as(" as a folder of save_to_disk", folder):
+            splits = _load_splits(str(folder))
+            require_known(str(folder), "split", self.split, splits)
+            parts = [name for name in (self.split, self.test_split) if name in splits]
+            tables = [_columns_of(splits[name], used, f"{folder}, {name}") for name in parts]
         columns = Columns.stacked(tables, str(folder))
         return self.examples(columns, self.features, np.arange(len(columns)) >= len(tables[0]))
 
@@ -241,10 +244,10 @@ class HuggingFaceData(TableSource):
 
 
 def _says_test(columns: Columns, split: str) -> NDArray[np.bool_]:
-    cells = columns.cells[split]
+    cells = columns.single(split)
     for row, cell in enumerate(cells):
         if cell not in ("train", "test"):
-            raise DataError(f"{columns.place(split, row)} must say 'train' or 'test', got {cell!r}.")
+            raise DataError(f"{columns.place(split, row)} must say 'train' or 'test', got {short(cell)}.")
     return np.array([cell == "test" for cell in cells], dtype=bool)
 
 
@@ -309,15 +312,14 @@ def _read_parquet(path: str) -> Columns:
         raise DataError(
             "ParquetTable needs pyarrow: install it with pip install 'pyarrow>=17,<30'."
         ) from error
-    file = Path(path).expanduser()
-    if not file.exists():
-        raise DataError(absent(file))
-    try:
-        table = parquet.read_table(file)
-    except (ValueError, OSError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise DataError(f"{file} cannot be read as Parquet: {reason}.") from error
-    return Columns.of(table, str(file))
+    file = existing(path)
+    with read_as(" as Parquet", file):
+        dataset = parquet.ParquetDataset(file)
+        for part in dataset.fragments:
+            refuse_bomb(Path(part.path), _LEAST_BYTES * part.count_rows() * len(dataset.schema))
+        table = dataset.read()
+        table.validate(full=True)
+        return Columns.of(table, str(file))
 
 
 def _load_splits(folder: str) -> dict[str, Any]:
@@ -328,10 +330,7 @@ def _load_splits(folder: str) -> dict[str, Any]:
         raise DataError(
             "HuggingFaceData needs datasets: install it with pip install 'datasets>=3.0,<5'."
         ) from error
-    try:
-        loaded = library.load_from_disk(folder)
-    except (ValueError, OSError) as error:
-        raise DataError(f"{folder} was not written by save_to_disk of datasets.") from error
+    loaded = library.load_from_disk(folder)
     return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
 
 
@@ -339,4 +338,6 @@ def _columns_of(dataset: Any, used: tuple[str, ...], name: str) -> Columns:
     for column in used:
         require_known(name, "column", column, dataset.column_names)
     # Read only the used columns: others may hold images that take long to decode.
-    return Columns.of(dataset.select_columns(list(used)), name)
+    chosen = dataset.select_columns(list(used))
+    chosen.data.validate(full=True)
+    return Columns.of(chosen, name)

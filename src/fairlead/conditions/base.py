@@ -77,12 +77,12 @@ def require_probabilities(owner: Condition, *fields: str) -> None:
     require_figures(owner, *fields, constraint="probabilities from 0 to 1", high=1.0)
 
 
-def require_counts(owner: Condition, field: str, counts: Sequence[int]) -> None:
-    """Refuse `owner.field` unless the entries of it, or of a row of it, are whole numbers of at least 1."""
+def require_counts(owner: Condition, field: str, counts: Sequence[int], most: int = MOST_STEPS) -> None:
+    """Refuse `owner.field` unless the entries of it, or of a row of it, are whole numbers from 1 to `most`."""
     if not isinstance(counts, tuple) or not counts or not all(is_integer(count, 1) for count in counts):
         raise field_error(owner, field, "whole numbers of at least 1", counts)
-    if max(counts) > MOST_STEPS:
-        raise field_error(owner, field, f"whole numbers of at most {MOST_STEPS}", counts)
+    if max(counts) > most:
+        raise field_error(owner, field, f"whole numbers of at most {most}", counts)
 
 
 def require_range(owner: Condition, field: str, at_least: float, at_most: float = math.inf) -> None:

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairlead.errors import FieldError, did_you_mean, field_error
+from fairlead.clients.files import read_as, read_setup
+from fairlead.errors import FieldError, did_you_mean, field_error, short
 from fairlead.records import RoundRecord
 
 SUFFIXES = (".csv", ".jsonl")
@@ -71,12 +72,7 @@ def read_trace(path: str | PathLike[str]) -> list[TraceEntry]:
     """The entries of a trace, in the order of the file."""
     file = Path(path)
     _require_suffix("A trace", file)
-    try:
-        text = file.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise FieldError(f"The trace {file} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise FieldError(f"The trace {file} is not UTF-8 text.") from error
+    text = read_setup(file, "trace", "utf-8-sig")
     parse = _csv_rows if file.suffix == ".csv" else _json_rows
     entries, seen = [], set[tuple[int, int]]()
     for line, entry in parse(file, text):
@@ -139,10 +135,8 @@ class _Timetable(NamedTuple):
 
 def _timetable(path: str, columns: tuple[str, ...]) -> _Timetable:
     """The entries of a trace that have a value in the first column, with the others beside it."""
-    try:
+    with read_as("", f"The trace {path}", refusal=FieldError):
         status = Path(path).stat()
-    except OSError as error:
-        raise FieldError(f"The trace {path} cannot be read: {error.strerror}.") from error
     # Time and size of the file are part of the name under which it is remembered.
     return _read_timetable(path, status.st_mtime_ns, status.st_size, columns)
 
@@ -185,7 +179,7 @@ def _json_rows(file: Path, text: str) -> Iterator[tuple[int, TraceEntry]]:
             continue
         try:
             row = json.loads(written)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise FieldError(f"{place}: it must be a JSON object.") from error
         if not isinstance(row, dict):
             raise FieldError(f"{place}: it must be a JSON object, got {written.strip()[:50]}.")
@@ -216,7 +210,7 @@ def _entry(row: Mapping[str, object], place: str, whole: Callable[[object], int 
         is_wrong_truth = isinstance(written, bool) and name != "arrives"
         if value is None or is_wrong_truth or not _LEAST[name] <= value <= most:
             bounds = f"of at least {_LEAST[name]}" if name != "arrives" else "0 or 1"
-            raise FieldError(f"{place}: {name} must be a whole number {bounds}, got {written!r}.")
+            raise FieldError(f"{place}: {name} must be a whole number {bounds}, got {short(written)}.")
         values[name] = value
     round, client = values.get("round"), values.get("client")
     if round is None or client is None:

@@ -20,7 +20,7 @@ from fairlead.errors import (
     require_integer,
     require_number,
 )
-from fairlead.local_solver import MOST_STEPS, LocalSolver, epochs_to_steps
+from fairlead.local_solver import MOST_EXAMPLES, MOST_STEPS, LocalSolver, epochs_to_steps
 from fairlead.randomness import Key
 
 Speed: TypeAlias = DeviceProfile | None
@@ -44,6 +44,20 @@ class WorkModel(Condition, ABC):
         self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key, devices: Speed = None
     ) -> Workload:
         """Work of the given clients, which hold `sizes` examples; a model with `needs_devices` reads `devices`."""
+
+    def planned(
+        self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key, devices: Speed = None
+    ) -> Workload:
+        """The same, refused where a client would take more than `MOST_STEPS`."""
+        work = self.workload(clients, sizes, solver, round, key, devices)
+        longest = int(work.num_steps.max()) if len(clients) else 0
+        if longest > MOST_STEPS:
+            field = "LocalSolver.epochs" if isinstance(self, EqualWork) else type(self).__name__
+            raise FieldError(
+                f"{field} must give every client at most {MOST_STEPS} local steps a round, got {longest} for client "
+                f"{int(clients[work.num_steps.argmax()])} in round {round}."
+            )
+        return work
 
 
 class CountedWork(WorkModel, ABC):
@@ -282,7 +296,7 @@ class RandomEpochsAndBatches(WorkModel):
 
     def __post_init__(self) -> None:
         _require_bounds(self)
-        require_integer(self, "min_batch_size", at_least=1, at_most=MOST_STEPS)
+        require_integer(self, "min_batch_size", at_least=1, at_most=MOST_EXAMPLES)
 
     def workload(
         self, clients: Tensor, sizes: Tensor, solver: LocalSolver, round: int, key: Key, devices: Speed = None
@@ -361,7 +375,8 @@ class TimeBudget(WorkModel):
             raise FieldError(
                 f"TimeBudget.max_steps must be given: the device of client {client} takes no time."
             )
-        return Workload(torch.where(sizes > 0, steps, 0.0).to(torch.int64), batches)
+        # Beyond 64 bits, the number would turn negative.
+        return Workload(torch.where(sizes > 0, steps, 0.0).clamp(max=2**62).to(torch.int64), batches)
 
 
 @dataclass(frozen=True)
@@ -378,7 +393,7 @@ class FixedBatchSizes(WorkModel):
 
     def __post_init__(self) -> None:
         freeze_lists(self)
-        require_counts(self, "batch_sizes", self.batch_sizes)
+        require_counts(self, "batch_sizes", self.batch_sizes, MOST_EXAMPLES)
         require_instance(self, "work", self.work, WorkModel)
         if self.work.needs_devices:
             raise field_error(self, "work", "independent of the speed of devices", self.work)

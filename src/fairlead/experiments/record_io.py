@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
+from fairlead.clients.files import read_setup
 from fairlead.errors import DataError, FieldError, is_number
 from fairlead.experiments.provenance import ClientFacts
 from fairlead.plain_data import alternatives
@@ -173,13 +174,7 @@ def recorded_run(
 
 def read_recorded(path: Path) -> Recorded:
     """The rounds that a federation logged into a file."""
-    try:
-        text = path.read_bytes().decode()
-    except OSError as error:
-        raise FieldError(f"The records {path} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise FieldError(f"The records {path} are not UTF-8 text.") from error
-    lines = [line for line in text.split("\n") if line.strip()]
+    lines = [line for line in read_setup(path, "records").split("\n") if line.strip()]
     if not lines:
         raise FieldError(f"{path} holds no records.")
     records, weights, names = [], dict[int, float](), dict[int, str]()

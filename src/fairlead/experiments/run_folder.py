@@ -22,7 +22,7 @@ from typing import Any, overload
 
 from fairlead.checkpoint.durable_files import make_folder, write_durably
 from fairlead.checkpoint.store import KEPT, has_checkpoint
-from fairlead.errors import FieldError, RunFolderError
+from fairlead.errors import FieldError, RunFolderError, disk_errors
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import ClientFacts, Provenance
 from fairlead.experiments.record_io import FactsT, decoded, record_from_line, record_to_line, strict
@@ -145,15 +145,6 @@ class RunSummary:
     def learned(self) -> bool:
         """Whether the final model has a lower objective than the initial one, or that is not known."""
         return self.initial_objective is None or self.objective < self.initial_objective
-
-
-@contextmanager
-def disk_errors(path: Path, verb: str) -> Iterator[None]:
-    """Report an error of the disk in one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise RunFolderError(f"{error.filename or path} cannot be {verb}: {error.strerror}.") from error
 
 
 def read_facts(file: Path, decode: Callable[[Any], FactsT]) -> FactsT:

@@ -18,6 +18,7 @@ from typing import TypeVar
 import tomli_w
 
 from fairlead.algorithm import Algorithm
+from fairlead.clients.files import read_setup
 from fairlead.clients.partitioners import NaturalIdPartitioner, Partitioner, ReshuffledPartitioner
 from fairlead.clients.source import ClientSource, PooledSource
 from fairlead.component import Component, parts_of
@@ -163,12 +164,7 @@ def load_experiment(
     its other fields are dropped. A `seed` given here wins.
     """
     file = Path(path)
-    try:
-        text = file.read_bytes().decode()
-    except OSError as error:
-        raise FieldError(f"The spec {file} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise FieldError(f"The spec {file} is not UTF-8 text.") from error
+    text = read_setup(file, "spec")
     if seed is not None:
         overrides = [*overrides, f"seed={seed}"]
     return from_toml(Experiment, text, overrides, source=str(file))

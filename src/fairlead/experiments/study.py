@@ -157,7 +157,8 @@ def folder_name(text: str) -> str:
 
 
 _SPAN = re.compile(r"\s*(-?\d{1,18})\.\.(-?\d{1,18})\s*")
-_MOST = 100_000
+_MOST = 10_000
+"""Values of a list, and runs of a sweep: planning so many takes about a minute."""
 _OPENING, _CLOSING = "([{", ")]}"
 
 
@@ -342,8 +343,8 @@ def planned_sweep(
     axes, drawn = [_axis(text) for text in grid], [_range(text) for text in ranges]
     if bool(drawn) != bool(draws):
         raise FieldError("--random N needs --range PATH=RANGE, and --range needs --random N.")
-    if draws < 0:
-        raise FieldError(f"The number of draws must be at least 0, got {draws}.")
+    if not 0 <= draws <= _MOST:
+        raise FieldError(f"--random must be a whole number from 0 to {_MOST}, got {draws}.")
     if not axes and not drawn:
         raise FieldError(
             "A sweep needs values: --grid seed=0..4, or --random 10 --range algorithm.lr=0.01..1."
@@ -351,6 +352,10 @@ def planned_sweep(
     _refuse_repeated([path for path, _ in (*axes, *drawn)], "Every field must be swept once")
     settings = dict.fromkeys(_drawn(drawn, number, draw_seed) for number in range(draws)) if drawn else [()]
     points = itertools.product(*([(path, value) for value in values] for path, values in axes))
+    if (number := len(settings) * math.prod(len(values) for _, values in axes)) > _MOST:
+        raise FieldError(
+            f"A sweep must have at most {_MOST} runs, got {number} points of --grid and --random."
+        )
     planned = []
     for setting, point in itertools.product(settings, points):
         changes = [f"{path}={value}" for path, value in (*setting, *point)]

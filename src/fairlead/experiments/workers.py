@@ -19,6 +19,7 @@ import torch
 from fairlead.checkpoint.durable_files import write_durably
 from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.errors import FairleadError, FieldError
+from fairlead.experiments import start_worker
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.runner import interrupts, run_experiment
@@ -176,7 +177,7 @@ class _Worker:
 
     def __init__(self, number: int, checkpoints: Checkpoints, threads: int, gpus: int) -> None:
         self._environment = visible_device(number, gpus, os.environ)
-        self._arguments = checkpoints, threads
+        self._arguments = *checkpoints, threads
         self.run: PlannedRun | None = None
         self._data: DataKey | None = None
         self._start()
@@ -185,7 +186,7 @@ class _Worker:
         context = get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
-            target=_serve, args=(theirs, *self._arguments), daemon=True
+            target=start_worker, args=(theirs, *self._arguments), daemon=True
         )
         with _inherited(self._environment):
             self.process.start()
@@ -267,10 +268,10 @@ def run_in_workers(
             worker.stop()
 
 
-def _serve(connection: Connection, checkpoints: Checkpoints, threads: int) -> None:
+def serve(connection: Connection, every: int, keep: bool, threads: int) -> None:
     """The loop of a worker: execute runs until its connection is closed."""
     torch.set_num_threads(threads)
-    executor = RunExecutor(checkpoints)
+    executor = RunExecutor(Checkpoints(every, keep))
 
     def tell(event: Event) -> None:
         try:
@@ -279,9 +280,12 @@ def _serve(connection: Connection, checkpoints: Checkpoints, threads: int) -> No
             # The parent process is gone; the run can be resumed.
             raise SystemExit(1) from None
 
-    with suppress(EOFError, KeyboardInterrupt), interrupts() as stop:
+    with suppress(KeyboardInterrupt), interrupts() as stop:
         while True:
-            experiment, store = connection.recv()
+            try:
+                experiment, store = connection.recv()
+            except (EOFError, OSError):
+                return
             executor.run(experiment, store, tell, stop)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fairlead.clients.source import RealClients
 from fairlead.component import Component
-from fairlead.errors import DataError, FieldError, field_error
+from fairlead.errors import DataError, FieldError, disk_errors, field_error
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.spec import to_toml
 from fairlead.flower.requests import refuse_reported_weights
@@ -86,12 +86,10 @@ def write_project(experiment: Experiment, folder: Path) -> list[Path]:
     why = ["", "# spec.toml names parts of these modules."] if imports else []
     contents[folder / name / "__init__.py"] = "\n".join(['"""A federation on Flower."""', *why, *imports, ""])
     contents[folder / name / "spec.toml"] = to_toml(experiment)
-    try:
+    with disk_errors(folder, "written", FieldError):
         for file, content in contents.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise FieldError(f"{folder} cannot be written: {error.strerror}.") from error
     return list(contents)
 
 

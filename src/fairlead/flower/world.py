@@ -214,7 +214,7 @@ class FlowerWorld(World):
         return not clients or any(c in busy or self.roster.node_of(c) is not None for c in clients)
 
     def _plan(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
-        return self.work_model.workload(clients, self.sizes[clients], solver, round, key.fold("work"))
+        return self.work_model.planned(clients, self.sizes[clients], solver, round, key.fold("work"))
 
     def _send_questions(self, order: WorkOrder) -> list[Refusal]:
         """Ask the clients that can be asked; returns the others of the cohort."""

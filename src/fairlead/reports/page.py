@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from fairlead import __version__
 from fairlead.charts.chart import BANDS_AT_ONCE, Chart, LineStyle, Series
-from fairlead.errors import FieldError
+from fairlead.errors import FieldError, disk_errors
 from fairlead.reports import charts
 from fairlead.reports.tables import ReportTable, report_tables
 from fairlead.results.comparison import Summary
@@ -41,11 +41,10 @@ _CLIENT_ROWS = 30
 
 def write_page(summaries: Sequence[Summary], path: Path, title: str) -> None:
     """Write the page of all settings, replacing an earlier one."""
-    try:
+    page = render_page(summaries, title)
+    with disk_errors(path, "written", FieldError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(render_page(summaries, title), encoding="utf-8")
-    except OSError as error:
-        raise FieldError(f"{path} cannot be written: {error.strerror}.") from error
+        path.write_text(page, encoding="utf-8")
 
 
 def render_page(summaries: Sequence[Summary], title: str) -> str:

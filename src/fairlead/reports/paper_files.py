@@ -9,7 +9,7 @@ from typing import Any
 
 from fairlead.charts.chart import Chart
 from fairlead.charts.figures import draw_chart, new_figure, save_figure
-from fairlead.errors import FieldError
+from fairlead.errors import FieldError, disk_errors
 from fairlead.reports.charts import clients_chart, learning_curves, weights_chart
 from fairlead.reports.tables import Cell, ReportTable, report_tables
 from fairlead.results.comparison import Summary
@@ -46,14 +46,12 @@ def write_tables(summary: Summary, folder: Path) -> list[Path]:
     """Every table of the report as a .tex and a .csv file."""
     labels = [method.label for method in summary.methods]
     written = []
-    try:
+    with disk_errors(folder, "written", FieldError):
         folder.mkdir(parents=True, exist_ok=True)
         for table in report_tables(summary):
             for ending, text in (("tex", latex_table(table, labels)), ("csv", csv_table(table, labels))):
                 written.append(folder / f"{table.name}.{ending}")
                 written[-1].write_text(text, encoding="utf-8", newline="")
-    except OSError as error:
-        raise FieldError(f"{error.filename or folder} cannot be written: {error.strerror}.") from error
     return written
 
 

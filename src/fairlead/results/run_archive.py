@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fairlead.checkpoint.durable_files import write_durably
+from fairlead.clients.files import read_file
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.provenance import failure_in, machine
 from fairlead.experiments.record_io import decoded, strict
@@ -102,9 +103,9 @@ def load_archive(file: Path) -> list[ArchivedRun]:
     if not file.exists():
         return []
     try:
-        lines = lzma.decompress(file.read_bytes()).decode().splitlines()
+        lines = read_file(file).decode().splitlines()
         return [decoded(ArchivedRun, json.loads(line)) for line in lines]
-    except (lzma.LZMAError, ValueError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise FieldError(f"{file} holds no runs: give run folders or .runs.jsonl.xz files.") from error
 
 

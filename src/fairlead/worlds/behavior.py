@@ -124,7 +124,7 @@ class ClientBehavior:
         """Local work of the given clients in a round, and its duration."""
         sizes = self.sizes[clients]
         profile = None if self.devices is None else self.devices.profile(clients, round)
-        work = self.work.workload(clients, sizes, solver, round, key.fold("work"), profile)
+        work = self.work.planned(clients, sizes, solver, round, key.fold("work"), profile)
         if profile is None:
             return _Plan(work, None, None)
         computing = profile.compute_seconds(work.num_steps, work.batch_sizes, sizes)

@@ -14,10 +14,14 @@ from torch import Tensor
 
 from fairlead.corrections.base import LocalOutcome, LocalResult
 from fairlead.local_solver import LocalSolver
+from fairlead.memory.budget import require_memory
 from fairlead.randomness import Key
 from fairlead.records import Broadcast, Vectors, WorkOrder
 from fairlead.worlds.device import Arithmetic, HostData
 from fairlead.worlds.engines.base import AsyncEngine, Engine, LocalJobs, LocalReturns, LocalSteps, Objective
+
+_SMALL = 2**26
+"""Bytes of batches that fit anywhere: asking the system takes longer than drawing them."""
 
 
 class LocalDraw(NamedTuple):
@@ -65,6 +69,9 @@ def draw_batches(first_row: int, size: int, num_steps: int, batch_size: int, key
     """
     per_epoch = -(-size // batch_size)
     epochs = -(-num_steps // per_epoch)
+    if (needed := 2 * 8 * epochs * per_epoch * batch_size) > _SMALL:
+        what = f"A client with {num_steps} local steps of {batch_size} examples"
+        require_memory(what, needed, "lower its epochs, its steps or its batch size")
     rows = np.full((epochs, per_epoch * batch_size), -1, dtype=np.int64)
     rows[:, :size] = np.arange(first_row, first_row + size)
     if batch_size < size:

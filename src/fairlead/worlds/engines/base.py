@@ -106,7 +106,7 @@ class Objective:
                 losses = loss(outputs, targets)
         except FairleadError:
             raise
-        except (RuntimeError, ValueError, IndexError) as error:
+        except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
             if "allocate memory" in str(error):
                 raise MemoryBudgetError(
                     f"{type(model.module).__name__} needs more memory than is left for a batch with inputs of shape "
@@ -118,10 +118,11 @@ class Objective:
                 f"{' '.join(str(error).split()).rstrip('.')}. Check that Task.model, Task.loss and the targets "
                 "(classes, or numbers for a regression) fit together."
             ) from error
-        if losses.shape != rows.shape:
+        if not isinstance(losses, Tensor) or losses.shape != rows.shape:
+            got = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
             raise EngineError(
-                f"Task.loss must give one number per example, (batch,) = ({len(rows)},), got shape "
-                f'{tuple(losses.shape)}: use reduction="none" and average over all axes but the first.'
+                f"Task.loss must give one number per example, (batch,) = ({len(rows)},), got {got}: use "
+                'reduction="none" and average over all axes but the first.'
             )
         return objective
 
