@@ -32,7 +32,7 @@ GROUPS: tuple[Group, ...] = (
         "rounds",
         "Algorithms and rounds",
         "What a method is made of, and what runs it.",
-        ("algorithm", "local_solver", "privacy", "federation", "round", "theory", "memory"),
+        ("algorithm", "local_solver", "privacy", "federation", "round", "theory", "memory", "numerics"),
     ),
     Group("presets", "Presets", "Published methods, `fl.presets`.", ("presets",)),
     Group("samplers", "Samplers", "Who is asked.", ("samplers",)),

@@ -112,11 +112,10 @@ def _refuse_moved_mean(algorithm: Algorithm) -> None:
 def _refuse_second_division(sampler: Sampler, aggregator: Aggregator) -> None:
     """Raise if work or links would be divided out by the draws and again by the server."""
     if sampler.balances_work and aggregator.divides_by is not None:
-        draws, server = type(sampler).__name__, type(aggregator).__name__
+        draws, server, by = type(sampler).__name__, type(aggregator).__name__, aggregator.divides_by
         raise ClashError(
-            f"{draws} draws clients by their work and arrival rates, and {server} would divide by the "
-            f"{aggregator.divides_by} again: write aggregator=WeightedMean(over='asked'), or keep {server} and write "
-            "sampler=WeightedWithReplacement(...)."
+            f"{draws} draws clients by work and arrival rates, and {server} would divide by the {by} again: write "
+            "aggregator=WeightedMean(over='asked'), or sampler=WeightedWithReplacement(...)."
         )
 
 

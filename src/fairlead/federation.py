@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from fairlead.diagnostics.measurement import ConsistencyMonitor
 
 
-_MISPLACED = 0.01
-"""Share of misplaced weight below which no warning is given."""
-
-
 class Federation:
     """Runs rounds of an algorithm in a world.
 
@@ -80,16 +76,15 @@ class Federation:
         """Warn if draws balance the work of clients and theory says that the server's weights undo it."""
         sampler, aggregator = self.algorithm.sampler.long_run, self.algorithm.aggregator
         # Weighted sums follow the sampler's importance.
-        if not sampler.balances_work or isinstance(aggregator, LinearAggregator):
-            return
-        # For large cohorts: the bias of a small one is no contradiction between the parts.
-        weights = implied_surrogate(self.algorithm, [conditions], outcomes=0).weights
-        share = 0.0 if weights is None else float((weights - conditions.weights).abs().sum() / 2)
-        if share > _MISPLACED:
-            told = f"Theory predicts that {share:.0%} of the objective's weight will be misplaced"
-            why = f"{type(aggregator).__name__} undoes the correction by {type(sampler).__name__}"
-            cure = "write aggregator=WeightedMean(over='asked')."
-            warnings.warn(f"{told}, because {why}: {cure}", ConsistencyWarning, stacklevel=3)
+        if sampler.balances_work and not isinstance(aggregator, LinearAggregator):
+            # For large cohorts: the bias of a small one is no contradiction between the parts. Nor is a percent.
+            weights = implied_surrogate(self.algorithm, [conditions], outcomes=0).weights
+            share = 0.0 if weights is None else float((weights - conditions.weights).abs().sum() / 2)
+            if share > 0.01:
+                told = f"Theory predicts that {share:.0%} of the weight will be misplaced, because "
+                why = f"{type(aggregator).__name__} undoes the correction by {type(sampler).__name__}: "
+                cure = "write aggregator=WeightedMean(over='asked')."
+                warnings.warn(told + why + cure, ConsistencyWarning, stacklevel=3)
 
     @property
     def conditions(self) -> Conditions:
@@ -141,7 +136,10 @@ class Federation:
             )
         if rounds:
             refuse_too_large(self.algorithm, self.world, self.state, self.key, rounds)
-        return self._train(self.state.round + rounds, evaluate_every, per_client, gradients_every)
+        last, simulation = self.state.round + rounds, self.world.simulation
+        if simulation is not None:
+            simulation.refuse_single_examples(self.algorithm.solver, range(self.state.round, last), self.key)
+        return self._train(last, evaluate_every, per_client, gradients_every)
 
     def _train(
         self, last: int, evaluate_every: int, per_client: bool, gradients_every: int

@@ -105,7 +105,7 @@ class _Overclaiming(_Reading):
 @pytest.mark.parametrize("fact", ["examples", "steps", "number", "draws", "cohort size"])
 def test_mean_coefficients_are_those_of_real_rounds(fact: str) -> None:
     check_aggregator(_Reading(fact))
-    with pytest.raises(AssertionError, match=r"must have the mean coefficients .*, but claims"):
+    with pytest.raises(AssertionError, match="must claim its mean coefficients"):
         check_aggregator(_Overclaiming(fact))
 
 

@@ -38,8 +38,8 @@ def distances(
 ) -> tuple[float, float]:
     """From where the run rests to the predicted limit, and to the optimum asked for."""
     predicted = predicted_consistency(METHODS[name].build(lr=lr, steps=3, **arguments), place)
-    limit = predicted.predicted_limit(PROBLEM)
-    assert limit is not None
+    assert predicted.predicted_weights is not None
+    limit = PROBLEM.minimizer(predicted.predicted_weights)
     found = rest(name, place, lr, rounds, **arguments)
     return float((found - limit).norm()), float((found - PROBLEM.optimum).norm())
 
@@ -99,8 +99,9 @@ def test_lossy_averaging_rests_on_average_where_theory_says(name: str) -> None:
     gaps = []
     for lr in (0.06, 0.015):
         algorithm = METHODS[name].build(lr=lr, steps=1)
-        limit = predicted_consistency(algorithm, lossy).predicted_limit(PROBLEM)
-        assert limit is not None
+        weights = predicted_consistency(algorithm, lossy).predicted_weights
+        assert weights is not None
+        limit = PROBLEM.minimizer(weights)
         run = fl.Federation(algorithm, world(work=fl.FixedSteps(STEPS), link=script))
         path = torch.stack([run.params for _ in run.train(round(5 / lr / 4) * 4)])
         gaps.append(float((path[-4:].mean(0) - limit).norm()))
@@ -121,7 +122,6 @@ def test_gradients_tell_which_objective_is_at_rest() -> None:
     assert found.true_gradient == pytest.approx(float((PROBLEM.weights @ gradients).norm()))
     assert found.surrogate_gradient == pytest.approx(float((weights @ gradients).norm()))
     assert found.surrogate_gradient < 0.2 * found.true_gradient
-    assert "stationary for the surrogate" in str(found)
     gap = float(((PROBLEM.weights - weights) @ gradients).norm())
     assert gap <= found.gap_bound < 10 * gap
 
@@ -132,10 +132,10 @@ def test_weight_decay_belongs_to_every_objective() -> None:
     expected = float((PROBLEM.weights @ PROBLEM.gradients(x) + 0.3 * x).norm())
     assert found.true_gradient == pytest.approx(expected)
     assert found.surrogate_gradient == pytest.approx(expected)
-    assert (found.gap_bound, "neither is much closer" in str(found)) == (0.0, True)
+    assert found.gap_bound == 0.0
 
 
 def test_the_optimum_is_at_rest_for_the_objective_asked_for() -> None:
     skewed = torch.tensor([0.7, 0.1, 0.1, 0.1], dtype=torch.float64)
     found = stationarity(world(), PROBLEM.optimum, PROBLEM.optimum[:0], skewed)
-    assert "stationary for the objective" in str(found)
+    assert found.true_gradient < 1e-12 < 0.1 < found.surrogate_gradient

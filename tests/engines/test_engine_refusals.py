@@ -145,11 +145,61 @@ def test_running_statistics_by_assignment_are_kept() -> None:
         world(nn.Sequential(Ema(), nn.Linear(4, 3)))
 
 
-def test_a_batch_of_one_under_batch_norm_names_the_client() -> None:
-    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3))
-    federation = fl.Federation(fl.presets.fedavg(lr=0.1, batch_size=3), world(model, "loop", sizes=(6, 7)))
-    with pytest.raises(EngineError, match=r"Client 1 fails at local step 2 with a batch of 1"):
-        list(federation.train(1))
+NORMED = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "solver"),
+    [
+        ((6, 7), {"batch_size": 3}),
+        ((6, 7), {"batch_size": 3, "steps": 3}),
+        ((6, 8), {"batch_size": 1, "steps": 1}),
+        ((8, 1), {"batch_size": None}),
+    ],
+)
+def test_a_batch_of_one_under_batch_norm_is_refused_before_training(
+    sizes: tuple[int, ...], solver: dict[str, Any]
+) -> None:
+    """For every method, since every method makes the same batches."""
+    client = 0 if solver["batch_size"] == 1 else 1
+    for preset in (fl.presets.fedavg, fl.presets.scaffold, fl.presets.fedaware):
+        run = fl.Federation(preset(lr=0.1, **solver), world(NORMED, "loop", sizes=sizes))
+        with pytest.raises(
+            FieldError, match=rf"LocalSolver\.batch_size must leave .* in round 0 from client {client}"
+        ):
+            run.train(3)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "solver"),
+    [((6, 8), {"batch_size": 3}), ((6, 7), {"batch_size": 3, "steps": 2}), ((6, 7), {"batch_size": None})],
+)
+def test_batches_of_two_or_more_are_accepted(sizes: tuple[int, ...], solver: dict[str, Any]) -> None:
+    """A last batch of one that local work does not reach is none."""
+    run = fl.Federation(fl.presets.fedavg(lr=0.1, **solver), world(NORMED, "loop", sizes=sizes))
+    assert len(list(run.train(2))) == 2
+
+
+def test_images_have_enough_values_in_one_example() -> None:
+    """BatchNorm2d normalizes over pixels: one example of four of them is enough."""
+    model = nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(4, 3))
+    run = fl.Federation(fl.presets.fedavg(lr=0.1, batch_size=3), world(model, "loop", sizes=(6, 7)))
+    assert len(list(run.train(2))) == 2
+
+
+def test_clients_without_weight_meet_no_batch() -> None:
+    place = fl.SimulatedWorld(fl.Task(NORMED.double()), data((8, 1)), weights=(1.0, 0.0), dtype=torch.float64)
+    assert len(list(fl.Federation(fl.presets.fedavg(lr=0.1), place).train(2))) == 2
+
+
+def test_a_batch_of_one_in_a_later_round_is_refused_before_the_first() -> None:
+    """Of 8 examples a batch of 7 leaves one; the draws of the seed meet it in round 4."""
+    work = fl.RandomEpochsAndBatches(1, 1, min_batch_size=3)
+    place = fl.SimulatedWorld(fl.Task(NORMED.double()), data((8, 3)), work=work, dtype=torch.float64)
+    run = fl.Federation(fl.presets.fedavg(lr=0.1), place, seed=2)
+    with pytest.raises(FieldError, match="got one in round 4 from client 0 with 8"):
+        run.train(5)
+    assert len(list(run.train(4))) == 4
 
 
 def test_a_cumulative_average_is_refused() -> None:

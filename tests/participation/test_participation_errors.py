@@ -166,7 +166,7 @@ def test_aggregators_that_undo_the_draws_of_fedacs_are_announced(aggregator: Agg
     share = np.abs(mass / mass.sum() - WEIGHTS.numpy()).sum() / 2
     algorithm = Algorithm(LocalSolver(SGD(0.1), steps=1), FedACS(2), aggregator)
     with pytest.warns(
-        ConsistencyWarning, match=f"^Theory predicts that {share:.0%} of the objective's weight"
+        ConsistencyWarning, match=f"^Theory predicts that {share:.0%} of the weight will be misplaced"
     ):
         run = Federation(algorithm, world(BernoulliLink((0.1, 0.4, 0.2))))
     list(run.train(600))

@@ -176,9 +176,8 @@ class StaleFedVARP(Aggregator):
 
     def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients:
         # A client that can never arrive leaves nothing to remember.
-        return MeanCoefficients(
-            expected.participation.importance * expected.reachable, "long run", remembers=True
-        )
+        importance = expected.participation.importance * expected.reachable
+        return MeanCoefficients(importance, "long run", remembers=True)
 
 
 @dataclass(frozen=True)

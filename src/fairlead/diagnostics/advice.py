@@ -227,13 +227,12 @@ def diagnosis_of(evidence: Evidence, against: Sequence[str] = ()) -> Diagnosis:
 def situation_of(evidence: Evidence) -> Situation:
     """The evidence as the rules read it."""
     solver = None if evidence.algorithm is None else evidence.algorithm.solver
-    nonlinear: Linearity = "not linear" if solver is None or solver.clip is None else "clipped"
     return Situation(
         work=evidence.work.verdict,
         links=evidence.links.verdict,
         drift=drift_of(evidence),
         rates="told" if evidence.rates_told else "estimated",
-        solver="linear" if solver is None or solver.is_linear else nonlinear,
+        solver="linear" if solver is None or solver.is_linear else "clipped" if solver.clip else "not linear",
         reach="not everybody" if evidence.unreachable else "everybody",
         length="enough rounds" if evidence.rounds >= MIN_ROUNDS else "too few rounds",
     )

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
-from fairlead.clients.quadratics import QuadraticProblem
 from fairlead.errors import FieldError
 from fairlead.randomness import Key
 from fairlead.text import ClientNames, called, counted, label, of_clients
@@ -107,11 +106,6 @@ class ConsistencyReport:
         weights = self.predicted_weights
         return None if weights is None else total_variation(self.intended, weights)
 
-    def predicted_limit(self, problem: QuadraticProblem) -> Tensor | None:
-        """The limit of the run on a quadratic problem, up to O(η): the minimizer of Σ Ω_i F_i, (d,)."""
-        weights = self.predicted_weights
-        return None if weights is None else problem.minimizer(weights)
-
     def to_dict(self) -> dict[str, object]:
         """All figures for JSON, with one list per client where there is one."""
         theory = self.predicted
@@ -209,8 +203,8 @@ def predicted_consistency(
     factors, simulation, solver = None, world.simulation, algorithm.solver
     if simulation is not None and facts is not None and predicted.weights is not None:
         everyone = torch.arange(len(weights))
-        planned = [simulation.behavior.num_steps(everyone, solver, round, key) for round in ahead]
-        steps = torch.stack(planned)
+        planned = [simulation.behavior.workload(everyone, solver, round, key) for round in ahead]
+        steps = torch.stack([work.num_steps for work in planned])
         mean, longest = steps.to(torch.float64).mean(0), int(steps.max())
         factors = convergence_factors(
             solver, mean, facts.coefficient, predicted.weights, weights, longest=longest

@@ -98,8 +98,7 @@ def _client_side(solver: LocalSolver) -> dict[str, PresetArgument]:
     optimizer = solver.optimizer
     found: dict[str, PresetArgument] = {"lr": optimizer.lr_at(0)}
     if isinstance(optimizer, SGD):
-        own = ("momentum", "nesterov", "dampening", "weight_decay")
-        found |= {name: getattr(optimizer, name) for name in own}
+        found |= {n: getattr(optimizer, n) for n in ("momentum", "nesterov", "dampening", "weight_decay")}
     found |= {"epochs": solver.epochs, "steps": solver.steps, "clip": solver.clip}
     kept: dict[str, PresetArgument] = {name: value for name, value in found.items() if value}
     if solver.batch_size != _DEFAULT_BATCH:

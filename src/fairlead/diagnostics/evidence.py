@@ -159,15 +159,14 @@ def outlook(rounds: Sequence[Conditions]) -> Outlook:
     )
 
 
-def constant_conditions(
-    weights: Tensor, work: Tensor, arrival: Tensor, num_steps: Tensor, rounds: int
-) -> ExpectedConditions:
-    """Constant conditions at the observed means; clients never observed get the mean of the others.
+def constant_conditions(weights: Tensor, rounds: int, *figures: Tensor) -> ExpectedConditions:
+    """Constant conditions at the observed means of work, arrival rates and local steps, (N,) each.
 
-    The work is the same for every solver: it was measured, and other methods are predicted for the same clients.
+    Clients never observed get the mean of the others. The work is the same for every solver: it was measured, and
+    other methods are predicted for the same clients.
     """
-    figures = [torch.where(values.isnan(), _typical(values), values) for values in (work, arrival, num_steps)]
-    conditions = [Conditions.known(round, weights, *figures) for round in range(rounds)]
+    known = [torch.where(values.isnan(), _typical(values), values) for values in figures]
+    conditions = [Conditions.known(round, weights, *known) for round in range(rounds)]
     return lambda solver: conditions
 
 

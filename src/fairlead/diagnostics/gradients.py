@@ -182,16 +182,6 @@ class Stationarity:
     mean_square: float
     """Σ ω_i‖∇F_i‖²."""
 
-    def __str__(self) -> str:
-        true, surrogate = self.true_gradient, self.surrogate_gradient
-        if max(true, surrogate) < 2 * min(true, surrogate):
-            tail = "neither is much closer to stationary."
-        elif surrogate < true:
-            tail = "the model is stationary for the surrogate, not for the objective."
-        else:
-            tail = "the model is stationary for the objective, not for the surrogate."
-        return f"The objective's gradient has length {true:.3g}, the surrogate's {surrogate:.3g}: {tail}"
-
 
 def stationarity(
     world: SimulatedWorld,

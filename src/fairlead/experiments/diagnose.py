@@ -105,7 +105,7 @@ def _counted(source: str, recorded: Recorded) -> facts.Evidence:
         records=records,
         algorithm=recorded.algorithm,
         expected_conditions=facts.constant_conditions(
-            weights, work.values, links.values, steps, len(records)
+            weights, len(records), work.values, links.values, steps
         ),
         tally=tally,
         consistency=report_of(tally, recorded.algorithm),

@@ -183,11 +183,12 @@ class ScriptedSampler(MemorylessSampler):
         freeze_lists(self)
         if not is_client_lists(self.cohorts):
             raise field_error(self, "cohorts", "at least one list of client ids", self.cohorts)
-        rows = self.importance
-        if not isinstance(rows, tuple):
+        if not isinstance(self.importance, tuple):
             require_choice(self, "importance", ("draws", "weights"))
-        elif [len(row) if _are_shares(row) else None for row in rows] != [*map(len, self.cohorts)]:
-            raise field_error(self, "importance", "a number of at least 0 for every listed id", rows)
+        elif [len(row) if _are_shares(row) else -1 for row in self.importance] != [*map(len, self.cohorts)]:
+            raise field_error(
+                self, "importance", "a number of at least 0 for every listed id", self.importance
+            )
 
     def check(self, population: Population) -> None:
         largest = max((client for cohort in self.cohorts for client in cohort), default=0)

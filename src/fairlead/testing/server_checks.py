@@ -225,9 +225,7 @@ def _check_mean_coefficients(part: LinearAggregator) -> None:
         if len(updates):
             mean[came] += chance * part.coefficients(replace(updates, cohort=cohort), conditions)
     if not torch.allclose(mean, claimed.coefficients, rtol=1e-9):
-        raise fault(
-            part, f"have the mean coefficients {mean.tolist()}, but claims {claimed.coefficients.tolist()}"
-        )
+        raise fault(part, f"claim its mean coefficients {mean.tolist()}, got {claimed.coefficients.tolist()}")
 
 
 def check_sampler(part: Sampler) -> None:

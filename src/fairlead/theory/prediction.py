@@ -144,8 +144,7 @@ def expected_contributions(
     algorithm: Algorithm, rounds: Sequence[Conditions], *, outcomes: int = OUTCOMES
 ) -> tuple[Contributions, Exactness] | NotKnown:
     """Contributions averaged over rounds, with the least exact of their grades."""
-    sampler = algorithm.sampler.long_run
-    kinds = _distinct(rounds, apart=sampler.varies_by_round)
+    kinds = _distinct(rounds, apart=algorithm.sampler.long_run.varies_by_round)
     coefficient = torch.zeros_like(rounds[0].weights)
     mass, arrival, arrived_work = (torch.zeros_like(coefficient) for _ in range(3))
     grades: set[Exactness] = set()
@@ -277,7 +276,6 @@ class _RandomRound(ExpectedRound):
         nobody = torch.zeros_like(useful)
         if not len(clients):
             return MeanCoefficients(nobody, "exact")
-
         facts = self._facts_read(coefficients, clients[:_TRIED])
         if isinstance(facts, NotKnown):
             return facts
@@ -290,10 +288,8 @@ class _RandomRound(ExpectedRound):
         half, scaled = torch.arange(len(clients)) % 2 == 0, _UNLIKELY * useful[clients]
         whole = of(Cohort(clients, once, useful[clients]), everyone)
         alone = of(Cohort(clients[half], 2 * once[half], scaled[half]), everyone[half])
-        lost, idle = (
-            of(Cohort(clients, once, scaled), half),
-            of(Cohort(clients, once, scaled * half), everyone),
-        )
+        lost = of(Cohort(clients, once, scaled), half)
+        idle = of(Cohort(clients, once, scaled * half), everyone)
         own = nobody[clients].masked_scatter(half, alone)
         # Repeated draws, clients whose update is lost and clients without importance make no difference.
         by_importance = _same(own, lost) and _same(own, idle)
@@ -311,9 +307,7 @@ class _RandomRound(ExpectedRound):
         if by_importance:
             # Sums of importance settle in large cohorts.
             return MeanCoefficients(expected, "large cohorts")
-        return NotKnown(
-            "ignores importance in part, and there are too many cohorts to average its coefficients."
-        )
+        return NotKnown("ignores importance in part, and there are too many cohorts to average.")
 
     def _enumerated(self, coefficients: Callable[[Cohort, Tensor], Tensor]) -> Tensor | None:
         found = outcomes(self.sampler, self.conditions, self.at_most)
@@ -367,9 +361,8 @@ class _RandomRound(ExpectedRound):
         facts = [self.participation.importance, self.arrival, self.work, told.weights]
         for field in ("loss", "delta", "lr", "num_steps", "num_examples"):
             value, known = getattr(updates, field), getattr(told, field, None)
-            other: dict[str, Any] = {
-                field: 2 * value if field == "lr" else torch.diag(places).to(value) @ value
-            }
+            changed = 2 * value if field == "lr" else torch.diag(places).to(value) @ value
+            other: dict[str, Any] = {field: changed}
             if _same(before, coefficients(replace(updates, **other), told)):
                 continue
             if known is None:

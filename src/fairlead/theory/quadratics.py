@@ -88,12 +88,11 @@ def predicted_limit(
     None where no closed form is known here: samplers that leave clients out, client optimizers other than
     SGD, clipping, transforms, and parts without theory.
     """
-    works = _works(algorithm.solver, num_steps)
-    if works is None or algorithm.transforms or not isinstance(algorithm.sampler, FullParticipation):
-        return None
-    weights, steps = problem.weights, torch.tensor(num_steps)
+    works, steps, weights = _works(algorithm.solver, num_steps), torch.tensor(num_steps), problem.weights
     work = algorithm.solver.effective_steps(steps, 0)
-    assert work is not None
+    asks_everyone = isinstance(algorithm.sampler, FullParticipation)
+    if works is None or work is None or algorithm.transforms or not asks_everyone:
+        return None
     conditions = Conditions.known(0, weights, work, torch.ones_like(work), steps)
     limit = known_limit(algorithm, weights)
     if limit is None:

@@ -83,9 +83,9 @@ class ClientBehavior:
     devices: DeviceModel | None
     message_sizes: MessageSizes
 
-    def num_steps(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor:
-        """Local steps that the given clients would take."""
-        return self._plan(clients, solver, round, key).work.num_steps
+    def workload(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
+        """Local work that the given clients would do."""
+        return self._plan(clients, solver, round, key).work
 
     def epochs(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor:
         """Passes over their data that the given clients would make, (c,) float64."""

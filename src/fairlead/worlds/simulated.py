@@ -1,6 +1,6 @@
 """`SimulatedWorld`: clients simulated in this process."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from hashlib import sha256
@@ -23,6 +23,7 @@ from fairlead.models.base import ExampleShape
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, PathRun, Population, WorkOrder
 from fairlead.task import Task
+from fairlead.text import label
 from fairlead.worlds.base import DataPlace, EngineName, Weights, Workings, World, objective_weights
 from fairlead.worlds.behavior import ClientBehavior, MessageSizes, Responders
 from fairlead.worlds.device import Arithmetic, HostData, Precision, on_host, stays_on_host, usable_device
@@ -186,7 +187,7 @@ class SimulatedWorld(World):
             return torch.arange(self.population.num_clients)
 
         def steps() -> Tensor:
-            return self.behavior.num_steps(everyone(), solver, round, key)
+            return self.behavior.workload(everyone(), solver, round, key).num_steps
 
         def work() -> Tensor | None:
             return solver.effective_steps(steps(), round)
@@ -206,6 +207,20 @@ class SimulatedWorld(World):
             forecast_steps=steps,
             num_examples=self.behavior.sizes,
         )
+
+    def refuse_single_examples(self, solver: LocalSolver, rounds: Iterable[int], key: Key) -> None:
+        """Raise if a client could meet a batch of one example in these rounds and the model fails on it."""
+        clients = self.population.weights.nonzero().flatten()
+        sizes = self.behavior.sizes[clients]
+        for round in () if self.objective.takes_one else rounds:
+            steps, batches = self.behavior.workload(clients, solver, round, key)
+            alone = clients[(batches == 1) | ((steps * batches >= sizes) & ((sizes - 1) % batches == 0))]
+            if len(alone):
+                size, whose = self.behavior.sizes[alone[0]], label(int(alone[0]), self.population.names)
+                raise FieldError(
+                    "LocalSolver.batch_size must leave no batch of one example for BatchNorm, got one in round "
+                    f"{round} from {whose} with {size}: change it, give weight 0 to clients of one, or use GroupNorm."
+                )
 
     def over(self, link: LinkModel) -> "SimulatedWorld":
         """The same clients, reached over other links."""

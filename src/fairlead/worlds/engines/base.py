@@ -68,6 +68,14 @@ class LaneOrder:
         return zip(model.names, model.shapes, torch.split(vectors, model.sizes, -1), strict=True)
 
 
+def _takes(model: FlatModule, inputs: Tensor, noise: Tensor | None) -> bool:
+    try:
+        model.call(model.initial_params(), model.initial_buffers(), inputs, noise)
+    except (RuntimeError, ValueError, IndexError):
+        return False
+    return True
+
+
 @dataclass(frozen=True, eq=False)
 class Objective:
     """The clients' objective: a model, a loss per example and all clients' data, on one device."""
@@ -81,6 +89,8 @@ class Objective:
     and on an accelerator in reduced precision."""
     marks_missing: bool
     """Whether some examples are marked by a negative target to have none."""
+    takes_one: bool = True
+    """Whether the model trains on a batch of one example, which BatchNorm may refuse."""
 
     @staticmethod
     def build(
@@ -124,7 +134,7 @@ class Objective:
                 f"Task.loss must give one number per example, (batch,) = ({len(rows)},), got {got}: use "
                 'reduction="none" and average over all axes but the first.'
             )
-        return objective
+        return replace(objective, takes_one=_takes(model, inputs[:1], noise))
 
     @cached_property
     def lane_order(self) -> LaneOrder | None:
