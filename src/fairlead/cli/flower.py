@@ -91,7 +91,7 @@ def up(
                 f"{num_nodes} nodes{' with keys' if tls else ''} at port {federation.port} of this machine"
             )
             run_id = federation.submit({"folder": str(store.path), "bind-keys": bind_keys})
-            _follow(federation, run_id, store, experiment, progress)
+            _follow(federation, run_id, store, experiment.rounds, progress)
     except KeyboardInterrupt:
         shutil.rmtree(scratch, ignore_errors=True)
         say(f"Stopped. Re-run the command to resume the run in {store.path}.")
@@ -168,17 +168,13 @@ def _one_for_each_client(experiment: Experiment, nodes: int | None) -> int:
 
 
 def _follow(
-    federation: LocalFederation,
-    run_id: str,
-    store: RunFolder,
-    experiment: Experiment,
-    progress: RoundProgress,
+    federation: LocalFederation, run_id: str, store: RunFolder, rounds: int, progress: RoundProgress
 ) -> None:
     """Show each round when it ends, until the last."""
     from fairlead.experiments.tracking import figures_of
 
     shown, asked = 0, monotonic()
-    progress.begin("flower", experiment.rounds, 0, evaluating=False)
+    progress.begin("flower", rounds)
     while True:
         records = store.records() if store.rounds_file.exists() else []
         for record in records[shown:]:
@@ -186,7 +182,7 @@ def _follow(
             for refusal in record.refused:
                 progress.note(refusal.sentence)
         shown = len(records)
-        if shown == experiment.rounds and store.summary_file.exists():
+        if shown == rounds and store.summary_file.exists():
             return
         if monotonic() - asked > _ASK_SECONDS:
             asked, outcome = monotonic(), federation.outcome(run_id)

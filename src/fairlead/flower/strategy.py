@@ -1,6 +1,6 @@
 """`FlowerStrategy`: the server's half of a method, for Flower apps whose clients keep their own training code."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from logging import getLogger
 from math import prod
@@ -41,6 +41,7 @@ from fairlead.worlds.base import World
 
 _log = getLogger("flwr")
 _ARRAYS, _CONFIG = "arrays", "config"
+ReportedWeights = Literal["examples", "uniform"]
 
 
 class FlowerStrategy(Strategy):
@@ -61,7 +62,7 @@ class FlowerStrategy(Strategy):
         algorithm: Algorithm,
         num_clients: int,
         *,
-        weights: Literal["examples", "uniform"] = "examples",
+        weights: ReportedWeights = "examples",
         seed: int = 0,
         fraction_evaluate: float = 1.0,
         poll: float = 1.0,
@@ -211,14 +212,9 @@ class StrategyWorld(World):
     """The clients of an existing Flower app: makes the updates of a round from the replies that a strategy gets."""
 
     def __init__(
-        self,
-        layout: ArrayLayout,
-        nodes: Sequence[int],
-        params: Tensor,
-        weights: Literal["examples", "uniform"] = "examples",
+        self, layout: ArrayLayout, nodes: tuple[int, ...], params: Tensor, weights: ReportedWeights
     ) -> None:
-        self.layout, self.nodes, self._params = layout, tuple(nodes), params
-        self._weights = weights
+        self.layout, self.nodes, self._params, self._weights = layout, nodes, params, weights
         self.sizes = torch.zeros(len(self.nodes), dtype=torch.float64)
         """Examples of each client, 0 for those without a report."""
         self._received: dict[int, ReceivedUpdate] = {}

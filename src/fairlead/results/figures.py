@@ -1,7 +1,7 @@
 """Figures of a run and of a method, and the measure by which methods are compared."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import median
@@ -120,14 +120,9 @@ def experiment_measure(
 
 
 def runs_measure(
-    runs: Iterable[ReportedRun],
-    metric: str | None = None,
-    figure: FigureName = "last-tenth",
-    *,
-    minimize: bool = False,
+    runs: Sequence[ReportedRun], metric: str | None, figure: FigureName, *, minimize: bool
 ) -> Measure:
     """The measure of runs, as `experiment_measure` chooses it."""
-    runs = list(runs)
     evaluations = [record.evaluation for run in runs for record in run.records if record.evaluation]
     known = [
         *dict.fromkeys(name for each in evaluations for name in each.metrics),
