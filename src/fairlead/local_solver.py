@@ -270,15 +270,23 @@ def _accumulation_table(solver: LocalSolver, lr: float, num_steps: int) -> Accum
     short = _norms_of(_responses(probe, lr, min(num_steps, _TRIAL), num_impulses=_TRIAL))
     if num_steps <= _TRIAL:
         return short
-    first = [response[:1] for response in _responses(probe, lr, num_steps, num_impulses=1)]
-    repeated = _norms_of([torch.cat(first[: k + 1]) for k in range(_TRIAL)])
-    if not torch.allclose(short.l1, repeated.l1, rtol=1e-12) or probe.step_schedule != Constant():
-        return _norms_of(_responses(probe, lr, num_steps, num_impulses=num_steps))
-    answers = torch.cat([torch.zeros(1, dtype=torch.float64), *first])
-    return Accumulation(answers.cumsum(0), answers.square().cumsum(0).sqrt())
+    if probe.step_schedule == Constant():
+        first = [response[:1] for response in _responses(probe, lr, num_steps, num_impulses=1)]
+        repeated = _norms_of([torch.cat(first[: k + 1]) for k in range(_TRIAL)])
+        if torch.allclose(short.l1, repeated.l1, rtol=1e-12):
+            answers = torch.cat([torch.zeros(1, dtype=torch.float64), *first])
+            return Accumulation(answers.cumsum(0), answers.square().cumsum(0).sqrt())
+    if num_steps > _MOST_IMPULSES:
+        raise FieldError(
+            f"LocalSolver takes up to {num_steps} local steps, but at most {_MOST_IMPULSES} are possible where its "
+            "step_schedule or a correction changes from step to step."
+        )
+    return _norms_of(_responses(probe, lr, num_steps, num_impulses=num_steps))
 
 
 _TRIAL = 64
+_MOST_IMPULSES = 2**16
+"""Of which each has its own response: more take minutes."""
 
 
 def _responses(probe: LocalSolver, lr: float, num_steps: int, num_impulses: int) -> Iterator[Tensor]:

@@ -104,6 +104,36 @@ def test_ctrl_c_leaves_a_run_that_goes_on_exactly(tmp_path: Path) -> None:
     assert fl.load_records(tmp_path / "run") == fl.load_records(tmp_path / "whole")
 
 
+@pytest.mark.parametrize(
+    ("sign", "count"), [("study/runs.json", 1), ("study/*/provenance.json", 2)], ids=["starting", "training"]
+)
+def test_workers_end_with_a_killed_parent(sign: str, count: int, tmp_path: Path) -> None:
+    """Their round would take minutes. Standard error stays open until the last of them has ended."""
+    (tmp_path / "spec.toml").write_text(SPEC.replace("steps = 2", "steps = 1000000"))
+    command = ["sweep", "spec.toml", "--grid", "seed=0,1", "--jobs", "2", "-o", "study", "-q"]
+    sweep = subprocess.Popen(
+        [sys.executable, "-c", "from fairlead.cli import main; main()", *command],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while len(list(tmp_path.glob(sign))) < count and time.monotonic() < deadline:
+        time.sleep(0.02)
+    sweep.kill()
+    assert sweep.communicate(timeout=60)[1] == ""
+
+
+def test_errors_of_the_system_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text(SPEC)
+    for arguments in (["diagnose", "y" * 5000], ["flower", "weights", "y" * 5000], ["init", "y" * 5000]):
+        result = fairlead(*arguments, cwd=tmp_path)
+        assert result.returncode == 2
+        assert result.stderr.startswith("fairlead: yyyy")
+        assert result.stderr.endswith("... cannot be used: File name too long.\n")
+        assert len(result.stderr) < 500
+
+
 def test_models_in_the_working_directory_are_found(tmp_path: Path) -> None:
     """A console script has its own folder on Python's path, not the one that it is called in."""
     (tmp_path / "own_models.py").write_text(

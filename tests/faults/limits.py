@@ -1,4 +1,4 @@
-"""Little memory and time for what is judged: what asks for much must be refused, not tried."""
+"""Judges of refusals: little memory and time, since what asks for much must be refused, and one sentence."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from pathlib import Path
 ROOM = 3 * 2**30
 """Bytes that reading and building may take."""
 SECONDS = 60
+
+
+def is_sentence(said: str) -> bool:
+    """Whether an error is one line of text that someone would read."""
+    return said.isprintable() and said.endswith((".", "?")) and len(said) < 900
 
 
 @contextmanager

@@ -310,15 +310,14 @@ def _readable(path: Path) -> Manifest | None:
 
 def _read_tensors(path: Path, digest: str) -> dict[str, Tensor]:
     """Tensors mapped from a file with a verified checksum."""
-    try:
+    with disk_errors(path, "read", DamagedCheckpointError):
         if _digest(path) != digest:
             raise DamagedCheckpointError(f"{path} is damaged: its checksum does not match.")
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except OSError as error:
-        raise DamagedCheckpointError(f"{path} cannot be read: {error.strerror}.") from error
-    except SafetensorError as error:
-        raise DamagedCheckpointError(f"{path} holds no tensors: {error}.") from error
+        try:
+            with safe_open(path, framework="pt") as file:
+                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise DamagedCheckpointError(f"{path} holds no tensors: {error}.") from error
 
 
 def _digest(path: Path) -> str:

@@ -28,14 +28,12 @@ class _Commands(TyperGroup):
             if isinstance(error, BrokenPipeError):
                 # Whoever reads the output has read enough, which typer knows how to end.
                 raise
-            said = error if isinstance(error, FairleadError) else _of_the_system(error)
-            typer.echo(f"fairlead: {said}", err=True)
+            if isinstance(error, OSError):
+                error = FairleadError(f"{error.filename or 'A file'} cannot be used: {one_line(error)}.")
+            elif not isinstance(error, FairleadError):
+                error = FairleadError(f"The memory does not suffice: {one_line(error)}.")
+            typer.echo(f"fairlead: {error}", err=True)
             raise typer.Exit(2) from None
-
-
-def _of_the_system(error: OSError | MemoryError) -> FairleadError:
-    place = error.filename if isinstance(error, OSError) else "The memory of this machine"
-    return FairleadError(f"{place or 'A file'} cannot be used: {one_line(error)}.")
 
 
 class _Command(TyperCommand):

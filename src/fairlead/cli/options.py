@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -60,9 +61,9 @@ def read_target(text: str) -> float:
     try:
         value = float(number.removesuffix("%"))
     except ValueError:
-        raise FieldError(
-            f"--target must be a number or a percentage, such as 0.5 or 50%, got {short(text)}."
-        ) from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise FieldError(f"--target must be a number or a percentage, such as 0.5 or 50%, got {short(text)}.")
     if not number.endswith("%"):
         return value
     if not 0 <= value <= 100:

@@ -152,7 +152,8 @@ def _read_npz(file: Path, used: Mapping[str, str]) -> _Arrays:
     ):
         for field, name in used.items():
             require_known(str(file), "array", name, archive.files, field)
-        refuse_bomb(file, sum(_unpacked_bytes(archive.zip, name) for name in set(names)))
+        unpacked = sum(_unpacked_bytes(archive.zip, name) for name in set(names))
+        refuse_bomb(file, unpacked, file.stat().st_size)
         return _Arrays(str(file), {name: _array(archive, name, file) for name in names})
 
 

@@ -207,13 +207,12 @@ class Columns:
     def single(self, column: str) -> Cells:
         """The cells of a column, refused where one is a list, a table or an image."""
         cells = self.cells[column]
-        if cells.dtype == object or cells.ndim > 1:
-            for row, cell in enumerate(cells):
-                if isinstance(cell, _SEVERAL):
-                    kind = type(cell).__name__
-                    raise DataError(
-                        f"{self.place(column, row)} must be one number or text, got a value of type {kind}."
-                    )
+        held = (
+            [isinstance(cell, _SEVERAL) for cell in cells] if cells.dtype == object or cells.ndim > 1 else []
+        )
+        if any(held):
+            place, kind = self.place(column, held.index(True)), type(cells[held.index(True)]).__name__
+            raise DataError(f"{place} must be one number or text, got a value of type {kind}.")
         return cells
 
     def _refuse_gaps(self, column: str) -> None:

@@ -6,6 +6,7 @@ import io
 import lzma
 import os.path
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -26,16 +27,15 @@ _GROWTH_AT_MOST = 200
 _PIECE = 2**20
 _MOST_SETUP = 2**30
 _FORMAT_ERRORS = (EOFError, lzma.LZMAError, struct.error, zipfile.BadZipFile, zlib.error)
-_PYTHON_ERRORS = (
-    ArithmeticError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    MemoryError,
-    RuntimeError,
-    TypeError,
-)
-"""Errors that libraries raise when a file is not what it claims to be: few of them check it first."""
+_PYTHON_ERRORS = (ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError)
+_OWN_ERRORS = {"pyarrow.lib": "ArrowException", "PIL.Image": "DecompressionBombError"}
+"""Errors of libraries that are no kind of Python's, by module."""
+
+
+def _library_errors() -> tuple[type[Exception], ...]:
+    """Errors that libraries raise when a file is not what it claims to be: few of them check it first."""
+    own = (getattr(sys.modules[name], _OWN_ERRORS[name]) for name in _OWN_ERRORS if name in sys.modules)
+    return OSError, MemoryError, ValueError, *_FORMAT_ERRORS, *_PYTHON_ERRORS, *own
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def read_as(
         yield
     except FairleadError:
         raise
-    except (OSError, ValueError, *_FORMAT_ERRORS, *_PYTHON_ERRORS) as error:
+    except _library_errors() as error:
         raise refusal(f"{file} cannot be read{kind}: {reason or one_line(error)}.") from error
 
 
@@ -94,11 +94,11 @@ def read_file(file: Path) -> bytes:
             return file.read_bytes()
         with _PACKED[file.suffix](file) as stream:
             pieces: list[bytes] = []
-            size = 0
+            packed, size = file.stat().st_size, 0
             while piece := stream.read(_PIECE):
                 pieces.append(piece)
                 size += len(piece)
-                refuse_bomb(file, size)
+                refuse_bomb(file, size, packed)
             return b"".join(pieces)
 
 
@@ -107,9 +107,8 @@ def opened(file: Path) -> BinaryIO:
     return io.BytesIO(read_file(file)) if file.suffix in _PACKED else file.open("rb")
 
 
-def refuse_bomb(file: Path, unpacked: int) -> None:
+def refuse_bomb(file: object, unpacked: int, packed: int) -> None:
     """Refuse a file that would unpack to a suspicious multiple of its size."""
-    packed = file.stat().st_size
     if unpacked > max(_ALWAYS_UNPACKED, _GROWTH_AT_MOST * packed):
         raise DataError(
             f"{file} is refused: its {packed} bytes would unpack to more than {_GROWTH_AT_MOST} times as many, at "

@@ -192,7 +192,7 @@ def _read_cifar(file: Path, field: bytes, classes: int) -> tuple[Tensor, Tensor]
 def _require_labels(labels: NDArray[Any], classes: int, name: str) -> None:
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
-        label = short(labels[wrong[0]].item() if labels.dtype != object else labels[wrong[0]])
+        label = short(labels.tolist()[wrong[0]])
         raise DataError(f"{name}, row {wrong[0]}: {label} is not a class from 0 to {classes - 1}.")
 
 

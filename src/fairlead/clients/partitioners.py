@@ -15,8 +15,6 @@ from fairlead.randomness import Key
 Rows = NDArray[np.int64]
 
 _LEAST_SHAPE = 1e-300
-_FEW = 10**5
-"""Clients that fit into any memory."""
 _BYTES_PER_SHARE = 64
 """Memory for what a client gets of a class, or of all: draws, shares, their order and numbers of examples."""
 
@@ -38,10 +36,9 @@ class Partitioner(Component, ABC):
         """
         if num_clients < 1:
             raise FieldError(f"{type(self).__name__} needs at least 1 client, got {num_clients}.")
-        if num_clients > _FEW:
-            shares = num_clients * (len(np.unique(labels)) if self.needs_classes else 1)
-            what = f"{type(self).__name__} with num_clients = {num_clients}"
-            require_memory(what, _BYTES_PER_SHARE * shares, "lower num_clients")
+        shares = num_clients * (len(np.unique(labels)) if self.needs_classes else 1)
+        what = f"{type(self).__name__} with num_clients = {num_clients}"
+        require_memory(what, _BYTES_PER_SHARE * shares, "lower num_clients")
         return self.owners(labels, num_clients, key, natural)
 
     @abstractmethod

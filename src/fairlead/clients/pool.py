@@ -338,10 +338,7 @@ def _require_examples(inputs: Tensor, targets: Tensor, natural: Tensor | None, n
     if len(inputs) == 0:
         raise DataError(f"{name} has no example.")
     if not inputs.numel() or not targets.numel():
-        shapes = f"{tuple(inputs.shape[1:])} and targets of shape {tuple(targets.shape[1:])}"
-        raise DataError(
-            f"{name} must have at least one number in each example, got inputs of shape {shapes}."
-        )
+        raise DataError(f"{name} must have at least one number in each input and in each target.")
     if len(inputs) != len(targets):
         raise DataError(
             f"{name} must have one target per input, got {len(inputs)} inputs and {len(targets)} targets."

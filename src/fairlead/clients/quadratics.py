@@ -192,10 +192,10 @@ class Quadratics(ClientSource):
             _COPIES * 8 * self.num_clients * self.dim * (self.dim + 1),
             "lower one of them",
         )
-        work = self.num_clients * self.dim**3
-        if work > _MOST_WORK and self.conditioning > 1 and self.hessians is None:
-            constraint = f"such that num_clients·dim³ is at most {_MOST_WORK:g}, with a conditioning above 1"
-            raise field_error(self, "dim", constraint, self.dim)
+        turned = self.conditioning > 1 and self.hessians is None
+        if turned and self.num_clients * self.dim**3 > _MOST_WORK:
+            most = int((_MOST_WORK / self.num_clients) ** (1 / 3))
+            raise field_error(self, "dim", f"at most {most} with a conditioning above 1", self.dim)
         generator = key.fold("quadratics").generator()
         shape = (self.num_clients, self.dim)
         linear = torch.from_numpy(generator.normal(0.0, abs(self.spread), shape))

@@ -305,18 +305,21 @@ def _refuse_unseparated(header: list[str], delimiter: str, file: Path) -> None:
         )
 
 
-def _read_parquet(path: str) -> Columns:
+def _library(module: str, problem: str, remedy: str) -> Any:
     try:
-        parquet = import_module("pyarrow.parquet")
+        return import_module(module)
     except ImportError as error:
-        raise DataError(
-            "ParquetTable needs pyarrow: install it with pip install 'pyarrow>=17,<30'."
-        ) from error
+        raise DataError(f"{problem}: install it with {remedy}.") from error
+
+
+def _read_parquet(path: str) -> Columns:
+    parquet = _library("pyarrow.parquet", "ParquetTable needs pyarrow", "pip install 'pyarrow>=17,<30'")
     file = existing(path)
     with read_as(" as Parquet", file):
         dataset = parquet.ParquetDataset(file)
         for part in dataset.fragments:
-            refuse_bomb(Path(part.path), _LEAST_BYTES * part.count_rows() * len(dataset.schema))
+            size = Path(part.path).stat().st_size
+            refuse_bomb(part.path, _LEAST_BYTES * part.count_rows() * len(dataset.schema), size)
         table = dataset.read()
         table.validate(full=True)
         return Columns.of(table, str(file))
@@ -324,12 +327,7 @@ def _read_parquet(path: str) -> Columns:
 
 def _load_splits(folder: str) -> dict[str, Any]:
     """Splits by name; a data set without splits is one called "train"."""
-    try:
-        library = import_module("datasets")
-    except ImportError as error:
-        raise DataError(
-            "HuggingFaceData needs datasets: install it with pip install 'datasets>=3.0,<5'."
-        ) from error
+    library = _library("datasets", "HuggingFaceData needs datasets", "pip install 'datasets>=3.0,<5'")
     loaded = library.load_from_disk(folder)
     return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
 
@@ -340,4 +338,5 @@ def _columns_of(dataset: Any, used: tuple[str, ...], name: str) -> Columns:
     # Read only the used columns: others may hold images that take long to decode.
     chosen = dataset.select_columns(list(used))
     chosen.data.validate(full=True)
+    refuse_bomb(name, _LEAST_BYTES * len(chosen) * len(used), chosen.data.nbytes)
     return Columns.of(chosen, name)

@@ -177,10 +177,8 @@ def _json_rows(file: Path, text: str) -> Iterator[tuple[int, TraceEntry]]:
         place = f"{file}, line {line}"
         if not written.strip():
             continue
-        try:
+        with read_as(" as JSON", place, refusal=FieldError):
             row = json.loads(written)
-        except (ValueError, RecursionError) as error:
-            raise FieldError(f"{place}: it must be a JSON object.") from error
         if not isinstance(row, dict):
             raise FieldError(f"{place}: it must be a JSON object, got {written.strip()[:50]}.")
         _check_columns(list(row), place)

@@ -15,8 +15,7 @@ def start_worker(connection: Connection, every: int, keep: bool, threads: int) -
 
 
 def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None, "a worker has a parent"
-    parent.join()
+    if parent := parent_process():
+        parent.join()
     # At once, however long the round still takes: the run can be resumed.
     os._exit(1)

@@ -280,12 +280,9 @@ def serve(connection: Connection, every: int, keep: bool, threads: int) -> None:
             # The parent process is gone; the run can be resumed.
             raise SystemExit(1) from None
 
-    with suppress(KeyboardInterrupt), interrupts() as stop:
+    with suppress(EOFError, ConnectionError, KeyboardInterrupt), interrupts() as stop:
         while True:
-            try:
-                experiment, store = connection.recv()
-            except (EOFError, OSError):
-                return
+            experiment, store = connection.recv()
             executor.run(experiment, store, tell, stop)
 
 
