@@ -77,17 +77,8 @@ class Parcel(Generic[ValueT]):
 
 
 _SHARD_BYTES = 2**26
-
-
-class PackedShard(NamedTuple):
-    """The examples of consecutive clients, packed for actors."""
-
-    inputs: Packed
-    targets: Packed
-    offsets: Packed
-
-    def view(self) -> ClientData:
-        return ClientData(self.inputs.view(), self.targets.view(), self.offsets.view())
+PackedShard = tuple[Packed, ...]
+"""Inputs, targets and offsets of consecutive clients, packed for actors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,17 +102,16 @@ class Shards:
         for first, last in zip(first_clients, [*first_clients[1:], data.num_clients], strict=True):
             offsets = data.offsets[first : last + 1]
             rows = slice(int(offsets[0]), int(offsets[-1]))
-            shard = PackedShard(
-                Packed.of(data.inputs[rows]), Packed.of(data.targets[rows]), Packed.of(offsets - offsets[0])
-            )
-            references.append(ray.put(shard))
+            shard = data.inputs[rows], data.targets[rows], offsets - offsets[0]
+            references.append(ray.put(tuple(map(Packed.of, shard))))
         return Shards(first_clients, references)
 
     def examples_of(self, client: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of one client, in memory that others share."""
         shard = bisect_right(self.first_clients, client) - 1
         if shard not in self._viewed:
-            self._viewed[shard] = ray.get(self.references[shard]).view()
+            inputs, targets, offsets = (part.view() for part in ray.get(self.references[shard]))
+            self._viewed[shard] = ClientData(inputs, targets, offsets)
         return self._viewed[shard].examples_of(client - self.first_clients[shard])
 
 
