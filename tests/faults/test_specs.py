@@ -185,8 +185,8 @@ def planned_steps(federation: fl.Federation) -> int:
     world = federation.world
     assert isinstance(world, fl.SimulatedWorld)
     everyone = torch.arange(world.population.num_clients)
-    steps = world.behavior.num_steps(everyone, federation.algorithm.solver, 0, federation.key)
-    return int(steps.sum())
+    workload = world.behavior.workload(everyone, federation.algorithm.solver, 0, federation.key)
+    return int(workload.num_steps.sum())
 
 
 def as_toml(value: Any) -> str:
