@@ -175,7 +175,7 @@ def test_resuming_nothing_is_said() -> None:
         ("show Proximall", "'Proximall' is not a part, a preset or a setting. Did you mean 'Proximal'?"),
         ("cite Constant", "Constant has no paper to cite."),
         ("init spec.toml", "spec.toml already exists: choose another name."),
-        ("init spec.toml/x.toml", "spec.toml/x.toml cannot be written: File exists."),
+        ("init spec.toml/x.toml", "spec.toml cannot be written: File exists."),
     ],
 )
 def test_refusals_are_one_sentence(command: str, message: str) -> None:

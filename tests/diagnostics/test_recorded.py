@@ -159,5 +159,5 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(FieldError, match="cannot be read: No such file or directory"):
         read_recorded(tmp_path / "absent.jsonl")
     (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe")
-    with pytest.raises(FieldError, match="are not UTF-8 text"):
+    with pytest.raises(FieldError, match="is not UTF-8 text"):
         read_recorded(tmp_path / "bytes.jsonl")

@@ -204,9 +204,9 @@ def test_an_error_of_a_client_is_the_same_sentence_as_in_one_process() -> None:
     )
     world = fl.SimulatedWorld(task, data, engine="loop")
     algorithm = fl.presets.fedavg(lr=0.1)
-    with pytest.raises(EngineError, match=r"^Client 0 fails at local step 0 with a batch of 1: ") as here:
+    with pytest.raises(FieldError, match=r"^LocalSolver.batch_size must leave no batch of one") as here:
         trained(world, algorithm)
-    with pytest.raises(EngineError) as there:
+    with pytest.raises(FieldError) as there:
         trained(fl.RayWorld(world, fl.RayCluster(actors=2)), algorithm)
     assert str(there.value) == str(here.value)
 
