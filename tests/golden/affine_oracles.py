@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 
 import torch
 from torch import Tensor
@@ -34,18 +33,3 @@ def accumulation(work: LocalWork) -> Tensor:
 def effective_steps(works: Sequence[LocalWork]) -> Tensor:
     """‖a_i‖₁ of every client, (N,)."""
     return torch.stack([accumulation(work).abs().sum() for work in works])
-
-
-def expected_shares(weights: Tensor, arrival: Tensor) -> Tensor:
-    """E[ω_i/Σ_R ω_j; i ∈ R] over Bernoulli links with the given arrival rates, (N,).
-
-    The mean coefficient of each client under full participation and the mean over arrivals; an empty
-    round contributes nothing. All 2^N sets R are enumerated.
-    """
-    shares = torch.zeros_like(weights)
-    for arrives in product((0.0, 1.0), repeat=len(weights)):
-        received = torch.tensor(arrives, dtype=weights.dtype)
-        chance = torch.where(received > 0, arrival, 1 - arrival).prod()
-        if any(arrives):
-            shares += chance * received * weights / (received @ weights)
-    return shares
