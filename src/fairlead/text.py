@@ -20,8 +20,11 @@ _HEAD = 17
 
 def names_from(values: NDArray[Any]) -> ClientNames:
     """Ids or names of any type as an array of names; whole numbers have no decimals, however stored."""
-    if values.dtype.kind == "f" and bool(((values == np.floor(values)) & (np.abs(values) < 2**63)).all()):
-        values = values.astype(np.int64)
+    if values.dtype.kind == "f":
+        wide = values.astype(np.float64)
+        values = (
+            wide.astype(np.int64) if ((wide == np.floor(wide)) & (np.abs(wide) < 2**63)).all() else values
+        )
     texts = values.tolist() if values.dtype.kind in "OS" else None
     if texts is not None:
         texts = [text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in texts]

@@ -304,7 +304,7 @@ def _read_user(name: str, count: int, data: Any, place: str, *, text: bool) -> _
         return _User(
             name, np.array([code_points(value) for value in inputs]), code_points("".join(targets)), place
         )
-    with read_as(" as numbers", place):
+    with read_as(" as numbers", place), np.errstate(over="ignore"):
         numbers = np.array(inputs, dtype=np.float32)
     wrong = np.flatnonzero(~np.isfinite(numbers).all(axis=1)) if numbers.ndim == 2 else [0]
     if len(wrong):
