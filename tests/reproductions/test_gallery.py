@@ -108,12 +108,11 @@ def test_every_run_can_be_planned(entry: TrainedTable, scale: str, tmp_path: Pat
 
 @pytest.mark.parametrize("entry", [entry for entry in TRAINED if entry.shares], ids=lambda entry: entry.name)
 def test_shared_runs_are_the_same_runs(entry: TrainedTable, tmp_path: Path) -> None:
-    """A run of the same name in the other table has the same experiment and the same figures, at every scale."""
+    """A run of the same name in the other table has the same experiment, at every scale."""
     (tmp_path / "cifar-10-batches-py").mkdir()
     for name in entry.shares:
         other = REPRODUCTIONS[name]
         assert isinstance(other, TrainedTable)
-        assert entry.statistics == other.statistics
         for scale in SCALES:
             request = Request(tmp_path, scale=scale, data=tmp_path)
             theirs = {run.folder: run.experiment for run in other.planned(request)}

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.records import Evaluation, RoundRecord
 from fairlead.reproductions import trained as statistics
-from fairlead.results.run_archive import ArchivedRun
+from fairlead.results.run_archive import ArchivedRun, curves_of
 
 
 def record(round: int, accuracy: float | None = None, elud: float | None = None) -> RoundRecord:
@@ -33,7 +33,7 @@ def record(round: int, accuracy: float | None = None, elud: float | None = None)
 
 
 ACCURACIES = [0.1, 0.5, 0.3, 0.6, 0.2, 0.4, 0.4, 0.4, 0.5, 0.3, 0.2, 0.4]
-RUN = [record(round, accuracy) for round, accuracy in enumerate(ACCURACIES)]
+RUN = curves_of([record(round, accuracy) for round, accuracy in enumerate(ACCURACIES)])
 
 
 def test_accuracies_at_the_end() -> None:
@@ -86,8 +86,8 @@ def test_rounds_to_a_target_on_the_mean_curve() -> None:
 
 def test_diversity_leaves_out_canceled_and_empty_rounds() -> None:
     run = [record(0, elud=2.0), record(1, elud=math.inf), record(2), record(3, elud=4.0)]
-    assert statistics.mean_elud(run, None) == 3.0
-    assert statistics.mean_elud([record(0)], None) is None
+    assert statistics.mean_elud(curves_of(run), None) == 3.0
+    assert statistics.mean_elud(curves_of([record(0)]), None) is None
 
 
 def test_late_loss_is_of_the_second_half() -> None:

@@ -17,41 +17,40 @@ from fairlead.experiments.study import PlannedRun, StudyFolder, folder_name
 from fairlead.models.augmentation import Augmentation
 from fairlead.models.base import Model
 from fairlead.presets import method_named, with_aware
-from fairlead.records import RoundRecord
 from fairlead.reproductions.claims import TableCell
 from fairlead.reproductions.data_sets import NotRunError, require_data, source_of
 from fairlead.reproductions.reproduction import FailedRun, Measured, Reproduction, Request, Scale
 from fairlead.results import run_archive
 from fairlead.results.curves import Curve, FigureName
-from fairlead.results.run_archive import ArchivedRun, Place, Statistic
+from fairlead.results.run_archive import ArchivedRun, Curves, Place, Statistic
 from fairlead.settings import Setting
 from fairlead.task import Task
 from fairlead.text import counted
 
 
-def top_accuracy(records: Sequence[RoundRecord], target: float | None) -> float | None:
+def top_accuracy(curves: Curves, target: float | None) -> float | None:
     """The best accuracy of all rounds, in percent (Zeng 2023)."""
-    return _percent(records, "best")
+    return _percent(curves, "best")
 
 
-def last_tenth_accuracy(records: Sequence[RoundRecord], target: float | None) -> float | None:
+def last_tenth_accuracy(curves: Curves, target: float | None) -> float | None:
     """Mean accuracy of the last 10 % of rounds, in percent (Zeng 2025)."""
-    return _percent(records, "last-tenth")
+    return _percent(curves, "last-tenth")
 
 
-def last_five_accuracy(records: Sequence[RoundRecord], target: float | None) -> float | None:
+def last_five_accuracy(curves: Curves, target: float | None) -> float | None:
     """Mean accuracy of the last five rounds, in percent (Weng 2025)."""
-    return _percent(records, "last5")
+    return _percent(curves, "last5")
 
 
-def final_accuracy(records: Sequence[RoundRecord], target: float | None) -> float | None:
+def final_accuracy(curves: Curves, target: float | None) -> float | None:
     """Accuracy after the last round, in percent (Wang 2021)."""
-    return _percent(records, "final")
+    return _percent(curves, "final")
 
 
-def rounds_to_target(records: Sequence[RoundRecord], target: float | None) -> float | None:
+def rounds_to_target(curves: Curves, target: float | None) -> float | None:
     """Rounds until the accuracy is first reached, infinite if it never is (Weng 2025 Tables 1, 4 and 5)."""
-    curve = _accuracy(records)
+    curve = _measured(curves, "accuracy")
     if target is None or not len(curve):
         return None
     done = curve.rounds_to(target, higher=True)
@@ -63,41 +62,40 @@ def rounds_on_mean_curve(runs: Sequence[ArchivedRun]) -> float | None:
     if not runs or runs[0].target is None:
         return None
     curves = zip(*(run.curves["accuracy"] for run in runs), strict=True)
-    mean = Curve.of((round, math.fsum(values) / len(runs)) for round, values in enumerate(curves, start=1))
-    done = mean.rounds_to(runs[0].target, higher=True)
-    return math.inf if done is None else float(done)
-
-
-def steps_to_target(records: Sequence[RoundRecord], target: float | None) -> float | None:
-    """Local steps behind all received updates until the accuracy is first reached, in thousands."""
-    done = rounds_to_target(records, target)
-    if done is None or math.isinf(done):
-        return done
-    return sum(sum(record.num_steps) for record in records[: int(done)]) / 1000
-
-
-def mean_elud(records: Sequence[RoundRecord], target: float | None) -> float | None:
-    """e-LUDD, the mean of e-LUD over rounds; rounds whose updates cancel are left out (Zeng 2025)."""
-    known = [record.elud for record in records if record.elud is not None and math.isfinite(record.elud)]
-    return math.fsum(known) / len(known) if known else None
-
-
-def late_loss(records: Sequence[RoundRecord], target: float | None) -> float | None:
-    """Mean loss of the second half of the rounds."""
-    points = [(record.round + 1, record.evaluation.loss) for record in records if record.evaluation]
-    return Curve.of(points).tail_mean(len(records), len(records) // 2)
-
-
-def _accuracy(records: Sequence[RoundRecord]) -> Curve:
-    return Curve.of(
-        (record.round + 1, record.evaluation.metrics["accuracy"])
-        for record in records
-        if record.evaluation is not None and "accuracy" in record.evaluation.metrics
+    return rounds_to_target(
+        {"accuracy": [math.fsum(values) / len(runs) for values in curves]}, runs[0].target
     )
 
 
-def _percent(records: Sequence[RoundRecord], figure: FigureName) -> float | None:
-    share = _accuracy(records).figure(figure, len(records), higher=True)
+def steps_to_target(curves: Curves, target: float | None) -> float | None:
+    """Local steps behind all received updates until the accuracy is first reached, in thousands."""
+    done = rounds_to_target(curves, target)
+    if done is None or math.isinf(done):
+        return done
+    return math.fsum(curves["steps"][: int(done)]) / 1000
+
+
+def mean_elud(curves: Curves, target: float | None) -> float | None:
+    """e-LUDD, the mean of e-LUD over rounds; rounds whose updates cancel are left out (Zeng 2025)."""
+    known = _measured(curves, "elud").finite.values
+    return math.fsum(known) / len(known) if known else None
+
+
+def late_loss(curves: Curves, target: float | None) -> float | None:
+    """Mean loss of the second half of the rounds."""
+    total = len(curves.get("loss", ()))
+    return _measured(curves, "loss").tail_mean(total, total // 2)
+
+
+def _measured(curves: Curves, name: str) -> Curve:
+    """A curve where it was measured."""
+    points = enumerate(curves.get(name, ()), start=1)
+    return Curve.of(point for point in points if not math.isnan(point[1]))
+
+
+def _percent(curves: Curves, figure: FigureName) -> float | None:
+    total = len(curves.get("accuracy", ()))
+    share = _measured(curves, "accuracy").figure(figure, total, higher=True)
     return None if share is None else 100 * share
 
 
@@ -112,6 +110,8 @@ class Size:
     """Replaces the column's model where that would take too long."""
     clients: ClientSource | None = None
     """Replaces the synthetic clients of a setting, likewise."""
+    evaluate_every: int = 1
+    """Rounds between two evaluations."""
 
 
 @dataclass(frozen=True)
@@ -312,12 +312,16 @@ class TrainedTable(Reproduction):
         return run_archive.merged(
             {},
             [
-                run
+                # Tables that share runs have statistics of their own.
+                run if run.failure else replace(run, figures=self._figures(run))
                 for run in runs
                 if TableCell(run.method, run.setting) in self.cells
                 and (run.rounds == rounds if run.failure is None else run.rounds < rounds)
             ],
         )
+
+    def _figures(self, run: ArchivedRun) -> dict[str, float]:
+        return run_archive.figures_of(run.curves, self.statistics, run.target)
 
     def _failed(self, run: ArchivedRun, reason: str) -> FailedRun:
         columns = tuple(figure_column(run.setting, name) for name in self.statistics)
@@ -342,7 +346,7 @@ class TrainedTable(Reproduction):
             work=setting.work,
             link=setting.link,
             seed=seed,
-            evaluate_every=1,
+            evaluate_every=size.evaluate_every,
             device=request.device,
         )
         if column.adjust is not None:

@@ -27,8 +27,11 @@ _ENDING = ".runs.jsonl.xz"
 Place = tuple[str, str, int]
 """Setting, method and seed."""
 
-Statistic = Callable[[Sequence[RoundRecord], float | None], float | None]
-"""A figure of all rounds of a run and the target of its setting; None where it was not measured."""
+Curves = Mapping[str, Sequence[float]]
+"""Curves of a run by name: a number for every round, NaN where there was none."""
+
+Statistic = Callable[[Curves, float | None], float | None]
+"""A figure of the curves of a run and the target of its setting; None where it was not measured."""
 
 
 @dataclass(frozen=True)
@@ -130,15 +133,14 @@ def archive_study(
         if setting not in targets or not (finished or failure):
             continue
         records, experiment, last = store.records(), store.experiment(), starts[-1]
-        asked = statistics if finished else {}
-        measured = {name: statistic(records, targets[setting]) for name, statistic in asked.items()}
+        curves = curves_of(records)
         yield ArchivedRun(
             setting=setting,
             method=str(run.labels["method"]),
             seed=experiment.seed,
             rounds=len(records),
-            figures={name: value for name, value in measured.items() if value is not None},
-            curves=curves_of(records),
+            figures=figures_of(curves, statistics, targets[setting]) if finished else {},
+            curves=curves,
             seconds=math.fsum(start.duration for start in starts),
             machine="; ".join(dict.fromkeys(machine(start.device) for start in starts)),
             precision=experiment.precision,
@@ -150,6 +152,12 @@ def archive_study(
             failure=failure,
             target=targets[setting],
         )
+
+
+def figures_of(curves: Curves, statistics: Mapping[str, Statistic], target: float | None) -> dict[str, float]:
+    """The figures of a run that were measured, by name."""
+    measured = {name: statistic(curves, target) for name, statistic in statistics.items()}
+    return {name: value for name, value in measured.items() if value is not None}
 
 
 def curves_of(records: Sequence[RoundRecord]) -> dict[str, tuple[float, ...]]:
