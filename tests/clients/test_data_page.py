@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
 
 
-LISTS, ARRAYS, FRAME, FLOWER, TRAIN, WORDS, DEAL, CONSISTENCY, SKEW = blocks("python")
+LISTS, ARRAYS, FRAME, FLOWER, TRAIN, WORDS, DEAL, HOLD_OUT, CONSISTENCY, SKEW = blocks("python")
 TABLE, LEAF, ARCHIVE, IMAGES = blocks("toml")
+(HELD_OUT,) = blocks('toml title="held_out.toml"')
+CLIENTS, COMPARE = re.findall(r"^\$ fairlead (.*)$", PAGE, flags=re.MULTILINE)
 
 
 @pytest.fixture(autouse=True)
@@ -49,13 +52,14 @@ def loaded(clients: str) -> fl.FederatedData:
 
 def test_arrays_to_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     """50 and 30 examples are 2 and 1 batches of 32, so Bonn counts 2/(2·5/8 + 3/8) = 1.23 times its weight."""
-    names = run(LISTS, ARRAYS, TRAIN, CONSISTENCY, DEAL, SKEW)
+    names = run(LISTS, ARRAYS, TRAIN, CONSISTENCY, DEAL, HOLD_OUT, SKEW)
     said = capsys.readouterr().out
     assert said.startswith("['Bonn' 'Ulm'] tensor([50, 30])\n")
     assert CONSISTENCY.split("# ... ")[1].strip() in said
     assert names["data"].names.tolist() == ["Bonn", "Ulm"]
     assert names["dealt"].num_clients == 10
     assert names["dealt"].names is None
+    assert names["world"].held_out.sizes.sum() > 0
     assert names["skewed"].num_clients == 8
 
 
@@ -84,8 +88,7 @@ def test_a_table() -> None:
     assert train.names.tolist() == ["Bonn", "Ulm"]
     assert train.num_dropped == 1
     Path("patients.toml").write_text(TABLE)
-    (command,) = re.findall(r"^\$ fairlead (.*)$", PAGE, flags=re.MULTILINE)
-    result = CliRunner().invoke(app, command.split())
+    result = CliRunner().invoke(app, CLIENTS.split())
     assert result.exit_code == 0, result.output
     (in_python,) = re.findall(r"`(fl\.CsvTable\(.*?\))`", PAGE)
     assert eval(in_python, {"fl": fl}) == clients
@@ -133,6 +136,16 @@ def test_a_folder_of_torchvision() -> None:
     data = loaded(IMAGES)
     assert data.train.sizes.tolist() == [4, 4, 4]
     assert data.train.inputs.dtype == torch.uint8
+
+
+def test_held_out_examples() -> None:
+    Path("held_out.toml").write_text(HELD_OUT)
+    clients = fl.load_experiment("held_out.toml").clients
+    assert isinstance(clients, fl.Digits)
+    (in_python,) = re.findall(r"`(fl\.Digits\(.*?\))`", PAGE)
+    assert eval(in_python, {"fl": fl}) == replace(clients, partition=fl.IidPartitioner())
+    result = CliRunner().invoke(app, COMPARE.split())
+    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize("kind", ["clients", "partitioners", "skews", "augmentations", "tokenizers"])

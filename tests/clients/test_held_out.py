@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 import fairlead as fl
 from fairlead.clients.source import PooledSource
-from fairlead.errors import FieldError
+from fairlead.errors import FairleadError, FieldError
 
 
 @dataclass(frozen=True)
@@ -124,3 +126,86 @@ def test_parts_of_another_kind_are_refused() -> None:
     for skew in (("noise",), fl.GaussianNoise(0.1)):
         with pytest.raises(FieldError, match=r"Digits.feature_skew must be a list of feature skews, got"):
             fl.Digits(feature_skew=skew)  # type: ignore[arg-type]
+
+
+@given(
+    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=8).filter(lambda sizes: max(sizes) > 1),
+    share=st.floats(0.01, 0.99),
+    seed=st.integers(0, 100),
+)
+def test_each_client_holds_out_its_share_of_what_it_was_dealt(
+    sizes: list[int], share: float, seed: int
+) -> None:
+    """A client of n ≥ 2 examples gives max(1, round(share·n)), n − 1 at most; one of a single example keeps it."""
+    rows = np.arange(float(sum(sizes)))[:, None]
+    starts = np.cumsum([0, *sizes])
+    whole = fl.ClientData.from_lists(
+        [rows[a:b] for a, b in pairwise(starts)], [np.zeros(size, dtype=int) for size in sizes]
+    )
+    train, held_out = whole.hold_out(share, fl.Key.from_seed(seed))
+    again = whole.hold_out(share, fl.Key.from_seed(seed))
+    assert (train.inputs.tolist(), held_out.inputs.tolist()) == tuple(d.inputs.tolist() for d in again)
+    for client, size in enumerate(sizes):
+        # round() of Python and of torch both round halves to even; the product is in float32 in torch.
+        wanted = max(1, round(float(np.float32(share) * np.float32(size)))) if size > 1 else 0
+        ours, theirs = (data.examples_of(client)[0].flatten().tolist() for data in (train, held_out))
+        assert len(theirs) == min(wanted, size - 1)
+        assert sorted(ours + theirs) == rows[starts[client] : starts[client + 1]].flatten().tolist()
+
+
+def test_dealt_clients_are_measured_on_their_own_held_out_examples() -> None:
+    """Without a test set of the data, the held-out examples together are the test set, and each client's own its."""
+    source = fl.Digits(num_clients=6, partition=fl.DirichletPartitioner(alpha=0.3), holdout=0.25)
+    experiment = fl.Experiment(source, fl.presets.fedavg(lr=0.1), rounds=2, evaluate_every=2)
+    data, run = experiment.load(), experiment.build()
+    assert data.held_out is not None
+    assert data.test is data.held_out
+    assert (data.train.sizes + data.held_out.sizes).sum() == 1797
+    *_, record = run.train()
+    found = record.evaluation
+    assert found is not None
+    for client in range(6):
+        inputs, targets = data.held_out.examples_of(client)
+        right = float((run.model()(inputs).argmax(1) == targets).double().mean())
+        assert found.client_metrics["accuracy"][client] == pytest.approx(right)
+    shares = data.held_out.sizes / len(data.held_out.inputs)
+    by_client = torch.tensor(found.client_metrics["accuracy"], dtype=torch.float64)
+    assert found.metrics["accuracy"] == pytest.approx(float(shares.double() @ by_client))
+
+
+def test_a_test_set_of_the_data_stays_beside_the_held_out_examples() -> None:
+    """Overall figures are on the test set of the data, figures of clients on their held-out examples."""
+    rows = torch.arange(40.0)[:, None]
+    targets = (rows[:, 0] % 2).long()
+    whole = fl.Pool(rows, targets, test_inputs=rows[:9] + 0.5, test_targets=targets[:9])
+    dealt = whole.deal(fl.IidPartitioner(), num_clients=4)
+    train, held_out = dealt.hold_out(0.5)
+    task = fl.Task(fl.LogisticRegression())
+    world = fl.SimulatedWorld(task, train, test=whole.test_data(), held_out=held_out)
+    params, buffers = world.initial_model(fl.Key.from_seed(0))
+    found = world.evaluate(params, buffers, per_client=True)
+    overall = fl.SimulatedWorld(task, train, test=whole.test_data()).evaluate(params, buffers)
+    own = fl.SimulatedWorld(task, train, test=held_out).evaluate(params, buffers, per_client=True)
+    assert (found.loss, found.metrics) == (overall.loss, overall.metrics)
+    assert (found.client_loss, found.client_metrics) == (own.client_loss, own.client_metrics)
+    alone = fl.SimulatedWorld(task, train, held_out=held_out).evaluate(params, buffers, per_client=True)
+    assert alone == own
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: _Visits(holdout=1.0), r"_Visits.holdout must be .* below 1, got 1.0"),
+        (
+            lambda: _Visits(holdout=0.5, owners=(0, 1)).load(fl.Key.from_seed(0)),
+            "some client must have at least two",
+        ),
+        (
+            lambda: fl.ClientData.from_lists([[[1.0]] * 2], [[0, 1]]).hold_out(0),
+            "hold_out needs a share above 0 and below 1, got 0",
+        ),
+    ],
+)
+def test_shares_that_cannot_be_held_out_are_refused(make: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(FairleadError, match=sentence):
+        make()

@@ -18,7 +18,14 @@ import fairlead as fl
 from fairlead.errors import FieldError
 from fairlead.flower import ClientLimits, make_client_app
 from fairlead.flower.client import ClientMemory
-from fairlead.flower.messages import ModelForm, Question, RequestError, refusal_in, unchecked_reply
+from fairlead.flower.messages import (
+    ModelForm,
+    Question,
+    RequestError,
+    evaluation_request,
+    refusal_in,
+    unchecked_reply,
+)
 from fairlead.parameters import FlatModule
 from fairlead.plain_data import to_plain
 from fairlead.records import Broadcast
@@ -64,6 +71,22 @@ def test_a_device_that_the_client_lacks_is_refused(device: Any) -> None:
         "make_client_app.device must be 'cpu' or a CUDA device of this machine, which has "
         f"{torch.cuda.device_count() or 'none'}, got {device!r}."
     )
+
+
+def test_a_client_trains_on_the_rest_of_its_examples_and_evaluates_on_those_held_out() -> None:
+    """Client 1 has 7 examples, of which it holds out round(0.3·7) = 2."""
+    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+    app = make_client_app(build_model, get_data, holdout=0.3)
+    context = Context(1, 7, {"client-id": 1}, RecordDict(), {})
+
+    def examples(content: RecordDict, kind: str) -> object:
+        return app(Message(content, 7, kind), context).content.config_records[VALUES]["num_examples"]
+
+    params, buffers = MODEL.initial_params(), MODEL.initial_buffers()
+    asked = [evaluation_request(params, buffers, on_training_data=training) for training in (True, False)]
+    assert [examples(content, MessageType.EVALUATE) for content in asked] == [5, 2]
+    with pytest.raises(FieldError, match="takes get_test_data or holdout, not both"):
+        make_client_app(build_model, get_data, get_test_data=get_data, holdout=0.3)
 
 
 def value(name: str, given: object) -> Callable[[RecordDict], None]:

@@ -34,6 +34,7 @@ evaluate_every = 3
 [clients]
 type = "Digits"
 num_clients = 4
+holdout = 0.25
 
 [clients.partition]
 type = "DirichletPartitioner"
@@ -81,6 +82,11 @@ def test_a_written_app_gives_the_numbers_of_its_spec(project: Path, tmp_path: Pa
     records = load_records(folder)
     assert [record.train_loss for record in records] == [record.train_loss for record in expected]
     assert [record.step_norm for record in records] == [record.step_norm for record in expected]
+    found, own = records[-1].evaluation, expected[-1].evaluation
+    assert found is not None
+    assert own is not None
+    # On the examples that each client holds out.
+    assert found.client_metrics == own.client_metrics
     assert has_checkpoint(RunFolder(folder).checkpoint)
     told = json.loads(invoked("weights", str(folder), "--json"))
     assert [row["client"] for row in told["clients"]] == [0, 1, 2, 3]
@@ -91,7 +97,7 @@ def test_a_written_app_gives_the_numbers_of_its_spec(project: Path, tmp_path: Pa
 
 def test_an_app_for_real_clients_says_what_to_fill_in(tmp_path: Path) -> None:
     text = SPEC.split("[task")[0].replace(
-        'type = "Digits"\nnum_clients = 4', 'type = "RealClients"\nnum_clients = 4'
+        'type = "Digits"\nnum_clients = 4\nholdout = 0.25', 'type = "RealClients"\nnum_clients = 4'
     )
     (tmp_path / "spec.toml").write_text(
         text.replace('[clients.partition]\ntype = "DirichletPartitioner"\nalpha = 0.5', "")

@@ -11,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fairlead.clients.partitioners import shuffled_within
 from fairlead.errors import LARGEST, DataError, FieldError, field_error, is_integer, is_number
+from fairlead.randomness import Key
 from fairlead.text import ClientNames, called, given_names, label
 
 ArrayLike = Any
@@ -250,6 +252,35 @@ class ClientData:
         """Inputs and targets of one client."""
         rows = self.rows_of(client)
         return self.inputs[rows], self.targets[rows]
+
+    def hold_out(self, share: float, key: Key | None = None) -> tuple[Self, Self]:
+        """Training and held-out data of the same clients; the key draws the examples.
+
+        A client of n ≥ 2 examples holds out max(1, round(share·n)) of them, but never its last; a client of one
+        example keeps it.
+
+        >>> train, held_out = ClientData.from_lists([[[1.0]] * 10, [[2.0]]], [[0] * 10, [1]]).hold_out(0.2)
+        >>> train.sizes.tolist(), held_out.sizes.tolist()
+        ([8, 1], [2, 0])
+        """
+        if not is_number(share) or not 0 < share < 1:
+            raise FieldError(f"ClientData.hold_out needs a share above 0 and below 1, got {share!r}.")
+        counts = (
+            (share * self.sizes.double()).round().long().clamp(min=1).minimum((self.sizes - 1).clamp(min=0))
+        )
+        if not bool(counts.any()):
+            raise DataError("To hold out examples, some client must have at least two, got none.")
+        owner = torch.repeat_interleave(torch.arange(self.num_clients), self.sizes)
+        order = shuffled_within(owner.numpy(), (key or Key.from_seed(0)).generator())
+        held_out = torch.zeros(len(owner), dtype=torch.bool)
+        held_out[torch.from_numpy(order)] = torch.arange(len(owner)) - self.offsets[owner] < counts[owner]
+        return (
+            self._selected(~held_out, offsets_of(self.sizes - counts)),
+            self._selected(held_out, offsets_of(counts)),
+        )
+
+    def _selected(self, rows: Tensor, offsets: Tensor) -> Self:
+        return replace(self, inputs=self.inputs[rows], targets=self.targets[rows], offsets=offsets)
 
     def whose(self, row: int) -> str:
         """The label of the client that owns a row."""

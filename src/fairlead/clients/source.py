@@ -39,6 +39,8 @@ class FederatedData:
     """One client per natural owner, or a single one that stands for the whole population."""
     weights: Tensor | None = None
     """Objective weights, if the source defines them."""
+    held_out: ClientData | None = None
+    """Examples that each client holds out, for figures per client; the test set too where there is no other."""
 
 
 class ClientSource(Component, ABC):
@@ -84,21 +86,24 @@ class PooledSource(ClientSource, ABC):
     examples, and data without clients are refused. If the data have no test set, the seed draws one:
     `test_fraction` of the examples, in which each client named by the data has its share up to one example, but
     never its last example. A test set with named clients stays with them if the partition keeps their examples;
-    otherwise all clients share it. `feature_skew` then changes the inputs of each client, in the given order. It
-    changes a test set divided among the clients too, but not a shared one.
+    otherwise all clients share it. With `holdout`, each client also holds out that share of the examples it was
+    dealt (`ClientData.hold_out`): every evaluation measures each client on them, and they are the test set where the
+    data have none, instead of a `test_fraction`. `feature_skew` then changes the inputs of each client, in the given
+    order. It changes held-out examples and a test set divided among the clients too, but not a shared one.
     """
 
     _: KW_ONLY
     num_clients: int | None = None
     partition: Partitioner | None = None
     test_fraction: float = 0.2
+    holdout: float = 0.0
     feature_skew: tuple[FeatureSkew, ...] = ()
 
     def __post_init__(self) -> None:
         freeze_lists(self)
         self._keep_paths()
         require_integer(self, "num_clients", at_least=1, optional=True)
-        require_number(self, "test_fraction", at_least=0, below=1)
+        require_number(self, "test_fraction", "holdout", at_least=0, below=1)
         if self.partition is not None:
             require_instance(self, "partition", self.partition, Partitioner)
         skews = self.feature_skew
@@ -125,16 +130,21 @@ class PooledSource(ClientSource, ABC):
             raise FieldError(
                 f"{type(self).__name__}.num_clients is missing, because the data name no clients."
             )
-        if pool.test_inputs is None:
+        if pool.test_inputs is None and not self.holdout:
             pool = self._hold_out(pool, key.fold("test"))
         train = pool.deal(self.partition, self.num_clients, key=key.fold("partition"))
         test = pool.test_data(by_client=isinstance(self.partition, NaturalIdPartitioner | None))
+        held_out = None
+        if self.holdout:
+            train, held_out = train.hold_out(self.holdout, key.fold("holdout"))
         for place, skew in enumerate(self.feature_skew):
             own = key.fold("feature skew", place)
             train = skew.apply(train, own.fold("train"))
             if test is not None and test.num_clients == train.num_clients > 1:
                 test = skew.apply(test, own.fold("test"))
-        return FederatedData(train, test)
+            if held_out is not None:
+                held_out = skew.apply(held_out, own.fold("holdout"))
+        return FederatedData(train, held_out if test is None else test, held_out=held_out)
 
     def _hold_out(self, pool: Pool, key: Key) -> Pool:
         """The same examples with some of them as test set."""

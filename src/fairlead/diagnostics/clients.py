@@ -222,8 +222,6 @@ def overview(world: SimulatedWorld, solver: LocalSolver, key: Key, rounds: int =
     if rounds < 1:
         raise FieldError(f"overview needs rounds of at least 1, got {rounds}.")
     ahead = [world.conditions(round, solver, key) for round in range(rounds)]
-    test = world.test
-    is_divided = test is not None and test.num_clients == world.population.num_clients
     return ClientOverview(
         weights=world.population.weights,
         sizes=world.clients.sizes,
@@ -233,8 +231,8 @@ def overview(world: SimulatedWorld, solver: LocalSolver, key: Key, rounds: int =
         rounds=rounds,
         names=world.population.names,
         num_dropped=world.clients.num_dropped,
-        num_test=0 if test is None else len(test.inputs),
-        test_sizes=test.sizes if test is not None and is_divided else None,
+        num_test=0 if world.test is None else len(world.test.inputs),
+        test_sizes=None if world.held_out is None else world.held_out.sizes,
         features=world.clients.features,
         class_names=world.clients.class_names,
     )

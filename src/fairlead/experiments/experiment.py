@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 
 from fairlead.algorithm import Algorithm
-from fairlead.clients.source import ClientSource, FederatedData
+from fairlead.clients.source import ClientSource, FederatedData, PooledSource
 from fairlead.component import Component, freeze_lists
 from fairlead.conditions.devices import DeviceModel
 from fairlead.conditions.links import LinkModel, PerfectLink
@@ -29,15 +29,15 @@ _DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
 class Experiment(Component):
     """An algorithm, its clients and conditions, and the number of rounds.
 
-    Fields: where the `clients` get their data; the `algorithm`; `rounds` to run; the `task`, the usual
-    one of the data unless given; `work` and `link`, how unequal clients are; `devices`, how fast they are,
-    for a virtual clock; the objective `weights` ω, "examples" (n_i/n), "uniform" or one number per client,
-    where None takes those that the client source defines and "examples" if it defines none; the `seed` of
-    everything that is drawn; the model is evaluated after every `evaluate_every`-th round and after the last
-    (0: never), also `per_client` if set, and the full gradients of all clients are computed after every
+    Fields: where the `clients` get their data; the `algorithm`; `rounds` to run; the `task`, the usual one of the
+    data unless given; `work` and `link`, how unequal clients are; `devices`, how fast they are, for a virtual
+    clock; the objective `weights` ω, "examples" (n_i/n), "uniform" or one number per client, where None takes those
+    that the client source defines and "examples" if it defines none; the `seed` of everything that is drawn; the
+    model is evaluated after every `evaluate_every`-th round and after the last (0: never), also `per_client` if set
+    or if clients hold examples out, and the full gradients of all clients are computed after every
     `gradients_every`-th (0: never, see `Federation.train`); `engine`, `lanes`, `block`, `device`, `dtype`,
-    `precision`, `reproducible`, `compile`, `data_on` and `tables_in` as in `SimulatedWorld`; `ray`, the
-    actors that clients train on, None for this process (`RayWorld`).
+    `precision`, `reproducible`, `compile`, `data_on` and `tables_in` as in `SimulatedWorld`; `ray`, the actors that
+    clients train on, None for this process (`RayWorld`).
 
     In a spec, a published `setting` fills in what is left open of clients, work, link, rounds and the arguments
     of a preset: its name, or a table with its `name` and arguments.
@@ -90,6 +90,11 @@ class Experiment(Component):
         if not (isinstance(self.device, str) and _DEVICE.fullmatch(self.device)):
             raise field_error(self, "device", "'cpu', 'cuda' or 'cuda:<number>'", self.device)
 
+    @property
+    def evaluates_clients(self) -> bool:
+        """Whether evaluations measure each client too: `per_client`, or `holdout` of its data."""
+        return self.per_client or (isinstance(self.clients, PooledSource) and self.clients.holdout > 0)
+
     def load(self) -> FederatedData:
         """The clients' data, a function of `clients` and `seed`."""
         return self.clients.load(Key.from_seed(self.seed).fold("data"))
@@ -121,6 +126,7 @@ class Experiment(Component):
             devices=self.devices,
             weights=weights,
             test=data.test,
+            held_out=data.held_out,
             engine=self.engine,
             lanes=self.lanes,
             block=self.block,
@@ -143,6 +149,6 @@ class Experiment(Component):
             self.seed,
             rounds=self.rounds,
             evaluate_every=self.evaluate_every,
-            per_client=self.per_client,
+            per_client=self.evaluates_clients,
             gradients_every=self.gradients_every,
         )

@@ -138,9 +138,6 @@ class ClientFacts:
 def client_facts(federation: Federation) -> ClientFacts:
     """The clients of a federation."""
     simulation, population = federation.world.simulation, federation.world.population
-    held_out = None
-    if simulation is not None:
-        test = simulation.test
-        held_out = test is not None and test.num_clients == population.num_clients
+    held_out = None if simulation is None else simulation.held_out is not None
     names = None if population.names is None else tuple(map(str, population.names))
     return ClientFacts(tuple(population.weights.tolist()), names, held_out)

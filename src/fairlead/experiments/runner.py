@@ -132,7 +132,7 @@ def run_experiment(
                 for record in federation.train(
                     experiment.rounds - federation.state.round,
                     evaluate_every=experiment.evaluate_every,
-                    per_client=experiment.per_client,
+                    per_client=experiment.evaluates_clients,
                 ):
                     done, stopping = federation.state.round, interrupted.is_set()
                     saving = stopping or done % checkpoint_every == 0 or done == experiment.rounds

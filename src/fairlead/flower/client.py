@@ -22,6 +22,7 @@ from fairlead.errors import FairleadError, FieldError, require_integer
 from fairlead.flower import messages
 from fairlead.flower.messages import Introduction, ModelForm, Question, RequestError
 from fairlead.parameters import FlatModule
+from fairlead.randomness import Key
 from fairlead.records import Vectors
 from fairlead.task import PerExample, Task
 from fairlead.worlds.device import usable_device
@@ -198,6 +199,7 @@ def make_client_app(
     get_data: GetData,
     *,
     get_test_data: GetData | None = None,
+    holdout: float = 0.0,
     loss: str | PerExample = "cross_entropy",
     metrics: tuple[str | PerExample, ...] = ("accuracy",),
     capacity: Callable[[Context], int] | None = None,
@@ -209,19 +211,24 @@ def make_client_app(
     """A ClientApp that does the local work of any fairlead method, within its `limits`.
 
     `build_model` makes the same module as on the server. `get_data` loads this client's inputs and targets;
-    `get_test_data` loads those for evaluation (default: the training data). The node config says which client a node
-    is, as `client-id` or `partition-id`. `capacity` returns the most local steps that a weak client takes: it then
+    `get_test_data` loads those for evaluation; instead of it, the client may hold out a share of its data for them
+    (`holdout`, see `ClientData.hold_out`); with neither, training data are used. The node config says which client a
+    node is, as `client-id` or `partition-id`. `capacity` returns the most local steps that a weak client takes: it then
     does fewer than asked, and reports how many. Methods such as SCAFFOLD keep memory on the client, under `folder`
     (default: `memory-folder` of the node config, or else `.fairlead/clients` in the home directory). `device` is one
     of the client's machine.
     """
     place = usable_device("make_client_app", device)
+    if holdout and get_test_data is not None:
+        raise FieldError("make_client_app takes get_test_data or holdout, not both.")
     allowed, task = limits or ClientLimits(), Task(build_model(), loss, metrics)
     app = ClientApp()
 
-    def examples(load: GetData, context: Context) -> ClientData:
-        inputs, targets = load(context)
-        return ClientData.from_lists([inputs], [targets]).to(place, dtype)
+    def examples(context: Context, *, test: bool = False) -> ClientData:
+        data = ClientData.from_lists(*([part] for part in ((test and get_test_data) or get_data)(context)))
+        if holdout:
+            data = data.hold_out(holdout, Key.from_seed(0).fold("holdout", client_of(context)))[test]
+        return data.to(place, dtype)
 
     def model() -> FlatModule:
         assert isinstance(task.model, nn.Module)
@@ -233,7 +240,7 @@ def make_client_app(
     @app.query()
     @_replying
     def introduce(content: RecordDict, context: Context) -> RecordDict:
-        size = len(examples(get_data, context).inputs)
+        size = len(examples(context).inputs)
         return Introduction(client_of(context), size, form().digest).to_records()
 
     @app.train()
@@ -245,7 +252,7 @@ def make_client_app(
         order = question.order
         lengths = {n: order.solver.memory_dim(n, len(order.anchor)) for n in order.solver.memory_names}
         allowed.check(question, lengths)
-        objective = Objective.build(model(), task.loss_function(), examples(get_data, context))
+        objective = Objective.build(model(), task.loss_function(), examples(context))
         most = question.num_steps if capacity is None else max(capacity(context), 1)
         chosen = folder or context.node_config.get("memory-folder") or Path.home() / ".fairlead" / "clients"
         memory = ClientMemory.of(Path(str(chosen)), question.run, question.client)
@@ -261,7 +268,7 @@ def make_client_app(
     @_replying
     def evaluate_model(content: RecordDict, context: Context) -> RecordDict:
         params, buffers, on_training_data = messages.read_evaluation_request(content, form(), place)
-        data = examples(get_data if on_training_data else get_test_data or get_data, context)
+        data = examples(context, test=not on_training_data)
         one = torch.ones(1, dtype=torch.float64)
         found = evaluate(model(), task, params, buffers, train=data, test=None, weights=one, per_client=False)
         return messages.metrics_reply(

@@ -121,7 +121,8 @@ def _task_words(experiment: Experiment) -> dict[str, str]:
             raise field_error(
                 "Task", field, "a known name or 'package.module:function' to be written into an app", function
             )
-    words = {"LOSS": repr(loss), "METRICS": repr(tuple(metrics))}
+    no_test = "get_test_data = None  # or a function as get_data, of examples to evaluate on, not to train on"
+    words = {"LOSS": repr(loss), "METRICS": repr(tuple(metrics)), "TEST_DATA": no_test}
     if real or task is None:
         return {
             "MODEL": '    raise NotImplementedError("Return the torch module that all clients train.")',
@@ -134,11 +135,19 @@ def _task_words(experiment: Experiment) -> dict[str, str]:
             "Only a spec whose task is a named model without augmentation can be written as an app."
         )
     data = experiment.load()
-    return {
-        "MODEL": f"    return fl.{task.model!r}.build({example_shape(data.train, data.test)!r})",
-        "DATA": "    data = fl.load_experiment(SPEC).load().train\n"
+    load = (
+        "    data = fl.load_experiment(SPEC).load().{}\n"
         "    rows = data.rows_of(client_of(context))\n"
-        "    return data.inputs[rows], data.targets[rows]",
+        "    return data.inputs[rows], data.targets[rows]"
+    )
+    if data.held_out is not None:
+        words["TEST_DATA"] = (
+            "def get_test_data(context: Context):\n"
+            '    """The same of the examples that this client holds out."""\n' + load.format("held_out")
+        )
+    return {
+        "MODEL": f"    return fl.{task.model!r}.build({example_shape(data.train, data.test, data.held_out)!r})",
+        "DATA": load.format("train"),
         "IMPORTS": "from torch import nn\n\nimport fairlead as fl\n"
         "from fairlead.models.base import ExampleShape",
         **words,

@@ -111,7 +111,7 @@ def run_on_grid(
             experiment.seed if experiment.algorithm.privacy is None else _secret_seed(folder),
             rounds=experiment.rounds,
             evaluate_every=experiment.evaluate_every,
-            per_client=experiment.per_client,
+            per_client=experiment.evaluates_clients,
         )
 
     def begin(federation: Federation) -> None:

@@ -187,7 +187,8 @@ def _loaded_clients(experiment: Experiment) -> _Clients:
     data, weights = experiment.load(), experiment.weights
     if weights is None:
         weights = "examples" if data.weights is None else tuple(data.weights.tolist())
-    held_out = data.test is not None and data.test.num_clients == data.train.num_clients
+    divided = data.test is not None and data.test.num_clients == data.train.num_clients
+    held_out = data.held_out is not None or divided
     return _Clients(objective_weights(weights, data.train.sizes), data.train.names, held_out)
 
 

@@ -24,21 +24,22 @@ def evaluate(
     *,
     train: ClientData,
     test: ClientData | None,
+    held_out: ClientData | None = None,
     weights: Tensor,
     per_client: bool,
     channels_last: bool = False,
 ) -> Evaluation:
     """Means over the test set, or Σ ω_i F_i over the training data where there is no test set.
 
-    With `per_client` the figures of each client too: on its own part of the test set if that is divided
-    among the same clients, else on its training data. `channels_last` is the layout of images in memory.
+    With `per_client` the figures of each client too: on its `held_out` examples if clients have some, else on its
+    training data. `channels_last` is the layout of images in memory.
     """
-    divided = test is not None and test.num_clients == train.num_clients
     figures_on = partial(_figures, model, task, params, buffers, channels_last)
     figures = None if test is None else figures_on(test)
     by_client: dict[str, Tensor] = {}
-    if per_client and test is not None and figures is not None and divided:
-        by_client = _client_means(test, figures)
+    if per_client and held_out is not None:
+        own = figures if figures is not None and held_out is test else figures_on(held_out)
+        by_client = _client_means(held_out, own)
     elif per_client or figures is None:
         by_client = _client_means(train, figures_on(train))
     if figures is None:

@@ -40,7 +40,8 @@ class SimulatedWorld(World):
     """Clients simulated on one machine.
 
     Clients: the `task`; the `clients`' data; unequal `work` and `link`s; the speed of `devices`, for a virtual clock;
-    objective `weights` ω, "examples" (n_i/n), "uniform" or one number per client; a common `test` set.
+    objective `weights` ω, "examples" (n_i/n), "uniform" or one number per client; a `test` set, common or divided among
+    the clients; examples that each client has `held_out`, for figures per client and as test set if there is none.
 
     Computation, which changes numbers by rounding at most:
 
@@ -78,6 +79,7 @@ class SimulatedWorld(World):
         devices: DeviceModel | None = None,
         weights: Weights = "examples",
         test: ClientData | None = None,
+        held_out: ClientData | None = None,
         engine: EngineName = "auto",
         lanes: int = 16,
         block: int | None = None,
@@ -108,11 +110,19 @@ class SimulatedWorld(World):
             raise field_error(self, "block", "None or a whole number of at least 1", block)
         staged = data_on == "host" or (data_on == "auto" and stays_on_host(clients, self.device))
         self.clients = on_host(clients, dtype, self.device) if staged else clients.to(self.device, dtype)
+        self._shape = example_shape(clients, test, held_out)
+        if held_out is not None and held_out.num_clients != clients.num_clients:
+            raise field_error(
+                self, "held_out", f"data of the same {clients.num_clients} clients", held_out.num_clients
+            )
+        test = held_out if test is None else test
         self.test = None if test is None else test.to(self.device, dtype)
+        self.held_out = None if held_out is None else held_out.to(self.device, dtype)
+        if held_out is test or (held_out is None and test and test.num_clients == clients.num_clients):
+            self.held_out = self.test
         work, link = work or EqualWork(), link or PerfectLink()
         for condition in (work, link, *([devices] if devices else [])):
             refuse_misfits(condition, clients.num_clients, has_devices=devices is not None)
-        self._shape = example_shape(clients, test)
         omega = objective_weights(weights, clients.sizes, clients.names)
         model = task.build(self._shape, Key.from_seed(0)).to(self.device, dtype)
         with self.arithmetic.on(self.device):
@@ -306,6 +316,7 @@ class SimulatedWorld(World):
                 buffers,
                 train=self.clients,
                 test=test,
+                held_out=None if test is None else self.held_out,
                 weights=self.population.weights,
                 per_client=per_client,
                 channels_last=self.objective.channels_last and self.device.type == "cuda",
@@ -329,19 +340,19 @@ _CLASSES_AT_MOST = 2**24
 """A model has an output for each; larger targets are ids or quantities by mistake."""
 
 
-def example_shape(clients: ClientData, test: ClientData | None) -> ExampleShape:
-    """The shape that a model for these clients must fit, classes and tokens of the test set included."""
-    targets = clients.targets
+def example_shape(clients: ClientData, *tests: ClientData | None) -> ExampleShape:
+    """The shape that a model for these clients must fit, classes and tokens of the test sets included."""
+    parts, targets = [clients, *filter(None, tests)], clients.targets
     if targets.is_floating_point():
         outputs = int(targets.shape[1:].numel())
     else:
-        outputs = _count_values([targets] if test is None else [targets, test.targets])
+        outputs = _count_values([part.targets for part in parts])
         if outputs > _CLASSES_AT_MOST:
             raise DataError(
                 f"Targets of whole numbers are classes, counted from 0, and must be below {_CLASSES_AT_MOST}, got "
                 f"{outputs - 1}: number the classes 0, 1, 2, ..., or give quantities as floating-point numbers."
             )
-    inputs = [clients.inputs] if test is None else [clients.inputs, test.inputs]
+    inputs = [part.inputs for part in parts]
     # Bytes are pixels, which the model's input pipeline scales.
     if inputs[0].is_floating_point() or inputs[0].dtype == torch.uint8:
         return ExampleShape(tuple(inputs[0].shape[1:]), outputs, None)
