@@ -95,6 +95,7 @@ CONTENTS = {
     "diagnostics.diversity": "client_updates",
     "experiments.diagnose": "diagnose",
     "experiments.experiment": "Experiment",
+    "experiments.kept_models": "load_model",
     "experiments.run_folder": "RunFolder RunSummary load_records",
     "experiments.runner": "Run run_experiment",
     "experiments.spec": "from_toml load_experiment to_toml",
@@ -102,6 +103,7 @@ CONTENTS = {
     "experiments.workers": "run_study",
     "results.compared_method": "ComparedMethod compare",
     "results.runs": "load_frame",
+    "reports.model_export": "export_model",
 }
 """Public names by the module that defines them; parts are discovered from this table too."""
 

@@ -35,6 +35,7 @@ from fairlead.diagnostics.consistency import chi_square as chi_square, zeng_chi 
 from fairlead.diagnostics.diversity import client_updates as client_updates
 from fairlead.experiments.diagnose import diagnose as diagnose
 from fairlead.experiments.experiment import Experiment as Experiment
+from fairlead.experiments.kept_models import load_model as load_model
 from fairlead.experiments.run_folder import RunFolder as RunFolder, RunSummary as RunSummary, load_records as load_records
 from fairlead.experiments.runner import Run as Run, run_experiment as run_experiment
 from fairlead.experiments.spec import from_toml as from_toml, load_experiment as load_experiment, to_toml as to_toml
@@ -54,6 +55,7 @@ from fairlead.optimizers.descent import AMSGrad as AMSGrad, Adagrad as Adagrad, 
 from fairlead.privacy import ClientPrivacy as ClientPrivacy
 from fairlead.randomness import Key as Key
 from fairlead.records import Aggregate as Aggregate, ClientUpdates as ClientUpdates, ClientWeights as ClientWeights, Cohort as Cohort, Conditions as Conditions, Contributions as Contributions, Evaluation as Evaluation, ExpectedRound as ExpectedRound, Forecast as Forecast, GradientFigures as GradientFigures, Limit as Limit, MeanCoefficients as MeanCoefficients, NotKnown as NotKnown, Participation as Participation, Population as Population, RoundRecord as RoundRecord, ServerState as ServerState, Transformed as Transformed, WorkOrder as WorkOrder
+from fairlead.reports.model_export import export_model as export_model
 from fairlead.results.compared_method import ComparedMethod as ComparedMethod, compare as compare
 from fairlead.results.runs import load_frame as load_frame
 from fairlead.round import initial_state as initial_state, run_round as run_round

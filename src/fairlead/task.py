@@ -77,6 +77,7 @@ def refuse_unknown_classes(
 
 LOSSES: dict[str, PerExample] = {f.__name__: f for f in (cross_entropy, squared_error, model_output)}
 METRICS: dict[str, PerExample] = {f.__name__: f for f in (accuracy, mean_squared_error)}
+SMALLER_IS_BETTER = ("loss", "train_loss", "mean_squared_error")
 
 _COPIES = 6
 """Copies of the parameters in memory, at least, while the model is made: as modules of two types, vector and step."""
@@ -123,6 +124,12 @@ class Task(Component):
                 )
             named[name] = function
         return named
+
+    def minimizes(self, metric: str) -> bool:
+        """Whether smaller is better: of losses, and of a function whose attribute `higher_is_better` is False."""
+        if metric in SMALLER_IS_BETTER:
+            return True
+        return getattr(self.metric_functions().get(metric), "higher_is_better", None) is False
 
     @property
     def description(self) -> str:

@@ -44,7 +44,8 @@ def test_a_run_leaves_its_spec_records_provenance_and_checkpoint(tmp_path: Path)
     run = fl.run_experiment(experiment(), tmp_path / "run")
     store = fl.RunFolder(tmp_path / "run")
     assert sorted(path.name for path in store.path.iterdir()) == [
-        "checkpoint", "clients.json", "provenance.json", "rounds.jsonl", "spec.toml", "summary.json",
+        "checkpoint", "clients.json", "model.safetensors", "provenance.json", "rounds.jsonl", "spec.toml",
+        "summary.json",
     ]  # fmt: skip
     assert store.experiment() == experiment()
     assert store.records() == run.federation.records

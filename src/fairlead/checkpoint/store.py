@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from torch import Tensor
 
 from fairlead.checkpoint.durable_files import drop, make_folder, new_draft, publish, write_durably
@@ -116,6 +116,24 @@ def _of_parts(state: ServerState) -> Iterator[tuple[str, Tensor | ClientTable]]:
     }
     for prefix, part in parts.items():
         yield from ((f"{prefix}/{name}", value) for name, value in part.items())
+
+
+def save_module(tensors: Mapping[str, Tensor], path: Path, facts: Mapping[str, object]) -> None:
+    """Replace a safetensors file by the named tensors of a module, durably, with facts about it."""
+    # Copies: parameters with two names would share memory. One entry of metadata: several have no fixed order.
+    copies = {name: value.detach().cpu().clone() for name, value in tensors.items()}
+    write_durably(path, save(copies, {"fairlead": json.dumps(facts)}))
+
+
+def read_module(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors in a file of `save_module` by name, and the facts beside them."""
+    with disk_errors(path, "read", CheckpointError):
+        try:
+            with safe_open(path, framework="pt") as file:
+                facts = json.loads((file.metadata() or {})["fairlead"])
+                return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise CheckpointError(f"{path} is damaged or no model of a run: {error}.") from error
 
 
 FORMAT = 2
@@ -252,11 +270,20 @@ def load_state(
 
     `on_damage` receives one sentence if newer checkpoints are damaged.
     """
+    round, tensors = newest_tensors(folder, on_damage, fingerprint)
+    refuse_misfit(like, tensors, folder)
+    return state_from(tensors, like, round)
+
+
+def newest_tensors(
+    folder: Path, on_damage: Callable[[str], None] = warn, fingerprint: str | None = None
+) -> tuple[int, dict[str, Tensor]]:
+    """Round and tensors of the newest undamaged checkpoint, of the given experiment or of any."""
     refused: list[str] = []
     for path in manifests(folder):
         try:
             manifest = read_manifest(path)
-            if manifest.fingerprint != fingerprint:
+            if fingerprint is not None and manifest.fingerprint != fingerprint:
                 raise CheckpointError(
                     f"The checkpoint in {folder} belongs to another experiment (its algorithm, data or seed "
                     "differ): resume with the same spec, or choose another folder."
@@ -265,10 +292,9 @@ def load_state(
         except DamagedCheckpointError as error:
             refused.append(str(error))
             continue
-        refuse_misfit(like, tensors, folder)
         if refused:
             on_damage(_fallen_back(refused, manifest.round))
-        return state_from(tensors, like, manifest.round)
+        return manifest.round, tensors
     if not refused:
         raise CheckpointError(f"There is no checkpoint in {folder}.")
     none = "" if len(refused) == 1 else f"None of the {len(refused)} checkpoints in {folder} can be used. "

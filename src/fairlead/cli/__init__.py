@@ -9,7 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 from fairlead import __version__
 from fairlead.cli import flower
 from fairlead.cli.doctor import doctor
-from fairlead.cli.exploring import cite, clients, demo, diagnose, init, list_parts, show
+from fairlead.cli.exploring import cite, clients, demo, diagnose, export, init, list_parts, show
 from fairlead.cli.options import import_modules
 from fairlead.cli.running import compare, report, reproduce, run, sweep
 from fairlead.errors import FairleadError, one_line
@@ -66,7 +66,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (run, compare, sweep, report, reproduce, demo, clients, diagnose):
+for _command in (run, compare, sweep, report, export, reproduce, demo, clients, diagnose):
     app.command(cls=_Command)(_command)
 app.command("list", cls=_Command)(list_parts)
 for _command in (show, cite, init, doctor):

@@ -1,4 +1,4 @@
-"""Commands to look around and begin with: `init`, `demo`, `clients`, `diagnose`, `list`, `show` and `cite`.
+"""Commands to look around and begin with: `init`, `demo`, `clients`, `diagnose`, `list`, `show`, `cite` and `export`.
 
 The modules `show_*` need torch. Commands import them when they start, so that `--help` does not wait for it.
 """
@@ -14,6 +14,7 @@ from typer import Argument, Option
 import fairlead.cli.options as opt
 from fairlead.cli.console import print_json, print_table, say
 from fairlead.errors import FieldError, disk_errors
+from fairlead.text import counted
 
 
 def init(path: Annotated[Path, Argument(help="The file to write.")] = Path("fairlead.toml")) -> None:
@@ -221,3 +222,45 @@ def cite(
         print_json([asdict(reference) for reference in found])
     else:
         say("\n\n".join(reference.bibtex() for reference in found))
+
+
+def export(
+    folder: Annotated[Path, Argument(help="The folder of a run.", metavar="RUN")],
+    output: Annotated[
+        Path,
+        Option(
+            "--output",
+            "-o",
+            help="The file: model.safetensors, model.pt or model.onnx; the card is beside it.",
+        ),
+    ],
+    best: Annotated[
+        bool, Option("--best", help="The best model of a run with keep_best, not the last one.")
+    ] = False,
+    model: Annotated[
+        str | None,
+        Option(metavar="MODULE:FUNCTION", help="A function that builds the model, for runs of real clients."),
+    ] = None,
+    input_shape: Annotated[
+        str | None,
+        Option(metavar="SHAPE", help="Shape of one input, such as 1,28,28, for ONNX of such runs."),
+    ] = None,
+    as_json: opt.JsonOption = False,
+) -> None:
+    """Write the model of a run to a file, and a model card beside it."""
+    from fairlead.models.base import ExampleShape
+    from fairlead.models.imported import ImportedModel
+    from fairlead.reports.model_export import export_model
+
+    opt.find_modules(folder.resolve())
+    shape = None
+    if input_shape is not None:
+        shape = tuple(int(size) for size in input_shape.split(",") if size.strip().isdecimal())
+        if not shape or 0 in shape or len(shape) != input_shape.count(",") + 1:
+            raise FieldError(f"--input-shape must be whole numbers such as 1,28,28, got {input_shape!r}.")
+    module = None if model is None else ImportedModel(model).build(ExampleShape(shape or (), 0))
+    made = export_model(folder, output, "best" if best else "last", module=module, input_shape=shape)
+    if as_json:
+        print_json({"file": str(made.file), "card": str(made.card), "rounds": made.rounds})
+    else:
+        say(f"Wrote {made.file} (the model after {counted(made.rounds, 'round')}) and its card {made.card}.")

@@ -7,16 +7,16 @@ from typing import Literal, get_args
 import torch
 
 from fairlead.algorithm import Algorithm
-from fairlead.clients.source import ClientSource, FederatedData, PooledSource
+from fairlead.clients.source import ClientSource, FederatedData, PooledSource, RealClients
 from fairlead.component import Component, freeze_lists
 from fairlead.conditions.devices import DeviceModel
 from fairlead.conditions.links import LinkModel, PerfectLink
 from fairlead.conditions.work import EqualWork, WorkModel
-from fairlead.errors import field_error, require_choice, require_integer
+from fairlead.errors import ClashError, field_error, require_choice, require_integer
 from fairlead.federation import Federation
 from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
-from fairlead.task import Task
+from fairlead.task import SMALLER_IS_BETTER, Task
 from fairlead.worlds.base import DataPlace, EngineName, World
 from fairlead.worlds.device import Arithmetic, Precision, usable_device
 from fairlead.worlds.ray.cluster import RayCluster
@@ -35,9 +35,10 @@ class Experiment(Component):
     that the client source defines and "examples" if it defines none; the `seed` of everything that is drawn; the
     model is evaluated after every `evaluate_every`-th round and after the last (0: never), also `per_client` if set
     or if clients hold examples out, and the full gradients of all clients are computed after every
-    `gradients_every`-th (0: never, see `Federation.train`); `engine`, `lanes`, `block`, `device`, `dtype`,
-    `precision`, `reproducible`, `compile`, `data_on` and `tables_in` as in `SimulatedWorld`; `ray`, the actors that
-    clients train on, None for this process (`RayWorld`).
+    `gradients_every`-th (0: never, see `Federation.train`); `keep_best`, a metric or "loss": the folder of the run
+    also keeps the model with the best evaluation; `engine`, `lanes`, `block`, `device`, `dtype`, `precision`,
+    `reproducible`, `compile`, `data_on` and `tables_in` as in `SimulatedWorld`; `ray`, the actors that clients train
+    on, None for this process (`RayWorld`).
 
     In a spec, a published `setting` fills in what is left open of clients, work, link, rounds and the arguments
     of a preset: its name, or a table with its `name` and arguments.
@@ -63,6 +64,7 @@ class Experiment(Component):
     evaluate_every: int = 10
     per_client: bool = False
     gradients_every: int = 0
+    keep_best: str | None = None
     engine: EngineName = "auto"
     lanes: int = 16
     block: int | None = None
@@ -89,6 +91,30 @@ class Experiment(Component):
             require_choice(self, "weights", ("examples", "uniform"))
         if not (isinstance(self.device, str) and _DEVICE.fullmatch(self.device)):
             raise field_error(self, "device", "'cpu', 'cuda' or 'cuda:<number>'", self.device)
+        if self.keep_best is not None:
+            self._require_evaluated("keep_best", self.keep_best)
+
+    def _require_evaluated(self, field: str, metric: str) -> None:
+        """Refuse a metric that the rounds do not evaluate; real clients have metrics of their own."""
+        if not self.evaluate_every:
+            raise ClashError(f"Experiment.{field} needs evaluations: set evaluate_every to 1 or more.")
+        known = ["loss", *self.learning_task.metric_functions()] if self.has_task else [metric]
+        if metric not in known:
+            raise field_error(self, field, f"one of {', '.join(map(repr, known))}", metric)
+
+    @property
+    def has_task(self) -> bool:
+        """Whether the experiment defines a model: real clients have one of their own."""
+        return self.task is not None or not isinstance(self.clients, RealClients)
+
+    @property
+    def learning_task(self) -> Task:
+        """The task given, or the default one of the clients' data."""
+        return self.task or self.clients.default_task()
+
+    def minimizes(self, metric: str) -> bool:
+        """Whether smaller is better."""
+        return self.learning_task.minimizes(metric) if self.has_task else metric in SMALLER_IS_BETTER
 
     @property
     def evaluates_clients(self) -> bool:
@@ -119,7 +145,7 @@ class Experiment(Component):
         if weights is None:
             weights = "examples" if data.weights is None else tuple(data.weights.tolist())
         simulation = SimulatedWorld(
-            self.task or self.clients.default_task(),
+            self.learning_task,
             data.train,
             work=self.work,
             link=self.link,

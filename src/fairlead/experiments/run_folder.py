@@ -5,6 +5,8 @@ rounds.jsonl      one JSON object per round, written as the round ends
 clients.json      weights and names of its clients, for readers without their data
 provenance.json   versions, device, engine, times and outcome of every start of the run
 checkpoint/       the last few server states, from which the run can resume
+model.safetensors the final model, its parameters by name, once the run is finished
+best.safetensors  the model with the best evaluation, for experiments with `keep_best`
 summary.json      its summary, once it is finished
 """
 
@@ -204,6 +206,14 @@ class RunFolder:
     def summary_file(self) -> Path:
         return self.path / "summary.json"
 
+    @property
+    def model_file(self) -> Path:
+        return self.path / "model.safetensors"
+
+    @property
+    def best_file(self) -> Path:
+        return self.path / "best.safetensors"
+
     def holds_run(self) -> bool:
         """Whether a run has started here."""
         return self.spec_file.is_file() and self.rounds_file.is_file()
@@ -258,7 +268,8 @@ class RunFolder:
         self.refuse_occupied()
         with disk_errors(self.path, "written"):
             write_durably(self.spec_file, spec.encode())
-            self.provenance_file.unlink(missing_ok=True)
+            for file in (self.provenance_file, self.model_file, self.best_file):
+                file.unlink(missing_ok=True)
         return self.log()
 
     def restore(
@@ -297,6 +308,7 @@ class RunFolder:
             # The summary goes first: a run that loses rounds is no longer finished.
             if done < experiment.rounds:
                 self.summary_file.unlink(missing_ok=True)
+                self.model_file.unlink(missing_ok=True)
             log.cut(done)
             write_durably(self.spec_file, to_toml(experiment).encode())
         return again
@@ -354,7 +366,7 @@ class RunFolder:
     def _refuse_links(self) -> None:
         """Raise if a file of the run is a link, because writing to it would change another folder."""
         files = (self.rounds_file, self.spec_file, self.clients_file, self.provenance_file, self.summary_file)
-        for file in (*files, self.checkpoint):
+        for file in (*files, self.checkpoint, self.model_file, self.best_file):
             if file.is_symlink():
                 raise RunFolderError(
                     f"{file} is a symbolic link, and a run writes to its own folder only: put the file itself "

@@ -16,6 +16,7 @@ from fairlead.clients.source import FederatedData
 from fairlead.diagnostics.measurement import chance_level
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.kept_models import BestModel, keep_model
 from fairlead.experiments.provenance import client_facts, continued, ended, provenance_of
 from fairlead.experiments.run_folder import RunFolder, RunSummary
 from fairlead.federation import Federation
@@ -124,7 +125,7 @@ def run_experiment(
             greet()
             return Run(federation, store, "finished", summary)
         store.introduce(client_facts(federation))
-        start = provenance_of(federation)
+        start, best = provenance_of(federation), BestModel.so_far(experiment, federation.records)
         store.note(start)
         try:
             greet()
@@ -135,6 +136,7 @@ def run_experiment(
                     per_client=experiment.evaluates_clients,
                 ):
                     done, stopping = federation.state.round, interrupted.is_set()
+                    best.offer(store, federation, record)
                     saving = stopping or done % checkpoint_every == 0 or done == experiment.rounds
                     if saving:
                         store.save(federation, keep_checkpoints)
@@ -150,6 +152,7 @@ def run_experiment(
                         break
                 if federation.state.round == experiment.rounds:
                     summary = summarize(federation)
+                    keep_model(store.model_file, federation)
                     store.conclude(summary)
         except BaseException as error:
             said = f"failed: {error}" if isinstance(error, Exception) else "interrupted"

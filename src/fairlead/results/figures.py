@@ -18,6 +18,7 @@ from fairlead.results.curves import Axis, Curve, FigureName, Quantity
 from fairlead.results.estimates import Comparative, Estimate, NumberKind, estimate, mean_of, paired_difference
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
+from fairlead.task import SMALLER_IS_BETTER
 from fairlead.theory.prediction import known_limit
 
 FIGURES: dict[FigureName, tuple[str, str, str]] = {
@@ -33,7 +34,7 @@ _AT_THE_END: dict[str, tuple[str, NumberKind]] = {
     "chi_square": ("Chi-square", "divergence"),
 }
 """Metrics of the final model alone, with title and kind."""
-_SMALLER_IS_BETTER = (*_AT_THE_END, "train_loss", "loss", "mean_squared_error")
+_SMALLER_IS_BETTER = (*_AT_THE_END, *SMALLER_IS_BETTER)
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,7 @@ def experiment_measure(
     experiment: Experiment, metric: str | None, figure: FigureName = "last-tenth", *, minimize: bool = False
 ) -> Measure:
     """The measure of an experiment: its first metric unless one is named, or its objective if it evaluates nothing."""
-    task = experiment.task or experiment.clients.default_task()
-    evaluated = [*task.metric_functions(), "loss"] if experiment.evaluate_every else []
+    evaluated = [*experiment.learning_task.metric_functions(), "loss"] if experiment.evaluate_every else []
     return _chosen([*evaluated, *_AT_THE_END, "train_loss"], metric, figure, minimize=minimize)
 
 

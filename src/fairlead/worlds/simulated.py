@@ -110,7 +110,7 @@ class SimulatedWorld(World):
             raise field_error(self, "block", "None or a whole number of at least 1", block)
         staged = data_on == "host" or (data_on == "auto" and stays_on_host(clients, self.device))
         self.clients = on_host(clients, dtype, self.device) if staged else clients.to(self.device, dtype)
-        self._shape = example_shape(clients, test, held_out)
+        self.shape = example_shape(clients, test, held_out)
         if held_out is not None and held_out.num_clients != clients.num_clients:
             raise field_error(
                 self, "held_out", f"data of the same {clients.num_clients} clients", held_out.num_clients
@@ -124,7 +124,7 @@ class SimulatedWorld(World):
         for condition in (work, link, *([devices] if devices else [])):
             refuse_misfits(condition, clients.num_clients, has_devices=devices is not None)
         omega = objective_weights(weights, clients.sizes, clients.names)
-        model = task.build(self._shape, Key.from_seed(0)).to(self.device, dtype)
+        model = task.build(self.shape, Key.from_seed(0)).to(self.device, dtype)
         with self.arithmetic.on(self.device):
             self.objective = Objective.build(
                 model, task.loss_function(), self.clients, reduced_precision=precision != "full"
@@ -170,7 +170,7 @@ class SimulatedWorld(World):
         return Workings(self.device, repr(self.engine), self.engine_reason, self._paths)
 
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
-        model = self.task.build(self._shape, key).to(self.device, self.dtype)
+        model = self.task.build(self.shape, key).to(self.device, self.dtype)
         params, buffers = model.initial_params(), model.initial_buffers()
         if not bool(params.isfinite().all() & buffers.isfinite().all()):
             raise FieldError(

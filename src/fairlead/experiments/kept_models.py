@@ -1,0 +1,187 @@
+"""The models that the folder of a run keeps: the last one, and the best by a metric."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from fairlead.checkpoint.store import has_checkpoint, newest_tensors, read_module, save_module
+from fairlead.clients.source import RealClients
+from fairlead.errors import CheckpointError, FieldError, RunFolderError, disk_errors
+from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.record_io import decoded
+from fairlead.experiments.run_folder import RunFolder
+from fairlead.federation import Federation
+from fairlead.models.base import ExampleShape
+from fairlead.parameters import FlatModule
+from fairlead.randomness import Key
+from fairlead.records import Evaluation, RoundRecord
+
+Which = Literal["last", "best"]
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """The facts beside the parameters of a kept model."""
+
+    rounds: int
+    """Rounds after which it was taken."""
+    metric: str | None = None
+    """The metric by which it is the best; None for the last model."""
+    value: float | None = None
+    shape: ExampleShape | None = None
+    """The shape of its data; None with real clients, whose data the server does not see."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeptModel:
+    """A model of a run: its tensors by the names of parameters and buffers."""
+
+    experiment: Experiment
+    tensors: dict[str, Tensor]
+    facts: ModelFacts
+    form: nn.Module | None = None
+    """A module of the same form; None to build one from the experiment."""
+
+    def module(self) -> nn.Module:
+        """The model in evaluation mode."""
+        module = self._fresh() if self.form is None else self.form
+        own = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+        theirs = {name: tuple(value.shape) for name, value in self.tensors.items()}
+        if differing := sorted(dict(own.items() ^ theirs.items())):
+            raise CheckpointError(
+                f"The model of the run has other parameters than this {type(module).__name__}: "
+                f"{', '.join(differing[:5])}{' and more' if len(differing) > 5 else ''}."
+            )
+        floating = [value.dtype for value in self.tensors.values() if value.is_floating_point()]
+        module.to(floating[0]).load_state_dict(self.tensors)
+        return module.eval()
+
+    def _fresh(self) -> nn.Module:
+        if self.facts.shape is None:
+            raise _unbuildable()
+        return self.experiment.learning_task.build(self.facts.shape, Key.from_seed(0)).module
+
+
+def keep_model(
+    file: Path, federation: Federation, metric: str | None = None, value: float | None = None
+) -> None:
+    """Write the global model of a federation, so that a crash leaves the old file or the new one."""
+    simulation = federation.world.simulation
+    shape = None if simulation is None else simulation.shape
+    with disk_errors(file, "written"):
+        save_module(
+            federation.model().state_dict(),
+            file,
+            asdict(ModelFacts(federation.state.round, metric, value, shape)),
+        )
+
+
+@dataclass
+class BestModel:
+    """Keeps the model with the best evaluation of a run.
+
+    The best value so far follows from the records alone, so a resumed run keeps the same model.
+    """
+
+    metric: str | None
+    sign: int
+    best: float = -math.inf
+
+    @classmethod
+    def so_far(cls, experiment: Experiment, records: Iterable[RoundRecord]) -> Self:
+        """The best of the records of a run; nothing is kept unless the experiment asks for it."""
+        metric = experiment.keep_best
+        if metric is None:
+            return cls(None, 1)
+        found = cls(metric, -1 if experiment.minimizes(metric) else 1)
+        for record in records:
+            if record.evaluation is not None:
+                found.best = max(found.best, found._score(record.evaluation))
+        return found
+
+    def offer(self, store: RunFolder, federation: Federation, record: RoundRecord) -> None:
+        """Keep the model after a round if its evaluation is the best so far; of equals, the first."""
+        if self.metric is None or record.evaluation is None:
+            return
+        score = self._score(record.evaluation)
+        if score > self.best:
+            self.best = score
+            keep_model(store.best_file, federation, self.metric, self.sign * score)
+
+    def _score(self, evaluation: Evaluation) -> float:
+        value = self.sign * metric_of(evaluation, self.metric or "loss", "keep_best")
+        return -math.inf if math.isnan(value) else value
+
+
+def metric_of(evaluation: Evaluation, metric: str, field: str) -> float:
+    """A number of an evaluation; `field` of the experiment names it in the error."""
+    known = {"loss": evaluation.loss, **evaluation.metrics}
+    if metric not in known:
+        raise FieldError(
+            f"Experiment.{field} must be a metric that the clients report ({', '.join(known)}), got {metric!r}."
+        )
+    return known[metric]
+
+
+def kept_model(
+    folder: str | PathLike[str], which: Which = "last", form: nn.Module | None = None
+) -> KeptModel:
+    """The last or the best model of the run in a folder; `form` is a module like it, if the folder has no recipe.
+
+    The last model of an unfinished run is that of its newest checkpoint.
+    """
+    store = RunFolder(Path(folder))
+    if which not in ("last", "best"):
+        raise FieldError(f"load_model.which must be 'last' or 'best', got {which!r}.")
+    if not store.holds_run():
+        raise RunFolderError(f"{store.path} is not the folder of a run: it lacks spec.toml or rounds.jsonl.")
+    experiment = store.experiment()
+    file = store.model_file if which == "last" else store.best_file
+    if file.exists():
+        tensors, facts = read_module(file)
+        try:
+            return KeptModel(experiment, tensors, decoded(ModelFacts, facts), form)
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(f"{file} is damaged: {error}.") from error
+    if which == "best":
+        cause = "it has no evaluation yet" if experiment.keep_best else "its spec has no keep_best"
+        raise RunFolderError(f"The run in {store.path} keeps no best model: {cause}.")
+    if not has_checkpoint(store.checkpoint):
+        raise RunFolderError(f"The run in {store.path} keeps no model: it has no checkpoint.")
+    rounds, state = newest_tensors(store.checkpoint)
+    shape = None
+    if form is not None:
+        flat = FlatModule(form)
+    elif isinstance(experiment.clients, RealClients):
+        raise _unbuildable()
+    else:
+        simulation = experiment.build().world.simulation
+        assert simulation is not None
+        flat, shape = simulation.objective.model, simulation.shape
+    module = flat.to(torch.device("cpu"), state["params"].dtype).filled(state["params"], state["buffers"])
+    return KeptModel(experiment, module.state_dict(), ModelFacts(rounds, shape=shape), form)
+
+
+def load_model(
+    folder: str | PathLike[str], which: Which = "last", *, module: nn.Module | None = None
+) -> nn.Module:
+    """The model of a run as a `torch.nn.Module` in evaluation mode, from the folder of the run.
+
+    `which` is "last", for an unfinished run the model of its newest checkpoint, or "best" for a run with `keep_best`.
+    The model is built from the spec of the run. If the folder has no recipe for it, as after a run of real clients,
+    give a `module` of the same form: it receives the parameters.
+    """
+    return kept_model(folder, which, module).module()
+
+
+def _unbuildable() -> FieldError:
+    return FieldError(
+        "The folder of this run does not say how to build its model: give a module of the same form, as in "
+        "load_model(folder, module=build_model()) or --model MODULE:FUNCTION."
+    )

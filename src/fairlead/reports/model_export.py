@@ -1,0 +1,228 @@
+"""`export_model`: the model of a run as a file of its own, with a card that says where it comes from."""
+
+import inspect
+import warnings
+from importlib import import_module
+from logging import ERROR, getLogger
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from torch import nn
+
+from fairlead.algorithm import Algorithm
+from fairlead.checkpoint.store import save_module
+from fairlead.component import Component
+from fairlead.errors import FieldError, disk_errors, one_line
+from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.kept_models import KeptModel, ModelFacts, Which, kept_model
+from fairlead.experiments.run_folder import RunFolder
+from fairlead.experiments.study import FoundRun
+from fairlead.models.base import Model
+from fairlead.models.imported import ImportedModel, imported
+from fairlead.optimizers.descent import SGD
+from fairlead.results.comparison import summarize
+from fairlead.results.runs import ReportedRun, read_run
+from fairlead.results.sentences import objective_verdict
+from fairlead.text import counted
+
+FORMATS = (".safetensors", ".pt", ".onnx")
+
+
+class ExportedModel(NamedTuple):
+    """The files of an exported model."""
+
+    file: Path
+    card: Path
+    """Markdown: data, clients, method, objectives, metrics, parameters and versions."""
+    rounds: int
+    """Rounds after which the model was taken."""
+
+
+def export_model(
+    folder: str | PathLike[str],
+    output: str | PathLike[str],
+    which: Which = "last",
+    *,
+    module: nn.Module | None = None,
+    input_shape: tuple[int, ...] | None = None,
+) -> ExportedModel:
+    """Write the last or the best model of a run to a file, and a model card in Markdown beside it.
+
+    The ending of `output` chooses the format: `.safetensors` holds the parameters by name, `.pt` the same as a
+    `state_dict` for `torch.load`, and `.onnx` the whole model, with a free batch size (needs the extra `onnx`).
+    `module` is a module of the same form, if the folder has no recipe for it (`load_model`); `input_shape` is then
+    the shape of one input, which ONNX needs.
+    """
+    file = Path(output)
+    if file.suffix not in FORMATS:
+        raise FieldError(f"The exported file must end in {', '.join(FORMATS)}, got {str(file)!r}.")
+    model = kept_model(folder, which, module)
+    card = file.with_suffix(".md")
+    text = _card(model, read_run(FoundRun(RunFolder(Path(folder)))), file.stem)
+    with disk_errors(file, "written", FieldError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix == ".safetensors":
+            save_module(model.tensors, file, {"card": text})
+        elif file.suffix == ".pt":
+            torch.save(model.tensors, file)
+        else:
+            _export_onnx(model, file, input_shape)
+        card.write_text(text, encoding="utf-8")
+    return ExportedModel(file, card, model.facts.rounds)
+
+
+def _export_onnx(model: KeptModel, file: Path, input_shape: tuple[int, ...] | None) -> None:
+    try:
+        import_module("onnxscript")
+    except ImportError as error:
+        raise FieldError(
+            "Export to ONNX needs the package onnxscript: pip install 'onnxscript>=0.5.4,<1'."
+        ) from error
+    module, shape = model.module(), model.facts.shape
+    if input_shape is None and shape is None:
+        raise FieldError(
+            "Export to ONNX needs the shape of one input, which the folder of this run does not hold: give "
+            "input_shape, or --input-shape such as 1,28,28."
+        )
+    inputs = input_shape if shape is None else shape.inputs
+    assert inputs is not None
+    # Two examples: the exporter would take a single one for a constant.
+    example = torch.zeros(2, *inputs, dtype=next(module.parameters()).dtype)
+    if shape is not None and shape.tokens is not None:
+        example = example.to(torch.int64)
+    # It reports packages that are missing for operators of other models.
+    getLogger("torch.onnx").setLevel(ERROR)
+    try:
+        with warnings.catch_warnings():
+            # Of torch's own code.
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                module,
+                (example,),
+                file,
+                input_names=["inputs"],
+                output_names=["outputs"],
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        raise FieldError(f"torch cannot export this model to ONNX: {one_line(error)}.") from error
+
+
+def _card(model: KeptModel, run: ReportedRun, title: str) -> str:
+    experiment = model.experiment
+    (summary,) = summarize([run])
+    (method,) = summary.methods
+    (figures,) = method.runs
+    optimized = "Unknown."
+    if figures.consistency is not None:
+        optimized = objective_verdict("The run", figures.consistency, figures.by_chance or 0.0)
+    recipe = experiment.learning_task.model if model.form is None and experiment.has_task else model.form
+    number = sum(value.numel() for value in model.tensors.values())
+    num_clients = "An unknown number" if run.weights is None else str(len(run.weights))
+    facts = {
+        "Model": f"{_named(recipe)}{number:,} numbers",
+        "Data": f"`{experiment.clients}`",
+        "Clients": f"{num_clients}, local work `{experiment.work}`, links `{experiment.link}`",
+        "Method": ", ".join(f"`{part}`" for part in _parts(experiment.algorithm)),
+        "Objective asked for": f"Σ ω_i F_i over the clients, {_WEIGHTS[_kind_of_weights(experiment)]}",
+        "Objective optimized": optimized,
+        "Privacy": "" if run.summary is None or run.summary.privacy is None else str(run.summary.privacy),
+        "Seed": str(experiment.seed),
+        "Versions": _versions(run),
+    }
+    made = Environment(
+        loader=PackageLoader("fairlead", "reports"), trim_blocks=True, undefined=StrictUndefined
+    )
+    return made.get_template("model_card.md.jinja").render(
+        title=title,
+        which=_which(model.facts, run),
+        facts={name: fact.replace("|", "\\|") for name, fact in facts.items() if fact},
+        metrics=_metrics(model.facts, run),
+        inputs=_inputs(model),
+        tensors=model.tensors,
+        source=_source(recipe),
+        spec=run.spec.strip(),
+    )
+
+
+def _parts(algorithm: Algorithm) -> tuple[Component, ...]:
+    """The parts of a method, without those that do nothing."""
+    server = () if algorithm.server == SGD(lr=1.0) else (algorithm.server,)
+    return (algorithm.sampler, algorithm.solver, algorithm.aggregator, *algorithm.transforms, *server)
+
+
+_WEIGHTS = {
+    "examples": "ω_i by the number of examples",
+    "uniform": "the same ω_i for every client",
+    "source": "ω_i of the data source, else by the number of examples",
+    "given": "ω_i as given in the spec",
+}
+
+
+def _kind_of_weights(experiment: Experiment) -> str:
+    weights = experiment.weights
+    return "source" if weights is None else weights if isinstance(weights, str) else "given"
+
+
+def _which(facts: ModelFacts, run: ReportedRun) -> str:
+    rounds = counted(facts.rounds, "round")
+    if facts.metric is not None:
+        return f"The model with the best {facts.metric} ({facts.value:.6g}), after {rounds}."
+    unfinished = "" if run.finished else " The run is not finished."
+    return f"The last model, after {rounds}.{unfinished}"
+
+
+def _metrics(facts: ModelFacts, run: ReportedRun) -> dict[str, str]:
+    """The figures of this very model."""
+    record = run.records[facts.rounds - 1] if 0 < facts.rounds <= len(run.records) else None
+    evaluation = None if record is None else record.evaluation
+    found = {} if evaluation is None else {"loss": evaluation.loss, **evaluation.metrics}
+    if facts.metric is None and run.summary is not None:
+        found["objective Σ ω_i F_i over the training data"] = run.summary.objective
+    return {name: f"{value:.6g}" for name, value in found.items()}
+
+
+def _versions(run: ReportedRun) -> str:
+    origin = run.origin[-1] if run.origin else {}
+    parts = (
+        f"{name} {origin[name]}" for name in ("fairlead", "torch", "numpy", "python") if origin.get(name)
+    )
+    commit = origin.get("git_commit")
+    return ", ".join([*parts, *([f"commit {commit}"] if commit else [])]) or "unknown"
+
+
+def _inputs(model: KeptModel) -> str:
+    shape, task = model.facts.shape, model.experiment.task
+    if shape is None:
+        return "Batches in the form that the clients' own code uses."
+    kind = "numbers" if shape.tokens is None else f"token ids below {shape.tokens}"
+    said = (
+        f"Batches of shape (batch, {', '.join(map(str, shape.inputs))}) of {kind}; {shape.outputs} outputs."
+    )
+    steps = [repr(step) for step in (task.augment if task else ()) if not step.draws]
+    pixels = "" if shape.tokens is not None else " Pixels that are bytes must be divided by 255 first."
+    return said + pixels + (f" Then apply {', '.join(steps)}." if steps else "")
+
+
+def _named(recipe: Model | nn.Module | None) -> str:
+    if recipe is None:
+        return ""
+    return f"`{type(recipe).__name__ if isinstance(recipe, nn.Module) else recipe}`, "
+
+
+def _source(recipe: Model | nn.Module | None) -> str:
+    """The Python source of a model that is not fairlead's or torch's own; empty where there is none."""
+    made = imported(recipe.path, "ImportedModel.path") if isinstance(recipe, ImportedModel) else type(recipe)
+    if recipe is None or made.__module__.split(".")[0] in ("fairlead", "torch"):
+        return ""
+    try:
+        return inspect.getsource(inspect.getmodule(made) or made).strip()
+    except (OSError, TypeError):
+        # Code that was typed into an interpreter has no file.
+        return ""
