@@ -22,33 +22,33 @@ from fairlead.reproductions.data_sets import NotRunError, require_data, source_o
 from fairlead.reproductions.reproduction import FailedRun, Measured, Reproduction, Request, Scale
 from fairlead.results import run_archive
 from fairlead.results.curves import Curve, FigureName
-from fairlead.results.run_archive import ArchivedRun, Curves, Place, Statistic
+from fairlead.results.run_archive import ArchivedRun, Place, RunCurves, Statistic
 from fairlead.settings import Setting
 from fairlead.task import Task
 from fairlead.text import counted
 
 
-def top_accuracy(curves: Curves, target: float | None) -> float | None:
+def top_accuracy(curves: RunCurves, target: float | None) -> float | None:
     """The best accuracy of all rounds, in percent (Zeng 2023)."""
     return _percent(curves, "best")
 
 
-def last_tenth_accuracy(curves: Curves, target: float | None) -> float | None:
+def last_tenth_accuracy(curves: RunCurves, target: float | None) -> float | None:
     """Mean accuracy of the last 10 % of rounds, in percent (Zeng 2025)."""
     return _percent(curves, "last-tenth")
 
 
-def last_five_accuracy(curves: Curves, target: float | None) -> float | None:
+def last_five_accuracy(curves: RunCurves, target: float | None) -> float | None:
     """Mean accuracy of the last five rounds, in percent (Weng 2025)."""
     return _percent(curves, "last5")
 
 
-def final_accuracy(curves: Curves, target: float | None) -> float | None:
+def final_accuracy(curves: RunCurves, target: float | None) -> float | None:
     """Accuracy after the last round, in percent (Wang 2021)."""
     return _percent(curves, "final")
 
 
-def rounds_to_target(curves: Curves, target: float | None) -> float | None:
+def rounds_to_target(curves: RunCurves, target: float | None) -> float | None:
     """Rounds until the accuracy is first reached, infinite if it never is (Weng 2025 Tables 1, 4 and 5)."""
     curve = _measured(curves, "accuracy")
     if target is None or not len(curve):
@@ -67,7 +67,7 @@ def rounds_on_mean_curve(runs: Sequence[ArchivedRun]) -> float | None:
     )
 
 
-def steps_to_target(curves: Curves, target: float | None) -> float | None:
+def steps_to_target(curves: RunCurves, target: float | None) -> float | None:
     """Local steps behind all received updates until the accuracy is first reached, in thousands."""
     done = rounds_to_target(curves, target)
     if done is None or math.isinf(done):
@@ -75,25 +75,25 @@ def steps_to_target(curves: Curves, target: float | None) -> float | None:
     return math.fsum(curves["steps"][: int(done)]) / 1000
 
 
-def mean_elud(curves: Curves, target: float | None) -> float | None:
+def mean_elud(curves: RunCurves, target: float | None) -> float | None:
     """e-LUDD, the mean of e-LUD over rounds; rounds whose updates cancel are left out (Zeng 2025)."""
     known = _measured(curves, "elud").finite.values
     return math.fsum(known) / len(known) if known else None
 
 
-def late_loss(curves: Curves, target: float | None) -> float | None:
+def late_loss(curves: RunCurves, target: float | None) -> float | None:
     """Mean loss of the second half of the rounds."""
     total = len(curves.get("loss", ()))
     return _measured(curves, "loss").tail_mean(total, total // 2)
 
 
-def _measured(curves: Curves, name: str) -> Curve:
+def _measured(curves: RunCurves, name: str) -> Curve:
     """A curve where it was measured."""
     points = enumerate(curves.get(name, ()), start=1)
     return Curve.of(point for point in points if not math.isnan(point[1]))
 
 
-def _percent(curves: Curves, figure: FigureName) -> float | None:
+def _percent(curves: RunCurves, figure: FigureName) -> float | None:
     total = len(curves.get("accuracy", ()))
     share = _measured(curves, "accuracy").figure(figure, total, higher=True)
     return None if share is None else 100 * share
@@ -306,22 +306,25 @@ class TrainedTable(Reproduction):
         """Every run at a scale in a folder, from archives or run folders of tables: this and `shares` unless named."""
         rounds, runs = self.sizes[scale].rounds, list[ArchivedRun]()
         targets = {setting: column.target for setting, column in self.columns.items()}
-        for table in (f"{name}-{scale}" for name in names or (*self.shares, self.name)):
-            runs += run_archive.load_archive(run_archive.archive_file(folder, table))
+        for name in names or (*self.shares, self.name):
+            table = f"{name}-{scale}"
+            archived = run_archive.load_archive(run_archive.archive_file(folder, table))
+            # Another table has figures of its own.
+            runs += archived if name == self.name else [self._with_figures(run) for run in archived]
             runs += run_archive.archive_study(StudyFolder(folder / table), self.statistics, targets)
         return run_archive.merged(
             {},
             [
-                # Tables that share runs have statistics of their own.
-                run if run.failure else replace(run, figures=self._figures(run))
+                run
                 for run in runs
                 if TableCell(run.method, run.setting) in self.cells
                 and (run.rounds == rounds if run.failure is None else run.rounds < rounds)
             ],
         )
 
-    def _figures(self, run: ArchivedRun) -> dict[str, float]:
-        return run_archive.figures_of(run.curves, self.statistics, run.target)
+    def _with_figures(self, run: ArchivedRun) -> ArchivedRun:
+        figures = run_archive.figures_of(run.curves, self.statistics, run.target)
+        return replace(run, figures={} if run.failure else figures)
 
     def _failed(self, run: ArchivedRun, reason: str) -> FailedRun:
         columns = tuple(figure_column(run.setting, name) for name in self.statistics)

@@ -27,10 +27,10 @@ _ENDING = ".runs.jsonl.xz"
 Place = tuple[str, str, int]
 """Setting, method and seed."""
 
-Curves = Mapping[str, Sequence[float]]
+RunCurves = Mapping[str, Sequence[float]]
 """Curves of a run by name: a number for every round, NaN where there was none."""
 
-Statistic = Callable[[Curves, float | None], float | None]
+Statistic = Callable[[RunCurves, float | None], float | None]
 """A figure of the curves of a run and the target of its setting; None where it was not measured."""
 
 
@@ -140,7 +140,7 @@ def archive_study(
             seed=experiment.seed,
             rounds=len(records),
             figures=figures_of(curves, statistics, targets[setting]) if finished else {},
-            curves=curves,
+            curves={name: tuple(map(_rounded, values)) for name, values in curves.items()},
             seconds=math.fsum(start.duration for start in starts),
             machine="; ".join(dict.fromkeys(machine(start.device) for start in starts)),
             precision=experiment.precision,
@@ -154,7 +154,9 @@ def archive_study(
         )
 
 
-def figures_of(curves: Curves, statistics: Mapping[str, Statistic], target: float | None) -> dict[str, float]:
+def figures_of(
+    curves: RunCurves, statistics: Mapping[str, Statistic], target: float | None
+) -> dict[str, float]:
     """The figures of a run that were measured, by name."""
     measured = {name: statistic(curves, target) for name, statistic in statistics.items()}
     return {name: value for name, value in measured.items() if value is not None}
@@ -175,7 +177,11 @@ def curves_of(records: Sequence[RoundRecord]) -> dict[str, tuple[float, ...]]:
         "steps": [float(sum(record.num_steps)) for record in records],
     }
     return {
-        name: tuple(math.nan if value is None else float(f"{value:.{_DIGITS}g}") for value in values)
+        name: tuple(math.nan if value is None else float(value) for value in values)
         for name, values in curves.items()
         if any(value is not None for value in values)
     }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
