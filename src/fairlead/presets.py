@@ -342,7 +342,7 @@ def fedaware(
     alpha: float | None = None,
     retention: float | None = None,
     start: Literal["seen", "all_seen", "zero", "full_first_round"] = "seen",
-    rows: Literal["raw", "unit"] = "raw",
+    rows: Literal["raw", "unit", "equal"] = "raw",
     first_visit: Literal["update", "scaled"] = "update",
     memory: UpdateMemory | None = None,
     rho: float = 0.0,
@@ -392,6 +392,7 @@ def fedaware_ridge(
     *,
     rho: float = 1.0,
     alpha: float = 0.8,
+    rows: Literal["unit", "equal"] = "unit",
     memory: UpdateMemory | None = None,
     server_lr: float = 4.0,
     **clients: Unpack[ClientSide],
@@ -400,9 +401,9 @@ def fedaware_ridge(
 
     ρ = 0 is FedAWARE with unit rows, ρ → ∞ the mean of unit rows. The step is at most `server_lr` long, whatever the
     size of the model: the default was the best of five for a network of 122,570 parameters on CIFAR-10; smaller models
-    need a shorter one.
+    need a shorter one. With `rows="equal"` it is at most `server_lr` times the mean length of the remembered updates.
     """
-    aggregator = FedAWARE(alpha, rows="unit", memory=memory or UpdateMemory(), rho=rho)
+    aggregator = FedAWARE(alpha, rows=rows, memory=memory or UpdateMemory(), rho=rho)
     return Algorithm(_solver(clients), FullFirstRound(_sampler(clients)), aggregator, server=SGD(server_lr))
 
 
@@ -453,7 +454,7 @@ def with_aware(
     alpha: float | None = None,
     retention: float | None = None,
     start: Literal["seen", "all_seen", "zero", "full_first_round"] = "seen",
-    rows: Literal["raw", "unit"] = "raw",
+    rows: Literal["raw", "unit", "equal"] = "raw",
     first_visit: Literal["update", "scaled"] = "update",
     memory: UpdateMemory | None = None,
     rho: float = 0.0,

@@ -404,7 +404,7 @@ def test_presets_are_the_parts_they_name() -> None:
             r"FedAWARE.retention must be a finite number of at least 0 and below 1, got 1.0.",
         ),
         ({"start": "mean"}, r"FedAWARE.start must be one of 'seen', 'all_seen', 'zero', got 'mean'."),
-        ({"rows": "short"}, r"FedAWARE.rows must be one of 'raw', 'unit', got 'short'."),
+        ({"rows": "short"}, r"FedAWARE.rows must be one of 'raw', 'unit', 'equal', got 'short'."),
         ({"first_visit": "no"}, r"FedAWARE.first_visit must be one of 'update', 'scaled', got 'no'."),
         (
             {"rows": "unit", "memory": UpdateMemory(layers=("a",))},

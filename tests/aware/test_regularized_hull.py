@@ -152,7 +152,9 @@ def test_ridge_moves_by_at_most_the_learning_rate_of_the_server() -> None:
         assert len(record.remembered) > 7
 
 
-def ending(rows: Literal["raw", "unit"], server_lr: float, rounds: int) -> tuple[fl.Federation, torch.Tensor]:
+def ending(
+    rows: Literal["raw", "unit", "equal"], server_lr: float, rounds: int
+) -> tuple[fl.Federation, torch.Tensor]:
     """A run on clients with H = I, unequal weights and unequal work, and the clients' optima."""
     optima = ((0.0, 0.0), (4.0, 1.0), (1.0, 5.0), (-3.0, 2.0), (2.0, -4.0))
     clients = fl.Quadratics(linear=optima, weights=(0.6, 0.1, 0.1, 0.1, 0.1))
@@ -176,9 +178,12 @@ def test_with_raw_rows_it_stops_where_all_clients_count_alike() -> None:
     assert predicted.weights.tolist() == pytest.approx((work / work.sum()).tolist())
 
 
-def test_with_unit_rows_it_stops_at_the_spatial_median() -> None:
+@pytest.mark.parametrize(("rows", "server_lr"), [("unit", 0.1), ("equal", 20.0)])
+def test_with_rows_of_one_length_it_stops_at_the_spatial_median(
+    rows: Literal["unit", "equal"], server_lr: float
+) -> None:
     """Where the unit vectors to the clients' optima cancel, whatever their weights and work."""
-    run, optima = ending("unit", server_lr=0.1, rounds=1500)
+    run, optima = ending(rows, server_lr, rounds=1500)
     pulls = optima - run.params
     assert float((pulls / pulls.norm(dim=1, keepdim=True)).mean(0).norm()) < 0.02
     report = run.consistency()

@@ -237,7 +237,8 @@ class FedAWARE(Aggregator):
       first round, the remark of Zeng 2023, use the sampler `FullFirstRound`.
     - `first_visit`: m_i ← Δ_i ("update") or αΔ_i ("scaled"), see `MovingAverages`.
     - `rows`: "raw" as in the papers, or "unit": released code scales every m_j to length 1 and adds up the
-      scaled ones. Then ‖d‖ ≤ 1 whatever the updates, and the server's learning rate sets the step. With raw
+      scaled ones. Then ‖d‖ ≤ 1 whatever the updates, and the server's learning rate sets the step. "equal" scales
+      them to their mean length instead: the same λ, and a step that follows the length of the updates. With raw
       rows d is no longer than the shortest of them: clients with few examples, whose updates are short, limit
       all steps, and a client that has fitted its data, so that its updates vanish, stops the run.
     - `rho`: the regularized hull, λ = argmin ‖Σ λ_j u_j‖² + ρ s‖λ‖² over the rows u_j, with s the mean of ‖u_j‖² (1
@@ -245,8 +246,8 @@ class FedAWARE(Aggregator):
       round. With ρ > 0 λ is unique and changes little when rows do (`shortest_in_ridged_hull`). If d = 0, then
       λ_j = 1/N for all j: with the gradient 2ρsλ_j of the penalty alone, the conditions of Karush, Kuhn and Tucker
       leave no other λ. So ρ > 0 changes the path and not the points where the method stops. These are where the mean
-      of the rows vanishes: with raw rows the minimizer of Σ ‖a_j‖₁ F_j, whatever ω; with unit rows the spatial median
-      of the clients' optima for equal, isotropic Hessians.
+      of the rows vanishes: with raw rows the minimizer of Σ ‖a_j‖₁ F_j, whatever ω; with unit or equal rows the
+      spatial median of the clients' optima for equal, isotropic Hessians.
     - `memory`: the parameters to remember and where to keep them. Parameters outside `memory.layers` follow
       FedAvg's mean of the received updates; Zeng 2025 names the option for λ only and leaves them open.
 
@@ -272,7 +273,7 @@ class FedAWARE(Aggregator):
 
     references = ("zeng2025fedaware", "zeng2023gradient", "wolfe1976", "judice1994")
     exemptions = {
-        "identical rows": 'rows="unit" and first_visit="scaled" change the length of the remembered updates'
+        "identical rows": 'rows of one length and first_visit="scaled" change the length of the remembered updates'
     }
 
     def __post_init__(self) -> None:

@@ -257,7 +257,7 @@ def with_remembered_part(state: PartState, vector: Tensor, part: Tensor) -> Tens
 
 
 Start = Literal["seen", "all_seen", "zero"]
-RowLength = Literal["raw", "unit"]
+RowLength = Literal["raw", "unit", "equal"]
 
 
 _SOLVED_ON_HOST = 500
@@ -298,7 +298,8 @@ class AwareMemory:
 
         d = Σ λ_i m_i  with  λ = argmin ‖Σ λ_i m_i‖² over the simplex               (Zeng 2025 (2))
 
-    `rows` = "raw" takes the averages as they are, "unit" scales each to length 1 first. `start` sets the hull until
+    `rows` = "raw" takes the averages as they are, "unit" scales each to length 1 first, "equal" to their mean length.
+    `start` sets the hull until
     all clients have arrived once: only the clients seen so far ("seen"); none, and the method has not started
     ("all_seen"); or all, the others at zero, so that d = 0 ("zero").
 
@@ -340,9 +341,9 @@ class AwareMemory:
         if len(gram) <= _SOLVED_ON_HOST:
             gram = gram.cpu()
         scale = gram.new_ones(len(gram))
-        if self.rows == "unit":
+        if self.rows != "raw":
             lengths = gram.diagonal().clamp(min=0).sqrt()
-            scale = torch.where(lengths > 0, 1 / lengths, 0.0)
+            scale = torch.where(lengths > 0, (lengths.mean() if self.rows == "equal" else 1) / lengths, 0.0)
             gram.mul_(scale[:, None]).mul_(scale)
         last = tensor_in(state, "lambda")
         point = shortest_in_ridged_hull(gram, self.rho, last[table.clients])
@@ -368,7 +369,7 @@ def resolve_aware(part: Aware) -> None:
     """Check the fields of such a part, and express its moving average by `alpha` alone."""
     resolve_alpha(part)
     require_choice(part, "start", ("seen", "all_seen", "zero"))
-    require_choice(part, "rows", ("raw", "unit"))
+    require_choice(part, "rows", ("raw", "unit", "equal"))
     require_number(part, "rho", at_least=0)
 
 

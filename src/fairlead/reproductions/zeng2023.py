@@ -135,6 +135,12 @@ _REGULARIZED = {
     f"{_HULL} (FedAvg until all are seen)": TableRow(
         "fedaware", {"rows": "unit", "start": "all_seen", "rho": 1.0, "server_lr": 2.0}
     ),
+    **{
+        f"{_HULL} (equal rows, η_g = {value:g})": TableRow(
+            "fedaware_ridge", {"rows": "equal", "alpha": 0.8, "server_lr": value}
+        )
+        for value in (1.0, 2.0, 3.0, 4.0)
+    },
     f"{_HULL} (raw rows)": TableRow("fedaware", {"start": "full_first_round", "rho": 1.0, "server_lr": 2.0}),
 }
 ABLATION = table(
@@ -334,6 +340,12 @@ def _other_data(name: str, where: str, data: str, title: str, published: str) ->
             "FedAWARE": TableRow("fedaware", {"alpha": 0.3}),
             _PUBLISHED: TableRow("fedaware_published", {"alpha": 0.3, "start": "seen"}),
             regularized("FedAWARE"): TableRow("fedaware_ridge", RIDGE),
+            **{
+                f"{regularized('FedAWARE')} of equal rows, η_g = {value:g}": TableRow(
+                    "fedaware_ridge", {"rows": "equal", "alpha": 0.8, "server_lr": value}
+                )
+                for value in (1.0, 2.0, 4.0)
+            },
         },
         judged_at=("small", "full"),
         released_at=("small", "full"),

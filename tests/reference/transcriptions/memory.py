@@ -100,6 +100,8 @@ def fedmgda_plus(
 
 Start = Literal["seen", "all_seen", "zero"]
 """Until every client was received: hull of the seen, a FedAvg step, or zero rows in the hull."""
+RowLength = Literal["raw", "unit", "equal"]
+"""m_i as they are, scaled to length 1, or to their mean length."""
 FirstVisit = Literal["update", "scaled"]
 """m_i after the first visit: g_i, as Zeng 2025's analysis has it, or αg_i, as its code does."""
 
@@ -131,12 +133,12 @@ class _Memory:
                 self.rows[i] = (1 - self.alpha) * self.rows[i] + self.alpha * g
             self.seen.add(i)
 
-    def shortest(self, *, unit: bool = False, unseen: bool = False, rho: float = 0.0) -> Array:
+    def shortest(self, length: RowLength = "raw", *, unseen: bool = False, rho: float = 0.0) -> Array:
         """d = Σλ_i m_i of minimum norm on the simplex, with ρ times the mean ‖m_i‖² times ‖λ‖² added to it."""
         rows = self.rows if unseen else self.rows[sorted(self.seen)]
-        if unit:
+        if length != "raw":
             norms = np.linalg.norm(rows, axis=1, keepdims=True)
-            rows = rows / np.where(norms > 0, norms, 1.0)
+            rows = rows / np.where(norms > 0, norms, 1.0) * (norms.mean() if length == "equal" else 1.0)
         ridge = np.sqrt(rho * (rows**2).sum(1).mean()) * np.eye(len(rows))
         combined: Array = smallest_in_hull(np.hstack([rows, ridge])) @ rows
         return combined
@@ -148,7 +150,7 @@ def fedaware(
     alpha: float | None = None,
     retention: float | None = None,
     start: Start = "seen",
-    rows: Literal["raw", "unit"] = "raw",
+    rows: RowLength = "raw",
     first_visit: FirstVisit = "update",
     server_lr: float = 1.0,
     **solver: Unpack[Solver],
@@ -160,20 +162,26 @@ def fedaware(
         memory.learn(g)
         if start == "all_seen" and not memory.complete:
             return server_lr * round.mean(g)
-        return server_lr * memory.shortest(unit=rows == "unit", unseen=start == "zero")
+        return server_lr * memory.shortest(rows, unseen=start == "zero")
 
     return follow(script, solver, step)
 
 
 def fedaware_ridge(
-    script: Script, *, rho: float = 1.0, alpha: float = 0.8, server_lr: float = 4.0, **solver: Unpack[Solver]
+    script: Script,
+    *,
+    rho: float = 1.0,
+    alpha: float = 0.8,
+    rows: RowLength = "unit",
+    server_lr: float = 4.0,
+    **solver: Unpack[Solver],
 ) -> Array:
-    """The regularized hull over unit rows: x ← x − η_g Σλ_i u_i with λ = argmin ‖Σλ_i u_i‖² + ρ‖λ‖²."""
+    """The regularized hull over rows u_i of one length: x ← x − η_g Σλ_i u_i, λ = argmin ‖Σλ_i u_i‖² + ρ‖u‖²‖λ‖²."""
     memory = _Memory(script, alpha, None, "update")
 
     def step(round: Round, g: Updates) -> Array:
         memory.learn(g)
-        return server_lr * memory.shortest(unit=True, rho=rho)
+        return server_lr * memory.shortest(rows, rho=rho)
 
     return follow(script, solver, step)
 
@@ -188,7 +196,7 @@ def fedaware_published(
         order = Key.from_seed(0).fold("credit", round.number).generator().permutation(len(g))
         filed = [list(g)[place] for place in order]
         memory.learn(dict(zip(filed, g.values(), strict=True)))
-        return server_lr * memory.shortest(unit=True)
+        return server_lr * memory.shortest("unit")
 
     return follow(script, solver, step)
 
