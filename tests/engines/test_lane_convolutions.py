@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call, vmap
 
 import fairlead as fl
 from fairlead.parameters import FlatModule
@@ -25,6 +26,13 @@ MODELS = {
             *(nn.Conv2d(20, 16, 3, bias=False), nn.Flatten(), nn.Linear(16, CLASSES)),
         ),
         (3, 13, 13),
+    ),
+    "rectified": (
+        nn.Sequential(
+            *(nn.Conv2d(3, 17, 3, bias=False), nn.ReLU(), nn.Conv2d(17, 6, 5, padding=2), nn.ReLU()),
+            *(nn.Conv2d(6, 70, 1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(280, CLASSES)),
+        ),
+        (3, 7, 6),
     ),
     "gray, unpooled and dropped": (
         nn.Sequential(
@@ -77,20 +85,80 @@ def gradients(path: LanePath, objective: Objective) -> tuple[torch.Tensor, torch
     return losses, out if order is None else order.restored(out)
 
 
+def need_kernels(device: torch.device) -> None:
+    """On a GPU, or on a CPU where `TRITON_INTERPRET=1` lets Triton interpret its kernels."""
+    pytest.importorskip("triton")
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1")
+
+
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("name", MODELS)
 def test_clients_at_once_have_the_gradients_of_clients_alone(
     name: str, channels_last: bool, device: torch.device
 ) -> None:
-    """On a GPU, or on a CPU where `TRITON_INTERPRET=1` lets Triton interpret its kernels."""
-    pytest.importorskip("triton")
-    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
-        pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1")
+    need_kernels(device)
     objective = replace(problem(*MODELS[name], device), channels_last=channels_last)
     with Arithmetic().on(device):
         ours, expected = gradients(LaneConvolutions(), objective), gradients(Branches(), objective)
     for left, right in zip(ours, expected, strict=True):
         assert torch.allclose(left, right, rtol=1e-4, atol=1e-5 * float(right.abs().max()))
+
+
+def joined_and_plain(
+    images: torch.Tensor, pool: int, border: int, device: torch.device
+) -> list[list[torch.Tensor]]:
+    """Outputs and gradients of two clients' convolutions of whole numbers, by the joined layer and by torch's."""
+    need_kernels(device)
+    from fairlead.worlds.engines.lane_convolutions import joined_convolution
+
+    draw = torch.Generator().manual_seed(2)
+    plain = nn.Sequential(
+        nn.Conv2d(images.shape[2], 5, 3, padding=border), nn.ReLU(), *[nn.MaxPool2d(2)] * (pool == 2)
+    ).to(device)
+    found = joined_convolution(list(plain))
+    assert found is not None
+    assert found[1] == len(plain)
+    weight = torch.randint(-2, 3, (2, 5, images.shape[2], 3, 3), generator=draw).float().to(device)
+    bias = torch.randint(-2, 3, (2, 5), generator=draw).float().to(device)
+    results = []
+    for layer, names in ((found[0], ("weight", "bias")), (plain, ("0.weight", "0.bias"))):
+        leaves = [part.clone().to(device).requires_grad_() for part in (images, weight, bias)]
+
+        def one(
+            *parts: torch.Tensor, layer: nn.Module = layer, names: tuple[str, ...] = names
+        ) -> torch.Tensor:
+            outputs: torch.Tensor = functional_call(
+                layer, dict(zip(names, parts[1:], strict=True)), (parts[0],)
+            )
+            return outputs
+
+        outputs = vmap(one)(*leaves) if layer is found[0] else torch.stack([*map(one, *leaves)])
+        draw.manual_seed(3)
+        errors = torch.randint(-3, 4, outputs.shape, generator=draw).float().to(device)
+        results.append([outputs.detach(), *torch.autograd.grad(outputs, leaves, errors)])
+    return results
+
+
+@pytest.mark.parametrize("border", [0, 1])
+@pytest.mark.parametrize("pool", [1, 2])
+@pytest.mark.parametrize("shape", [(3, 9, 12), (16, 5, 6), (1, 8, 8)])
+def test_ties_zeros_and_odd_borders_are_as_torch_has_them(
+    shape: tuple[int, ...], pool: int, border: int, device: torch.device
+) -> None:
+    """Whole numbers are exact in every precision, and full of ties."""
+    images = torch.randint(-1, 2, (2, 3, *shape), generator=torch.Generator().manual_seed(4)).float()
+    for ours, expected in zip(*joined_and_plain(images, pool, border, device), strict=True):
+        assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("pool", [1, 2])
+def test_not_a_number_passes(pool: int, device: torch.device) -> None:
+    images = torch.ones(2, 2, 3, 8, 8)
+    images[0, 1, 2, 3, 3] = torch.nan
+    for ours, expected in zip(*joined_and_plain(images, pool, 0, device), strict=True):
+        assert torch.equal(ours.isnan(), expected.isnan())
+        assert torch.equal(ours.nan_to_num(), expected.nan_to_num())
 
 
 def test_what_lane_convolutions_take(device: torch.device) -> None:

@@ -1,375 +1,304 @@
-"""Convolutions of many clients at once, each client with its own kernels, and ReLU with pooling: Triton kernels.
+"""Convolutions of many clients at once, each client with its own weights, with ReLU and pooling: Triton kernels.
 
-cuDNN runs a convolution over groups, which is what `vmap` makes of clients side by side, one group after another. Here
-a block of pixels of one client is multiplied with that client's weights, and the blocks of all clients run at once.
+A block of pixels of one client is multiplied with that client's weights, and the blocks of all clients run at once.
+Where ReLU and 2 x 2 max-pooling follow, one kernel does all three: of four numbers only the largest is written, and a
+byte that tells which it was. The way back reads the gradient by that byte, so neither the convolution's output nor its
+gradient is ever in memory. Channels come last in memory.
 """
 
-from typing import Any
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor, nn
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
 
-_PIXELS, _SUMMED, _CHANNELS, _SPREAD = 128, 32, 64, 1024
-"""A block of a product: pixels, numbers that are summed at once, and channels at most; and numbers that are pooled."""
 _PROGRAMS = 1024
 """Programs that keep a device busy: sums over pixels are split until there are as many."""
 
 
-class LaneKernels(TorchFunctionMode):
-    """Runs convolutions inside `vmap` for all lanes at once."""
+class ConvolutionSizes(NamedTuple):
+    """The sizes of a layer, for which its kernels are compiled."""
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is F.conv2d and (border := _border(*args, **kwargs)) is not None:
-            images, weight, bias = (*args, kwargs.get("bias"))[:3]
-            return _Convolution.apply(images, weight, bias, border)  # type: ignore[no-untyped-call]
-        if func is F.linear and args[0].ndim == 2:
-            # `vmap` would multiply the bias by one, and its gradient again.
-            inputs, weight, bias = (*args, kwargs.get("bias"))[:3]
-            return inputs @ weight.mT if bias is None else inputs @ weight.mT + bias
-        return func(*args, **kwargs)
-
-
-def _border(
-    images: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> int | None:
-    """Zeros around the images of a convolution with odd, square windows in steps of one pixel; None for any other."""
-    height, width = weight.shape[-2:]
-    borders = (
-        {"same": (width // 2,), "valid": (0,)}.get(padding, padding) if isinstance(padding, str) else padding
-    )
-    border, *others = {borders} if isinstance(borders, int) else set(borders)
-    plain = all(value in (1, (1, 1)) for value in (stride, dilation, groups)) and height == width
-    fits = plain and not others and width % 2 and border < width and images.ndim == 4
-    return int(border) if fits and images.dtype == weight.dtype == torch.float32 else None
+    HEIGHT: int
+    WIDTH: int
+    PITCH: int
+    """Numbers of a pixel of the images: its channels, and one that is zero if they are three."""
+    CHANNELS: int
+    ROWS: int
+    COLUMNS: int
+    """Of the outputs, pooled."""
+    OUTPUTS: int
+    SIDE: int
+    BORDER: int
+    POOL: int
+    STEP: int
+    """Pixels from one pooled window to the next."""
+    PRECISION: str
 
 
-class _Convolution(Function):
-    """A convolution of one client's images (B, C, H, W), which `vmap` runs for all lanes at once."""
+class _Blocks(NamedTuple):
+    """The block of a product that a program computes: pixels, numbers summed or other factors, and channels."""
+
+    PIXELS: int
+    SUMMED: int
+    ACROSS: int
+    num_stages: int
+    num_warps: int
 
     @staticmethod
-    def forward(images: Tensor, weight: Tensor, bias: Tensor | None, border: int) -> Tensor:
-        return F.conv2d(images, weight, bias, padding=border)
+    def forward(layer: ConvolutionSizes) -> "_Blocks":
+        pixels, row = 64 if layer.POOL == 2 else 128, layer.SIDE * layer.PITCH
+        return _Blocks(pixels, _power(row, 32), _power(layer.OUTPUTS, 64), 2 if layer.POOL == 2 else 3, 4)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Lanes have their own."""
+    def by_images(layer: ConvolutionSizes) -> "_Blocks":
+        return _Blocks(64, _power(layer.OUTPUTS, 64), _power(layer.CHANNELS, 32), 2, 4)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Tensor, int]:
-        return _LaneConvolution.apply(*_lanes(info, in_dims, arguments)), 0  # type: ignore[no-untyped-call]
+    def by_weights(layer: ConvolutionSizes) -> "_Blocks":
+        return _Blocks(32, _power(layer.SIDE**2 * layer.PITCH, 64), _power(layer.OUTPUTS, 32), 2, 4)
 
 
-class LaneReluPool(nn.Module):
-    """max(0, x) over every 2 x 2 numbers of images, inside `vmap` for all lanes at once."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        pooled: Tensor = _ReluPooling.apply(images)  # type: ignore[no-untyped-call]
-        return pooled
-
-
-class _ReluPooling(Function):
-    @staticmethod
-    def forward(images: Tensor) -> Tensor:
-        return F.max_pool2d(F.relu(images), 2)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Lanes have their own."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Tensor, int]:
-        return _LaneReluPooling.apply(*_lanes(info, in_dims, arguments)), 0  # type: ignore[no-untyped-call]
-
-
-def _lanes(info: Any, in_dims: Any, arguments: tuple[Any, ...]) -> list[Any]:
-    """Arguments with their lanes first."""
-    return [
-        value
-        if not isinstance(value, Tensor)
-        else value.expand(info.batch_size, *value.shape)
-        if dim is None
-        else value.movedim(dim, 0)
-        for value, dim in zip(arguments, in_dims, strict=True)
-    ]
-
-
-class _LaneConvolution(Function):
-    """y[l, b, o] = Σ_c x[l, b, c] ⋆ w[l, o, c] + bias[l, o], for images (L, B, C, H, W)."""
-
-    @staticmethod
-    def forward(ctx: Any, images: Tensor, weight: Tensor, bias: Tensor | None, border: int) -> Tensor:
-        last = images.movedim(2, -1).contiguous()
-        ctx.save_for_backward(last, weight)
-        ctx.border, ctx.biased = border, bias is not None
-        return _convolve(last, weight.permute(0, 1, 3, 4, 2), bias, border)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        (images, weight), side = ctx.saved_tensors, ctx.saved_tensors[1].shape[-1]
-        last, by_images = gradient.movedim(2, -1).contiguous(), None
-        if ctx.needs_input_grad[0]:
-            turned = weight.permute(0, 2, 3, 4, 1)
-            by_images = _convolve(last, turned, None, side - 1 - ctx.border, mirrored=True)
-        by_weight, by_bias = _weight_gradient(images, last, side, ctx.border)
-        return by_images, by_weight, by_bias if ctx.biased else None, None
-
-
-def _precision() -> str:
-    return "tf32" if torch.backends.cudnn.allow_tf32 else "tf32x3"
-
-
-def _block(number: int) -> int:
+def _power(number: int, most: int) -> int:
     """The next power of two, 16 at least, as block products need."""
-    return min(max(1 << (number - 1).bit_length(), 16), _CHANNELS)
+    return min(max(1 << (number - 1).bit_length(), 16), most)
 
 
-def _convolve(
-    images: Tensor, weight: Tensor, bias: Tensor | None, border: int, *, mirrored: bool = False
-) -> Tensor:
-    """(L, B, O, H', W') in memory channels last, of images (L, B, H, W, C) and weights (L, O, h, w, C)."""
-    lanes, batch, height, width, channels = images.shape
-    outputs, side = weight.shape[1:3]
-    rows, columns = height + 2 * border - side + 1, width + 2 * border - side + 1
-    result = images.new_empty((lanes, batch, rows, columns, outputs))
-    weight = weight if weight[0].is_contiguous() else weight.contiguous()
-    pixels, chosen = batch * rows * columns, _block(outputs)
-    _products[(triton.cdiv(pixels, _PIXELS), triton.cdiv(outputs, chosen), lanes)](
-        *(images, weight, weight.stride(0), bias, 0 if bias is None else bias.stride(0), result, pixels),
-        *(height, width, channels, rows, columns, outputs),
-        SIDE=side,
-        BORDER=border,
-        MIRRORED=mirrored,
-        OUTPUTS=chosen,
-        PRECISION=_precision(),
+def convolve(
+    images: Tensor, weight: Tensor, bias: Tensor | None, layer: ConvolutionSizes
+) -> tuple[Tensor, Tensor]:
+    """Outputs (L, B, H', W', O) and their sources, of images (L, B, H, W, P), weights (L, O, C, h, w) and biases."""
+    lanes, batch, outputs = len(images), images.shape[1], layer.OUTPUTS
+    result = images.new_empty((lanes, batch, layer.ROWS, layer.COLUMNS, outputs))
+    source = torch.empty(result.shape if layer.POOL else (1,), dtype=torch.int8, device=images.device)
+    last = weight.permute(0, 1, 3, 4, 2)
+    last = last if last[0].is_contiguous() else last.contiguous()
+    pixels, blocks = batch * layer.ROWS * layer.COLUMNS, _Blocks.forward(layer)
+    _forward[(triton.cdiv(pixels, blocks.PIXELS), triton.cdiv(outputs, blocks.ACROSS), lanes)](
+        *(images, last, last.stride(0), bias, 0 if bias is None else bias.stride(0), result, source, pixels),
+        **layer._asdict(),
+        **blocks._asdict(),
     )
-    return result.movedim(-1, 2)
+    return result, source
 
 
-def _weight_gradient(images: Tensor, gradient: Tensor, side: int, border: int) -> tuple[Tensor, Tensor]:
-    """By weights (L, O, C, h, w) and biases (L, O), from images (L, B, H, W, C) and gradients (L, B, H', W', O)."""
-    lanes, batch, height, width, channels = images.shape
-    rows, columns, outputs = gradient.shape[2:]
-    summed, pixels = side * side * channels, batch * rows * columns
-    chosen, across = _block(outputs), _block(summed)
-    blocks = triton.cdiv(outputs, chosen) * triton.cdiv(summed, across)
-    parts = min(max(_PROGRAMS // (blocks * lanes), 1), triton.cdiv(pixels, 8 * _CHANNELS))
+def gradient_by_images(gradient: Tensor, source: Tensor, weight: Tensor, layer: ConvolutionSizes) -> Tensor:
+    """By images (L, B, H, W, C), from gradients (L, B, H', W', O) and weights (L, O, C, h, w)."""
+    lanes, batch = gradient.shape[:2]
+    result = gradient.new_empty((lanes, batch, layer.HEIGHT, layer.WIDTH, layer.CHANNELS))
+    pixels, blocks = batch * layer.HEIGHT * layer.WIDTH, _Blocks.by_images(layer)
+    _by_images[(triton.cdiv(pixels, blocks.PIXELS), triton.cdiv(layer.CHANNELS, blocks.ACROSS), lanes)](
+        *(gradient, source, weight.permute(0, 2, 3, 4, 1).contiguous(), result, pixels),
+        **layer._asdict(),
+        **blocks._asdict(),
+    )
+    return result
+
+
+def gradient_by_weights(
+    images: Tensor, gradient: Tensor, source: Tensor, layer: ConvolutionSizes
+) -> tuple[Tensor, Tensor]:
+    """By weights (L, O, C, h, w) and biases (L, O), from images (L, B, H, W, P) and gradients (L, B, H', W', O)."""
+    lanes, batch, rows, columns, outputs = gradient.shape
+    side, pixels, blocks = layer.SIDE, batch * rows * columns, _Blocks.by_weights(layer)
+    products = triton.cdiv(outputs, blocks.ACROSS) * triton.cdiv(side * side * layer.PITCH, blocks.SUMMED)
+    # A power of two, since a kernel is compiled for each.
+    steps = triton.next_power_of_2(triton.cdiv(pixels * products * lanes, blocks.PIXELS * _PROGRAMS))
+    parts = triton.cdiv(pixels, blocks.PIXELS * steps)
+    summed = side * side * layer.CHANNELS
     partial = images.new_empty((parts, lanes, outputs * (summed + 1)))
-    _weight_products[(blocks, parts, lanes)](
-        *(images, gradient, partial, pixels, height, width, channels, rows, columns, outputs),
-        SIDE=side,
-        BORDER=border,
-        OUTPUTS=chosen,
-        ACROSS=across,
-        PRECISION=_precision(),
+    _by_weights[(products + triton.cdiv(outputs, blocks.ACROSS), parts, lanes)](
+        *(images, gradient, source, partial, pixels, steps), **layer._asdict(), **blocks._asdict()
     )
     whole = partial.sum(0) if parts > 1 else partial[0]
     by_weight, by_bias = torch.split(whole, [outputs * summed, outputs], 1)
-    return by_weight.view(lanes, outputs, side, side, channels).permute(0, 1, 4, 2, 3), by_bias
-
-
-class _LaneReluPooling(Function):
-    """max(0, x) over every 2 x 2 numbers; the first of equal ones gets the gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, images: Tensor) -> Tensor:
-        last = images.movedim(2, -1).contiguous()
-        lanes, batch, height, width, channels = last.shape
-        pooled = last.new_empty((lanes, batch, height // 2, width // 2, channels))
-        source = torch.empty(pooled.shape, dtype=torch.int8, device=last.device)
-        size = pooled.numel()
-        _pool[(triton.cdiv(size, _SPREAD),)](last, pooled, source, size, height, width, channels)
-        ctx.save_for_backward(source)
-        ctx.shape = last.shape
-        return pooled.movedim(-1, 2)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (source,), (*_, height, width, channels) = ctx.saved_tensors, ctx.shape
-        last = gradient.movedim(2, -1).contiguous()
-        # An odd row or column at the end is in no block.
-        spread = (last.new_zeros if height % 2 or width % 2 else last.new_empty)(ctx.shape)
-        size = last.numel()
-        _spread[(triton.cdiv(size, _SPREAD),)](last, spread, source, size, height, width, channels)
-        return spread.movedim(-1, 2)
+    return by_weight.view(lanes, outputs, side, side, layer.CHANNELS).permute(0, 1, 4, 2, 3), by_bias
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _products(
-    images: tl.tensor,
-    weights: tl.tensor,
-    weight_stride: tl.tensor,
-    bias: tl.tensor,
-    bias_stride: tl.tensor,
-    result: tl.tensor,
-    pixels: tl.tensor,
-    height: tl.constexpr,
-    width: tl.constexpr,
-    channels: tl.constexpr,
-    rows: tl.constexpr,
-    columns: tl.constexpr,
-    outputs: tl.constexpr,
-    SIDE: tl.constexpr,
-    BORDER: tl.constexpr,
-    MIRRORED: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    PRECISION: tl.constexpr,
-    PIXELS: tl.constexpr = _PIXELS,
-    SUMMED: tl.constexpr = _SUMMED,
-) -> None:
-    """Outputs at a block of pixels, whose windows are gathered where the images lie."""
-    lane, size = tl.program_id(2).to(tl.int64), SIDE * SIDE * channels
+def _forward(
+    images: tl.tensor, weights: tl.tensor, weight_stride: tl.tensor, bias: tl.tensor, bias_stride: tl.tensor,
+    result: tl.tensor, source: tl.tensor, pixels: tl.tensor,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PITCH: tl.constexpr, CHANNELS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr, BORDER: tl.constexpr,
+    POOL: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
+    PIXELS: tl.constexpr, SUMMED: tl.constexpr, ACROSS: tl.constexpr,
+) -> None:  # fmt: skip
+    """Outputs at a block of pixels, whose windows are read row by row where the images lie.
+
+    The numbers of a row of a window follow each other in memory. `weights` are (O, h, w, C), `source` is which of four
+    numbers is the largest, 4 if none is positive.
+    """
+    lane, batch = tl.program_id(2).to(tl.int64), pixels // (ROWS * COLUMNS)
     pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
-    output = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
-    real, used = pixel < pixels, output < outputs
-    image, inside = pixel // (rows * columns), pixel % (rows * columns)
-    y, x = inside // columns - BORDER, inside % columns - BORDER
-    corner = ((image * height + y) * width + x) * channels
-    images += lane * (pixels // (rows * columns)) * height * width * channels
+    output = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
+    real, used = pixel < pixels, output < OUTPUTS
+    image, inside = pixel // (ROWS * COLUMNS), pixel % (ROWS * COLUMNS)
+    y, x = inside // COLUMNS * STEP - BORDER, inside % COLUMNS * STEP - BORDER
+    images += lane * batch * (HEIGHT * WIDTH * PITCH)
     weights += lane * weight_stride
-    total = tl.zeros((PIXELS, OUTPUTS), tl.float32)
-    for begin in range(0, size, SUMMED):
-        at = begin + tl.arange(0, SUMMED)
-        tap, channel = at // channels, at % channels
-        down, right, filled = tap // SIDE, tap % SIDE, at < size
-        known = real[:, None] & filled[None, :]
-        if BORDER > 0:
-            known &= (y[:, None] + down[None, :] >= 0) & (y[:, None] + down[None, :] < height)
-            known &= (x[:, None] + right[None, :] >= 0) & (x[:, None] + right[None, :] < width)
-        shift = (down * width + right) * channels + channel
-        values = tl.load(images + corner[:, None] + shift[None, :], mask=known, other=0.0)
-        if MIRRORED:
-            at = (SIDE * SIDE - 1 - tap) * channels + channel
+    first = tl.zeros((PIXELS, ACROSS), tl.float32)
+    if POOL == 2:
+        second, third, fourth = first, first, first
+    for step in range(SIDE * tl.cdiv(SIDE * PITCH, SUMMED)):
+        down = step // tl.cdiv(SIDE * PITCH, SUMMED)
+        run = step % tl.cdiv(SIDE * PITCH, SUMMED) * SUMMED + tl.arange(0, SUMMED)
+        at = down * (SIDE * CHANNELS) + run // PITCH * CHANNELS + run % PITCH
+        filled = (run < SIDE * PITCH) & (run % PITCH < CHANNELS)
         factors = tl.load(
-            weights + output[None, :] * size + at[:, None], mask=used[None, :] & filled[:, None], other=0.0
-        )
-        total = tl.dot(values, factors, total, input_precision=PRECISION)
-    if bias is not None:
-        total += tl.load(bias + lane * bias_stride + output, mask=used, other=0.0)[None, :]
-    result += lane * pixels * outputs
-    tl.store(result + pixel[:, None] * outputs + output[None, :], total, mask=real[:, None] & used[None, :])
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _weight_products(
-    images: tl.tensor,
-    gradient: tl.tensor,
-    partial: tl.tensor,
-    pixels: tl.tensor,
-    height: tl.constexpr,
-    width: tl.constexpr,
-    channels: tl.constexpr,
-    rows: tl.constexpr,
-    columns: tl.constexpr,
-    outputs: tl.constexpr,
-    SIDE: tl.constexpr,
-    BORDER: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    ACROSS: tl.constexpr,
-    PRECISION: tl.constexpr,
-    PIXELS: tl.constexpr = _CHANNELS,
-) -> None:
-    """A block of a client's gradient by weights (O, h · w · C), then by biases (O,), over a part of the pixels."""
-    lane, part, size = tl.program_id(2).to(tl.int64), tl.program_id(1), SIDE * SIDE * channels
-    across = tl.cdiv(size, ACROSS)
-    output = tl.program_id(0) // across * OUTPUTS + tl.arange(0, OUTPUTS)
-    at = tl.program_id(0) % across * ACROSS + tl.arange(0, ACROSS)
-    used, filled, tap = output < outputs, at < size, at // channels
-    down, right = tap // SIDE, tap % SIDE
-    shift = (down * width + right) * channels + at % channels
-    images += lane * (pixels // (rows * columns)) * height * width * channels
-    gradient += lane * pixels * outputs
-    share = tl.cdiv(tl.cdiv(pixels, PIXELS), tl.num_programs(1)) * PIXELS
-    total = tl.zeros((OUTPUTS, ACROSS), tl.float32)
-    bias_total = tl.zeros((OUTPUTS,), tl.float32)
-    for begin in range(part * share, min((part + 1) * share, pixels), PIXELS):
-        pixel = begin + tl.arange(0, PIXELS)
-        real = pixel < pixels
-        image, inside = pixel // (rows * columns), pixel % (rows * columns)
-        y, x = inside // columns - BORDER, inside % columns - BORDER
-        corner = ((image * height + y) * width + x) * channels
-        known = real[:, None] & filled[None, :]
-        if BORDER > 0:
-            known &= (y[:, None] + down[None, :] >= 0) & (y[:, None] + down[None, :] < height)
-            known &= (x[:, None] + right[None, :] >= 0) & (x[:, None] + right[None, :] < width)
-        values = tl.load(images + corner[:, None] + shift[None, :], mask=known, other=0.0)
-        errors = tl.load(
-            gradient + pixel[None, :] * outputs + output[:, None],
-            mask=real[None, :] & used[:, None],
+            weights + output[None, :] * (SIDE * SIDE * CHANNELS) + at[:, None],
+            mask=filled[:, None] & used[None, :],
             other=0.0,
         )
-        total = tl.dot(errors, values, total, input_precision=PRECISION)
-        bias_total += tl.sum(errors, 1)
-    partial += (part * tl.num_programs(2) + lane) * outputs * (size + 1)
-    tl.store(partial + output[:, None] * size + at[None, :], total, mask=used[:, None] & filled[None, :])
-    leads = used & (tl.program_id(0) % across == 0)
-    tl.store(partial + outputs * size + output, bias_total, mask=leads)
+        values = _windows(images, image, y, x, real, down, run, HEIGHT, WIDTH, PITCH, SIDE, BORDER)
+        first = tl.dot(values, factors, first, input_precision=PRECISION)
+        if POOL == 2:
+            values = _windows(images, image, y, x + 1, real, down, run, HEIGHT, WIDTH, PITCH, SIDE, BORDER)
+            second = tl.dot(values, factors, second, input_precision=PRECISION)
+            values = _windows(images, image, y + 1, x, real, down, run, HEIGHT, WIDTH, PITCH, SIDE, BORDER)
+            third = tl.dot(values, factors, third, input_precision=PRECISION)
+            values = _windows(
+                images, image, y + 1, x + 1, real, down, run, HEIGHT, WIDTH, PITCH, SIDE, BORDER
+            )
+            fourth = tl.dot(values, factors, fourth, input_precision=PRECISION)
+    shift = tl.zeros((1, ACROSS), tl.float32)
+    if bias is not None:
+        shift = tl.load(bias + lane * bias_stride + output, mask=used, other=0.0)[None, :]
+    best, chosen = first + shift, tl.zeros((PIXELS, ACROSS), tl.int32)
+    if POOL == 2:
+        best, chosen = _larger(best, chosen, second + shift, 1)
+        best, chosen = _larger(best, chosen, third + shift, 2)
+        best, chosen = _larger(best, chosen, fourth + shift, 3)
+    place = lane * pixels * OUTPUTS + pixel[:, None] * OUTPUTS + output[None, :]
+    written = real[:, None] & used[None, :]
+    if POOL > 0:
+        tl.store(source + place, tl.where(best <= 0, 4, chosen).to(tl.int8), mask=written)
+        best = tl.where(best < 0, 0.0, best)
+    tl.store(result + place, best, mask=written)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _window(place: tl.tensor, height: tl.constexpr, width: tl.constexpr, channels: tl.constexpr) -> tl.tensor:
-    """Where the 2 x 2 numbers of pooled ones begin."""
-    channel, pixel = place % channels, place // channels
-    column, line = pixel % (width // 2), pixel // (width // 2)
-    row, image = line % (height // 2), (line // (height // 2)).to(tl.int64)
-    return ((image * height + 2 * row) * width + 2 * column) * channels + channel
+def _windows(
+    images: tl.tensor, image: tl.tensor, y: tl.tensor, x: tl.tensor, real: tl.tensor, down: tl.tensor, run: tl.tensor,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PITCH: tl.constexpr, SIDE: tl.constexpr, BORDER: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Numbers `run` of the row `down` of the windows that begin at some pixels."""
+    known = real[:, None] & (run < SIDE * PITCH)[None, :]
+    if BORDER > 0:
+        column = x[:, None] + (run // PITCH)[None, :]
+        known &= ((y + down >= 0) & (y + down < HEIGHT))[:, None] & (column >= 0) & (column < WIDTH)
+    begin = ((image * HEIGHT + y + down) * WIDTH + x) * PITCH
+    return tl.load(images + begin[:, None] + run[None, :], mask=known, other=0.0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _pool(
-    images: tl.tensor,
-    pooled: tl.tensor,
-    source: tl.tensor,
-    size: tl.tensor,
-    height: tl.constexpr,
-    width: tl.constexpr,
-    channels: tl.constexpr,
-    SIZE: tl.constexpr = _SPREAD,
-) -> None:
-    place = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
-    real, at = place < size, images + _window(place, height, width, channels)
-    best, chosen = tl.load(at, mask=real, other=0.0), tl.zeros((SIZE,), tl.int8)
-    for corner in tl.static_range(1, 4):
-        other = tl.load(at + (corner // 2 * width + corner % 2) * channels, mask=real, other=0.0)
-        # As torch's, which lets NaN pass.
-        wins = (other > best) | (other != other)
-        best, chosen = tl.where(wins, other, best), tl.where(wins, corner, chosen).to(tl.int8)
-    tl.store(pooled + place, tl.where(best < 0, 0.0, best), mask=real)
-    tl.store(source + place, tl.where(best <= 0, 4, chosen).to(tl.int8), mask=real)
+def _larger(best: tl.tensor, chosen: tl.tensor, other: tl.tensor, place: tl.constexpr) -> tl.tensor:
+    """The larger of two numbers and its place; as torch's, which lets NaN pass."""
+    wins = (other > best) | (other != other)
+    return tl.where(wins, other, best), tl.where(wins, place, chosen)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _spread(
-    gradient: tl.tensor,
-    spread: tl.tensor,
-    source: tl.tensor,
-    size: tl.tensor,
-    height: tl.constexpr,
-    width: tl.constexpr,
-    channels: tl.constexpr,
-    SIZE: tl.constexpr = _SPREAD,
-) -> None:
-    """Each number of the gradient where its source was, and zero around it."""
-    place = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
-    real, at = place < size, spread + _window(place, height, width, channels)
-    values = tl.load(gradient + place, mask=real, other=0.0)
-    chosen = tl.load(source + place, mask=real, other=4)
-    for corner in tl.static_range(4):
-        here = at + (corner // 2 * width + corner % 2) * channels
-        tl.store(here, tl.where(chosen == corner, values, 0.0), mask=real)
+def _by_images(
+    gradient: tl.tensor, source: tl.tensor, weights: tl.tensor, result: tl.tensor, pixels: tl.tensor,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PITCH: tl.constexpr, CHANNELS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr, BORDER: tl.constexpr,
+    POOL: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
+    PIXELS: tl.constexpr, SUMMED: tl.constexpr, ACROSS: tl.constexpr,
+) -> None:  # fmt: skip
+    """The gradient by a block of pixels of the images; `weights` are (C, h, w, O)."""
+    lane, batch = tl.program_id(2).to(tl.int64), pixels // (HEIGHT * WIDTH)
+    pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    channel = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
+    real, used = pixel < pixels, channel < CHANNELS
+    image, inside = pixel // (HEIGHT * WIDTH), pixel % (HEIGHT * WIDTH)
+    y, x = inside // WIDTH + BORDER, inside % WIDTH + BORDER
+    gradient += lane * batch * (ROWS * COLUMNS * OUTPUTS)
+    source += lane * batch * (ROWS * COLUMNS * OUTPUTS)
+    weights += lane * (CHANNELS * SIDE * SIDE * OUTPUTS)
+    total = tl.zeros((PIXELS, ACROSS), tl.float32)
+    for step in range(SIDE * SIDE * tl.cdiv(OUTPUTS, SUMMED)):
+        tap = step // tl.cdiv(OUTPUTS, SUMMED)
+        output = step % tl.cdiv(OUTPUTS, SUMMED) * SUMMED + tl.arange(0, SUMMED)
+        row, column, filled = y - tap // SIDE, x - tap % SIDE, output < OUTPUTS
+        known = real & (row >= 0) & (row < ROWS * STEP) & (column >= 0) & (column < COLUMNS * STEP)
+        place = (image * ROWS + row // STEP) * COLUMNS + column // STEP
+        place = place[:, None] * OUTPUTS + output[None, :]
+        errors = tl.load(gradient + place, mask=known[:, None] & filled[None, :], other=0.0)
+        if POOL > 0:
+            chosen = tl.load(source + place, mask=known[:, None] & filled[None, :], other=4)
+            errors = tl.where(chosen == (row % STEP * STEP + column % STEP)[:, None], errors, 0.0)
+        factors = tl.load(
+            weights + channel[None, :] * (SIDE * SIDE * OUTPUTS) + (tap * OUTPUTS + output)[:, None],
+            mask=used[None, :] & filled[:, None],
+            other=0.0,
+        )
+        total = tl.dot(errors, factors, total, input_precision=PRECISION)
+    place = lane * pixels * CHANNELS + pixel[:, None] * CHANNELS + channel[None, :]
+    tl.store(result + place, total, mask=real[:, None] & used[None, :])
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _by_weights(
+    images: tl.tensor, gradient: tl.tensor, source: tl.tensor, partial: tl.tensor, pixels: tl.tensor,
+    STEPS: tl.constexpr,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PITCH: tl.constexpr, CHANNELS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr, BORDER: tl.constexpr,
+    POOL: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
+    PIXELS: tl.constexpr, SUMMED: tl.constexpr, ACROSS: tl.constexpr,
+) -> None:  # fmt: skip
+    """A block of a client's gradient by weights (O, h · w · C) or, last, by biases (O,), over a part of the pixels."""
+    lane, part, products = (
+        tl.program_id(2).to(tl.int64),
+        tl.program_id(1),
+        tl.cdiv(SIDE * SIDE * PITCH, SUMMED),
+    )
+    images += lane * (pixels // (ROWS * COLUMNS)) * (HEIGHT * WIDTH * PITCH)
+    gradient += lane * pixels * OUTPUTS
+    source += lane * pixels * OUTPUTS
+    partial += (part * tl.num_programs(2) + lane) * (OUTPUTS * (SIDE * SIDE * CHANNELS + 1))
+    if tl.program_id(0) < products * tl.cdiv(OUTPUTS, ACROSS):
+        output = tl.program_id(0) // products * ACROSS + tl.arange(0, ACROSS)
+        at = tl.program_id(0) % products * SUMMED + tl.arange(0, SUMMED)
+        filled, down, run = at < SIDE * SIDE * PITCH, at // (SIDE * PITCH), at % (SIDE * PITCH)
+        total = tl.zeros((ACROSS, SUMMED), tl.float32)
+        for step in range(STEPS):
+            pixel = (part * STEPS + step) * PIXELS + tl.arange(0, PIXELS)
+            image, inside = pixel // (ROWS * COLUMNS), pixel % (ROWS * COLUMNS)
+            place = pixel[:, None] * OUTPUTS + output[None, :]
+            real = (pixel < pixels)[:, None]
+            errors = tl.load(gradient + place, mask=real & (output < OUTPUTS)[None, :], other=0.0)
+            if POOL > 0:
+                chosen = tl.load(source + place, mask=real & (output < OUTPUTS)[None, :], other=4)
+            for corner in tl.static_range(STEP * STEP):
+                y = inside // COLUMNS * STEP - BORDER + corner // 2
+                x = inside % COLUMNS * STEP - BORDER + corner % 2
+                known = real & filled[None, :]
+                if BORDER > 0:
+                    row, column = y[:, None] + down[None, :], x[:, None] + (run // PITCH)[None, :]
+                    known &= (row >= 0) & (row < HEIGHT) & (column >= 0) & (column < WIDTH)
+                begin, shift = ((image * HEIGHT + y) * WIDTH + x) * PITCH, down * (WIDTH * PITCH) + run
+                values = tl.load(images + begin[:, None] + shift[None, :], mask=known, other=0.0)
+                here = errors
+                if POOL > 0:
+                    here = tl.where(chosen == corner, errors, 0.0)
+                total = tl.dot(tl.trans(here), values, total, input_precision=PRECISION)
+        place = output[:, None] * (SIDE * SIDE * CHANNELS) + (at // PITCH * CHANNELS + at % PITCH)[None, :]
+        filled &= at % PITCH < CHANNELS
+        tl.store(partial + place, total, mask=(output < OUTPUTS)[:, None] & filled[None, :])
+    else:
+        output = tl.program_id(0) - products * tl.cdiv(OUTPUTS, ACROSS)
+        output = output * ACROSS + tl.arange(0, ACROSS)
+        sums = tl.zeros((PIXELS, ACROSS), tl.float32)
+        for step in range(STEPS):
+            pixel = (part * STEPS + step) * PIXELS + tl.arange(0, PIXELS)
+            place = pixel[:, None] * OUTPUTS + output[None, :]
+            real = (pixel < pixels)[:, None] & (output < OUTPUTS)[None, :]
+            errors = tl.load(gradient + place, mask=real, other=0.0)
+            if POOL > 0:
+                errors = tl.where(tl.load(source + place, mask=real, other=4) == 4, 0.0, errors)
+            sums += errors
+        tl.store(
+            partial + OUTPUTS * (SIDE * SIDE * CHANNELS) + output, tl.sum(sums, 0), mask=output < OUTPUTS
+        )

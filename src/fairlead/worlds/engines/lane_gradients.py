@@ -153,9 +153,11 @@ class LaneConvolutions(Vmap):
         return StackedGradient(self._losses(objective, buffers, named), order)
 
     def _losses(self, objective: Objective, buffers: Tensor, named: Named) -> StackedLosses:
-        from fairlead.worlds.engines.convolution_triton import LaneKernels, LaneReluPool
+        from fairlead.worlds.engines.lane_convolutions import LaneKernels, joined_convolution
 
-        model = FlatModule(joined_pooling(objective.model.module, LaneReluPool), objective.model.pipeline)
+        model = FlatModule(
+            joined_pooling(objective.model.module, joined_convolution), objective.model.pipeline
+        )
         model.module.train()
         losses_of = _vmapped(objective, model, buffers, named)
 

@@ -5,9 +5,8 @@ that loops over integers serve every type, half precision included, at the full 
 a block torch may choose another to pass a gradient to.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,25 +25,40 @@ _FEWEST = 2**16
 _UNSIGNED = {torch.int16: np.uint16, torch.int32: np.uint32, torch.int64: np.uint64}
 
 
-def joined_pooling(module: nn.Module, joined: Callable[[], nn.Module] | None = None) -> nn.Module:
+Join = Callable[[Sequence[nn.Module]], "tuple[nn.Module, int] | None"]
+"""The layer that stands for the first of some layers, and for how many; None if the first stays."""
+
+
+def joined_pooling(module: nn.Module, join: Join | None = None) -> nn.Module:
     """A sequence of layers in which every ReLU that pooling follows does both, or any other module as it is.
 
-    Layers keep their names and parameters; where they have hooks, nothing changes. `joined` makes the layer that does
-    both: by default `ReluPool`, where Numba is installed.
+    Layers keep their names and parameters; where they have hooks, nothing changes. `join` makes other layers than
+    `ReluPool`, which needs Numba.
     """
-    both = joined or (ReluPool if has_numba() else None)
-    if both is None or type(module) is not nn.Sequential or _hooked(module):
+    joined = join or (_relu_pool if has_numba() else None)
+    if joined is None or type(module) is not nn.Sequential or _hooked(module):
         return module
-    layers = {name: joined_pooling(layer, both) for name, layer in module.named_children()}
+    layers = {name: joined_pooling(layer, joined) for name, layer in module.named_children()}
     if len(layers) < len(module._modules):
         # A layer that is used twice has one name here.
         return module
-    for name, following in pairwise(layers):
-        if type(layers[name]) is nn.ReLU and not _hooked(layers[name]) and _halves(layers[following]):
-            layers[name], layers[following] = both(), nn.Identity()
+    names = list(layers)
+    for place, name in enumerate(names):
+        if found := joined([layers[other] for other in names[place:]]):
+            layers[name], number = found
+            layers.update({other: nn.Identity() for other in names[place + 1 : place + number]})
     sequence = copy(module)
     sequence._modules = dict(layers)
     return sequence
+
+
+def _relu_pool(layers: Sequence[nn.Module]) -> tuple[nn.Module, int] | None:
+    return (ReluPool(), 2) if is_plain(layers[0], nn.ReLU) and len(layers) > 1 and halves(layers[1]) else None
+
+
+def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether a layer is of exactly this kind, and nobody else sees what goes through it."""
+    return type(layer) is kind and not _hooked(layer)
 
 
 def _hooked(module: nn.Module) -> bool:
@@ -58,9 +72,9 @@ def _hooked(module: nn.Module) -> bool:
     return any(hooks) or "forward" in vars(module)
 
 
-def _halves(layer: nn.Module) -> bool:
+def halves(layer: nn.Module) -> bool:
     """Whether a layer takes the largest of every 2 x 2 numbers and nothing else."""
-    if type(layer) is not nn.MaxPool2d or _hooked(layer) or layer.ceil_mode or layer.return_indices:
+    if not is_plain(layer, nn.MaxPool2d) or layer.ceil_mode or layer.return_indices:
         return False
     sizes = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
     return all(size in (wanted, (wanted, wanted)) for size, wanted in zip(sizes, (2, 2, 0, 1), strict=True))
