@@ -53,6 +53,7 @@ CONTENTS = {
         "DirichletSizePartitioner IidPartitioner LogNormalPartitioner NaturalIdPartitioner Partitioner "
         "PowerLawPartitioner ReshuffledPartitioner SizePartitioner"
     ),
+    "clients.in_memory": "InMemory",
     "clients.label_skew": (
         "DirichletPartitioner InnerDirichletPartitioner LabelBlocksPartitioner PachinkoPartitioner "
         "PathologicalPartitioner ShardPartitioner"

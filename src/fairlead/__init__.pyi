@@ -15,6 +15,7 @@ from fairlead.clients.array_files import LeafFolder as LeafFolder, NpzArrays as 
 from fairlead.clients.data import ClientData as ClientData
 from fairlead.clients.feature_skew import FeatureSkew as FeatureSkew, GaussianNoise as GaussianNoise, Rotation as Rotation
 from fairlead.clients.images import CifarFolder as CifarFolder, Digits as Digits, FashionMnistFolder as FashionMnistFolder, MnistFolder as MnistFolder
+from fairlead.clients.in_memory import InMemory as InMemory
 from fairlead.clients.label_skew import DirichletPartitioner as DirichletPartitioner, InnerDirichletPartitioner as InnerDirichletPartitioner, LabelBlocksPartitioner as LabelBlocksPartitioner, PachinkoPartitioner as PachinkoPartitioner, PathologicalPartitioner as PathologicalPartitioner, ShardPartitioner as ShardPartitioner
 from fairlead.clients.partitioners import DirichletSizePartitioner as DirichletSizePartitioner, IidPartitioner as IidPartitioner, LogNormalPartitioner as LogNormalPartitioner, NaturalIdPartitioner as NaturalIdPartitioner, Partitioner as Partitioner, PowerLawPartitioner as PowerLawPartitioner, ReshuffledPartitioner as ReshuffledPartitioner, SizePartitioner as SizePartitioner
 from fairlead.clients.pool import Pool as Pool

@@ -42,7 +42,7 @@ def to_plain(value: Any, declared: Any = None, where: str = "") -> Plain:
         hints = field_types(type(value))
         for field in dataclasses.fields(value):
             content = getattr(value, field.name)
-            if field.init and not _is_default(field, content):
+            if _is_settable(field) and not _is_default(field, content):
                 table[field.name] = to_plain(content, hints[field.name], join(where, field.name))
         return table
     if isinstance(value, tuple | list):
@@ -95,7 +95,12 @@ def part_class(declared: type[Component], table: Mapping[str, Plain], where: str
 
 def settable_fields(cls: type[Component]) -> dict[str, dataclasses.Field[Any]]:
     """Fields of a part that a spec may set."""
-    return {field.name: field for field in dataclasses.fields(typing.cast("Any", cls)) if field.init}
+    return {field.name: field for field in dataclasses.fields(typing.cast("Any", cls)) if _is_settable(field)}
+
+
+def _is_settable(field: dataclasses.Field[Any]) -> bool:
+    """Whether a spec can hold it: values in memory are marked so."""
+    return field.init and not field.metadata.get("in_memory")
 
 
 def field_types(cls: type) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from fairlead.errors import DataError, FieldError, MemoryBudgetError, did_you_me
 from fairlead.memory.budget import available_bytes
 from fairlead.models.augmentation import Augmentation, InputPipeline
 from fairlead.models.base import ExampleShape, Model
-from fairlead.models.imported import imported
+from fairlead.models.imported import InMemoryModel, imported
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key
 
@@ -78,6 +80,8 @@ def refuse_unknown_classes(
 LOSSES: dict[str, PerExample] = {f.__name__: f for f in (cross_entropy, squared_error, model_output)}
 METRICS: dict[str, PerExample] = {f.__name__: f for f in (accuracy, mean_squared_error)}
 SMALLER_IS_BETTER = ("loss", "train_loss", "mean_squared_error")
+_IN_MEMORY = "in-memory"
+"""In place of the module of a function that only a Python program holds."""
 
 _COPIES = 6
 """Copies of the parameters in memory, at least, while the model is made: as modules of two types, vector and step."""
@@ -131,6 +135,20 @@ class Task(Component):
             return True
         return getattr(self.metric_functions().get(metric), "higher_is_better", None) is False
 
+    def recorded(self) -> "Task":
+        """The task as a spec can hold it, with modules and functions of this process by name."""
+        model = self.model
+        if isinstance(model, nn.Module):
+            digest = sha256(repr(model).encode())
+            for value in model.state_dict().values():
+                digest.update(value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+            model = InMemoryModel(type(model).__name__, digest.hexdigest()[:16])
+        loss, *metrics = (
+            each if isinstance(each, str) else f"{_IN_MEMORY}:{getattr(each, '__name__', 'function')}"
+            for each in (self.loss, *self.metrics)
+        )
+        return replace(self, model=model, loss=loss, metrics=tuple(metrics))
+
     @property
     def description(self) -> str:
         """The task in words that are the same in every process; functions appear by name."""
@@ -173,11 +191,19 @@ def _too_large(model: Model, needs: str, left: int) -> MemoryBudgetError:
     )
 
 
+def _refuse_missing(name: str, outputs: Any, targets: Tensor) -> Tensor:
+    raise DataError(
+        f"The function {name} was in the memory of a Python program, and no spec holds it: give it again in Python."
+    )
+
+
 def _function(value: str | PerExample, known: dict[str, PerExample], where: str) -> PerExample:
     if callable(value):
         return value
     if value in known:
         return known[value]
+    if value.startswith(f"{_IN_MEMORY}:"):
+        return partial(_refuse_missing, value.rpartition(":")[2])
     if ":" in value:
         function: PerExample = imported(value, where)
         return function

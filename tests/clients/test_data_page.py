@@ -26,7 +26,9 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
 
 
-LISTS, ARRAYS, FRAME, FLOWER, TRAIN, WORDS, DEAL, HOLD_OUT, CONSISTENCY, SKEW = blocks("python")
+MEMORY, SPLIT, LISTS, ARRAYS, FRAME, FLOWER, TRAIN, WORDS, DEAL, HOLD_OUT, CONSISTENCY, SKEW = blocks(
+    "python"
+)
 TABLE, LEAF, ARCHIVE, IMAGES = blocks("toml")
 (HELD_OUT,) = blocks('toml title="held_out.toml"')
 CLIENTS, COMPARE = re.findall(r"^\$ fairlead (.*)$", PAGE, flags=re.MULTILINE)
@@ -50,11 +52,20 @@ def loaded(clients: str) -> fl.FederatedData:
     return fl.from_toml(fl.Experiment, spec).clients.load(fl.Key.from_seed(0))
 
 
+@pytest.mark.needs_package("pandas")
+def test_an_experiment_on_data_in_memory() -> None:
+    names = run(MEMORY, SPLIT)
+    assert names["run"].outcome == "finished"
+    assert (names["pool"].test_inputs.shape[0], names["experiment"].load().train.num_clients) == (20, 5)
+    assert Path("runs/memory/spec.toml").read_text().startswith("# Data, model or functions")
+
+
+@pytest.mark.needs_package("pandas")
 def test_arrays_to_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     """50 and 30 examples are 2 and 1 batches of 32, so Bonn counts 2/(2·5/8 + 3/8) = 1.23 times its weight."""
-    names = run(LISTS, ARRAYS, TRAIN, CONSISTENCY, DEAL, HOLD_OUT, SKEW)
+    names = run(MEMORY, LISTS, ARRAYS, TRAIN, CONSISTENCY, DEAL, HOLD_OUT, SKEW)
     said = capsys.readouterr().out
-    assert said.startswith("['Bonn' 'Ulm'] tensor([50, 30])\n")
+    assert "\n['Bonn' 'Ulm'] tensor([50, 30])\n" in said
     assert CONSISTENCY.split("# ... ")[1].strip() in said
     assert names["data"].names.tolist() == ["Bonn", "Ulm"]
     assert names["dealt"].num_clients == 10
@@ -65,7 +76,7 @@ def test_arrays_to_a_run(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.needs_package("pandas")
 def test_a_frame() -> None:
-    names = run(LISTS, ARRAYS, FRAME)
+    names = run(MEMORY, LISTS, ARRAYS, FRAME)
     (said,) = re.findall(r"# (.*)$", FRAME, flags=re.MULTILINE)
     assert names["pool"].deal().names.tolist() == re.findall("'(.*?)'", said)
 
@@ -74,7 +85,7 @@ def test_a_frame() -> None:
 @pytest.mark.needs_package("flwr_datasets")
 @pytest.mark.filterwarnings("ignore:Specifying null_placement:FutureWarning")
 def test_a_partitioner_of_flower() -> None:
-    data = run(LISTS, ARRAYS, FRAME, FLOWER)["pool"].deal()
+    data = run(MEMORY, LISTS, ARRAYS, FRAME, FLOWER)["pool"].deal()
     assert data.num_clients == 5
     assert len(data.inputs) == 80
 

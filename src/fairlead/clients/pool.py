@@ -131,6 +131,7 @@ class Pool:
         tokens: Tokenizer | None = None,
         regression: bool = False,
         missing: Missing = "refuse",
+        test: Any = None,
     ) -> Self:
         """A pandas or Polars frame, a pyarrow table or a Hugging Face dataset, by the names of its columns.
 
@@ -138,11 +139,16 @@ class Pool:
         or arrays; with `tokens`, texts. A target is a class (whole numbers as they are; names, and codes such
         as 1001 and 45000, numbered in sorted order), or a quantity with `regression`. Several `client` columns
         together name a client.
-        `missing` = "drop" leaves out rows that lack a value and counts them in `num_dropped`.
+        `missing` = "drop" leaves out rows that lack a value and counts them in `num_dropped`. `test` is a table with
+        the same columns, the test set.
         """
-        columns = Columns.of(table, f"The {type(table).__name__}")
+        columns, is_test = Columns.of(table, f"The {type(table).__name__}"), None
+        if test is not None:
+            tables = [columns, Columns.of(test, f"The {type(test).__name__} of the test set")]
+            columns = Columns.stacked(tables, columns.name)
+            is_test = np.repeat([False, True], [len(each) for each in tables])
         return cls.from_columns(
-            columns, target, features, client, tokens, regression=regression, missing=missing
+            columns, target, features, client, tokens, regression=regression, missing=missing, is_test=is_test
         )
 
     @classmethod

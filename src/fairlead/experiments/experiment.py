@@ -1,12 +1,13 @@
 """`Experiment`: everything that determines a run, as one value."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
 
 from fairlead.algorithm import Algorithm
+from fairlead.clients.in_memory import ALLOWED, InMemory, in_memory
 from fairlead.clients.source import ClientSource, FederatedData, PooledSource, RealClients
 from fairlead.component import Component, freeze_lists
 from fairlead.conditions.devices import DeviceModel
@@ -29,8 +30,9 @@ _DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
 class Experiment(Component):
     """An algorithm, its clients and conditions, and the number of rounds.
 
-    Fields: where the `clients` get their data; the `algorithm`; `rounds` to run; the `task`, the usual one of the
-    data unless given; `work` and `link`, how unequal clients are; `devices`, how fast they are, for a virtual
+    Fields: where the `clients` get their data, or the data themselves (a `Pool`, `ClientData`, a torch `Dataset`, or
+    tensors (inputs, targets, clients): see `InMemory`); the `algorithm`; `rounds` to run; the `task`, the usual one
+    of the data unless given; `work` and `link`, how unequal clients are; `devices`, how fast they are, for a virtual
     clock; the objective `weights` ω, "examples" (n_i/n), "uniform" or one number per client, where None takes those
     that the client source defines and "examples" if it defines none; the `seed` of everything that is drawn; the
     model is evaluated after every `evaluate_every`-th round and after the last (0: never), also `per_client` if set
@@ -78,6 +80,10 @@ class Experiment(Component):
     ray: RayCluster | None = None
 
     def __post_init__(self) -> None:
+        # Before lists are frozen, which would take tensors for lists of numbers.
+        object.__setattr__(self, "clients", in_memory(self.clients))
+        if not isinstance(self.clients, ClientSource):
+            raise field_error(self, "clients", f"a source of clients or their data, {ALLOWED}", self.clients)
         freeze_lists(self)
         require_integer(self, "rounds", "lanes", at_least=1)
         require_integer(self, "block", at_least=1, optional=True)
@@ -111,6 +117,17 @@ class Experiment(Component):
     def learning_task(self) -> Task:
         """The task given, or the default one of the clients' data."""
         return self.task or self.clients.default_task()
+
+    def recorded(self) -> "Experiment":
+        """The experiment as its folder records it: data, modules and functions in memory only by name and digest."""
+        if isinstance(self.clients, InMemory):
+            return replace(self, clients=replace(self.clients, data=None), task=self.learning_task.recorded())
+        return self if self.task is None else replace(self, task=self.task.recorded())
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether a spec cannot hold the experiment, because data, modules or functions are in memory only."""
+        return isinstance(self.clients, InMemory) or self.recorded() != self
 
     def minimizes(self, metric: str) -> bool:
         """Whether smaller is better."""

@@ -227,7 +227,11 @@ class RunFolder:
     def is_done(self, experiment: Experiment) -> bool:
         """Whether the experiment has been run to its end here."""
         summary = self.summary()
-        return summary is not None and summary.rounds == experiment.rounds and self.experiment() == experiment
+        return (
+            summary is not None
+            and summary.rounds == experiment.rounds
+            and self.experiment() == experiment.recorded()
+        )
 
     def refuse_occupied(self) -> None:
         """Raise if a new run may not use this folder."""
@@ -264,7 +268,7 @@ class RunFolder:
 
     def begin(self, experiment: Experiment) -> RoundsFile:
         """Make the claimed folder that of a new run and return its records; one that holds another is refused."""
-        spec = to_toml(experiment)
+        spec = _spec_of(experiment)
         self.refuse_occupied()
         with disk_errors(self.path, "written"):
             write_durably(self.spec_file, spec.encode())
@@ -302,7 +306,12 @@ class RunFolder:
         again = _computed_again(done, len(log) - done, cut_short=log.cut_short)
         log.require_readable(done)
         federation.records = log
-        if finished and again is None and done == experiment.rounds and self.experiment() == experiment:
+        if (
+            finished
+            and again is None
+            and done == experiment.rounds
+            and self.experiment() == experiment.recorded()
+        ):
             return None
         with disk_errors(self.path, "written"):
             # The summary goes first: a run that loses rounds is no longer finished.
@@ -310,7 +319,7 @@ class RunFolder:
                 self.summary_file.unlink(missing_ok=True)
                 self.model_file.unlink(missing_ok=True)
             log.cut(done)
-            write_durably(self.spec_file, to_toml(experiment).encode())
+            write_durably(self.spec_file, _spec_of(experiment).encode())
         return again
 
     def log(self) -> RoundsFile:
@@ -375,7 +384,7 @@ class RunFolder:
 
     def refuse_another(self, experiment: Experiment) -> None:
         """Raise if the run in this folder is of another experiment: resuming may only lengthen it."""
-        own = self.experiment()
+        own, experiment = self.experiment(), experiment.recorded()
         differing = [
             field.name
             for field in fields(experiment)
@@ -386,6 +395,19 @@ class RunFolder:
                 f"The run in {self.path} is another experiment, with a different {' and '.join(differing)}: "
                 "resume it with its own spec.toml, or choose another folder."
             )
+
+
+_IN_MEMORY = """\
+# Data, model or functions of this run were in the memory of a Python program. This file notes their names and
+# digests, but cannot hold them: `fairlead run` cannot repeat or resume the run. Use run_experiment(experiment,
+# folder, resume=True) in Python, with the same data.
+
+"""
+
+
+def _spec_of(experiment: Experiment) -> str:
+    """The text of spec.toml."""
+    return (_IN_MEMORY if experiment.is_in_memory else "") + to_toml(experiment.recorded())
 
 
 def _computed_again(done: int, later: int, *, cut_short: bool) -> str | None:

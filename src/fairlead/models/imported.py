@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from fairlead.component import freeze_lists
-from fairlead.errors import FieldError, field_error, short
+from fairlead.errors import DataError, FieldError, field_error, short
 from fairlead.models.base import ExampleShape, Model
 
 Argument = bool | int | float | str
@@ -72,6 +72,20 @@ class ImportedModel(Model):
                 signature.bind(**arguments)
         except TypeError as error:
             raise FieldError(f"ImportedModel.arguments do not fit {short(self.path)}: {error}.") from error
+
+
+@dataclass(frozen=True)
+class InMemoryModel(Model):
+    """Stands in the folder of a run for a module that a Python program held: `name` of its class, and its `digest`."""
+
+    name: str
+    digest: str
+
+    def build(self, shape: ExampleShape) -> nn.Module:
+        raise DataError(
+            f"The model {self.name} was in the memory of a Python program, and no spec holds it: give a module of the "
+            "same form, as in load_model(folder, module=...) or --model MODULE:FUNCTION, or resume in Python."
+        )
 
 
 def imported(path: str, where: str) -> Any:
