@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reproductions.md and reproductions/README.md from the outcomes that are kept.
+"""Writes the tables of docs/reproducing.md, docs/reproductions.md and reproductions/README.md from the kept outcomes.
 
 python docs/reproductions.py
 """
@@ -97,14 +97,17 @@ def replaced(text: str, name: str, content: str) -> str:
 
 
 def pages() -> Iterable[tuple[Path, str]]:
-    """Both pages as they should be."""
-    page = ROOT / "docs" / "reproductions.md"
-    text = page.read_text(encoding="utf-8")
-    for name, content in (("gallery", gallery()), ("left out", left_out()), ("differences", differences())):
-        text = replaced(text, name, content)
-    yield page, text
-    readme = KEPT / "README.md"
-    yield readme, replaced(readme.read_text(encoding="utf-8"), "log", log())
+    """All pages as they should be."""
+    tables = {
+        ROOT / "docs" / "reproducing.md": {"gallery": gallery, "differences": differences},
+        ROOT / "docs" / "reproductions.md": {"left out": left_out},
+        KEPT / "README.md": {"log": log},
+    }
+    for page, contents in tables.items():
+        text = page.read_text(encoding="utf-8")
+        for name, content in contents.items():
+            text = replaced(text, name, content())
+        yield page, text
 
 
 if __name__ == "__main__":

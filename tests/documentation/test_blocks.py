@@ -42,7 +42,7 @@ def small_world() -> dict[str, Any]:
 
 
 GIVEN: dict[str, Callable[[], dict[str, Any]]] = {"docs/consensus.md": small_world}
-FOLDERS = {"examples/README.md": "examples/own_table", "docs/reproductions.md": "reproductions"}
+FOLDERS = {"examples/README.md": "examples/own_table", "docs/reproducing.md": "reproductions"}
 """Whose files a page takes for granted."""
 IN_A_PROCESS_OF_ITS_OWN = {"docs/own_parts.md"}
 """Pages that define parts, which other tests would find."""
