@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,18 @@ import fairlead as fl
 from fairlead.checkpoint.store import checkpointed_rounds
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.study import folder_name
-from fairlead.experiments.workers import Advanced, Began, Ended, Event, Said, default_jobs, visible_device
+from fairlead.experiments.workers import (
+    Advanced,
+    Began,
+    Checkpoints,
+    Ended,
+    Event,
+    Said,
+    default_jobs,
+    run_in_workers,
+    visible_device,
+)
+from fairlead.worlds.device import shared_gpus
 
 EXPERIMENT = fl.Experiment(
     fl.Digits(4), fl.presets.fedavg(lr=0.1, steps=2), rounds=3, link=fl.BernoulliLink(0.3), evaluate_every=0
@@ -215,6 +227,49 @@ def test_one_process_per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = {"CUDA_VISIBLE_DEVICES": "4, 7"}
     assert [visible_device(n, 2, chosen)["CUDA_VISIBLE_DEVICES"] for n in range(3)] == ["4", "7", "4"]
     assert visible_device(1, 1, {}) == {}
+
+
+def test_processes_share_a_gpu_by_mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for NVIDIA's control program logs its calls: a server starts in a folder of its own and ends."""
+    control, log = tmp_path / "nvidia-cuda-mps-control", tmp_path / "log"
+    control.write_text(
+        f'#!/bin/sh\necho "$1 $CUDA_MPS_PIPE_DIRECTORY" >> {log}\n[ -n "$1" ] || cat >> {log}\n'
+    )
+    control.chmod(0o755)
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with shared_gpus() as variables:
+        place = variables["CUDA_MPS_PIPE_DIRECTORY"]
+        assert Path(place).is_dir()
+        assert log.read_text() == f"-d {place}\n"
+    assert log.read_text() == f"-d {place}\n {place}\nquit\n"
+    assert not Path(place).exists()
+    control.write_text("#!/bin/sh\nexit 1\n")
+    with shared_gpus() as variables:
+        assert variables == {}
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/var/run/mps")
+    with shared_gpus() as variables:
+        assert variables == {"CUDA_MPS_PIPE_DIRECTORY": "/var/run/mps"}
+
+
+def test_more_processes_than_gpus_are_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU is pretended, so that the runs fail in their processes."""
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    on_gpu = [replace(run, experiment=replace(run.experiment, device="cuda")) for run in planned(0, 1)]
+    watched = Watched()
+    run_in_workers(
+        fl.StudyFolder(tmp_path),
+        on_gpu,
+        jobs=2,
+        checkpoints=Checkpoints(10, keep=True),
+        watch=watched,
+        stop=threading.Event(),
+    )
+    said = [event.text for _, event in watched.events if isinstance(event, Said)]
+    assert said == ["2 processes take turns on a GPU: NVIDIA MPS is not available."]
+    assert sum(isinstance(event, Ended) for _, event in watched.events) == 2
 
 
 def test_folders_bear_the_names_of_their_runs() -> None:

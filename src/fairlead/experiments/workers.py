@@ -6,7 +6,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -27,6 +27,7 @@ from fairlead.experiments.study import PlannedRun, StudyFolder
 from fairlead.experiments.tracking import LiveFigures, RoundFigures
 from fairlead.federation import Federation
 from fairlead.records import RoundRecord
+from fairlead.worlds.device import shared_gpus
 
 _PAUSE = 0.2
 """Seconds between two reports of rounds: more are unreadable."""
@@ -175,8 +176,10 @@ def visible_device(worker: int, count: int, environment: Mapping[str, str]) -> d
 class _Worker:
     """A process that is given one run at a time."""
 
-    def __init__(self, number: int, checkpoints: Checkpoints, threads: int, gpus: int) -> None:
-        self._environment = visible_device(number, gpus, os.environ)
+    def __init__(
+        self, number: int, checkpoints: Checkpoints, threads: int, gpus: int, shared: Mapping[str, str]
+    ) -> None:
+        self._environment = {**visible_device(number, gpus, os.environ), **shared}
         self._arguments = *checkpoints, threads
         self.run: PlannedRun | None = None
         self._data: DataKey | None = None
@@ -235,7 +238,27 @@ def run_in_workers(
     """Give runs to `jobs` processes until all have ended or `stop` is set."""
     waiting, threads = list(planned), max(usable_cores() // jobs, 1)
     gpus = torch.cuda.device_count() if any(run.experiment.device == "cuda" for run in planned) else 0
-    workers = [_Worker(number, checkpoints, threads, gpus) for number in range(min(jobs, len(planned)))]
+    crowded = 0 < gpus < min(jobs, len(planned))
+    none: AbstractContextManager[dict[str, str]] = nullcontext({})
+    with shared_gpus() if crowded else none as shared:
+        if crowded:
+            how = (
+                "share a GPU by NVIDIA MPS" if shared else "take turns on a GPU: NVIDIA MPS is not available"
+            )
+            watch(planned[0], Said(f"{-(-min(jobs, len(planned)) // gpus)} processes {how}."))
+        workers = [
+            _Worker(number, checkpoints, threads, gpus, shared) for number in range(min(jobs, len(planned)))
+        ]
+        _distribute(workers, waiting, study, watch, stop)
+
+
+def _distribute(
+    workers: Sequence[_Worker],
+    waiting: list[PlannedRun],
+    study: StudyFolder,
+    watch: Callable[[PlannedRun, Event], None],
+    stop: threading.Event,
+) -> None:
     asked_to_stop = False
     try:
         while True:

@@ -1,9 +1,12 @@
 """Devices: those of this machine, how they multiply, and how examples in host memory reach them."""
 
 import os
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from tempfile import TemporaryDirectory
 from typing import Literal, get_args
 
 import torch
@@ -34,6 +37,31 @@ def _refused(owner: object | None, device: torch.device | str) -> FieldError:
     if owner is None:
         return FieldError(f"--device must be {allowed}, got {short(device)}.")
     return field_error(owner, "device", allowed, device)
+
+
+@contextmanager
+def shared_gpus() -> Iterator[dict[str, str]]:
+    """Variables by which processes use a GPU at the same time within the block; none where they must take turns.
+
+    They connect to a server, NVIDIA MPS, if that is installed. One that runs already is left alone.
+    """
+    control, variable = shutil.which("nvidia-cuda-mps-control"), "CUDA_MPS_PIPE_DIRECTORY"
+    if variable in os.environ:
+        yield {variable: os.environ[variable]}
+        return
+    with TemporaryDirectory(prefix="fairlead-mps-") as folder:
+        variables = {variable: folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        environment = {**os.environ, **variables}
+        if (
+            control is None
+            or subprocess.run([control, "-d"], env=environment, capture_output=True).returncode
+        ):
+            yield {}
+            return
+        try:
+            yield variables
+        finally:
+            subprocess.run([control], input=b"quit\n", env=environment, capture_output=True)
 
 
 Precision = Literal["full", "tf32", "bfloat16"]
