@@ -110,10 +110,17 @@ class Normalize(Augmentation):
                     "one number, or one per entry of the first axis."
                 )
 
+    def constants(self, entries: int) -> tuple[float, ...]:
+        """Means of so many entries, then their deviations."""
+        pairs = (_as_tuple(value) for value in (self.mean, self.std))
+        return tuple(
+            number for values in pairs for number in (values if len(values) > 1 else values * entries)
+        )
+
     def apply(self, inputs: Tensor, uniform: Tensor) -> Tensor:
         dtype = inputs.dtype if inputs.is_floating_point() else torch.float32
         # A compiler makes constants of its own, and warns of a cache that it looks through.
-        constant = _on_device if torch.compiler.is_compiling() else _sent_once
+        constant = _on_device if torch.compiler.is_compiling() else sent_once
         mean, std = (
             constant(_as_tuple(value), inputs.device, dtype).reshape(-1, *[1] * (inputs.ndim - 2))
             for value in (self.mean, self.std)
@@ -151,10 +158,13 @@ class InputPipeline:
                 inputs = step.apply(inputs, inputs.new_zeros(shape))
             elif noise is not None:
                 # The first rows draw the same numbers however many follow, so padding changes nothing.
-                inputs = step.apply(
-                    inputs, keyed_uniform(noise ^ (_SALT * place % 2**63), shape, inputs.device)
-                )
+                inputs = step.apply(inputs, keyed_uniform(noise ^ salt_of(place), shape, inputs.device))
         return inputs
+
+
+def salt_of(place: int) -> int:
+    """By which the key of a step is changed for the augmentation at a place, from 1."""
+    return _SALT * place % 2**63
 
 
 def _shifted(inputs: Tensor, shift: Tensor, axis: int) -> Tensor:
@@ -185,6 +195,6 @@ def _on_device(values: tuple[float, ...], device: torch.device, dtype: torch.dty
 
 
 @lru_cache(maxsize=64)
-def _sent_once(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+def sent_once(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
     """A copy from the host could not be captured in a graph."""
     return _on_device(values, device, dtype)

@@ -84,13 +84,17 @@ def _finalized(word: tl.tensor) -> tl.tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def keyed_word(key: tl.tensor, place: tl.tensor) -> tl.tensor:
+    """32 random bits for a place under an int64 key: the number of `keyed_uniform` there, times 2³²."""
+    word = _finalized(place.to(tl.uint32) * 0x9E3779B1 + key.to(tl.uint32))
+    return _finalized(word ^ (key >> 32).to(tl.uint32))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _fill(keys: tl.tensor, out: tl.tensor, count: tl.tensor, BLOCK: tl.constexpr) -> None:
     lane = tl.program_id(1).to(tl.int64)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    whole = tl.load(keys + lane)
-    low, high = whole.to(tl.uint32), (whole >> 32).to(tl.uint32)
-    word = _finalized(place.to(tl.uint32) * 0x9E3779B1 + low)
-    word = _finalized(word ^ high)
+    word = keyed_word(tl.load(keys + lane), place)
     tl.store(out + lane * count + place, word.to(tl.float64) * 2.3283064365386963e-10, mask=place < count)
 
 

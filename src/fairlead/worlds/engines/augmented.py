@@ -11,6 +11,7 @@ from fairlead.clients.data import ClientData
 from fairlead.memory.budget import available_bytes
 from fairlead.parameters import FlatModule
 from fairlead.worlds.engines.base import LocalJobs, LocalSteps, Objective
+from fairlead.worlds.engines.lanes import pixels_of
 
 _ROOM, _SHARE, _AT_ONCE = 1.5, 0.25, 2**24
 """Room beyond the first rounds' need; the share of a device's free memory that may be used; numbers changed at once."""
@@ -24,8 +25,9 @@ class AugmentedInputs:
     numbers are the same.
     """
 
-    def __init__(self, objective: Objective) -> None:
+    def __init__(self, objective: Objective, *, by_kernel: bool = False) -> None:
         self._source = objective
+        self._by_kernel = by_kernel and _kernel_takes(objective)
         self._renumbered: tuple[LocalSteps, LocalSteps] | None = None
         model = FlatModule(objective.model.module)
         draws_noise = objective.draws_noise and model.draws_noise(self._changed(slice(0, 2), None))
@@ -48,13 +50,34 @@ class AugmentedInputs:
         if needed > len(self.room.data.inputs):
             self.room = replace(self.room, data=self._allocate(int(needed * _ROOM)))
         room, first = self.room.data, 0
-        for rows, noise in self._pieces(jobs.steps):
+        if self._by_kernel:
+            self._fill(jobs.steps)
+        for rows, noise in () if self._by_kernel else self._pieces(jobs.steps):
             place = slice(first, first + rows.numel())
             on_device = rows.flatten().clamp(min=0).to(room.inputs.device, non_blocking=True)
             room.inputs[place] = self._changed(on_device, noise.to(room.inputs.device, non_blocking=True))
             room.targets[place] = self._source.data.targets.index_select(0, on_device)
             first = place.stop
         return self.room, replace(jobs, steps=self.steps(jobs.steps))
+
+    def _fill(self, steps: LocalSteps) -> None:
+        """The examples of all batches at once."""
+        from fairlead.worlds.engines.augmentation_triton import augment_images
+
+        source, room = self._source, self.room.data
+        columns = [
+            (rows, noise[: len(rows), None].expand_as(rows), torch.arange(rows.shape[1]).expand_as(rows))
+            for rows, noise in zip(steps.batches, steps.noise, strict=True)
+        ]
+        table = torch.stack(
+            [torch.cat([part.flatten() for part in parts]) for parts in zip(*columns, strict=True)]
+        )
+        table[0].clamp_(min=0)
+        table = table.to(room.inputs.device, non_blocking=True)
+        pixels = pixels_of(room.inputs)
+        assert pixels is not None
+        augment_images(source.model.pipeline, source.data.inputs, table, pixels)
+        room.targets[: table.shape[1]] = source.data.targets.index_select(0, table[0])
 
     def fits(self, steps: LocalSteps) -> bool:
         """Whether the device has room for the examples of a round, each as often as the round uses it."""
@@ -86,8 +109,23 @@ class AugmentedInputs:
 
     def _allocate(self, rows: int) -> ClientData:
         example, targets = self._changed(slice(0, 1), None), self._source.data.targets
+        shape = example.shape[1:]
+        if self._by_kernel:
+            channels, height, width = shape
+            # As convolutions of lanes read them.
+            room = example.new_zeros((rows, height, width, 4 if channels == 3 else channels))
+            inputs = room[..., :channels].permute(0, 3, 1, 2)
+        else:
+            inputs = example.new_zeros((rows, *shape))
         return ClientData(
-            torch.zeros((rows, *example.shape[1:]), dtype=example.dtype, device=example.device),
+            inputs,
             torch.zeros((rows, *targets.shape[1:]), dtype=targets.dtype, device=example.device),
             torch.tensor([0, rows]),
         )
+
+
+def _kernel_takes(objective: Objective) -> bool:
+    from fairlead.worlds.engines.augmentation_triton import augments_images
+
+    dtype = next(objective.model.module.parameters()).dtype
+    return augments_images(objective.model.pipeline, objective.data.inputs, dtype)

@@ -24,6 +24,7 @@ from fairlead.worlds.engines.base import (
     Objective,
     WholePath,
 )
+from fairlead.worlds.engines.lane_gradients import LaneConvolutions, stacked_path
 from fairlead.worlds.engines.lanes import LaneBlock, LanePlan, LaneSchedule, pack
 from fairlead.worlds.engines.paths import Backend, path_for
 
@@ -107,7 +108,8 @@ class GraphEngine(AsyncEngine):
             return None
         if objective not in self._augmented:
             self._augmented.clear()
-            self._augmented[objective] = AugmentedInputs(objective)
+            lanes = self.backend == "stacked" and isinstance(stacked_path(objective), LaneConvolutions)
+            self._augmented[objective] = AugmentedInputs(objective, by_kernel=lanes)
         ahead = self._augmented[objective]
         return ahead if ahead.fits(steps) else None
 

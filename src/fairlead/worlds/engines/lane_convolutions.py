@@ -20,6 +20,7 @@ from fairlead.worlds.engines.convolution_triton import (
     gradient_by_images,
     gradient_by_weights,
 )
+from fairlead.worlds.engines.lanes import pixels_of
 from fairlead.worlds.engines.relu_pool import halves, is_plain
 
 
@@ -153,9 +154,9 @@ class _LaneConvolution(Function):
 
 def _channels_last(images: Tensor) -> Tensor:
     """Images (L, B, C, H, W) as (L, B, H, W, C) in memory, with a zero after three channels: four are read at once."""
+    channels = images.shape[2]
+    pixels = pixels_of(images.flatten(0, 1))
+    if pixels is not None and pixels.shape[-1] == (4 if channels == 3 else channels):
+        return pixels.view(*images.shape[:2], *pixels.shape[1:])
     last = images.movedim(2, -1)
-    if last.shape[-1] != 3:
-        return last.contiguous()
-    roomy = (*last.shape[:-1], 4)
-    strides = torch.empty(roomy, device="meta").stride()
-    return last.as_strided(roomy, strides) if last.stride() == strides else F.pad(last, (0, 1))
+    return F.pad(last, (0, 1)) if channels == 3 else last.contiguous()

@@ -248,7 +248,7 @@ class LaneBlock:
         width, data = len(tick.rows), self._objective.data
         rows = tick.rows.flatten()
         batch = LaneBatch(
-            data.inputs.index_select(0, rows).view(*tick.rows.shape, *data.inputs.shape[1:]),
+            _selected(data.inputs, rows).view(*tick.rows.shape, *data.inputs.shape[1:]),
             data.targets.index_select(0, rows).view(*tick.rows.shape, *data.targets.shape[1:]),
             tick.weight,
             tick.noise,
@@ -262,6 +262,28 @@ class LaneBlock:
         loss = self._gradient_of(busy.local, batch, gradient)
         self._take_step(busy, gradient, self.anchor, self.shared, tick.lr)
         return loss
+
+
+def pixels_of(images: Tensor) -> Tensor | None:
+    """Images (n, C, H, W) that lie in memory pixel by pixel as (n, H, W, P), P ≥ C numbers a pixel; None for others."""
+    if images.ndim != 4:
+        return None
+    num, channels, height, width = images.shape
+    by_image, by_channel, by_row, pitch = images.stride()
+    shape, strides = (num, height, width, pitch), (height * width * pitch, width * pitch, pitch, 1)
+    ends = images.storage_offset() + num * strides[0]
+    fits = (by_image, by_row, pitch, by_channel) == strides and pitch >= channels
+    if not fits or ends * images.element_size() > images.untyped_storage().nbytes():
+        return None
+    return images.as_strided(shape, strides)
+
+
+def _selected(examples: Tensor, rows: Tensor) -> Tensor:
+    """Examples of some rows; images that lie in memory pixel by pixel stay so."""
+    pixels = pixels_of(examples)
+    if pixels is None:
+        return examples.index_select(0, rows)
+    return pixels.index_select(0, rows)[..., : examples.shape[1]].permute(0, 3, 1, 2)
 
 
 def _neighbors(slots: Sequence[Slot]) -> Iterator[tuple[slice, slice]]:
