@@ -305,7 +305,7 @@ def test_demo_compares_and_explains() -> None:
     facts = data("demo", "--rounds", "1", "--seed", "1")
     assert (facts["seed"], facts["rounds"]) == (1, 1)
     assert [each["method"] for each in facts["methods"]] == list(DEMO_METHODS)
-    assert {"test_accuracy", "objective", "misplaced_weight", "chi_square", "verdict"} <= set(
+    assert {"value", "objective", "misplaced_weight", "chi_square", "objective_verdict"} <= set(
         facts["methods"][0]
     )
 

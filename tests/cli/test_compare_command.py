@@ -154,7 +154,7 @@ def test_a_problem_without_metrics_is_compared_by_its_objective() -> None:
     )
     found = data("--methods", "fedavg,fednova", "--seeds", "0..1")
     assert found["metric"] == {"name": "objective", "smaller_is_better": True}
-    assert found["methods"][0]["final"]["mean"] == pytest.approx(found["methods"][0]["objective"])
+    assert found["methods"][0]["final"]["mean"] == pytest.approx(found["methods"][0]["objective"]["mean"])
 
 
 @pytest.mark.parametrize(
@@ -362,6 +362,6 @@ def test_a_device_that_is_not_there_is_refused_once_before_anything_runs(
 def test_without_methods_the_cure_is_named() -> None:
     refused = call(exit_code=2)
     assert (
-        "compare needs methods: --methods fedavg,fednova, or methods = [...] under [compare]"
+        "compare needs methods, because the algorithm of spec.toml is FedAvg itself: --methods fedavg,fednova"
         in refused.stderr
     )

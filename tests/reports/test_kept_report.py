@@ -197,7 +197,7 @@ def test_the_command_takes_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "<h1>a_table-small</h1>" in page
     facts = json.loads(call(file, "--json").stdout)
     assert [each["setting"] for each in facts["settings"]] == ["slow", "fast"]
-    assert [method["label"] for method in facts["settings"][0]["methods"]] == ["fedavg", "fednova"]
+    assert [method["method"] for method in facts["settings"][0]["methods"]] == ["fedavg", "fednova"]
     call(file, "--figures", "figures", "--format", "svg", "-o", "page.html")
     assert {"accuracy-rounds-slow.svg", "accuracy-rounds-fast.svg"} < {
         each.name for each in Path("figures").iterdir()

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.experiments.study import listed_methods, planned_comparison
+from fairlead.experiments.method_list import listed_methods
+from fairlead.experiments.study import planned_comparison
 from fairlead.worlds import executor
 from fairlead.worlds.executor import draw_batches
 

@@ -8,7 +8,7 @@ import pytest
 
 import fairlead as fl
 from fairlead.errors import FieldError
-from fairlead.experiments.study import CompareTable, compare_table
+from fairlead.experiments.method_list import CompareTable, compare_table
 
 SPEC = """
 rounds = 2

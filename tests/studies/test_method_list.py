@@ -8,7 +8,8 @@ import pytest
 
 import fairlead as fl
 from fairlead.errors import FairleadError
-from fairlead.experiments.study import listed_methods, planned_comparison, read_seeds, split_values
+from fairlead.experiments.method_list import listed_methods
+from fairlead.experiments.study import planned_comparison, read_seeds, split_values
 
 WORLD = """
 rounds = 3
@@ -36,7 +37,7 @@ lr = 0.7
 def algorithms(tmp_path: Path, spec: str, methods: str, *overrides: str) -> dict[str, fl.Algorithm]:
     (tmp_path / "spec.toml").write_text(spec)
     found = listed_methods(tmp_path / "spec.toml", methods, overrides)
-    return {name: experiment.algorithm for name, experiment in found.items()}
+    return {name: method.experiment.algorithm for name, method in found.items()}
 
 
 def test_a_preset_keeps_the_client_side_of_the_spec_and_nothing_else(tmp_path: Path) -> None:
@@ -52,10 +53,71 @@ def test_a_preset_keeps_the_client_side_of_the_spec_and_nothing_else(tmp_path: P
     assert nova.solver.optimizer == fl.SGD(0.05, schedule=fl.InverseSquareRoot())
 
 
-def test_the_preset_of_the_spec_keeps_everything(tmp_path: Path) -> None:
-    (prox,) = algorithms(tmp_path, PRESET, "fedprox").values()
-    assert prox == fl.load_experiment(tmp_path / "spec.toml").algorithm
-    assert prox.server == fl.SGD(0.7)
+def test_the_preset_of_the_spec_is_the_preset_as_defined_too(tmp_path: Path) -> None:
+    """Also its arguments: μ = 0.5 is the spec's, and the preset has no default for it."""
+    (prox,) = algorithms(tmp_path, PRESET, "fedprox:mu=0.1").values()
+    assert prox.solver.corrections == (fl.Proximal(0.1),)
+    assert prox.server == fl.SGD(1.0)
+
+
+TRANSFORM = (
+    WORLD
+    + """
+[algorithm]
+preset = "fedavg"
+lr = 0.05
+batch_size = 8
+transforms = [{ type = "Clip", bound = 0.5 }]
+"""
+)
+SERVER = WORLD + '[algorithm]\npreset = "fedavg"\nlr = 0.05\ncohort_size = 4\n[algorithm.server]\nlr = 0.3\n'
+
+
+@pytest.mark.parametrize(
+    ("spec", "plain"),
+    [
+        (TRANSFORM, fl.presets.fedavg(lr=0.05, batch_size=8)),
+        (SERVER, fl.presets.fedavg(lr=0.05, cohort_size=4)),
+    ],
+)
+def test_fedavg_is_fedavg_and_the_own_algorithm_is_another_row(
+    tmp_path: Path, spec: str, plain: fl.Algorithm
+) -> None:
+    (tmp_path / "study.toml").write_text(spec)
+    for methods in ("fedavg,study", f"fedavg,{tmp_path / 'study.toml'}", None):
+        found = listed_methods(tmp_path / "study.toml", methods)
+        assert list(found) == ["fedavg", "study"]
+        assert found["fedavg"].experiment.algorithm == plain
+        assert found["study"].experiment == fl.load_experiment(tmp_path / "study.toml")
+        assert found["study"].experiment.algorithm != plain
+        assert found["study"].from_spec == {"algorithm": "whole"}
+
+
+def test_each_method_says_what_it_took_from_the_spec(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text(PRESET)
+    found = listed_methods(tmp_path / "spec.toml", "fednova,fedavg:lr=0.2:steps=5")
+    assert found["fednova"].from_spec == {
+        "optimizer": "SGD",
+        "lr": 0.05,
+        "schedule": "InverseSquareRoot",
+        "steps": 3,
+        "batch_size": 32,
+        "cohort_size": 4,
+    }
+    assert found["fedavg:lr=0.2:steps=5"].from_spec == {
+        "optimizer": "SGD",
+        "schedule": "InverseSquareRoot",
+        "batch_size": 32,
+        "cohort_size": 4,
+    }
+    assert found["fedavg:lr=0.2:steps=5"].experiment.algorithm.solver.steps == 5
+
+
+def test_a_spec_that_is_named_like_a_preset_keeps_its_ending(tmp_path: Path) -> None:
+    (tmp_path / "fedavg.toml").write_text(SERVER)
+    found = listed_methods(tmp_path / "fedavg.toml", None)
+    assert [method.experiment.algorithm.server.lr for method in found.values()] == [1.0, 0.3]
+    assert list(found) == ["fedavg", "fedavg.toml"]
 
 
 def test_values_after_colons_are_overrides_of_the_algorithm(tmp_path: Path) -> None:
@@ -94,19 +156,24 @@ def test_a_spec_file_gives_its_algorithm(tmp_path: Path, monkeypatch: pytest.Mon
     Path("spec.toml").write_text(PRESET)
     found = listed_methods("spec.toml", "own.toml,own.toml:lr=0.3")
     assert list(found) == ["own", "own:lr=0.3"]
-    assert found["own"].algorithm == fl.presets.fedavg(lr=0.9)
-    assert found["own:lr=0.3"].algorithm == fl.presets.fedavg(lr=0.3)
-    assert found["own"].clients == fl.Digits(6)
+    assert found["own"].experiment.algorithm == fl.presets.fedavg(lr=0.9)
+    assert found["own:lr=0.3"].experiment.algorithm == fl.presets.fedavg(lr=0.3)
+    assert found["own"].experiment.clients == fl.Digits(6)
 
 
 @pytest.mark.parametrize(
     ("methods", "message"),
     [
         ("fedavgg", "'fedavgg' is not a preset. Did you mean 'fedavg'?"),
-        ("feddyn", "Method feddyn: algorithm.alpha is missing: the preset feddyn needs it."),
-        ("fedavg:mu=1", "Method fedavg:mu=1: algorithm.mu is not an argument of the preset fedavg."),
+        ("feddyn", "Method feddyn: alpha is missing: the preset feddyn needs it."),
+        ("fedprox", "Method fedprox: mu is missing: the preset fedprox needs it."),
+        ("fedavg:mu=1", "Method fedavg:mu=1: mu is not an argument of the preset fedavg."),
+        (
+            "fedavg,fedavg:lr=0.05",
+            "fedavg and fedavg:lr=0.05 are the same algorithm: leave one of them out.",
+        ),
         ("fedavg,fednova,fedavg", "Every method must be listed once, got 'fedavg' 2 times."),
-        ("absent.toml", "The spec absent.toml cannot be read: No such file or directory."),
+        ("absent.toml", "Method absent: The spec absent.toml cannot be read: No such file or directory."),
     ],
 )
 def test_refusals(tmp_path: Path, methods: str, message: str) -> None:
@@ -164,3 +231,23 @@ def test_seeds_that_are_none(text: str, message: str) -> None:
     with pytest.raises(FairleadError) as caught:
         read_seeds(text, "compare.seeds")
     assert str(caught.value) == f"compare.seeds must {message}"
+
+
+def test_overrides_change_the_spec(tmp_path: Path) -> None:
+    own, avg = algorithms(
+        tmp_path, PRESET, "spec,fedavg", "algorithm.server.lr=0.4", "algorithm.lr=0.2"
+    ).values()
+    assert (own.server.lr, avg.server.lr) == (0.4, 1.0)
+    assert own.solver.optimizer == avg.solver.optimizer
+    with pytest.raises(
+        FairleadError, match=r"^--set algorithm.server.lr=0.4 changes the spec's own algorithm"
+    ):
+        algorithms(tmp_path, PRESET, "fedavg", "algorithm.server.lr=0.4")
+
+
+def test_a_spec_of_fedavg_alone_has_nothing_to_compare_with(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(WORLD + '[algorithm]\npreset = "fedavg"\nlr = 0.1\n')
+    with pytest.raises(
+        FairleadError, match=r"^compare needs methods, because the algorithm of .* is FedAvg itself"
+    ):
+        listed_methods(tmp_path / "study.toml", None)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import fairlead as fl
 from fairlead.cli import app
+from fairlead.experiments.demo import demo_algorithms, demo_experiment
 from fairlead.reports import render_page, summarize_runs
 from fairlead.results.curves import FigureName
 
@@ -88,7 +89,15 @@ def test_everything_agrees_on_figure_sign_and_verdict(folder: Path, figure: Figu
     )
     swept, swept_report = sweep(folder, figure), command("report", str(folder / "swept"), "--figure", figure)
     assert {each["figure"] for each in (compared, reported, swept, swept_report)} == {figure}
-    keys = ("value", "difference", "objective_difference", "standing", "verdict")
+    keys = (
+        "value",
+        "difference",
+        "objective",
+        "objective_difference",
+        "misplaced_weight",
+        "standing",
+        "verdict",
+    )
     facts = [[each[key] for key in keys] for each in compared["methods"]]
     assert facts == [[each[key] for key in keys] for each in reported["methods"]]
     by_rate = {each["algorithm.lr"]: [each[key] for key in keys] for each in swept["settings"]}
@@ -123,6 +132,29 @@ def test_the_python_function_agrees_with_the_command_at_one_seed(folder: Path, f
     assert ours[0].difference is None
     assert ours[1].difference == theirs[1]["difference"]["mean"]
     assert [method.standing() for method in ours] == [method["verdict"] for method in theirs]
+
+
+def test_a_run_says_what_the_comparison_says_of_it(folder: Path) -> None:
+    """The headline of `run` has the figure of the same run in the comparison."""
+    again = folder / "alone"
+    shown = (
+        CliRunner().invoke(app, ["run", str(folder / "spec.toml"), "--seed", "0", "-o", str(again)]).stdout
+    )
+    (figures,) = summarize_runs([folder / "compared" / "fedavg" / "seed-0"]).methods
+    (alone,) = summarize_runs([again]).methods
+    assert figures.value is not None
+    assert alone.value == figures.value
+    assert f"{figures.value.text('share')} accuracy over the last 10 % of rounds" in shown
+
+
+def test_the_demonstration_has_the_figures_of_every_comparison() -> None:
+    shown = command("demo", "--rounds", "3")
+    methods = demo_algorithms(demo_experiment(3, 0))
+    compared = fl.compare(demo_experiment(3, 0), methods)
+    assert shown["figure"] == "last-tenth"
+    assert shown["baseline"] == "fedavg"
+    assert [each["value"]["mean"] for each in shown["methods"]] == [method.value for method in compared]
+    assert [each["verdict"] for each in shown["methods"]] == [method.standing() for method in compared]
 
 
 def test_the_headline_names_the_figure(folder: Path) -> None:

@@ -64,7 +64,7 @@ def demo(
             on_round=lambda name, record: progress.show(name, record, rounds, evaluating=True),
         )
     if as_json:
-        print_json({"seed": seed, "rounds": rounds, "methods": [demo_facts(method) for method in methods]})
+        print_json({"seed": seed, "rounds": rounds, **demo_facts(methods)})
     else:
         say_demo(methods)
 

@@ -89,8 +89,9 @@ def compare(
     methods: Annotated[
         str | None,
         Option(
-            help="Presets or spec files that replace the spec's algorithm, such as "
-            "fedavg,fedprox:mu=0.1,own.toml. The first is the baseline. Default: the spec's \\[compare] table."
+            help="Presets on the client side of the spec, the spec's own algorithm by its name, and other spec files, "
+            "such as fedavg,fedprox:mu=0.1,study. The first is the baseline. Default: those of \\[compare], else "
+            "fedavg and the spec's own."
         ),
     ] = None,
     seeds: Annotated[
@@ -120,7 +121,9 @@ def compare(
     Re-running the command resumes interrupted or failed runs and skips finished ones.
     """
     import fairlead.cli.show_study as show
-    from fairlead.experiments.study import compare_table, listed_methods, planned_comparison, read_seeds
+    from fairlead.cli.show_results import comparison_facts
+    from fairlead.experiments.method_list import compare_table, listed_methods
+    from fairlead.experiments.study import planned_comparison, read_seeds
     from fairlead.results.figures import experiment_measure
 
     changes = opt.all_overrides(overrides, rounds)
@@ -128,10 +131,6 @@ def compare(
     opt.read_spec(spec, changes, None)
     said = compare_table(spec)
     methods = said.methods if methods is None else methods
-    if methods is None:
-        raise FieldError(
-            f"compare needs methods: --methods fedavg,fednova, or methods = [...] under [compare] in {spec}."
-        )
     of_seeds = read_seeds(said.seeds or "0..4", "compare.seeds") if seeds is None else read_seeds(seeds)
     planned = planned_comparison(listed_methods(spec, methods, changes), of_seeds)
     first = planned[0].experiment
@@ -150,7 +149,7 @@ def compare(
     study.put_first(planned)
     (summary,), rows = show.compared(study, planned, outcomes, measure, target)
     if as_json:
-        facts = {"folder": str(study.path), **show.measure_facts(measure), "target": target}
+        facts = {"folder": str(study.path), **comparison_facts(summary), "target": target}
         print_json({**facts, "methods": [show.planned_facts(row, [summary], target) for row in rows]})
     elif not quiet:
         show.say_comparison(summary, rows, target)
@@ -190,6 +189,7 @@ def sweep(
     Re-running the command resumes interrupted or failed runs and skips finished ones.
     """
     import fairlead.cli.show_study as show
+    from fairlead.cli.show_results import measure_facts
     from fairlead.experiments.study import planned_sweep
     from fairlead.results.figures import experiment_measure
 
@@ -206,7 +206,7 @@ def sweep(
     order = [method for summary in summaries for method in summary.best_first]
     rows.sort(key=lambda row: order.index(row.figures) if row.figures else len(order))
     if as_json:
-        facts = {"folder": str(study.path), **show.measure_facts(measure)}
+        facts = {"folder": str(study.path), **measure_facts(measure)}
         print_json({**facts, "settings": [show.planned_facts(row, summaries, None) for row in rows]})
     elif not quiet:
         run = ["fairlead", "run", str(spec), *(word for change in changes for word in ("--set", change))]

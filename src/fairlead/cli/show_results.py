@@ -22,7 +22,7 @@ from fairlead.results.compared_method import ComparedMethod
 from fairlead.results.comparison import Summary, summarize
 from fairlead.results.curves import TRAIN_LOSS
 from fairlead.results.estimates import Estimate, show
-from fairlead.results.figures import MethodFigures
+from fairlead.results.figures import Measure, MethodFigures
 from fairlead.results.run_archive import table_name
 from fairlead.results.runs import ReportedRun, read_run
 from fairlead.results.sentences import describe_standing, headline
@@ -157,18 +157,18 @@ def _misplacement(report: ConsistencyReport) -> tuple[str, str]:
     return f"{report.total_variation:.1%}", divergence(report.chi_square, digits=3)
 
 
-def demo_facts(method: ComparedMethod) -> dict[str, Any]:
-    return {
-        "method": method.name,
-        "test_accuracy": method.evaluation.metrics["accuracy"],
-        "test_loss": method.evaluation.loss,
-        "objective": method.objective,
-        "misplaced_weight": method.consistency.total_variation,
-        "misplaced_by_chance": method.chance,
-        "chi_square": method.consistency.chi_square,
-        "by_design": method.consistency.restored,
-        "verdict": method.objective_verdict(),
-    }
+def demo_facts(methods: Sequence[ComparedMethod]) -> dict[str, Any]:
+    """The demonstration for JSON, as in `compare` and `report`."""
+    summary = methods[0].summary
+    rows = [
+        {
+            "method": method.name,
+            **method_facts(summary, method.figures),
+            "objective_verdict": method.objective_verdict(),
+        }
+        for method in methods
+    ]
+    return {**comparison_facts(summary), "methods": rows}
 
 
 def write_files(
@@ -201,8 +201,16 @@ def say_report(summaries: Sequence[Summary], page: Path | None) -> None:
         text = headline(summary) if summary.methods else summary.study.absences
         say(f"{summary.setting}: {text}" if summary.setting else text)
     say(f"{counted(number, 'run')} of {methods}{settings} {'is' if number == 1 else 'are'} in {page}")
+    say_notes(summaries)
     if unfinished:
         say(f"{unfinished} of them did not finish; the page says why.")
+
+
+def say_notes(summaries: Sequence[Summary]) -> None:
+    """What methods have from their spec, and which of them are the same."""
+    for note in dict.fromkeys(note for each in summaries for note in (each.study.from_spec, each.study.same)):
+        if note:
+            say(note)
 
 
 def default_page(paths: list[Path]) -> Path:
@@ -225,23 +233,14 @@ def report_facts(summaries: Sequence[Summary]) -> dict[str, Any]:
 
 def _summary_facts(summary: Summary) -> dict[str, Any]:
     return {
-        "measure": summary.measure.name,
-        "figure": summary.measure.figure,
-        "higher_is_better": summary.measure.higher,
-        "baseline": None if summary.baseline is None else summary.baseline.label,
+        **comparison_facts(summary),
         "targets": list(summary.targets),
         "methods": [
             {
-                "label": method.label,
-                "runs": [run.run.name for run in method.runs],
-                "last_tenth": estimate_facts(method.over_seeds(lambda run: run.figure("last-tenth"))),
+                "method": method.label,
                 **method_facts(summary, method),
+                "runs": [run.run.name for run in method.runs],
                 "all_finished": method.method.complete,
-                "clear": method.difference.excludes_zero
-                if method.difference and method.both_complete
-                else None,
-                "objective": estimate_facts(method.over_seeds(lambda run: run.objective)),
-                "misplaced_weight": estimate_facts(method.over_seeds(lambda run: run.misplaced)),
             }
             for method in summary.methods
         ],
@@ -254,14 +253,36 @@ def _summary_facts(summary: Summary) -> dict[str, Any]:
     }
 
 
+def comparison_facts(summary: Summary) -> dict[str, Any]:
+    """The measure and the baseline of a comparison for JSON: the same in every command."""
+    baseline = None if summary.baseline is None else summary.baseline.label
+    return {**measure_facts(summary.measure), "baseline": baseline}
+
+
+def measure_facts(measure: Measure) -> dict[str, Any]:
+    """The measure for JSON."""
+    return {
+        "metric": {"name": measure.metric, "smaller_is_better": not measure.higher},
+        "figure": measure.figure,
+    }
+
+
 def method_facts(summary: Summary, method: MethodFigures) -> dict[str, Any]:
     """A method against the baseline for JSON: the same in every command."""
     return {
         "value": estimate_facts(method.value),
         "difference": estimate_facts(method.difference, judged=True),
-        "objective_difference": estimate_facts(method.objective_difference, judged=True),
         "standing": summary.standing(method),
         "verdict": str(describe_standing(summary, method)),
+        "final": estimate_facts(method.over_seeds(lambda run: run.figure("final"))),
+        "objective": estimate_facts(method.over_seeds(lambda run: run.objective)),
+        "objective_difference": estimate_facts(method.objective_difference, judged=True),
+        "misplaced_weight": estimate_facts(method.over_seeds(lambda run: run.misplaced)),
+        "misplaced_by_chance": estimate_facts(method.over_seeds(lambda run: run.by_chance)),
+        "chi_square": estimate_facts(method.over_seeds(lambda run: run.chi_square)),
+        "by_design": method.by_design(),
+        "learnt": method.method.learned,
+        "from_spec": method.method.runs[0].from_spec,
     }
 
 

@@ -11,7 +11,7 @@ from typer import Exit
 from fairlead.charts.chart import draw_bars, draw_intervals
 from fairlead.cli.console import INTERRUPTED, print_table, say
 from fairlead.cli.progress import StudyProgress, duration
-from fairlead.cli.show_results import estimate_facts, method_facts
+from fairlead.cli.show_results import method_facts, say_notes
 from fairlead.errors import FieldError
 from fairlead.experiments.study import Label, PlannedRun, StudyFolder, describe_labels, runs_of_study
 from fairlead.experiments.workers import run_study
@@ -182,34 +182,21 @@ def _measure_column(measure: Measure) -> str:
     return f"{measure.name}\n({measure.column})"
 
 
-def measure_facts(measure: Measure) -> dict[str, Any]:
-    """The measure for JSON."""
-    return {
-        "metric": {"name": measure.metric, "smaller_is_better": not measure.higher},
-        "figure": measure.figure,
-    }
-
-
 def planned_facts(
     method: PlannedMethod, summaries: Sequence[Summary], target: float | None
 ) -> dict[str, Any]:
-    """A planned method for JSON."""
+    """A planned method for JSON; a method without figures has its failures alone."""
     found = method.figures
     summary = next((each for each in summaries if found in each.methods), None)
     done = [run for run in (found.runs if found else ()) if run.run.finished]
     reached = {} if target is None else {str(run.seed): run.rounds_to(target) for run in done}
     seeds = {str(run.seed): asdict(run.run.summary) for run in done if run.run.summary is not None}
-    nothing = dict.fromkeys(("value", "difference", "objective_difference", "standing", "verdict"))
+    figures = ("value", "difference", "standing", "verdict", "final", "objective", "misplaced_weight")
     return {
         **method.labels,
-        "final": None if found is None else estimate_facts(found.over_seeds(lambda run: run.figure("final"))),
-        **(nothing if found is None or summary is None else method_facts(summary, found)),
-        "rounds_to_target": reached,
+        **(dict.fromkeys(figures) if found is None or summary is None else method_facts(summary, found)),
         "learnt": method.learned,
-        "objective": method.mean("objective"),
-        "misplaced_weight": method.mean("misplaced"),
-        "misplaced_by_chance": method.mean("by_chance"),
-        "chi_square": method.mean("chi_square"),
+        "rounds_to_target": reached,
         "seconds": method.mean("seconds"),
         "seeds": seeds,
         "failures": {str(seed): reason for seed, reason in method.failures.items()},
@@ -260,6 +247,7 @@ def say_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: floa
     for method in summary.methods:
         if method is not summary.baseline:
             say(f"{method.label}: {sentences.describe_standing(summary, method)}.")
+    say_notes([summary])
     _say_failures(rows, "method")
 
 

@@ -143,10 +143,9 @@ class SpecFile:
     """The spec that a diagnosis is about."""
 
     path: str
-    method: str | None
-    """The present method as in `--methods`; None if the spec leaves it to a setting."""
+    name: str
+    """Of its own algorithm in a comparison."""
     overrides: tuple[str, ...] = ()
-    """Overrides of the spec that concern every method."""
 
 
 _UnequalKind = Literal["assumption", "sizes", "labels", "work", "links"]
@@ -230,7 +229,7 @@ class Advice:
             f"{name}={tomli_w.dumps({'': _plain(value)}).split(' = ')[1].strip()}"
             for name, value in own.items()
         ]
-        methods = [*([] if spec.method is None else [spec.method]), ":".join([self.preset, *values])]
+        methods = [spec.name, ":".join([self.preset, *values])]
         changes = [part for change in spec.overrides for part in ("--set", change)]
         return shlex.join(["fairlead", "compare", spec.path, "--methods", ",".join(methods), *changes])
 

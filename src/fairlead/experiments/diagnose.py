@@ -1,6 +1,5 @@
 """`diagnose`: probe a federation for a few rounds, and advise a method."""
 
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -22,13 +21,14 @@ from fairlead.diagnostics.gradients import near_optimum, objective_value
 from fairlead.diagnostics.measurement import Tally, chance_level, report_of
 from fairlead.errors import DataError, FieldError
 from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.method_list import own_name
 from fairlead.experiments.record_io import REAL_CLIENTS, Recorded, read_recorded, recorded_run
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.spec import load_experiment
 from fairlead.experiments.study import runs_below
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
-from fairlead.presets import ClientSide, fedavg, method_named
+from fairlead.presets import fedavg, method_named
 from fairlead.records import Conditions, RoundRecord
 from fairlead.text import listed
 from fairlead.theory.prediction import implied_surrogate
@@ -240,20 +240,8 @@ def diagnose(
 
 
 def spec_file(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
-    """A spec as `fairlead compare` takes it; overrides of the method belong to the present method alone."""
-    algorithm = tomllib.loads(path.read_text(encoding="utf-8")).get("algorithm")
-    method = None if algorithm is None else algorithm.get("preset", str(path))
-    shared, own = [], []
-    for change in overrides:
-        name, _, value = change.partition("=")
-        head, _, argument = name.strip().partition(".")
-        if argument == "preset" and head == "algorithm":
-            method = value.strip().strip("\"'")
-        elif head == "algorithm" and argument not in ClientSide.__annotations__:
-            own.append(f"{argument}={value.strip()}")
-        else:
-            shared.append(change)
-    return SpecFile(str(path), None if method is None else ":".join([method, *own]), tuple(shared))
+    """A spec as `fairlead compare` takes it."""
+    return SpecFile(str(path), own_name(path), tuple(overrides))
 
 
 class _Probed(NamedTuple):

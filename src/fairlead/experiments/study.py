@@ -6,23 +6,18 @@ runs.json   folder, labels and outcome of each run
 import itertools
 import math
 import re
-import tomllib
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
-import tomli_w
-
-from fairlead.errors import FairleadError, FieldError, RunFolderError, short
+from fairlead.errors import FieldError, RunFolderError, short
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.run_folder import RunFolder, read_facts, write_facts
-from fairlead.experiments.spec import TomlTable, from_toml, load_experiment
-from fairlead.plain_data import LARGEST_INTEGER, refuse_unknown
-from fairlead.presets import ClientSide, method_named
+from fairlead.experiments.spec import load_experiment
+from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
 from fairlead.text import counted
 
@@ -40,6 +35,8 @@ class PlannedRun:
     labels: Mapping[str, Label]
     """Its labels, such as method and seed."""
     experiment: Experiment
+    from_spec: Mapping[str, Label] | None = None
+    """The part of its algorithm that a comparison took from its spec; None outside of comparisons."""
 
     @property
     def name(self) -> str:
@@ -55,6 +52,8 @@ class StudyRun:
     labels: Mapping[str, Label]
     outcome: str = "waiting"
     """"waiting", "finished", "interrupted" or "failed: " with the reason."""
+    from_spec: Mapping[str, Label] | None = None
+    """As in `PlannedRun`; None also in the index of an older version."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,8 @@ class StudyFolder:
                 self.store(run).refuse_another(run.experiment)
         known = {run.folder: run for run in self.runs()} if self.index_file.exists() else {}
         for run in planned:
-            known.setdefault(run.folder, StudyRun(run.folder, run.labels))
+            entered = known.get(run.folder, StudyRun(run.folder, run.labels))
+            known[run.folder] = replace(entered, from_spec=run.from_spec)
         self._write(list(known.values()))
 
     def put_first(self, planned: Sequence[PlannedRun]) -> None:
@@ -114,6 +114,14 @@ class StudyFolder:
         write_facts(self.index_file, [asdict(run) for run in runs])
 
 
+class ListedMethod(NamedTuple):
+    """An experiment with one of the methods of a comparison."""
+
+    experiment: Experiment
+    from_spec: Mapping[str, Label] | None = None
+    """As in `PlannedRun`."""
+
+
 class FoundRun(NamedTuple):
     """The folder of a run, and its entry in the study that it belongs to."""
 
@@ -121,6 +129,7 @@ class FoundRun(NamedTuple):
     labels: Mapping[str, Label] = {}
     outcome: str = ""
     study: Path | None = None
+    from_spec: Mapping[str, Label] | None = None
 
 
 def runs_below(path: Path) -> Iterator[FoundRun]:
@@ -139,7 +148,10 @@ def runs_below(path: Path) -> Iterator[FoundRun]:
 def runs_of_study(study: StudyFolder) -> list[FoundRun]:
     """Every run in the index of a study."""
     path = study.path.resolve()
-    return [FoundRun(study.store(entry), entry.labels, entry.outcome, path) for entry in study.runs()]
+    return [
+        FoundRun(study.store(entry), entry.labels, entry.outcome, path, entry.from_spec)
+        for entry in study.runs()
+    ]
 
 
 def describe_labels(labels: Mapping[str, Label]) -> str:
@@ -209,111 +221,25 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-@dataclass(frozen=True)
-class CompareTable:
-    """The `[compare]` table of a spec; lists in the format of the command line."""
-
-    methods: str | None = None
-    seeds: str | None = None
-    target: float | None = None
-    metric: str | None = None
-
-
-def compare_table(spec: str | PathLike[str]) -> CompareTable:
-    """The table of a spec that can be read; an empty one if it has none."""
-    table = tomllib.loads(Path(spec).read_text(encoding="utf-8")).get("compare", {})
-    if not isinstance(table, dict):
-        raise FieldError(f"compare must be a table, got {table!r}.")
-    refuse_unknown(
-        list(table), [field.name for field in fields(CompareTable)], "a field of [compare]", "compare"
-    )
-    target, metric = table.get("target"), table.get("metric")
-    if target is not None and (isinstance(target, bool) or not isinstance(target, int | float)):
-        raise FieldError(f"compare.target must be a number, got {target!r}.")
-    if metric is not None and not isinstance(metric, str):
-        raise FieldError(f"compare.metric must be the name of a metric, got {metric!r}.")
-    return CompareTable(
-        _listed_in_table(table, "methods", str, "a list of presets and spec files"),
-        _listed_in_table(table, "seeds", int, "a list of whole numbers, or a text such as '0..4'"),
-        None if target is None else float(target),
-        metric,
-    )
-
-
-def _listed_in_table(table: TomlTable, name: str, kind: type, allowed: str) -> str | None:
-    """A list in one text, from a list or such a text."""
-    value = table.get(name)
-    if value is None or (isinstance(value, str) and value):
-        return value
-    if not isinstance(value, list) or not value or not all(type(entry) is kind for entry in value):
-        raise FieldError(f"compare.{name} must be {allowed}, got {value!r}.")
-    return ",".join(map(str, value))
-
-
-def listed_methods(
-    spec: str | PathLike[str], methods: str, overrides: Sequence[str] = ()
-) -> dict[str, Experiment]:
-    """The experiment of a spec with each of the methods of a list such as "fedavg,fedprox:mu=0.1"."""
-    own = load_experiment(spec, overrides)
-    table = tomllib.loads(Path(spec).read_text(encoding="utf-8"))
-    found = [_listed(text, own, table, spec, overrides) for text in split_values(methods, "methods")]
-    _refuse_repeated([name for name, _ in found], "Every method must be listed once")
-    return dict(found)
-
-
-def planned_comparison(methods: Mapping[str, Experiment], seeds: Sequence[int]) -> list[PlannedRun]:
+def planned_comparison(methods: Mapping[str, ListedMethod], seeds: Sequence[int]) -> list[PlannedRun]:
     """A run for every method and seed, seed by seed, so that methods share the data that were loaded for it."""
     return [
         PlannedRun(
             folder=f"{folder_name(name)}/seed-{seed}",
             labels={"method": name, "seed": seed},
-            experiment=replace(experiment, seed=seed),
+            experiment=replace(method.experiment, seed=seed),
+            from_spec=method.from_spec,
         )
         for seed in seeds
-        for name, experiment in methods.items()
+        for name, method in methods.items()
     ]
 
 
-def _refuse_repeated(names: Sequence[str], rule: str) -> None:
+def refuse_repeated(names: Sequence[str], rule: str) -> None:
+    """Raise if a name is in the list twice."""
     for name in names:
         if names.count(name) > 1:
             raise FieldError(f"{rule}, got {name!r} {names.count(name)} times.")
-
-
-def _listed(
-    text: str, own: Experiment, table: TomlTable, spec: str | PathLike[str], overrides: Sequence[str]
-) -> tuple[str, Experiment]:
-    """The name of a method and the experiment with it."""
-    # A colon inside a value, as in 'module:function', is not followed by a name and an equals sign.
-    base, *values = re.split(r":(?=[A-Za-z_][\w.\[\]]*=)", text.strip())
-    if base.endswith(".toml"):
-        load_experiment(base)
-        algorithm = tomllib.loads(Path(base).read_text(encoding="utf-8"))["algorithm"]
-        name = ":".join([Path(base).stem, *values])
-    else:
-        algorithm, name = _with_preset(method_named(base).name, own, table.get("algorithm", {})), text.strip()
-    written = tomli_w.dumps({**table, "algorithm": algorithm})
-    try:
-        changes = [*overrides, *(f"algorithm.{value}" for value in values)]
-        return name, from_toml(Experiment, written, changes, source=str(spec))
-    except FairleadError as error:
-        raise type(error)(f"Method {name}: {error}") from error
-
-
-def _with_preset(preset: str, own: Experiment, algorithm: TomlTable) -> TomlTable:
-    """A table that names the preset and keeps the client side of the spec's algorithm."""
-    if algorithm.get("preset") == preset:
-        return algorithm
-    names = typing.get_type_hints(ClientSide)
-    kept = {name: value for name, value in algorithm.items() if name in names}
-    solver = {name: value for name, value in algorithm.get("solver", {}).items() if name != "corrections"}
-    if "preset" not in algorithm:
-        # By parts: arguments of the preset must not appear a second time as fields.
-        kept["lr"] = own.algorithm.solver.optimizer.lr
-        kept |= {name: solver.pop(name) for name in list(solver) if name in names}
-        if "cohort_size" in algorithm.get("sampler", {}):
-            kept["cohort_size"] = algorithm["sampler"]["cohort_size"]
-    return {"preset": preset, **kept, **({"solver": solver} if solver else {})}
 
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
@@ -349,7 +275,7 @@ def planned_sweep(
         raise FieldError(
             "A sweep needs values: --grid seed=0..4, or --random 10 --range algorithm.lr=0.01..1."
         )
-    _refuse_repeated([path for path, _ in (*axes, *drawn)], "Every field must be swept once")
+    refuse_repeated([path for path, _ in (*axes, *drawn)], "Every field must be swept once")
     settings = dict.fromkeys(_drawn(drawn, number, draw_seed) for number in range(draws)) if drawn else [()]
     points = itertools.product(*([(path, value) for value in values] for path, values in axes))
     if (number := len(settings) * math.prod(len(values) for _, values in axes)) > _MOST:

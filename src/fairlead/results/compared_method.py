@@ -8,6 +8,7 @@ from fairlead.algorithm import Algorithm
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.errors import FieldError
 from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.method_list import refuse_same
 from fairlead.experiments.provenance import client_facts
 from fairlead.experiments.runner import summarize as summarize_run
 from fairlead.federation import Federation
@@ -82,6 +83,7 @@ def compare(
     """
     if not algorithms:
         raise FieldError("compare needs at least one algorithm, got none.")
+    refuse_same(algorithms)
     federations = {}
     for name, algorithm in algorithms.items():
         federation = federations[name] = replace(experiment, algorithm=algorithm).build()

@@ -140,6 +140,29 @@ class Study:
         return " ".join(filter(None, [*sentences, self.absences]))
 
     @property
+    def same(self) -> str:
+        """A sentence on methods that are the same algorithm; empty if there are none."""
+        groups: dict[str, list[str]] = {}
+        for method in self.methods:
+            if method.experiment is not None:
+                groups.setdefault(_identity(method.experiment), []).append(method.label)
+        said = [f"{listed(labels)} are the same algorithm" for labels in groups.values() if len(labels) > 1]
+        return f"{'; '.join(said)}: their differences say nothing about methods." if said else ""
+
+    @property
+    def from_spec(self) -> str:
+        """A sentence on the parts of its spec that each method of a comparison has; empty if they were not noted."""
+        groups: dict[str, list[str]] = {}
+        for method in self.methods:
+            taken = method.runs[0].from_spec
+            if taken is not None:
+                what = ", ".join(f"{name}={value}" for name, value in taken.items()) or "nothing"
+                text = "its whole algorithm" if taken.get("algorithm") == "whole" else what
+                groups.setdefault(text, []).append(method.label)
+        said = "; ".join(f"{listed(labels)}: {what}" for what, labels in groups.items())
+        return f"Taken from the spec – {said}." if said else ""
+
+    @property
     def absences(self) -> str:
         """A sentence on methods without any readable run; empty if there are none."""
         return f"No run of {listed(self.absent)} has started or can be read." if self.absent else ""

@@ -63,6 +63,8 @@ class ReportedRun:
     """The study or archive that it belongs to; None for a run on its own."""
     target: float | None = None
     """The accuracy or loss to reach that was archived with it."""
+    from_spec: Mapping[str, Label] | None = None
+    """The part of its algorithm that a comparison took from its spec; None if that was not noted."""
     detailed: bool = False
     """Whether its rounds have cohorts, bytes and seconds, which archived curves lack."""
 
@@ -107,7 +109,9 @@ def find_runs(paths: Iterable[str | PathLike[str]]) -> list[FoundRun]:
 def read_run(found: FoundRun) -> ReportedRun:
     """A run as it stands; one that cannot be read has the reason instead of an exception."""
     folder, spec = found.folder, ""
-    nothing = ReportedRun(str(folder.path), folder.path, found.labels, study=found.study)
+    nothing = ReportedRun(
+        str(folder.path), folder.path, found.labels, study=found.study, from_spec=found.from_spec
+    )
     if not folder.holds_run():
         failure = failure_in(found.outcome)
         if failure is None:

@@ -1,0 +1,187 @@
+"""The methods of a comparison: presets on the client side of a spec, the spec's own algorithm, and other specs."""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from os import PathLike
+from pathlib import Path
+
+import tomli_w
+
+from fairlead.algorithm import Algorithm
+from fairlead.errors import FairleadError, FieldError
+from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.spec import TomlTable, from_toml, load_experiment
+from fairlead.experiments.study import Label, ListedMethod, refuse_repeated, split_values
+from fairlead.local_solver import LocalSolver
+from fairlead.plain_data import Plain, refuse_unknown, to_plain
+from fairlead.presets import METHODS, ClientSide, method_named
+from fairlead.samplers.base import Sampler
+
+WHOLE: Mapping[str, Label] = {"algorithm": "whole"}
+"""Taken from the spec by its own algorithm."""
+
+
+@dataclass(frozen=True)
+class CompareTable:
+    """The `[compare]` table of a spec; lists in the format of the command line."""
+
+    methods: str | None = None
+    seeds: str | None = None
+    target: float | None = None
+    metric: str | None = None
+
+
+def compare_table(spec: str | PathLike[str]) -> CompareTable:
+    """The table of a spec that can be read; an empty one if it has none."""
+    table = tomllib.loads(Path(spec).read_text(encoding="utf-8")).get("compare", {})
+    if not isinstance(table, dict):
+        raise FieldError(f"compare must be a table, got {table!r}.")
+    refuse_unknown(
+        list(table), [field.name for field in fields(CompareTable)], "a field of [compare]", "compare"
+    )
+    target, metric = table.get("target"), table.get("metric")
+    if target is not None and (isinstance(target, bool) or not isinstance(target, int | float)):
+        raise FieldError(f"compare.target must be a number, got {target!r}.")
+    if metric is not None and not isinstance(metric, str):
+        raise FieldError(f"compare.metric must be the name of a metric, got {metric!r}.")
+    return CompareTable(
+        _listed_in_table(table, "methods", str, "a list of presets and spec files"),
+        _listed_in_table(table, "seeds", int, "a list of whole numbers, or a text such as '0..4'"),
+        None if target is None else float(target),
+        metric,
+    )
+
+
+def _listed_in_table(table: TomlTable, name: str, kind: type, allowed: str) -> str | None:
+    """A list in one text, from a list or such a text."""
+    value = table.get(name)
+    if value is None or (isinstance(value, str) and value):
+        return value
+    if not isinstance(value, list) or not value or not all(type(entry) is kind for entry in value):
+        raise FieldError(f"compare.{name} must be {allowed}, got {value!r}.")
+    return ",".join(map(str, value))
+
+
+def own_name(spec: str | PathLike[str]) -> str:
+    """The name of a spec's own algorithm in a comparison: that of its file, with the ending if a preset has it too."""
+    path = Path(spec)
+    return path.name if path.stem in METHODS else path.stem
+
+
+def listed_methods(
+    spec: str | PathLike[str], methods: str | None, overrides: Sequence[str] = ()
+) -> dict[str, ListedMethod]:
+    """The methods of a list such as "fedavg,fedprox:mu=0.1,other.toml" on the experiment of a spec, by name.
+
+    A preset is the method as defined, with the client side of the spec. The spec's own algorithm is listed by the
+    name of its file. Without a list, FedAvg and the spec's own algorithm are compared. Overrides change the spec.
+    """
+    own = load_experiment(spec, overrides)
+    texts = ["fedavg", own_name(spec)] if methods is None else split_values(methods, "methods")
+    found = [_listed(text.strip(), own, spec, overrides) for text in texts]
+    refuse_repeated([name for name, _ in found], "Every method must be listed once")
+    if not any(method.from_spec is WHOLE for _, method in found):
+        _refuse_without_effect(overrides, own_name(spec))
+    algorithms = {name: method.experiment.algorithm for name, method in found}
+    if methods is None and algorithms["fedavg"] == own.algorithm:
+        raise FieldError(
+            f"compare needs methods, because the algorithm of {spec} is FedAvg itself: --methods fedavg,fednova, or "
+            "methods = [...] under [compare]."
+        )
+    refuse_same(algorithms)
+    return dict(found)
+
+
+def on_client_side(
+    preset: str, own: Algorithm, values: Sequence[str] = ()
+) -> tuple[Algorithm, dict[str, Label]]:
+    """A preset as defined, with the client side of another algorithm, and the arguments that it took.
+
+    The client side is the optimizer, local work and batch size of the clients, and the size of the cohort. `values`
+    such as "mu=0.1" or "server.lr=0.5" replace arguments and fields.
+    """
+    given = {re.split(r"[.=]", value, maxsplit=1)[0].strip() for value in values}
+    solver: TomlTable = to_plain(replace(own.solver, corrections=()), LocalSolver)
+    optimizer = solver["optimizer"]
+    # Presets always set epochs or steps, so these are arguments.
+    length: TomlTable = (
+        {} if given & {"epochs", "steps"} else {n: solver[n] for n in ("epochs", "steps") if n in solver}
+    )
+    cohort = {} if "cohort_size" in given else _cohort(to_plain(own.sampler, Sampler))
+    beside = {name: value for name, value in solver.items() if name not in ("epochs", "steps")}
+    table: TomlTable = {"preset": preset, "lr": optimizer["lr"], **length, **cohort, "solver": beside}
+    paths = {
+        **{name: f"solver.{name}" for name in ("batch_size", "clip", "step_schedule")},
+        **{field.name: f"solver.optimizer.{field.name}" for field in fields(own.solver.optimizer)},
+    }
+    changes = [
+        re.sub(r"^\s*(\w+)(?=\s*=)", lambda found: paths.get(found[1], found[1]), value) for value in values
+    ]
+    algorithm = from_toml(Algorithm, tomli_w.dumps(table), changes)
+    taken: TomlTable = {
+        **{"optimizer" if name == "type" else name: value for name, value in optimizer.items()},
+        **length,
+        "batch_size": to_plain(own.solver.batch_size),
+        **{name: value for name, value in beside.items() if name not in ("optimizer", "batch_size")},
+        "cohort_size": "all",
+        **cohort,
+    }
+    return algorithm, {name: _label(value) for name, value in taken.items() if name not in given}
+
+
+def refuse_same(algorithms: Mapping[str, Algorithm]) -> None:
+    """Raise if two methods of a comparison are the same algorithm."""
+    names = list(algorithms)
+    for place, name in enumerate(names):
+        for other in names[:place]:
+            if algorithms[name] == algorithms[other]:
+                raise FieldError(f"{other} and {name} are the same algorithm: leave one of them out.")
+
+
+def _listed(
+    text: str, own: Experiment, spec: str | PathLike[str], overrides: Sequence[str]
+) -> tuple[str, ListedMethod]:
+    """The name of a method and the experiment with it."""
+    # A colon inside a value, as in 'module:function', is not followed by a name and an equals sign.
+    base, *values = re.split(r":(?=[A-Za-z_][\w.\[\]]*=)", text)
+    changes, is_file = [f"algorithm.{value}" for value in values], base.endswith(".toml")
+    is_own = base == own_name(spec) or (is_file and Path(base).resolve() == Path(spec).resolve())
+    if is_own or is_file:
+        text = ":".join([own_name(spec if is_own else base), *values])
+    else:
+        method_named(base)
+    try:
+        if is_own:
+            return text, ListedMethod(load_experiment(spec, [*overrides, *changes]), WHOLE)
+        if is_file:
+            return text, ListedMethod(replace(own, algorithm=load_experiment(base, changes).algorithm), {})
+        algorithm, taken = on_client_side(base, own.algorithm, values)
+        return text, ListedMethod(replace(own, algorithm=algorithm), taken)
+    except FairleadError as error:
+        raise type(error)(f"Method {text}: {error}") from error
+
+
+def _cohort(sampler: TomlTable) -> TomlTable:
+    """The cohort size of a sampler, or of the one that it wraps."""
+    inner = [value for value in sampler.values() if isinstance(value, dict)]
+    sizes = [table["cohort_size"] for table in (sampler, *inner) if "cohort_size" in table]
+    return {"cohort_size": sizes[0]} if sizes else {}
+
+
+def _label(value: Plain) -> Label:
+    """A value of the client side in one word: a schedule by its type."""
+    return str(value["type"]) if isinstance(value, dict) else value
+
+
+def _refuse_without_effect(overrides: Sequence[str], own: str) -> None:
+    """Raise if an override changes only the spec's own algorithm, which is not compared."""
+    for override in overrides:
+        head, *inner = override.partition("=")[0].strip().split(".")
+        client_side = inner[:1] == ["solver"] or (inner and inner[0] in ClientSide.__annotations__)
+        if head == "algorithm" and not client_side:
+            raise FieldError(
+                f"--set {override} changes the spec's own algorithm, which is not compared: add {own} to the methods, "
+                "or write the value behind a preset, as in fedavg:server.lr=0.5."
+            )
