@@ -119,7 +119,7 @@ def test_updates_that_are_not_finite_name_their_clients() -> None:
         PROBLEM.task(), PROBLEM.data(), work=fl.FixedSteps((1, 14, 1, 15)), dtype=torch.float64
     )
     federation = fl.Federation(fl.presets.fedavg(lr=1e30), here)
-    with pytest.raises(NonFiniteError, match=r"In round 0 the updates of clients \[1, 3\] are not finite"):
+    with pytest.raises(NonFiniteError, match=r"In round 1 the updates of clients \[1, 3\] are not finite"):
         next(federation.train(1))
     assert federation.state.round == 0
     assert bool(torch.isfinite(federation.params).all())

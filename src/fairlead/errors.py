@@ -69,6 +69,10 @@ class CheckpointWarning(UserWarning):
     """A checkpoint cannot be used, and an earlier one was."""
 
 
+class EngineWarning(UserWarning):
+    """Clients train on less hardware than asked for."""
+
+
 class ConsistencyWarning(UserWarning):
     """Theory predicts that a run will optimize another objective than asked, because two parts do not go together."""
 

@@ -134,7 +134,7 @@ def validate_reply(
     >>> reply = ClientReply(4, 2, {"delta": data}, {"num_steps": 1, "num_examples": 5, "loss": 0.1})
     >>> refused = validate_reply(reply, form)
     >>> refused.reason, refused.sentence
-    (<Reason.WRONG_ROUND: 'wrong round'>, 'Client 4 was refused in round 3: it answers round 2.')
+    (<Reason.WRONG_ROUND: 'wrong round'>, 'Client 4 was refused in round 4: it answers round 3.')
     """
     client = reply.client if sender is None else sender
     known = client if is_integer(client, 0) and client < form.num_clients else None
@@ -147,7 +147,7 @@ def validate_reply(
         return ReceivedUpdate(identity, form.round, arrays, num_steps, num_examples, loss)
     except ReplyError as refused:
         who = "A sender" if known is None else f"Client {known}"
-        return Refusal(known, refused.reason, f"{who} was refused in round {form.round}: {refused}.")
+        return Refusal(known, refused.reason, f"{who} was refused in round {form.round + 1}: {refused}.")
 
 
 def finite_rows(updates: ClientUpdates) -> Tensor:
@@ -201,7 +201,7 @@ def _identified(reply: ClientReply, form: ReplyForm, sender: int | None, receive
     if not isinstance(reply.round, int) or isinstance(reply.round, bool):
         raise ReplyError(Reason.MALFORMED, f"its round is {_shown(reply.round)}, not a whole number")
     if reply.round != form.round:
-        raise ReplyError(Reason.WRONG_ROUND, f"it answers round {_shown(reply.round)}")
+        raise ReplyError(Reason.WRONG_ROUND, f"it answers round {_shown(reply.round + 1)}")
     if client not in form.asked:
         raise ReplyError(Reason.NOT_ASKED, "it was not asked")
     if client in received:

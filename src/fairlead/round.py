@@ -234,7 +234,7 @@ def _refuse_lost_server(round: int, *vectors: Tensor) -> None:
     """Stop at infinity even if the step hides it: an infinite second moment makes a step of zero."""
     if not reduce(torch.logical_and, (are_finite(vector[None]) for vector in vectors)):
         raise NonFiniteError(
-            f"In round {round} the server's step is not finite although every update is: lower the server's "
+            f"In round {round + 1} the server's step is not finite although every update is: lower the server's "
             "learning rate, or bound its direction with Clip."
         )
 
@@ -250,6 +250,6 @@ def _drop_non_finite(
         return leave_out(updates, ~finite, Reason.NOT_FINITE, "its update holds NaN or infinity")
     culprits = ", ".join(called(client, names) for client in updates.clients[~finite].tolist()[:10])
     raise NonFiniteError(
-        f"In round {round} the updates of clients [{culprits}] are not finite: lower the clients' "
+        f"In round {round + 1} the updates of clients [{culprits}] are not finite: lower the clients' "
         "learning rate, or bound their gradients with LocalSolver.clip."
     )

@@ -112,7 +112,7 @@ def test_runs_of_earlier_commands_are_named() -> None:
 
 def test_a_failed_run_is_shown_with_its_reason_and_loses_nothing() -> None:
     result = call("--methods", "fedavg,fednova:lr=1e30", "--seeds", "0..1", exit_code=1)
-    assert "fednova:lr=1e30, seed 1 failed: In round 0 the updates of clients" in result.stdout
+    assert "fednova:lr=1e30, seed 1 failed: In round 1 the updates of clients" in result.stdout
     assert "0 of 2" in result.stdout
     assert "fednova:lr=1e30: no round was finished." in result.stdout
     assert "Only fedavg has finished all its runs, so no method is ranked first." in result.stdout

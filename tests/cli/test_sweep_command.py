@@ -100,7 +100,7 @@ def test_rounds_that_are_swept_may_differ() -> None:
 
 def test_failures_are_told() -> None:
     result = call("--grid", "algorithm.lr=0.1,1e30", exit_code=1)
-    assert "algorithm.lr=1e+30, seed 0 failed: In round 0" in result.stdout
+    assert "algorithm.lr=1e+30, seed 0 failed: In round 1" in result.stdout
     assert "No run of algorithm.lr=1e+30 finished: the reasons above say what to change." in result.stdout
     assert "Only algorithm.lr=0.1 has finished all its runs, so no method is ranked first." in result.stdout
     assert "Run it with: fairlead run spec.toml --set algorithm.lr=0.1" in result.stdout
@@ -128,7 +128,7 @@ def call_with_outcomes(changed: Mapping[str, str], *arguments: str, exit_code: i
     return shown
 
 
-FAILED = {"algorithm.lr=0.3,seed=1": "failed: In round 0 it diverged."}
+FAILED = {"algorithm.lr=0.3,seed=1": "failed: In round 1 it diverged."}
 INTERRUPTED = {"algorithm.lr=0.3,seed=2": "interrupted"}
 
 

@@ -89,7 +89,7 @@ def test_records_that_begin_late_are_measured_from_there_on(tmp_path: Path) -> N
     assert (found.first_round, found.rounds) == (10, 2)
     assert found.surrogate is not None
     assert found.surrogate.tolist() == pytest.approx([4 / 24, 2 / 24, 6 / 24, 12 / 24])
-    assert "Over 2 rounds from round 10 on" in str(found)
+    assert "Over 2 rounds from round 11 on" in str(found)
 
 
 def test_theory_looks_at_the_rounds_on_record(tmp_path: Path) -> None:

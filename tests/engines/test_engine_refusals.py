@@ -165,7 +165,7 @@ def test_a_batch_of_one_under_batch_norm_is_refused_before_training(
     for preset in (fl.presets.fedavg, fl.presets.scaffold, fl.presets.fedaware):
         run = fl.Federation(preset(lr=0.1, **solver), world(NORMED, "loop", sizes=sizes))
         with pytest.raises(
-            FieldError, match=rf"LocalSolver\.batch_size must leave .* in round 0 from client {client}"
+            FieldError, match=rf"LocalSolver\.batch_size must leave .* in round 1 from client {client}"
         ):
             run.train(3)
 
@@ -197,7 +197,7 @@ def test_a_batch_of_one_in_a_later_round_is_refused_before_the_first() -> None:
     work = fl.RandomEpochsAndBatches(1, 1, min_batch_size=3)
     place = fl.SimulatedWorld(fl.Task(NORMED.double()), data((8, 3)), work=work, dtype=torch.float64)
     run = fl.Federation(fl.presets.fedavg(lr=0.1), place, seed=2)
-    with pytest.raises(FieldError, match="got one in round 4 from client 0 with 8"):
+    with pytest.raises(FieldError, match="got one in round 5 from client 0 with 8"):
         run.train(5)
     assert len(list(run.train(4))) == 4
 

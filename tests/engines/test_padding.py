@@ -113,7 +113,7 @@ def test_infinite_losses_stay_with_their_client(engine: Any) -> None:
         dtype=torch.float64,
     )
     federation = fl.Federation(fl.presets.fedavg(lr=1e-3, batch_size=3), world)
-    with pytest.raises(NonFiniteError, match=r"In round 0 the updates of clients \[4\] are not finite"):
+    with pytest.raises(NonFiniteError, match=r"In round 1 the updates of clients \[4\] are not finite"):
         next(federation.train(1))
 
 

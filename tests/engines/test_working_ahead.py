@@ -154,7 +154,7 @@ def test_errors_come_in_their_own_round(early: bool) -> None:
         list(run.train(ROUNDS))
     assert [record.round for record in run.records] == [0, 1, 2]
     lost = federation(Refusing(1), world(early=early), lr=1e30)
-    with pytest.raises(NonFiniteError, match="In round 0 the updates"):
+    with pytest.raises(NonFiniteError, match="In round 1 the updates"):
         list(lost.train(ROUNDS))
 
 

@@ -94,7 +94,7 @@ def test_a_run_without_a_finished_round_may_be_replaced(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError):
         fl.run_experiment(diverging, tmp_path)
     (start,) = fl.RunFolder(tmp_path).provenance()
-    assert start.outcome.startswith("failed: In round 0 the updates of clients")
+    assert start.outcome.startswith("failed: In round 1 the updates of clients")
     fl.run_experiment(experiment(rounds=2), tmp_path)
     assert [start.outcome for start in fl.RunFolder(tmp_path).provenance()] == ["finished"]
     assert len(fl.load_records(tmp_path)) == 2

@@ -93,7 +93,7 @@ def test_the_bound_is_not_one_that_anything_would_hold(figure: Callable[[str], N
 def test_plain_means_refuse_rows_that_are_not_finite_and_say_whose(attack: str) -> None:
     federation = fl.Federation(PLAIN, hostile_world(attack, 0.1))
     before = federation.params.clone()
-    with pytest.raises(NonFiniteError, match=r"In round 0 the updates of clients \[0, 1\] are not finite"):
+    with pytest.raises(NonFiniteError, match=r"In round 1 the updates of clients \[0, 1\] are not finite"):
         next(federation.train(1))
     assert torch.equal(federation.params, before)
 

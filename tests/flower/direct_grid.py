@@ -33,6 +33,8 @@ class DirectGrid(Grid):
         # Flower stamps messages with who the process is, which it says in processes of its own alone.
         TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
         self.apps, self._memory, self.fate, self.tamper = dict(apps), memory, fate, tamper
+        self.nodes = {FIRST_NODE + client: client for client in self.apps}
+        """The client at each node."""
         self.away: set[int] = set()
         self.sent: list[tuple[int, Message]] = []
         self._count = 0
@@ -40,10 +42,10 @@ class DirectGrid(Grid):
         self._held: dict[str, Message] = {}
 
     def client_at(self, node: int) -> int:
-        return node - FIRST_NODE
+        return self.nodes[node]
 
     def get_node_ids(self) -> Iterable[int]:
-        return [FIRST_NODE + client for client in self.apps if client not in self.away]
+        return [node for node, client in self.nodes.items() if client not in self.away]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         return [self._deliver(message) for message in messages]

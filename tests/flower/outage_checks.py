@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from small_federation import METHODS, SIZES, simulated
-from trial_app import Hold, is_finished, kill_server_app, rounds_in, wait_for, write_app
+from trial_app import Hold, is_finished, kill_server_app, processes_of, rounds_in, wait_for, write_app
 
 import fairlead as fl
 from fairlead.experiments.run_folder import RunFolder, load_records
@@ -110,6 +110,68 @@ def test_a_node_is_killed_and_comes_back(tmp_path: Path) -> None:
     assert present[0]
     assert not present[1]
     assert present[-1]
+
+
+def _fairlead(*arguments: str, scratch: Path) -> subprocess.Popen[str]:
+    """A command of `fairlead flower`, whose processes can be found by the folder of their files."""
+    scratch.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [Path(sys.executable).with_name("fairlead"), "flower", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    )
+
+
+def _digits_app(folder: Path, line: str = "") -> Path:
+    """An app from `init` whose `get_data` begins with a line of code."""
+    (folder / "spec.toml").write_text(_SPEC)
+    written = _fairlead("init", str(folder / "spec.toml"), str(folder / "digits_app"), scratch=folder / "t")
+    said, _ = written.communicate()
+    assert written.returncode == 0, said
+    task = folder / "digits_app" / "digits_app" / "task.py"
+    begin = '"""Inputs and targets of the client `client_of(context)`, the one at this node."""'
+    assert begin in task.read_text()
+    task.write_text(task.read_text().replace(begin, f"{begin}\n    {line}"))
+    return folder / "digits_app"
+
+
+def test_a_terminated_up_leaves_no_process(tmp_path: Path) -> None:
+    """SIGTERM in the middle of a round, as by a supervisor or `timeout`."""
+    app, scratch = _digits_app(tmp_path, "import time; time.sleep(5)"), tmp_path / "scratch"
+    up = _fairlead("up", str(app), "-o", str(tmp_path / "run"), scratch=scratch)
+    wait_for(lambda: rounds_in(tmp_path / "run") >= 1, _START, "the first round")
+    assert len(processes_of(scratch)) >= 8
+    up.terminate()
+    said, _ = up.communicate(timeout=60)
+    assert up.returncode == 130, said
+    assert f"Re-run the command to resume the run in {tmp_path / 'run'}." in " ".join(said.split())
+    wait_for(lambda: not processes_of(scratch), 30, "the end of all processes")
+    assert list(scratch.iterdir()) == []
+
+
+_MISSING_DATA = "open(f'patients-{client_of(context)}.csv') if client_of(context) == 1 else None"
+
+
+@pytest.mark.parametrize(
+    ("of_clients", "of_the_server", "sentence"),
+    [
+        (_MISSING_DATA, "", "Clients [1] have not introduced themselves: Node"),
+        ("", "def build_model(): raise RuntimeError('No weights.')", "RuntimeError: No weights."),
+    ],
+)
+def test_up_says_why_a_run_failed(of_clients: str, of_the_server: str, sentence: str, tmp_path: Path) -> None:
+    """A client without its data, and a server that cannot build the model: each within a minute or two."""
+    app = _digits_app(tmp_path, of_clients)
+    server = app / "digits_app" / "server_app.py"
+    server.write_text(server.read_text().replace("\napp =", f"\n{of_the_server}\napp ="))
+    up = _fairlead("up", str(app), "-o", str(tmp_path / "run"), scratch=tmp_path / "scratch")
+    said, _ = up.communicate(timeout=300)
+    assert up.returncode == 2
+    assert sentence in " ".join(said.split())
+    assert ("patients-1.csv" in said) == bool(of_clients)
+    assert processes_of(tmp_path / "scratch") == []
 
 
 def test_up_with_certificates_and_keys(tmp_path: Path) -> None:

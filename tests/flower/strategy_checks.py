@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ import fairlead as fl
 from fairlead.flower.local_trial import LocalFederation
 
 ROUNDS = 2
+_START = 900.0
+"""Seconds for processes to start and a round to end on a busy machine."""
 _CLIENT = f"""
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -50,14 +54,64 @@ app = ServerApp()
 def main(grid, context):
     torch.manual_seed(fl.Key.from_seed(3).fold("init").torch_seed())
     arrays = ArrayRecord(build_model().state_dict())
-    strategy = FlowerStrategy(fl.presets.fednova(lr=0.1, batch_size=None), {len(SIZES)})
-    result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds={ROUNDS})
+    strategy = FlowerStrategy(fl.presets.fednova(lr=0.1, batch_size=None), {len(SIZES)}, OPTIONS)
+    folder = Path(context.run_config["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def note(server_round, arrays):
+        lines = [" ".join(map(str, record.arrived)) + "\\n" for record in strategy.records]
+        (folder / "arrivals.txt").write_text("".join(lines))
+
+    result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=ROUNDS, evaluate_fn=note)
     file = Path(context.run_config["folder"]) / "model.safetensors"
-    file.parent.mkdir(parents=True)
     found = {{**result.arrays.to_torch_state_dict(), "surrogate": strategy.consistency().surrogate}}
     save_file(found, file.with_suffix(".part"))
     file.with_suffix(".part").rename(file)
 """
+
+
+def _app(folder: Path, rounds: int, options: str = "") -> Path:
+    app = write_app(folder, _SERVER.replace("ROUNDS", str(rounds)).replace("OPTIONS", options))
+    (app / "trial" / "client_app.py").write_text(_CLIENT)
+    return app
+
+
+def _arrivals(folder: Path) -> list[list[int]]:
+    file = folder / "arrivals.txt"
+    return [list(map(int, line.split())) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def test_a_node_dies_and_another_takes_its_place(tmp_path: Path) -> None:
+    """It is killed after round 1 and restarted without a key when its client has missed a round.
+
+    Flower declares it dead after a minute; rounds go on with the two others, and end with all three.
+    """
+    folder = tmp_path / "run"
+    with LocalFederation(tmp_path / "federation", _app(tmp_path / "app", 8), len(SIZES)) as federation:
+        run = federation.submit({"folder": str(folder)})
+        wait_for(lambda: len(_arrivals(folder)) >= 1, _START, "the first round")
+        node = federation.nodes[1]
+        os.killpg(node.pid, signal.SIGKILL)
+        node.wait()
+        wait_for(lambda: any(len(a) == 2 for a in _arrivals(folder)), _START, "a round without the node")
+        federation.start_node(1)
+        wait_for((folder / "model.safetensors").exists, _START, "the end of the run")
+        log = federation.server_log(run)
+    arrivals = _arrivals(folder)
+    assert len(arrivals) == 8
+    assert arrivals[0] == arrivals[-1] == [0, 1, 2]
+    assert 2 in map(len, arrivals)
+    assert any("failed: Flower's error" in line or "is at no node" in line for line in log.warnings)
+
+
+def test_too_few_nodes_end_the_run_with_a_reason(tmp_path: Path) -> None:
+    app = _app(tmp_path / "app", 1, "join_seconds=15.0")
+    with LocalFederation(tmp_path / "federation", app, len(SIZES) - 1) as federation:
+        run = federation.submit({"folder": str(tmp_path / "run")})
+        wait_for(lambda: federation.outcome(run) is not None, _START, "the end of the run")
+        assert federation.outcome(run) == "finished:failed"
+        log = federation.server_log(run)
+    assert "Only 2 of 3 nodes were connected within 15 s: start the others" in log.error
 
 
 def test_the_strategy_on_real_nodes(tmp_path: Path) -> None:
@@ -65,12 +119,11 @@ def test_the_strategy_on_real_nodes(tmp_path: Path) -> None:
 
     Nodes are numbered as Flower happens to, so that Ω is compared without regard to order.
     """
-    app = write_app(tmp_path / "app", _SERVER)
-    (app / "trial" / "client_app.py").write_text(_CLIENT)
+    app = _app(tmp_path / "app", ROUNDS)
     file = tmp_path / "run" / "model.safetensors"
     with LocalFederation(tmp_path / "federation", app, len(SIZES)) as federation:
         federation.submit({"folder": str(file.parent)})
-        wait_for(file.exists, 900, "the end of the run")
+        wait_for(file.exists, _START, "the end of the run")
     found = load_file(file)
     twin = simulated(plan(fl.presets.fednova), work=fl.FixedSteps(STEPS))
     list(twin.train(ROUNDS))

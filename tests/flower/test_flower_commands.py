@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 import pytest
 import torch
 from direct_grid import DirectGrid
-from flwr.app import Context, RecordDict
+from flwr.app import Context, Message, RecordDict, UserConfig
 from typer.testing import CliRunner
 
 import fairlead as fl
@@ -24,6 +25,8 @@ from fairlead.experiments.run_folder import RunFolder, load_records
 from fairlead.experiments.spec import load_experiment
 from fairlead.flower.local_trial import LocalFederation
 from fairlead.flower.project import write_project
+from fairlead.results.methods import group_runs
+from fairlead.results.runs import read_runs
 from fairlead.task import squared_error
 
 SPEC = """
@@ -93,6 +96,51 @@ def test_a_written_app_gives_the_numbers_of_its_spec(project: Path, tmp_path: Pa
     intended = torch.tensor([row["intended"] for row in told["clients"]], dtype=torch.float64)
     assert torch.allclose(intended, twin.world.population.weights)
     assert "ω asked for" in invoked("weights", str(folder))
+
+
+def test_a_written_app_evaluates_on_the_test_set_of_its_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its server reads no data: with `get_data` replaced, a spec may name files that only clients have."""
+    spec, folder = tmp_path / "spec.toml", tmp_path / "run"
+    spec.write_text(SPEC.replace("holdout = 0.25", ""))
+    invoked("init", str(spec), str(tmp_path / "plain_project"))
+    monkeypatch.syspath_prepend(str(tmp_path / "plain_project"))
+    client, server = (importlib.import_module(f"plain_project.{end}_app").app for end in ("client", "server"))
+    clients = dict.fromkeys(range(4), client)
+    config: UserConfig = {"folder": str(folder), "bind-keys": False, "num-clients": 4}
+    twin = replace(load_experiment(spec), engine="loop").build()
+    *_, expected = twin.train()
+    grid = DirectGrid(clients, tmp_path / "memory")
+    answer, own = grid._deliver, fl.Digits.load
+
+    def unreadable(source: fl.Digits, key: fl.Key) -> NoReturn:
+        raise FairleadError("The server has no data.")
+
+    def deliver(message: Message) -> str:
+        with pytest.MonkeyPatch.context() as clients_only:
+            clients_only.setattr(fl.Digits, "load", own)
+            return answer(message)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(fl.Digits, "load", unreadable)
+        patched.setattr(grid, "_deliver", deliver)
+        server(grid, Context(1, 1, {}, RecordDict(), config))
+    evaluation = load_records(folder)[-1].evaluation
+    assert evaluation is not None
+    assert expected.evaluation is not None
+    assert evaluation.loss == pytest.approx(expected.evaluation.loss, rel=1e-12)
+    assert evaluation.metrics == pytest.approx(expected.evaluation.metrics, rel=1e-12)
+
+
+def test_a_report_keeps_a_simulated_and_a_real_run_of_one_spec(project: Path, tmp_path: Path) -> None:
+    context = Context(1, 1, {}, RecordDict(), {"folder": str(tmp_path / "a" / "run"), "bind-keys": False})
+    clients = dict.fromkeys(range(4), imported("client_app").app)
+    imported("server_app").app(DirectGrid(clients, tmp_path / "memory"), context)
+    fl.run_experiment(load_experiment(tmp_path / "a" / "run" / "spec.toml"), tmp_path / "b" / "run")
+    study = group_runs(read_runs([tmp_path / "a", tmp_path / "b"]))
+    assert study.repeated == ()
+    assert [method.label for method in study.methods] == ["run (clients=real)", "run (clients=simulated)"]
 
 
 def test_an_app_for_real_clients_says_what_to_fill_in(tmp_path: Path) -> None:
@@ -198,13 +246,36 @@ def test_up_says_which_settings_an_app_lacks(config: str, project: Path, started
 
 
 def test_up_starts_many_nodes_only_if_told_so(project: Path, started: list[int]) -> None:
-    spec = project / "trial_project" / "spec.toml"
-    spec.write_text(spec.read_text().replace("num_clients = 4", "num_clients = 11"))
+    settings = project / "pyproject.toml"
+    settings.write_text(settings.read_text().replace("num-clients = 4", "num-clients = 11"))
     result = CliRunner().invoke(app, ["flower", "up", str(project)])
     assert result.exit_code == 2
     assert "write --nodes 11 to confirm" in " ".join(result.output.split())
     CliRunner().invoke(app, ["flower", "up", str(project), "--nodes", "11"])
     assert started == [11]
+
+
+def test_up_does_not_continue_a_simulation(project: Path, tmp_path: Path, started: list[int]) -> None:
+    fl.run_experiment(load_experiment(project / "trial_project" / "spec.toml"), tmp_path / "run")
+    result = CliRunner().invoke(app, ["flower", "up", str(project), "-o", str(tmp_path / "run")])
+    assert result.exit_code == 2
+    assert "holds a simulated run, which real clients cannot continue" in " ".join(result.output.split())
+    assert started == []
+
+
+@pytest.mark.parametrize("command", ["init", "up"])
+def test_secure_aggregation_is_refused(
+    command: str, project: Path, tmp_path: Path, started: list[int]
+) -> None:
+    text = SPEC.replace('preset = "scaffold"', 'preset = "fedavg"\nsecure_aggregation = true')
+    (tmp_path / "secure.toml").write_text(text)
+    (project / "trial_project" / "spec.toml").write_text(text)
+    arguments = {"init": [str(tmp_path / "secure.toml"), str(tmp_path / "new")], "up": [str(project)]}
+    result = CliRunner().invoke(app, ["flower", command, *arguments[command]])
+    assert result.exit_code == 2
+    assert "on Flower each client's update reaches the server by itself" in " ".join(result.output.split())
+    assert started == []
+    assert not (tmp_path / "new").exists()
 
 
 def test_weights_of_a_folder_without_a_run(tmp_path: Path) -> None:

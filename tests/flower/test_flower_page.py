@@ -32,8 +32,11 @@ def test_the_settings_are_those_that_an_app_of_init_has() -> None:
     """`fairlead flower up` sets both, and Flower refuses a setting that an app does not name."""
     _, shown = blocks("toml")
     template = files("fairlead.flower").joinpath("template/pyproject.toml.txt").read_text(encoding="utf-8")
-    assert tomllib.loads(shown)["tool"]["flwr"]["app"]["config"] == {"folder": "", "bind-keys": False}
-    assert tomllib.loads(template)["tool"]["flwr"]["app"]["config"] == {"folder": "", "bind-keys": False}
+    written = tomllib.loads(template.replace("@CLIENTS@", "3"))["tool"]["flwr"]["app"]["config"]
+    assert tomllib.loads(shown)["tool"]["flwr"]["app"]["config"].items() <= written.items()
+    assert {"folder", "bind-keys"} <= tomllib.loads(shown)["tool"]["flwr"]["app"]["config"].keys()
+    for name in written:
+        assert f"`{name}`" in PAGE
 
 
 def test_the_python_is_complete() -> None:

@@ -11,15 +11,18 @@ from typing import Literal
 import pytest
 import torch
 from direct_grid import DirectGrid
-from flwr.app import Array, ConfigRecord, Message
+from flwr.app import Array, ConfigRecord, Context, Error, Message, RecordDict, UserConfig
+from flwr.clientapp import ClientApp
 from small_federation import QUICK, SIZES, asking, build_model, client_apps, experiment, round_of, simulated
 
 import fairlead as fl
-from fairlead.errors import FairleadError
-from fairlead.flower import RoundRules
+from fairlead.errors import ClashError, FairleadError, RunFolderError
+from fairlead.experiments.run_folder import load_records
+from fairlead.flower import RoundRules, make_server_app
 from fairlead.flower.server import run_on_grid
 from fairlead.flower.world import FlowerWorld
 from fairlead.records import Cohort, RoundRecord, WorkOrder
+from fairlead.reply_checks import ReplyLimits
 
 VALUES, ARRAYS = "fairlead.values", "fairlead.arrays"
 
@@ -51,7 +54,10 @@ def test_a_client_that_owes_an_answer_is_not_asked_again(tmp_path: Path) -> None
     records = records_of(grid, tmp_path / "run", 3)
     assert [record.arrived for record in records] == [(0, 2)] * 3
     assert [client for client, message in grid.sent if round_of(message) is not None].count(1) == 1
-    assert [reasons(record) for record in records] == [{}, {1: "busy"}, {1: "busy"}]
+    assert [reasons(record) for record in records] == [{1: "deadline"}, {1: "busy"}, {1: "busy"}]
+    told = [refusal.sentence for record in records for refusal in record.refused]
+    assert told[0] == "Client 1 did not answer within the deadline of 0.05 s."
+    assert told[1] == "Client 1 still owes the answer of round 1."
 
 
 def late_in_round_1(grid: DirectGrid) -> None:
@@ -189,6 +195,10 @@ def test_a_round_without_quorum_is_void(tmp_path: Path) -> None:
     records = records_of(grid, tmp_path / "run", 2, replace(QUICK, quorum=2))
     assert [record.arrived for record in records] == [(), (0, 1, 2)]
     assert reasons(records[0]) == {0: "no quorum", 1: "failed", 2: "failed"}
+    assert [refusal.sentence for refusal in records[0].refused][:2] == [
+        "Round 1 is void: only 1 updates came.",
+        "Client 1 failed: Flower's error 5, node unavailable",
+    ]
     assert records[0].step_norm == 0.0
 
 
@@ -203,6 +213,120 @@ def test_a_client_that_is_away_counts_as_lost_and_comes_back(tmp_path: Path) -> 
     records = records_of(grid, tmp_path / "run", 3)
     assert [record.arrived for record in records] == [(0, 1, 2), (0, 1), (0, 1, 2)]
     assert reasons(records[1]) == {2: "away"}
+
+
+def test_over_selection_names_the_clients_it_did_not_wait_for(tmp_path: Path) -> None:
+    grid = DirectGrid(client_apps(), tmp_path / "m", fated({(0, 0): "lost"}))
+    (record,) = records_of(grid, tmp_path / "run", 1, replace(QUICK, first=2, deadline=30.0))
+    assert record.arrived == (1, 2)
+    assert [refusal.sentence for refusal in record.refused] == ["Client 0 was not among the first 2 updates."]
+
+
+def test_the_log_names_clients_that_did_not_evaluate(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fates = {0: "lost", 1: "failed", 2: "answered"}
+    grid = DirectGrid(client_apps(), tmp_path / "m")
+    grid.fate = lambda client, message: (
+        fates[client] if message.metadata.message_type == "evaluate" else "answered"
+    )
+    run_on_grid(grid, replace(experiment(plain(), 1), evaluate_every=1), build_model, tmp_path / "run", QUICK)
+    assert "Client 0 did not evaluate the model within 0.05 s." in caplog.messages
+    assert "Client 1 did not evaluate the model: Flower's error 5, node unavailable" in caplog.messages
+
+
+class FailingApp(ClientApp):
+    """Raises whatever a client is asked, which Flower reports as an error of the ClientApp."""
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        return Message(Error(code=2, reason="<class 'FileNotFoundError'>:<'patients.csv'>"), reply_to=message)
+
+
+def test_a_client_whose_data_cannot_be_loaded_stops_the_run_with_its_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without waiting for `join_seconds`: only a restart of the node could help."""
+    apps = {**client_apps(), 1: FailingApp()}
+    with pytest.raises(
+        FairleadError,
+        match=r"Clients \[1\] have not introduced themselves: Node 1001 failed to .*patients.csv",
+    ):
+        records_of(DirectGrid(apps, tmp_path / "m"), tmp_path / "run", 1)
+    assert len([line for line in caplog.messages if "patients.csv" in line]) == 1
+
+
+def test_a_client_id_that_two_nodes_have_is_announced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = DirectGrid(client_apps(), tmp_path / "m")
+    grid.nodes[1003] = 1
+    records = records_of(grid, tmp_path / "run", 1)
+    assert records[0].arrived == (0, 1, 2)
+    assert "Node 1003 repeats the id of client 1, which is at node 1001: it waits." in caplog.messages
+
+
+def claiming(examples: int) -> Callable[[int, Message], Message]:
+    def tamper(client: int, reply: Message) -> Message:
+        if client == 1 and reply.metadata.message_type in ("query", "train"):
+            reply.content.config_records[VALUES]["num_examples"] = examples
+        return reply
+
+    return tamper
+
+
+def test_a_claim_of_nearly_all_examples_is_noticed_and_bounded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = DirectGrid(client_apps(), tmp_path / "m", tamper=claiming(900_000_000))
+    records_of(grid, tmp_path / "run", 1)
+    (line,) = (line for line in caplog.messages if "reports" in line)
+    assert line.startswith("Client 1 reports 900000000 of 900000032 examples and has 1 of the weight: bound")
+    with pytest.raises(FairleadError, match=r"client 1 claims 900000000 examples; at most 100 are allowed"):
+        run_on_grid(
+            grid,
+            experiment(plain(), 1),
+            build_model,
+            tmp_path / "bounded",
+            QUICK,
+            limits=ReplyLimits(max_examples=100),
+            join_seconds=0.5,
+        )
+
+
+def test_rules_and_bounds_are_settings_of_a_run(tmp_path: Path) -> None:
+    """`flwr run --run-config 'deadline=0.05 quorum=3'`: two of three updates are too few."""
+    app = make_server_app(experiment(plain(), 1), build_model, rules=replace(QUICK, deadline=60.0))
+    grid = DirectGrid(client_apps(), tmp_path / "m", fated({(1, 0): "lost"}))
+    config: UserConfig = {"folder": str(tmp_path / "run"), "deadline": 0.05, "quorum": 3, "num-clients": 3}
+    app(grid, Context(1, 1, {}, RecordDict(), config))
+    (record,) = load_records(tmp_path / "run")
+    assert reasons(record) == {0: "no quorum", 1: "deadline", 2: "no quorum"}
+    for changed, sentence in (
+        ({"quorum": -1}, "RoundRules.quorum must be"),
+        ({"max-examples": 0}, "ReplyLimits.max_examples must be"),
+        ({"num-clients": 4}, "num-clients must be 3, as clients.num_clients of the spec, got 4."),
+        ({"num-clients": "three"}, "num-clients must be a whole number of at least 1, got 'three'."),
+    ):
+        with pytest.raises(FairleadError, match=sentence):
+            app(grid, Context(1, 1, {}, RecordDict(), {**config, **changed}))
+
+
+def test_secure_aggregation_is_refused_before_clients_are_asked(tmp_path: Path) -> None:
+    secure = replace(plain(), secure_aggregation=True)
+    grid = DirectGrid(client_apps(), tmp_path / "m")
+    with pytest.raises(ClashError, match="on Flower each client's update reaches the server by itself"):
+        run_on_grid(grid, experiment(secure, 1), build_model, tmp_path / "run", QUICK)
+    assert grid.sent == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_folder_of_a_simulation_is_refused(tmp_path: Path) -> None:
+    spec = fl.Experiment(fl.Digits(num_clients=3), fl.presets.fedavg(lr=0.1), rounds=1)
+    fl.run_experiment(spec, tmp_path / "run")
+    before = sorted(file.name for file in (tmp_path / "run").iterdir())
+    with pytest.raises(RunFolderError, match="holds a simulated run, which real clients cannot continue"):
+        run_on_grid(DirectGrid(client_apps(), tmp_path / "m"), spec, build_model, tmp_path / "run", QUICK)
+    assert sorted(file.name for file in (tmp_path / "run").iterdir()) == before
 
 
 def test_clients_that_never_introduce_themselves_stop_the_run(tmp_path: Path) -> None:

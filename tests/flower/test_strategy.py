@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from small_federation import SIZES, build_model, examples_of, simulated
 from torch import Tensor, nn
 
 import fairlead as fl
-from fairlead.errors import FieldError
+from fairlead.errors import FairleadError, FieldError
 from fairlead.flower import FlowerStrategy
 from fairlead.parameters import FlatModule
+from fairlead.reply_checks import ReplyLimits
 
 STEPS = (2, 5, 3)
 """Local steps of the clients, over all their examples each."""
@@ -68,7 +70,18 @@ def trained(
     fate: Callable[[int, Message], str] = lambda client, message: "answered",
     tamper: Callable[[int, Message], Message] = lambda client, reply: reply,
 ) -> Tensor:
-    grid = DirectGrid(dict.fromkeys(range(len(SIZES)), plain_app()), folder, fate, tamper)
+    return trained_on(plain_grid(folder, fate, tamper), strategy, rounds)
+
+
+def plain_grid(
+    folder: Path,
+    fate: Callable[[int, Message], str] = lambda client, message: "answered",
+    tamper: Callable[[int, Message], Message] = lambda client, reply: reply,
+) -> DirectGrid:
+    return DirectGrid(dict.fromkeys(range(len(SIZES)), plain_app()), folder, fate, tamper)
+
+
+def trained_on(grid: DirectGrid, strategy: Strategy, rounds: int) -> Tensor:
     result = strategy.start(grid=grid, initial_arrays=initial_arrays(), num_rounds=rounds, timeout=1.0)
     model = build_model()
     model.load_state_dict(result.arrays.to_torch_state_dict())
@@ -159,3 +172,165 @@ def test_privacy_is_refused_where_weights_are_learned_from_replies() -> None:
     )
     with pytest.raises(fl.errors.ClashError, match="so ClientPrivacy could guarantee nothing"):
         FlowerStrategy(private, 3)
+
+
+def server_round(message: Message) -> int:
+    return int(str(message.content.config_records["config"]["server-round"]))
+
+
+def reasons(strategy: FlowerStrategy) -> list[dict[int | None, str]]:
+    return [{each.client: str(each.reason) for each in record.refused} for record in strategy.records]
+
+
+def test_rounds_and_evaluations_go_on_without_a_node_that_is_gone(tmp_path: Path) -> None:
+    """Flower's own evaluation would wait for three nodes for ever."""
+    grid = plain_grid(tmp_path)
+
+    def fate(client: int, message: Message) -> str:
+        if message.metadata.message_type == "evaluate" and server_round(message) == 1:
+            grid.away = {2}
+        return "answered"
+
+    grid.fate = fate
+    strategy = FlowerStrategy(plan(fl.presets.fedavg), len(SIZES), poll=0.01)
+    trained_on(grid, strategy, 3)
+    assert [record.arrived for record in strategy.records] == [(0, 1, 2), (0, 1), (0, 1)]
+    assert reasons(strategy) == [{}, {2: "away"}, {2: "away"}]
+    asked = [client for client, message in grid.sent if message.metadata.message_type == "evaluate"]
+    assert sorted(asked) == [0, 0, 0, 1, 1, 1, 2]
+
+
+def test_a_node_that_restarts_without_a_key_is_trained_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has another node id from round 3 on."""
+    grid = plain_grid(tmp_path)
+
+    def fate(client: int, message: Message) -> str:
+        if message.metadata.message_type == "evaluate" and client == 2:
+            grid.nodes.pop(1001, None)
+            if server_round(message) == 2:
+                grid.nodes[500] = 1
+        return "answered"
+
+    grid.fate = fate
+    strategy = FlowerStrategy(plan(fl.presets.fednova), len(SIZES), poll=0.01)
+    params = trained_on(grid, strategy, 4)
+    arrivals = ((0, 1, 2), (0, 2), (0, 1, 2), (0, 1, 2))
+    assert [record.arrived for record in strategy.records] == list(arrivals)
+    assert "Node 500 replaces node 1001 as client 1." in caplog.messages
+    twin = simulated(plan(fl.presets.fednova), work=fl.FixedSteps(STEPS), link=fl.ScriptedLink(arrivals))
+    list(twin.train(4))
+    assert torch.allclose(params, twin.params, atol=2e-6)
+
+
+def test_too_few_nodes_are_logged_and_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    grid = plain_grid(tmp_path)
+    grid.away = {0, 2}
+    strategy = FlowerStrategy(plan(fl.presets.fedavg), len(SIZES), join_seconds=0.1, poll=0.01)
+    with pytest.raises(
+        FairleadError, match=r"^Only 1 of 3 nodes were connected within 0.1 s: start the others"
+    ):
+        trained_on(grid, strategy, 1)
+    assert caplog.messages.count("Waiting to start: 1 of 3 nodes are connected.") == 1
+
+
+def test_a_run_can_start_with_some_of_its_clients(tmp_path: Path) -> None:
+    """Client 2 joins in round 2; all three are clients of the method from the beginning."""
+    grid = plain_grid(tmp_path)
+    grid.away = {2}
+
+    def fate(client: int, message: Message) -> str:
+        grid.away = set()
+        return "answered"
+
+    grid.fate = fate
+    strategy = FlowerStrategy(plan(fl.presets.fedavg), len(SIZES), start_with=2, poll=0.01)
+    params = trained_on(grid, strategy, 3)
+    assert [record.arrived for record in strategy.records] == [(0, 1), (0, 1, 2), (0, 1, 2)]
+    link = fl.ScriptedLink(((0, 1), (0, 1, 2), (0, 1, 2)))
+    twin = simulated(plan(fl.presets.fedavg), work=fl.FixedSteps(STEPS), link=link)
+    list(twin.train(3))
+    assert torch.allclose(params, twin.params, atol=1e-6)
+
+
+def test_a_run_in_which_every_client_was_refused_fails(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def tamper(client: int, reply: Message) -> Message:
+        if reply.metadata.message_type == "train":
+            del reply.content.metric_records["metrics"]["num-examples"]
+        return reply
+
+    strategy = FlowerStrategy(plan(fl.presets.fedavg), len(SIZES))
+    with pytest.raises(FairleadError, match=r"^No update could be used in 2 rounds. Client 0 was refused in"):
+        trained(strategy, tmp_path, 2, tamper=tamper)
+    assert "Round 1 used no update." in caplog.messages
+    assert any(line.startswith("Round 2: Client 2 was refused in round 2: ") for line in caplog.messages)
+
+
+def test_a_silent_client_and_a_failed_one_are_named(tmp_path: Path) -> None:
+    fates = {0: "answered", 1: "lost", 2: "failed"}
+    strategy = FlowerStrategy(plan(fl.presets.fedavg), len(SIZES))
+    trained(strategy, tmp_path, 1, lambda client, message: fates[client])
+    assert [refusal.sentence for refusal in strategy.records[0].refused] == [
+        "Client 1 did not answer in time.",
+        "Client 2 failed: Flower's error 5, node unavailable",
+    ]
+
+
+def scripted_app(replies: Mapping[int, tuple[float, float, int]]) -> ClientApp:
+    """Client i replies with a weight, a running variance and a number of steps; all have 10 examples."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        weight, variance, steps = replies[int(str(context.node_config["client-id"]))]
+        arrays = {"weight": weight, "running_var": variance}
+        content = RecordDict(
+            {"arrays": ArrayRecord({n: Array(torch.tensor([v])) for n, v in arrays.items()})}
+        )
+        content["metrics"] = MetricRecord({"num-examples": 10, "num-steps": steps})
+        return Message(content, reply_to=message)
+
+    return app
+
+
+def test_running_statistics_are_averaged_and_never_extrapolated(tmp_path: Path) -> None:
+    """FedNova with τ = 1 and 9 steps moves by mean(τ) · mean(Δ_i/τ_i): the weight by 5 · (1/1 + 9/9)/2 = 5.
+
+    The same step would take the variance from 1 to 1 − 5 · (0.5/1 + 0.9/9)/2 = −0.5, whose root is NaN.
+    """
+    replies = {0: (1.0, 0.5, 1), 1: (9.0, 0.1, 9)}
+    grid = DirectGrid(dict.fromkeys(range(2), scripted_app(replies)), tmp_path)
+    strategy = FlowerStrategy(fl.presets.fednova(lr=0.1), 2, fraction_evaluate=0.0)
+    arrays = {"weight": Array(torch.zeros(1)), "running_var": Array(torch.ones(1))}
+    counter = {"num_batches_tracked": Array(torch.tensor(0))}
+    result = strategy.start(grid=grid, initial_arrays=ArrayRecord({**arrays, **counter}), num_rounds=1)
+    found = result.arrays.to_torch_state_dict()
+    assert found["weight"].item() == pytest.approx(5.0)
+    assert found["running_var"].item() == pytest.approx(0.3)
+    assert found["num_batches_tracked"].item() == 0
+
+
+def test_a_claim_of_nearly_all_examples_is_noticed_and_bounded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def tamper(client: int, reply: Message) -> Message:
+        if client == 1:
+            reply.content.metric_records["metrics"]["num-examples"] = 900_000_000
+        return reply
+
+    trained(FlowerStrategy(plan(fl.presets.fedavg), len(SIZES)), tmp_path, 2, tamper=tamper)
+    assert len([line for line in caplog.messages if line.startswith("Client 1 reports 900000000 of")]) == 1
+    bounded = FlowerStrategy(plan(fl.presets.fedavg), len(SIZES), limits=ReplyLimits(max_examples=100))
+    trained(bounded, tmp_path, 1, tamper=tamper)
+    assert reasons(bounded) == [{1: "out of range"}]
+
+
+def test_secure_aggregation_is_refused() -> None:
+    secure = replace(fl.presets.fedavg(lr=0.1), secure_aggregation=True)
+    with pytest.raises(
+        fl.errors.ClashError, match="on Flower each client's update reaches the server by itself"
+    ):
+        FlowerStrategy(secure, 3)

@@ -108,6 +108,19 @@ def kill_server_app(link: int) -> None:
     raise AssertionError("no ServerApp is running")
 
 
+def processes_of(folder: Path) -> list[int]:
+    """Processes, other than zombies, whose FLWR_HOME is under a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(word.startswith(f"FLWR_HOME={folder}".encode()) for word in words):
+            found.append(int(process.name))
+    return found
+
+
 def _words(process: Path) -> list[bytes]:
     return (process / "cmdline").read_bytes().split(b"\0")
 

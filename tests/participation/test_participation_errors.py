@@ -58,7 +58,7 @@ def test_methods_that_learn_run_in_a_secretive_world(name: str) -> None:
 
 def test_fedacs_names_clients_that_can_never_arrive() -> None:
     run = Federation(presets.fedacs(lr=0.1, steps=1, cohort_size=2), world(BernoulliLink((0.0, 1.0, 1.0))))
-    with pytest.raises(FieldError, match=r"got 0 for clients \[1, 2\] in round 0: give them weight 0"):
+    with pytest.raises(FieldError, match=r"got 0 for clients \[1, 2\] in round 1: give them weight 0"):
         next(run.train(1))
 
 

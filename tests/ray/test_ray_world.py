@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 import fairlead as fl
-from fairlead.errors import ClashError, EngineError, FieldError
+from fairlead.errors import ClashError, EngineError, EngineWarning, FieldError
 from fairlead.records import RoundRecord
 from fairlead.testing import check_world
 from fairlead.testing.rounds import contents
@@ -115,6 +115,17 @@ def test_any_number_of_actors_gives_the_bits_of_one_process(actors: int) -> None
     world = fl.RayWorld(simulation(), fl.RayCluster(actors))
     for algorithm in ALGORITHMS.values():
         assert_same(trained(world, algorithm), trained(simulation(), algorithm))
+
+
+def test_actors_without_room_are_announced() -> None:
+    """Of 7 CPUs the two actors of all tests have 2: there is room for one of 5, and never for two."""
+    pool = ActorPool(fl.RayCluster(2, threads=5))
+    with pytest.warns(
+        EngineWarning, match=r"RayCluster.actors=2, and 1 have started: the others join"
+    ) as told:
+        pool.wait([])
+    pool._announce_missing()
+    assert len(told) == 1
 
 
 def test_one_client_after_the_other_needs_no_block() -> None:

@@ -57,7 +57,7 @@ def test_runs_of_a_study_without_rounds_are_rows_that_did_not_finish(tmp_path: P
     study = fl.StudyFolder(tmp_path)
     study.plan(planned)
     outcomes = fl.run_study(study, planned[:2], jobs=1)
-    assert outcomes["burst"].startswith("failed: In round 0")
+    assert outcomes["burst"].startswith("failed: In round 1")
     frame = fl.load_frame(tmp_path, library=library)
     assert list(frame["method"]) == ["burst", "whole", "whole", "whole", "whole", "yet"]
     assert list(frame["finished"]) == [False, True, True, True, True, False]

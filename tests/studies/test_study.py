@@ -63,7 +63,7 @@ def test_runs_side_by_side_are_those_one_after_another(tmp_path: Path) -> None:
     here, there = fl.StudyFolder(tmp_path / "here"), fl.StudyFolder(tmp_path / "there")
     outcomes = fl.run_study(here, [*planned(0, lr=1e30), *runs], jobs=1)
     assert fl.run_study(there, [*planned(0, lr=1e30), *runs], jobs=2, watch=watched) == outcomes
-    assert outcomes.pop("lr-1e+30/seed-0").startswith("failed: In round 0 the updates of clients")
+    assert outcomes.pop("lr-1e+30/seed-0").startswith("failed: In round 1 the updates of clients")
     assert set(outcomes.values()) == {"finished"}
     for run in runs:
         assert here.store(run).records() == there.store(run).records()

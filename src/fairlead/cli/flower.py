@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
@@ -67,23 +70,25 @@ def up(
     from fairlead.experiments.run_folder import RunFolder
     from fairlead.flower.local_trial import Credentials, LocalFederation
     from fairlead.flower.project import own_modules, refuse_without_imports
-    from fairlead.flower.requests import refuse_reported_weights
-    from fairlead.flower.server import MEMBERS, consistency_of
+    from fairlead.flower.requests import refuse_unsuitable
+    from fairlead.flower.server import MEMBERS, consistency_of, refuse_simulation
 
     experiment, package = _experiment_of(app)
-    _require_settings(app)
+    settings = _settings(app)
     refuse_without_imports(own_modules(experiment), package)
-    refuse_reported_weights(experiment.algorithm.aggregator, experiment.weights)
-    num_nodes = _one_for_each_client(experiment, nodes)
+    refuse_unsuitable(experiment.algorithm, experiment.weights)
+    num_nodes = _one_for_each_client(experiment, settings, nodes)
     store = RunFolder((output or app / "runs" / "flower").resolve())
     if not store.is_free():
         store.refuse_another(experiment)
+        refuse_simulation(store)
     # Keys are new at every start: a resumed run would reject every node, because its key has changed.
     bind_keys = tls and not (store.path / MEMBERS).exists()
     scratch = Path(tempfile.mkdtemp(prefix="fairlead-flower-"))
     try:
         credentials = Credentials.make(scratch / "keys", num_nodes) if tls else None
         with (
+            _ended_by_signals(),
             RoundProgress(quiet=quiet or as_json) as progress,
             LocalFederation(scratch, app, num_nodes, credentials, memory=store.path / "memory") as federation,
         ):
@@ -136,24 +141,43 @@ def _experiment_of(app: Path) -> tuple[Experiment, Path]:
     return read_spec(specs[0], [], None), package
 
 
-def _require_settings(app: Path) -> None:
-    """Refuse an app without the settings of `up`: Flower accepts only settings that an app declares."""
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the processes of a federation as Ctrl-C does; while they end, ignore all three."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def interrupt(*_: object) -> None:
+        for number in signals:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    previous = {number: signal.signal(number, interrupt) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _settings(app: Path) -> dict[str, Any]:
+    """The settings of an app; without those of `up` it is refused, since Flower accepts only declared settings."""
     file = app / "pyproject.toml"
     try:
-        settings = set(tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"])
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError):
-        settings = set()
-    if not {"folder", "bind-keys"} <= settings:
+        settings = dict(tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"])
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError):
+        settings = {}
+    if not {"folder", "bind-keys"} <= settings.keys():
         raise FieldError(
             f'{file} must have the lines folder = "" and bind-keys = false under [tool.flwr.app.config].'
         )
+    return settings
 
 
-def _one_for_each_client(experiment: Experiment, nodes: int | None) -> int:
+def _one_for_each_client(experiment: Experiment, settings: dict[str, Any], nodes: int | None) -> int:
     """The number of nodes: one per client, since a run waits for every client."""
     from fairlead.flower.server import count_clients
 
-    num_clients = count_clients(experiment)
+    num_clients = count_clients(experiment, settings)
     if nodes is None and num_clients > _FEW_NODES:
         raise FieldError(
             f"The spec has {num_clients} clients, and each would be a node with its own processes on this machine: "
@@ -173,21 +197,26 @@ def _follow(
     """Show each round when it ends, until the last."""
     from fairlead.experiments.tracking import figures_of
 
-    shown, asked = 0, monotonic()
+    shown, asked, said = 0, monotonic(), 0
     progress.begin("flower", rounds)
     while True:
         records = store.records() if store.rounds_file.exists() else []
         for record in records[shown:]:
             progress.advance(figures_of(record))
             for refusal in record.refused:
-                progress.note(refusal.sentence)
+                progress.note(f"Round {record.round + 1}: {refusal.sentence}")
         shown = len(records)
         if shown == rounds and store.summary_file.exists():
             return
         if monotonic() - asked > _ASK_SECONDS:
-            asked, outcome = monotonic(), federation.outcome(run_id)
+            outcome, log = federation.outcome(run_id), federation.server_log(run_id)
+            for line in log.warnings[said:]:
+                # Those of rounds are in their records.
+                if not line.startswith("Round "):
+                    progress.note(line)
+            asked, said = monotonic(), len(log.warnings)
             if outcome is not None and not store.summary_file.exists():
-                raise FairleadError(f"The run ended early after {shown} rounds ({outcome}).")
+                raise FairleadError(f"The run ended early after {shown} rounds ({outcome}): {log.error}")
         sleep(_LOOK_SECONDS)
 
 

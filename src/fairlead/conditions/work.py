@@ -55,7 +55,7 @@ class WorkModel(Condition, ABC):
             field = "LocalSolver.epochs" if isinstance(self, EqualWork) else type(self).__name__
             raise FieldError(
                 f"{field} must give every client at most {MOST_STEPS} local steps a round, got {longest} for client "
-                f"{int(clients[work.num_steps.argmax()])} in round {round}."
+                f"{int(clients[work.num_steps.argmax()])} in round {round + 1}."
             )
         return work
 

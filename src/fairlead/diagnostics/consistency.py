@@ -143,7 +143,7 @@ class ConsistencyReport:
     def _measured(self) -> list[str]:
         if not self.rounds:
             return []
-        since = f" from round {self.first_round} on" if self.first_round else ""
+        since = f" from round {self.first_round + 1} on" if self.first_round else ""
         missing = []
         if self.unheard:
             share = float(self.intended[list(self.unheard)].sum())

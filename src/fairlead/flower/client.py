@@ -69,7 +69,7 @@ class ClientMemory:
             if [attempt, round] < latest:
                 raise RequestError(
                     "out of date",
-                    f"Round {round} was asked before round {latest[1]}, which this client already knows.",
+                    f"Round {round + 1} was asked before round {latest[1] + 1}, which this client already knows.",
                 )
             write_durably(file, json.dumps([attempt, round]).encode())
             yield

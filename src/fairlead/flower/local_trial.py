@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Self
+from typing import NamedTuple, Self
 
 import tomli_w
 from cryptography import x509
@@ -97,6 +98,14 @@ def _write_private(file: Path, key: ec.EllipticCurvePrivateKey, form: PrivateFor
     file.unlink(missing_ok=True)
     file.touch(mode=0o600)
     file.write_bytes(key.private_bytes(Encoding.PEM, form, NoEncryption()))
+
+
+class ServerLog(NamedTuple):
+    """The log of a ServerApp."""
+
+    warnings: list[str]
+    error: str
+    """The exception that ended it, in one line."""
 
 
 class LocalFederation:
@@ -191,6 +200,17 @@ class LocalFederation:
         status = str(json.loads(answer)["runs"][0]["status"])
         return status if status.startswith("finished") else None
 
+    def server_log(self, run_id: str) -> "ServerLog":
+        """What the ServerApp of a run has said so far; also kept in `server.log`."""
+        text = self.flwr("log", run_id, "local", "--show")
+        (self.folder / "server.log").write_text(text)
+        lines = [re.sub(r"\x1b\[\d*m", "", line).rstrip() for line in text.splitlines()]
+        warnings = [re.sub(r"^WARNING\s*:\s*", "", line) for line in lines if line.startswith("WARNING")]
+        ends = [
+            line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b", line)
+        ]
+        return ServerLog(warnings, ends[-1] if ends else "it gave no reason.")
+
     def flwr(self, *arguments: str) -> str:
         """The output of a `flwr` command."""
         try:
@@ -209,16 +229,41 @@ class LocalFederation:
         return done.stdout
 
     def end(self) -> None:
-        """Stop all processes, and wait for them."""
-        end_groups([*self.nodes.values(), *([self.link] if self.link else [])])
+        """Stop all processes, and wait for them: SIGTERM first, SIGKILL after a while."""
+        started = [*self.nodes.values(), *([self.link] if self.link else [])]
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            told, closing = set[int](), monotonic() + _STOP_SECONDS
+            while (alive := self._alive(started)) and monotonic() < closing:
+                for process in alive - told:
+                    with suppress(ProcessLookupError):
+                        os.kill(process, number)
+                told |= alive
+                sleep(0.1)
         self.nodes, self.link = {}, None
+
+    def _alive(self, started: Sequence[subprocess.Popen[bytes]]) -> set[int]:
+        """Processes of this federation: those started here, and those that they have started.
+
+        These are found by their environment, since Flower puts some into sessions of their own, and a process whose
+        parent was killed has no other mark.
+        """
+        alive, mark = (
+            {process.pid for process in started if process.poll() is None},
+            self.environment["FLWR_HOME"],
+        )
+        for process in Path("/proc").glob("[0-9]*"):
+            # It may end in between, or belong to another user; that of a zombie is empty.
+            with suppress(OSError):
+                if f"FLWR_HOME={mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                    alive.add(int(process.name))
+        return alive
 
     def _start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         found = shutil.which(command[0], path=self.environment["PATH"])
         if found is None:
             raise FairleadError(f"{command[0]} is not installed: pip install 'flwr>=1.41,<2'.")
         with (self.folder / f"{name}.log").open("ab") as log:
-            # In a new process group, since the process starts others that must end with it.
+            # In a session of its own, so that Ctrl-C reaches this process alone, which then ends it.
             return subprocess.Popen(
                 [found, *command[1:]],
                 env=self.environment,
@@ -238,29 +283,6 @@ class LocalFederation:
         home.mkdir(exist_ok=True)
         content = tomli_w.dumps({"superlink": {"default": "local", "local": connection}})
         (home / "config.toml").write_text(content)
-
-
-def end_groups(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Stop processes and their children: SIGTERM first, SIGKILL after a while."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in processes:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
-        closing = monotonic() + _STOP_SECONDS
-        while monotonic() < closing:
-            # Reap them at once, or their groups would seem alive.
-            ended = [process.poll() is not None and not _group_lives(process.pid) for process in processes]
-            if all(ended):
-                return
-            sleep(0.1)
-
-
-def _group_lives(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def free_port() -> int:

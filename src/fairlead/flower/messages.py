@@ -206,9 +206,13 @@ def refusal_in(content: RecordDict) -> tuple[str, str] | None:
     record = content.config_records.get(_REFUSAL)
     if record is None:
         return None
-    # Text of clients reaches terminals and files: short, and without control characters.
-    reason, sentence = (ascii(str(record.get(name, "")))[1:-1][:200] for name in ("reason", "sentence"))
+    reason, sentence = (printable(str(record.get(name, ""))) for name in ("reason", "sentence"))
     return reason, sentence
+
+
+def printable(text: str) -> str:
+    """Text of clients as it may reach terminals and files: short, and without control characters."""
+    return ascii(text)[1:-1][:200]
 
 
 def _records(values: Mapping[str, Any], arrays: Mapping[str, Tensor] | None = None) -> RecordDict:

@@ -13,7 +13,8 @@ from fairlead.component import Component
 from fairlead.errors import DataError, FieldError, disk_errors, field_error
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.spec import to_toml
-from fairlead.flower.requests import refuse_reported_weights
+from fairlead.flower.requests import refuse_unsuitable
+from fairlead.flower.server import count_clients
 from fairlead.models.base import Model
 from fairlead.worlds.simulated import example_shape
 
@@ -62,11 +63,12 @@ def refuse_without_imports(modules: set[str], package: Path) -> None:
 def write_project(experiment: Experiment, folder: Path) -> list[Path]:
     """Write an app for an experiment into a new folder; returns the files.
 
-    With the data of a spec, each node loads the part that simulation gives to its client, until the user replaces the
-    function `get_data`; for `RealClients` this function is empty. The app imports the user's own modules, and holds a
+    With the data of a spec, each node loads the part that simulation gives to its client, and evaluates on the same
+    test data, until the user replaces `get_data` and `get_test_data`; for `RealClients` `get_data` is empty. The server
+    loads no data. The app imports the user's own modules, and holds a
     copy of those that are a single file; packages must be installed.
     """
-    refuse_reported_weights(experiment.algorithm.aggregator, experiment.weights)
+    refuse_unsuitable(experiment.algorithm, experiment.weights)
     name = _package_name(folder)
     if folder.exists() and not folder.is_dir():
         raise FieldError(f"{folder} is a file: choose a folder for the app.")
@@ -77,6 +79,7 @@ def write_project(experiment: Experiment, folder: Path) -> list[Path]:
         raise FieldError(f"{folder} must have another name than the module {name}, which the app imports.")
     # Flower allows no underscores in the name of an app.
     words = {"PACKAGE": name, "NAME": name.replace("_", "-"), **_task_words(experiment)}
+    words["CLIENTS"] = str(count_clients(experiment))
     contents = {folder / file.replace("package/", f"{name}/"): _template(file, words) for file in _FILES}
     for module in sorted(modules):
         source = sys.modules[module].__file__
@@ -121,6 +124,7 @@ def _task_words(experiment: Experiment) -> dict[str, str]:
             raise field_error(
                 "Task", field, "a known name or 'package.module:function' to be written into an app", function
             )
+    test = "def get_test_data(context: Context):\n    "
     no_test = "get_test_data = None  # or a function as get_data, of examples to evaluate on, not to train on"
     words = {"LOSS": repr(loss), "METRICS": repr(tuple(metrics)), "TEST_DATA": no_test}
     if real or task is None:
@@ -142,8 +146,18 @@ def _task_words(experiment: Experiment) -> dict[str, str]:
     )
     if data.held_out is not None:
         words["TEST_DATA"] = (
-            "def get_test_data(context: Context):\n"
-            '    """The same of the examples that this client holds out."""\n' + load.format("held_out")
+            f'{test}"""The same of the examples that this client holds out."""\n{load.format("held_out")}'
+        )
+    elif data.test is not None and data.test.num_clients == data.train.num_clients:
+        words["TEST_DATA"] = (
+            f'{test}"""The same of this client\'s part of the test set."""\n{load.format("test")}'
+        )
+    elif data.test is not None:
+        # Every client has all of it, so the mean over clients is that over the test set.
+        words["TEST_DATA"] = (
+            f'{test}"""The test set, which all clients share."""\n'
+            "    data = fl.load_experiment(SPEC).load().test\n"
+            "    return data.inputs, data.targets"
         )
     return {
         "MODEL": f"    return fl.{task.model!r}.build({example_shape(data.train, data.test, data.held_out)!r})",

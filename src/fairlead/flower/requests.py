@@ -6,17 +6,26 @@ from time import monotonic, sleep
 from typing import Literal, NamedTuple
 
 import torch
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from fairlead.aggregators.base import Aggregator, refuse_claimed_weights
+from fairlead.aggregators.base import refuse_claimed_weights
+from fairlead.algorithm import Algorithm
 from fairlead.corrections.base import Correction
 from fairlead.errors import ClashError, require_choice, require_integer, require_number
-from fairlead.flower.messages import RequestError, read_metrics, refusal_in, unchecked_reply, uploads_in
+from fairlead.flower.messages import (
+    RequestError,
+    printable,
+    read_metrics,
+    refusal_in,
+    unchecked_reply,
+    uploads_in,
+)
+from fairlead.flower.roster import LOG
 from fairlead.local_solver import LocalSolver
-from fairlead.records import ClientUpdates, Refusal, WorkOrder
-from fairlead.reply_checks import Reason, ReceivedUpdate, ReplyForm, ReplyLimits, validate_reply
+from fairlead.records import ClientUpdates, Refusal, RoundRecord, WorkOrder
+from fairlead.reply_checks import Reason, ReceivedUpdate, ReplyForm, validate_reply
 from fairlead.worlds.base import Weights
 
 
@@ -122,22 +131,31 @@ def collect_metrics(
         for request, message in pending.fetch(kind):
             if request in requests:
                 found.update(_metrics_in(request, message))
-        if not requests.keys() & set(pending.by_client.values()) or monotonic() >= closing:
-            return found
+        silent = requests.keys() & set(pending.by_client.values())
+        if not silent or monotonic() >= closing:
+            break
         sleep(rules.poll)
+    for request in sorted(silent):
+        LOG.warning("Client %d did not evaluate the model within %g s.", request.client, rules.deadline)
+    return found
 
 
 def _metrics_in(request: ClientRequest, message: Message) -> dict[int, dict[str, float]]:
     """The metrics in an answer, if the client that was asked sent them."""
-    if not message.has_content() or message.metadata.src_node_id != request.node:
-        return {}
-    if refusal_in(message.content) is not None:
-        return {}
-    try:
-        client, metrics = read_metrics(message.content)
-    except RequestError:
-        return {}
-    return {client: metrics} if client == request.client else {}
+    fault = "another node answered for it."
+    if message.has_error():
+        fault = text_of(message.error)
+    elif message.metadata.src_node_id == request.node:
+        refused = refusal_in(message.content)
+        try:
+            client, metrics = read_metrics(message.content) if refused is None else (-1, {})
+            fault = "it answered as another client." if refused is None else refused[1]
+        except RequestError as error:
+            client, fault = -1, str(error)
+        if client == request.client:
+            return {client: metrics}
+    LOG.warning("Client %d did not evaluate the model: %s", request.client, fault)
+    return {}
 
 
 def are_self_reported(weights: Weights | None) -> bool:
@@ -145,10 +163,32 @@ def are_self_reported(weights: Weights | None) -> bool:
     return weights is None or (isinstance(weights, str) and weights == "examples")
 
 
-def refuse_reported_weights(aggregator: Aggregator, weights: Weights | None) -> None:
-    """Raise before the server waits for clients if the first round would refuse the aggregator."""
+def refuse_unsuitable(algorithm: Algorithm, weights: Weights | None) -> None:
+    """Raise before the server waits for clients if a real federation cannot run the algorithm."""
     if are_self_reported(weights):
-        refuse_claimed_weights(aggregator)
+        refuse_claimed_weights(algorithm.aggregator)
+    if algorithm.secure_aggregation:
+        raise ClashError(
+            "Algorithm.secure_aggregation declares that the server sees only sums, and on Flower each client's update "
+            "reaches the server by itself, which checks and records it: remove secure_aggregation and let clients add "
+            "noise or trust the server, or run the method in simulation."
+        )
+
+
+def text_of(error: Error) -> str:
+    """Flower's words for an error, short and printable."""
+    return f"Flower's error {error.code}, {printable(error.reason or 'without a reason')}"
+
+
+def log_round(record: RoundRecord, total: int | None = None) -> None:
+    """A line on the round, and one for each client that was asked and has no update in it."""
+    loss = "" if record.train_loss is None else f", train loss {record.train_loss:.4g}"
+    number = f"{record.round + 1}" if total is None else f"{record.round + 1}/{total}"
+    LOG.info("Round %s: %d of %d arrived%s", number, len(record.arrived), len(record.asked), loss)
+    for refusal in record.refused:
+        LOG.warning("Round %s: %s", number, refusal.sentence)
+    if not record.arrived:
+        LOG.warning("Round %s used no update.", number)
 
 
 def refuse_late_adopters(solver: LocalSolver) -> None:
@@ -174,16 +214,16 @@ def validate_answer(
     if request.kind != MessageType.TRAIN:
         return Refusal(client, "late", f"Client {client} answered a question other than this round's.")
     if request.round != form.round and (late == "discard" or client not in form.asked):
-        sentence = f"Client {client} answered round {request.round} in round {form.round}."
+        sentence = f"Client {client} answered round {request.round + 1} in round {form.round + 1}."
         return Refusal(client, "late", sentence)
     if message.has_error():
-        return Refusal(client, "failed", f"Client {client} failed: Flower's error {message.error.code}.")
+        return Refusal(client, "failed", f"Client {client} failed: {text_of(message.error)}")
     if message.metadata.src_node_id != request.node:
         return Refusal(client, Reason.WRONG_CLIENT, f"Another node answered for client {client}.")
     refused = refusal_in(message.content)
     if refused is not None:
         return Refusal(client, refused[0], f"Client {client} refused: {refused[1]}")
-    limits = ReplyLimits(max_steps=request.num_steps)
+    limits = replace(form.limits, max_steps=request.num_steps)
     own = replace(form, round=request.round, asked={client}, limits=limits)
     return validate_reply(unchecked_reply(message.content), own, sender=client)
 

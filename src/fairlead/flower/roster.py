@@ -5,12 +5,21 @@ from dataclasses import dataclass
 from logging import getLogger
 
 import torch
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Error, Message, MessageType, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from fairlead.flower.messages import Introduction, RequestError, refusal_in
+from fairlead.flower.messages import Introduction, RequestError, printable, refusal_in
 from fairlead.reply_checks import ReplyLimits
+
+LOG = getLogger("flwr")
+"""Flower sends the lines of this logger to the SuperLink, where `flwr log` shows them."""
+
+_ATTEMPTS = 3
+"""Failed introductions after which a node is not asked again."""
+_LOST = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
+"""Errors that say nothing about a client: the message or its node is gone."""
 
 
 class Estimates:
@@ -47,7 +56,15 @@ class Estimates:
         self._capacity[clients] = torch.where(done < planned, done, unbounded)
 
 
-_log = getLogger("fairlead.flower")
+def warn_of_claims(known: Tensor, sizes: Tensor) -> None:
+    """Log a client that now reports most of all examples and ten times the median, and did not before."""
+    is_large = (sizes > sizes.sum() / 2) & (sizes > 10 * sizes.median()) & (sizes != known)
+    for client in is_large.nonzero().flatten().tolist():
+        LOG.warning(
+            "Client %d reports %d of %d examples and has %.4g of the weight: bound reports with "
+            "ReplyLimits.max_examples (run setting max-examples), or set the weights.",
+            *(client, sizes[client], sizes.sum(), sizes[client] / sizes.sum()),
+        )
 
 
 @dataclass(frozen=True)
@@ -66,7 +83,7 @@ class Roster:
     Flower's node ids change when a node restarts; client ids are the federation's and stay. A client moves to another
     node only when its own is gone. With `bind_keys`, the new node must have the same public key: use it where nodes
     have registered keys, since Flower makes a new key at every start of a node without one. `members` are the clients
-    known from an earlier attempt of the run.
+    known from an earlier attempt of the run. A node may report at most `max_examples`.
     """
 
     def __init__(
@@ -76,8 +93,12 @@ class Roster:
         members: Mapping[int, Member] | None = None,
         *,
         bind_keys: bool = False,
+        max_examples: int = ReplyLimits().max_examples,
     ) -> None:
-        self.num_clients = num_clients
+        self.num_clients, self._max_examples = num_clients, max_examples
+        self.faults: dict[int, str] = {}
+        """Why a node is no client, for nodes that were rejected, failed, or repeat the id of another."""
+        self._failures: dict[int, int] = {}
         self.members: dict[int, Member] = dict(members or {})
         self._digest, self._bind_keys = digest, bind_keys
         self._present: dict[int, str] = {}
@@ -91,6 +112,12 @@ class Roster:
         """Clients that have not introduced themselves so far."""
         return [client for client in range(self.num_clients) if client not in self.members]
 
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether as many nodes failed for good as clients are missing: only a restart can bring those."""
+        failed = [node for node in self._rejected if self._failures.get(node, 0) >= _ATTEMPTS]
+        return bool(self.missing) and len(failed) >= len(self.missing)
+
     def node_of(self, client: int) -> int | None:
         """The node of a client now; None while it is away."""
         return self._node.get(client)
@@ -101,6 +128,7 @@ class Roster:
         self._receive(grid)
         # A node with a key keeps its id when it restarts, perhaps with its fault corrected.
         self._rejected.intersection_update(self._present)
+        self._failures = {node: count for node, count in self._failures.items() if node in self._present}
         known = self._introduced.keys() | self._rejected | set(self._asked.values())
         new = [node for node in self._present if node not in known]
         if new:
@@ -115,13 +143,29 @@ class Roster:
             return
         for message in grid.pull_messages(list(self._asked)):
             node = self._asked.pop(message.metadata.reply_to_message_id, None)
-            # A node that died before it answered may return under the same id.
-            if node is None or not message.has_content():
+            if node is None:
+                continue
+            if message.has_error():
+                self._note_failure(node, message.error)
                 continue
             fault = self._fault_of(node, message.content)
             if fault is not None:
                 self._rejected.add(node)
-                _log.warning("Node %d was rejected: %s", node, fault)
+                self._announce(node, f"was rejected: {fault}")
+
+    def _note_failure(self, node: int, error: Error) -> None:
+        # A node that died before it answered may return under the same id.
+        if error.code in _LOST:
+            return
+        self._failures[node] = self._failures.get(node, 0) + 1
+        if self._failures[node] >= _ATTEMPTS:
+            self._rejected.add(node)
+        self._announce(node, f"failed to load its client: {printable(error.reason or str(error.code))}")
+
+    def _announce(self, node: int, fault: str) -> None:
+        if self.faults.get(node) != fault:
+            self.faults[node] = fault
+            LOG.warning("Node %d %s", node, fault)
 
     def _fault_of(self, node: int, content: RecordDict) -> str | None:
         """The fault of a node; None for a node that is now introduced."""
@@ -134,9 +178,11 @@ class Roster:
             return str(error)
         if found.client >= self.num_clients:
             return f"there is no client {found.client} among {self.num_clients}."
-        most = ReplyLimits().max_examples
-        if found.num_examples > most:
-            return f"client {found.client} claims {found.num_examples} examples; at most {most} are allowed."
+        if found.num_examples > self._max_examples:
+            return (
+                f"client {found.client} claims {found.num_examples} examples; at most {self._max_examples} are allowed "
+                "(ReplyLimits.max_examples)."
+            )
         if found.digest != self._digest:
             return f"client {found.client} has another model than the server."
         member = Member(found.client, found.num_examples, self._present.get(node, ""))
@@ -150,5 +196,9 @@ class Roster:
         """Move clients whose node is gone to a node that introduced itself as the same client."""
         self._node = {client: node for client, node in self._node.items() if node in self._present}
         for node, introduction in sorted(self._introduced.items()):
-            if node in self._present:
-                self._node.setdefault(introduction.client, node)
+            client = introduction.client
+            if node in self._present and self._node.setdefault(client, node) != node:
+                self._announce(
+                    node,
+                    f"repeats the id of client {client}, which is at node {self._node[client]}: it waits.",
+                )

@@ -3,9 +3,8 @@
 import json
 import secrets
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from logging import getLogger
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 
@@ -18,20 +17,18 @@ from fairlead.checkpoint.durable_files import write_durably
 from fairlead.clients.source import RealClients
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.measurement import measured_consistency
-from fairlead.errors import FieldError, RunFolderError
+from fairlead.errors import FieldError, RunFolderError, is_integer
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.runner import Run, run_experiment
 from fairlead.experiments.spec import load_experiment
 from fairlead.federation import Federation
 from fairlead.flower.messages import ModelForm
-from fairlead.flower.requests import RoundRules, refuse_reported_weights
-from fairlead.flower.roster import Member, Roster
+from fairlead.flower.requests import RoundRules, log_round, refuse_unsuitable
+from fairlead.flower.roster import LOG, Member, Roster
 from fairlead.flower.world import FlowerWorld, RunIdentity
 from fairlead.parameters import FlatModule
-from fairlead.records import RoundRecord
-
-_log = getLogger("flwr")
+from fairlead.reply_checks import ReplyLimits
 
 MEMBERS = "flower.json"
 """The file in a run's folder that lists its clients and counts its attempts."""
@@ -43,16 +40,20 @@ def make_server_app(
     *,
     folder: str | PathLike[str] | None = None,
     rules: RoundRules | None = None,
+    limits: ReplyLimits | None = None,
     join_seconds: float = 600.0,
     bind_keys: bool = False,
 ) -> ServerApp:
     """A ServerApp that runs an experiment on the nodes of its federation, and keeps the run in a folder.
 
     `spec` is an experiment or the path of its TOML. The run uses its algorithm, rounds, work, weights, seed,
-    evaluations and dtype. Its clients give their number (`RealClients`, or simulated clients that real ones replace);
-    its links, devices and engine are ignored. `folder` holds the run (default: `folder` of the run config). A run that
-    is already in the folder resumes, bit for bit as if it had never stopped. With `bind_keys`, or `bind-keys` of the
-    run config, a client keeps the public key of its first node: use it where the SuperLink requires registered keys.
+    evaluations and dtype; its links, devices and engine are ignored. The number of clients is that of `RealClients`,
+    else `num-clients` of the run config, else that of the data in the spec, which are loaded only then. `folder` holds
+    the run (default: `folder` of the run config). A run that is already in the folder resumes, bit for bit as if it
+    had never stopped. `rules` say when a round ends and `limits` bound replies; `deadline`, `quorum` and
+    `max-examples` of the run config replace theirs, and `join-seconds` the wait for clients. With `bind_keys`, or
+    `bind-keys` of the run config, a client keeps the public key of its first node: use it where the SuperLink requires
+    registered keys.
 
     Every node receives the spec with the app, and could derive cohorts and the noise of `ClientPrivacy` from its seed.
     A private run therefore draws a secret seed, which its folder keeps. A repeated round of such a run has new noise,
@@ -62,15 +63,25 @@ def make_server_app(
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        place = folder or context.run_config.get("folder")
+        config = context.run_config
+        place = folder or config.get("folder")
         if not place:
             raise FieldError(
                 "make_server_app needs the folder of the run: give it, or `folder` in the run config."
             )
         experiment = spec if isinstance(spec, Experiment) else load_experiment(spec)
-        bound = bind_keys or bool(context.run_config.get("bind-keys", False))
+        given = {name: value for name in ("deadline", "quorum") if (value := config.get(name)) is not None}
+        most = config.get("max-examples")
         run_on_grid(
-            grid, experiment, build_model, Path(str(place)), rules, join_seconds=join_seconds, bind_keys=bound
+            grid,
+            experiment,
+            build_model,
+            Path(str(place)),
+            replace(rules or RoundRules(), **given),  # type: ignore[arg-type]
+            num_clients=count_clients(experiment, config),
+            limits=limits if most is None else replace(limits or ReplyLimits(), max_examples=most),  # type: ignore[arg-type]
+            join_seconds=float(config.get("join-seconds", join_seconds)),
+            bind_keys=bind_keys or bool(config.get("bind-keys", False)),
         )
 
     return app
@@ -83,17 +94,25 @@ def run_on_grid(
     folder: Path,
     rules: RoundRules | None = None,
     *,
+    num_clients: int | None = None,
+    limits: ReplyLimits | None = None,
     join_seconds: float = 600.0,
     bind_keys: bool = False,
 ) -> Run:
     """Run an experiment on the nodes of a grid, or resume the run in the folder."""
-    refuse_reported_weights(experiment.algorithm.aggregator, experiment.weights)
-    earlier = EarlierAttempts.of(folder)
+    refuse_unsuitable(experiment.algorithm, experiment.weights)
+    earlier, limits = EarlierAttempts.of(folder), limits or ReplyLimits()
 
     def build() -> Federation:
         dtype = torch.float64 if experiment.dtype == "float64" else torch.float32
         form = ModelForm.of(FlatModule(build_model()), dtype)
-        roster = Roster(count_clients(experiment), form.digest, earlier.members, bind_keys=bind_keys)
+        roster = Roster(
+            num_clients or count_clients(experiment),
+            form.digest,
+            earlier.members,
+            bind_keys=bind_keys,
+            max_examples=limits.max_examples,
+        )
         world = FlowerWorld(
             grid,
             build_model,
@@ -102,6 +121,7 @@ def run_on_grid(
             rules=rules,
             work=experiment.work,
             weights="examples" if experiment.weights is None else experiment.weights,
+            limits=limits,
             join_seconds=join_seconds,
             dtype=dtype,
         )
@@ -121,15 +141,6 @@ def run_on_grid(
         world.recall(federation.records, experiment.algorithm.solver, federation.key, repeated)
         _write_attempt(folder, earlier.identity, world.roster, repeated)
 
-    def log(record: RoundRecord) -> None:
-        loss = "" if record.train_loss is None else f", train loss {record.train_loss:.4g}"
-        done, total = record.round + 1, experiment.rounds
-        _log.info(
-            "Round %d/%d: %d of %d arrived%s", done, total, len(record.arrived), len(record.asked), loss
-        )
-        for refusal in record.refused:
-            _log.info("  %s", refusal.sentence)
-
     # A checkpoint every round: clients keep the last committed version of their memory and the next, none older.
     run = run_experiment(
         experiment,
@@ -139,18 +150,32 @@ def run_on_grid(
         build=build,
         stop=threading.Event(),
         on_start=begin,
-        on_round=log,
-        on_notice=_log.info,
-        on_recovery=_log.info,
+        on_round=lambda record: log_round(record, experiment.rounds),
+        on_notice=LOG.warning,
+        on_recovery=LOG.warning,
     )
-    _log.info("%s", run.federation.consistency())
+    LOG.info("%s", run.federation.consistency())
     return run
 
 
-def count_clients(experiment: Experiment) -> int:
-    """The number of clients in the federation of an experiment."""
-    clients = experiment.clients
-    return clients.num_clients if isinstance(clients, RealClients) else experiment.load().train.num_clients
+def count_clients(experiment: Experiment, config: Mapping[str, object] | None = None) -> int:
+    """The number of clients in the federation of an experiment, by its spec or the settings of its app."""
+    clients, setting = experiment.clients, (config or {}).get("num-clients")
+    own = clients.num_clients if isinstance(clients, RealClients) else None
+    if setting is not None and not is_integer(setting, 1):
+        raise FieldError(f"num-clients must be a whole number of at least 1, got {setting!r}.")
+    if None not in (own, setting) and own != setting:
+        raise FieldError(f"num-clients must be {own}, as clients.num_clients of the spec, got {setting}.")
+    number = own or setting
+    return experiment.load().train.num_clients if number is None else int(number)
+
+
+def refuse_simulation(store: RunFolder) -> None:
+    """Raise if a folder holds a simulated run, which real clients cannot continue."""
+    if not store.is_free() and not (store.path / MEMBERS).exists():
+        raise RunFolderError(
+            f"{store.path} holds a simulated run, which real clients cannot continue: choose another folder."
+        )
 
 
 def consistency_of(folder: Path) -> ConsistencyReport:
@@ -182,6 +207,7 @@ class EarlierAttempts:
         """The earlier attempts at the run in a folder; none for a new run."""
         file, store = folder / MEMBERS, RunFolder(folder)
         if not file.exists():
+            refuse_simulation(store)
             return EarlierAttempts(RunIdentity(secrets.token_hex(8), 1), {}, (), 0)
         try:
             kept = json.loads(file.read_bytes())

@@ -17,7 +17,7 @@ from fairlead.errors import FairleadError
 from fairlead.flower import requests
 from fairlead.flower.messages import ModelForm, Question, answer_shapes, evaluation_request
 from fairlead.flower.requests import ClientRequest, PendingRequests, RoundRules
-from fairlead.flower.roster import Estimates, Roster
+from fairlead.flower.roster import Estimates, Roster, warn_of_claims
 from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key
@@ -30,7 +30,7 @@ from fairlead.records import (
     RoundRecord,
     WorkOrder,
 )
-from fairlead.reply_checks import ReceivedUpdate, ReplyForm
+from fairlead.reply_checks import ReceivedUpdate, ReplyForm, ReplyLimits
 from fairlead.worlds.base import Weights, World, objective_weights
 from fairlead.worlds.evaluation import evaluation_of
 
@@ -47,7 +47,7 @@ class FlowerWorld(World):
 
     `build_model` makes the module that clients make too. The `roster` must know every client when rounds begin, since
     ω = n_i/n needs their sizes; it waits `join_seconds` for them. `work` is the local work that clients are asked for,
-    `weights` are those of the objective, and `rules` say when a round ends.
+    `weights` are those of the objective, `rules` say when a round ends, and `limits` bound replies.
 
     Arrival rates and capacities are estimated from the rounds so far; `FedACS` and the predicted weights of the
     consistency report use these estimates. Updates are aggregated in the order of client ids, in whatever order they
@@ -64,10 +64,11 @@ class FlowerWorld(World):
         rules: RoundRules | None = None,
         work: WorkModel | None = None,
         weights: Weights = "examples",
+        limits: ReplyLimits | None = None,
         join_seconds: float = 600.0,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.roster = roster
+        self.roster, self._limits = roster, limits or ReplyLimits()
         self.rules, self.work_model = rules or RoundRules(), work or EqualWork()
         self._grid, self._build_model, self._identity = grid, build_model, identity
         self._model = FlatModule(build_model()).to(torch.device("cpu"), dtype)
@@ -77,6 +78,8 @@ class FlowerWorld(World):
         self._await_clients(join_seconds)
         members = [roster.members[client] for client in range(roster.num_clients)]
         self.sizes = torch.tensor([member.num_examples for member in members])
+        if requests.are_self_reported(weights):
+            warn_of_claims(torch.zeros_like(self.sizes), self.sizes)
         self._population = Population(
             objective_weights(weights, self.sizes),
             self._model.layout,
@@ -136,12 +139,13 @@ class FlowerWorld(World):
             asked=frozenset(cohort.clients.tolist()),
             arrays=answer_shapes(self._form, uploads),
             dtype=self._form.dtype,
+            limits=self._limits,
         )
         received, refused = self._await_answers(order, form)
         # A busy client whose late answer is used has arrived after all.
         absent = [refusal for refusal in absent if refusal.client not in received]
         if len(received) < self.rules.quorum:
-            sentence = f"Round {round} is void: only {len(received)} updates came."
+            sentence = f"Round {round + 1} is void: only {len(received)} updates came."
             refused += [Refusal(client, "no quorum", sentence) for client in received]
             received = {}
         updates = requests.updates_of(order, received, uploads, (*absent, *refused))
@@ -192,13 +196,17 @@ class FlowerWorld(World):
         """Wait for clients to introduce themselves; those known from an earlier attempt may stay away."""
         everyone = range(self.roster.num_clients)
         patience = seconds if self.roster.missing else min(seconds, self.rules.deadline)
+        roster = self.roster
         self._refresh_until(
-            lambda: all(self.roster.node_of(client) is not None for client in everyone), patience
+            lambda: roster.is_hopeless or all(roster.node_of(client) is not None for client in everyone),
+            patience,
         )
-        if self.roster.missing:
+        if roster.missing:
+            faults = [f"Node {node} {fault}" for node, fault in roster.faults.items()]
+            cure = "start their nodes with --node-config 'client-id=...', or lower the number of clients."
+            when = "" if roster.is_hopeless else f" within {seconds:g} s"
             raise FairleadError(
-                f"Clients {self.roster.missing[:10]} have not introduced themselves within {seconds:g} s: start their "
-                "nodes with --node-config 'client-id=...', or lower the number of clients."
+                f"Clients {roster.missing[:10]} have not introduced themselves{when}: {' '.join(faults[:3]) or cure}"
             )
 
     def _refresh_until(self, enough: Callable[[], bool], seconds: float) -> None:
@@ -226,7 +234,7 @@ class FlowerWorld(World):
         ):
             node = self.roster.node_of(client)
             if client in busy:
-                sentence = f"Client {client} still owes the answer of round {busy[client].round}."
+                sentence = f"Client {client} still owes the answer of round {busy[client].round + 1}."
                 absent.append(Refusal(client, "busy", sentence))
             elif node is None:
                 absent.append(Refusal(client, "away", f"Client {client} is at no node."))
@@ -262,7 +270,7 @@ class FlowerWorld(World):
                 if isinstance(found, Refusal):
                     refused.append(found)
                 elif most is not None and len(received) >= most:
-                    sentence = f"Client {request.client} came after the first {most} updates."
+                    sentence = f"Client {request.client} was not among the first {most} updates."
                     refused.append(Refusal(request.client, "late", sentence))
                 else:
                     received[request.client] = found
@@ -271,8 +279,17 @@ class FlowerWorld(World):
             # With all clients busy the round lasts until one is free, or all rounds would be over in a moment.
             is_waiting = bool(asked & owed) if asked else bool(busy) and busy <= owed
             if complete or not is_waiting or monotonic() >= closing:
-                return received, refused
+                break
             sleep(self.rules.poll)
+        for client in sorted(asked & owed):
+            if complete:
+                refused.append(
+                    Refusal(client, "late", f"Client {client} was not among the first {most} updates.")
+                )
+            else:
+                sentence = f"Client {client} did not answer within the deadline of {self.rules.deadline:g} s."
+                refused.append(Refusal(client, "deadline", sentence))
+        return received, refused
 
     def _client_metrics(
         self, params: Tensor, buffers: Tensor, *, on_training_data: bool

@@ -179,10 +179,10 @@ class Study:
 
 def group_runs(runs: Sequence[ReportedRun]) -> Study:
     """Runs by method, in the order in which methods first appear."""
-    groups: dict[tuple[str | None, str], dict[int, list[ReportedRun]]] = {}
+    groups: dict[tuple[str | None, str, bool], dict[int, list[ReportedRun]]] = {}
     for run in runs:
         if run.seed is not None:
-            seeds = groups.setdefault((run.label, _identity(run.experiment)), {})
+            seeds = groups.setdefault((run.label, _identity(run.experiment), run.real), {})
             seeds.setdefault(run.seed, []).append(run)
     chosen, repeated = [], []
     for seeds in groups.values():
@@ -274,7 +274,11 @@ def _parts(experiment: Experiment) -> str:
 
 def _distinctions(runs: Sequence[ReportedRun]) -> list[str]:
     """The differences of experiments of one name, in as few fields as possible."""
-    tables = [{} if run.experiment is None else flat_spec(run.experiment) for run in runs]
+    worlds = [{"clients": "real" if run.real else "simulated"} for run in runs]
+    tables = [
+        world | ({} if run.experiment is None else flat_spec(run.experiment))
+        for run, world in zip(runs, worlds, strict=True)
+    ]
     told: list[tuple[str, ...]] = [() for _ in tables]
     for path in dict.fromkeys(path for table in tables for path in table):
         if path.split(".")[0] in _COMPUTING:

@@ -65,6 +65,8 @@ class ReportedRun:
     """The accuracy or loss to reach that was archived with it."""
     from_spec: Mapping[str, Label] | None = None
     """The part of its algorithm that a comparison took from its spec; None if that was not noted."""
+    real: bool = False
+    """Whether its clients were real."""
     detailed: bool = False
     """Whether its rounds have cohorts, bytes and seconds, which archived curves lack."""
 
@@ -144,6 +146,7 @@ def read_run(found: FoundRun) -> ReportedRun:
         weights=clients.weights,
         names=clients.names,
         held_out=clients.held_out,
+        real=clients.real,
         summary=summary,
         detailed=True,
     )
@@ -168,6 +171,7 @@ class _Clients(NamedTuple):
     weights: Tensor | None
     names: ClientNames | None
     held_out: bool | None
+    real: bool = False
 
 
 def _clients_of(folder: RunFolder, experiment: Experiment) -> _Clients:
@@ -175,7 +179,7 @@ def _clients_of(folder: RunFolder, experiment: Experiment) -> _Clients:
     noted = folder.clients()
     if noted is not None:
         names = None if noted.names is None else names_from(np.asarray(noted.names, dtype=object))
-        return _Clients(torch.tensor(noted.weights, dtype=torch.float64), names, noted.held_out)
+        return _Clients(torch.tensor(noted.weights, dtype=torch.float64), names, noted.held_out, noted.real)
     # Methods on the same clients share one entry: nothing else of the experiment matters here.
     asked = replace(experiment, algorithm=_ANY_ALGORITHM, task=None, keep_best=None, rounds=1)
     try:

@@ -85,7 +85,7 @@ class FedACS(MemorylessSampler):
         if hopeless:
             raise FieldError(
                 f"FedACS needs an arrival rate above 0 and some work for every client of positive weight, got "
-                f"0 for clients {hopeless[:10]} in round {conditions.round}: give them weight 0."
+                f"0 for clients {hopeless[:10]} in round {conditions.round + 1}: give them weight 0."
             )
         return draw_with_replacement(_probabilities(weights, arrival * work), self.cohort_size, key)
 

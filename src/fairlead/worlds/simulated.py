@@ -228,8 +228,9 @@ class SimulatedWorld(World):
             if len(alone):
                 size, whose = self.behavior.sizes[alone[0]], label(int(alone[0]), self.population.names)
                 raise FieldError(
-                    "LocalSolver.batch_size must leave no batch of one example for BatchNorm, got one in round "
-                    f"{round} from {whose} with {size}: change it, give weight 0 to clients of one, or use GroupNorm."
+                    "LocalSolver.batch_size must leave no batch of one example for BatchNorm, got one in "
+                    f"round {round + 1} from {whose} with {size}: change it, give weight 0 to clients of one, or use "
+                    "GroupNorm."
                 )
 
     def over(self, link: LinkModel) -> "SimulatedWorld":

@@ -1,18 +1,21 @@
 """`RayExecutor`: connects to a cluster, and distributes a round's clients over actors."""
 
 import logging
+import math
 import os
 import socket
+import warnings
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from fairlead.errors import EngineError, FieldError, field_error
+from fairlead.errors import EngineError, EngineWarning, FieldError, field_error
 from fairlead.records import PathRun, WorkOrder
 from fairlead.worlds.engines.base import LocalReturns
 from fairlead.worlds.executor import ClientBlock, ClientExecutor
@@ -20,7 +23,7 @@ from fairlead.worlds.ray.actor import Assignment, Packed, PackedReturns, Parcel,
 from fairlead.worlds.ray.cluster import ADDRESS, RayCluster
 from fairlead.worlds.simulated import SimulatedWorld
 
-_SECONDS_TO_ANSWER, _SECONDS_TO_START = 5.0, 300.0
+_SECONDS_TO_ANSWER, _SECONDS_TO_START, _SECONDS_TO_JOIN = 5.0, 300.0, 60.0
 _STARTS = 3
 """Consecutive failed starts of actors after which a run gives up."""
 
@@ -89,6 +92,7 @@ class ActorPool:
             num_cpus=cluster.threads, num_gpus=cluster.gpus, scheduling_strategy="SPREAD", max_restarts=0
         )
         self._failed_starts = 0
+        self._announce_at = monotonic() + _SECONDS_TO_JOIN
         self.actors = [self._start() for _ in range(cluster.actors)]
 
     @staticmethod
@@ -123,7 +127,25 @@ class ActorPool:
         for reference in ended:
             if reference in starting:
                 self._admit(starting[reference])
+        self._announce_missing()
         return [reference for reference in ended if reference not in starting]
+
+    def _announce_missing(self) -> None:
+        """Warn once of actors that have not started: the cluster is too small, or they take too long."""
+        cluster, ready = self._cluster, sum(actor.is_ready for actor in self.actors)
+        if ready == cluster.actors or self._announce_at == math.inf:
+            return
+        found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        has_room = found.get("CPU", 0) >= cluster.actors * cluster.threads
+        has_room &= found.get("GPU", 0) >= cluster.actors * cluster.gpus
+        if not has_room or monotonic() > self._announce_at:
+            self._announce_at = math.inf
+            warnings.warn(
+                f"RayCluster.actors={cluster.actors}, and {ready} have started: the others join when the cluster of "
+                f"{found.get('CPU', 0):g} CPUs and {found.get('GPU', 0):g} GPUs has room for them.",
+                EngineWarning,
+                stacklevel=2,
+            )
 
     def collect(self, reference: Any, actor: PoolActor) -> PackedReturns | None:
         """The results of an actor, or None if it died: then a new actor takes its place."""
