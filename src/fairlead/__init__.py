@@ -37,6 +37,7 @@ CONTENTS = {
     "corrections.base": "Correction LocalOutcome LocalResult",
     "corrections.past_rounds": "ClientMomentum StaleStart",
     "corrections.drift": "ControlVariates DynamicRegularizer Proximal VRLSGD",
+    "corrections.personal": "OwnParameters",
     "aggregators.base": "Aggregator LinearAggregator",
     "aggregators.weighted": "CommunicationAware FedAU FedDyn FedMGDA FedNova WeightedMean",
     "aggregators.remembered": "FedAWARE FedVARP MIFA RememberedMean StaleFedVARP",

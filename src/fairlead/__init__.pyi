@@ -32,6 +32,7 @@ from fairlead.conditions.work import EqualWork as EqualWork, FixedBatchSizes as 
 from fairlead.corrections.base import Correction as Correction, LocalOutcome as LocalOutcome, LocalResult as LocalResult
 from fairlead.corrections.drift import ControlVariates as ControlVariates, DynamicRegularizer as DynamicRegularizer, Proximal as Proximal, VRLSGD as VRLSGD
 from fairlead.corrections.past_rounds import ClientMomentum as ClientMomentum, StaleStart as StaleStart
+from fairlead.corrections.personal import OwnParameters as OwnParameters
 from fairlead.diagnostics.consistency import chi_square as chi_square, zeng_chi as zeng_chi
 from fairlead.diagnostics.diversity import client_updates as client_updates
 from fairlead.experiments.diagnose import diagnose as diagnose

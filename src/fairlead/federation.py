@@ -138,7 +138,9 @@ class Federation:
             refuse_too_large(self.algorithm, self.world, self.state, self.key, rounds)
         last, simulation = self.state.round + rounds, self.world.simulation
         if simulation is not None:
-            simulation.refuse_single_examples(self.algorithm.solver, range(self.state.round, last), self.key)
+            for solver in (self.algorithm.solver, self.algorithm.solver.personal):
+                if solver is not None:
+                    simulation.refuse_single_examples(solver, range(self.state.round, last), self.key)
         return self._train(last, evaluate_every, per_client, gradients_every)
 
     def _train(
@@ -157,8 +159,26 @@ class Federation:
             yield record
 
     def evaluate(self, *, per_client: bool = False) -> Evaluation:
-        """Loss and metrics of the global model now."""
-        return self.world.evaluate(self.state.params, self.state.buffers, per_client=per_client)
+        """Loss and metrics of the global model now.
+
+        For a personal method also those of each client's own model on its own data, as "personal_loss" and
+        "personal_accuracy", and then all figures `per_client` too.
+        """
+        solver, state = self.algorithm.solver, self.state
+        found = self.world.evaluate(
+            state.params, state.buffers, per_client=per_client or solver.is_personal
+        )
+        own = self.world.evaluate_personal(solver, state, self.key) if solver.is_personal else None
+        if own is None:
+            return found
+        metrics = {f"personal_{name}": value for name, value in {"loss": own.loss, **own.metrics}.items()}
+        each = {"loss": own.client_loss or (), **own.client_metrics}
+        clients = {f"personal_{name}": values for name, values in each.items()}
+        return replace(
+            found,
+            metrics={**found.metrics, **metrics},
+            client_metrics={**found.client_metrics, **clients},
+        )
 
     # Diagnostics read a federation and are loaded on demand: no round needs them.
 

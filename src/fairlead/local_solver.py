@@ -6,7 +6,7 @@ the effective work of the same steps.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import combinations, permutations
 from typing import NamedTuple
@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from fairlead.component import Component, MethodPart, freeze_lists
-from fairlead.corrections.base import Correction, LocalOutcome, LocalResult
+from fairlead.corrections.base import OWN_MASK, Correction, LocalOutcome, LocalResult
+from fairlead.corrections.personal import OwnParameters
 from fairlead.errors import ClashError, FieldError, require_instance, require_integer, require_number
 from fairlead.optimizers.base import Constant, Optimizer, OptimizerState, Schedule
 from fairlead.records import Vectors
@@ -55,6 +56,10 @@ class LocalSolver(Component):
     gradient; `step_schedule` scales the learning rate by local step, as `optimizer.schedule` does by
     round. A world with unequal work overrides epochs, steps and batch size per client.
 
+    `personal` is a second solver for the model that the client itself uses. If its corrections keep parameters
+    (`OwnParameters`), clients train them before the update, in the same rounds and on the same batches; else they
+    train from the global model each time they are evaluated. Unequal work does not change it.
+
     >>> from fairlead import SGD
     >>> LocalSolver(SGD(lr=0.1), epochs=2, batch_size=32).count_steps(torch.tensor([100])).tolist()
     [8]
@@ -67,6 +72,12 @@ class LocalSolver(Component):
     corrections: tuple[Correction, ...] = ()
     clip: float | None = None
     step_schedule: Schedule = Constant()
+    personal: "LocalSolver | None" = None
+
+    def __repr__(self) -> str:
+        # Without `personal` where there is none: the text identifies runs that are older than the field.
+        shown = (f for f in fields(self) if f.name != "personal" or self.personal is not None)
+        return f"LocalSolver({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
     def __post_init__(self) -> None:
         freeze_lists(self)
@@ -87,6 +98,9 @@ class LocalSolver(Component):
         require_number(self, "clip", above=0, optional=True)
         _refuse_clashes(self.corrections)
         self.refuse_nonlinear(self.corrections)
+        if self.personal is not None:
+            require_instance(self, "personal", self.personal, LocalSolver)
+            _refuse_personal(self.corrections, self.personal)
 
     def refuse_nonlinear(self, parts: Iterable[MethodPart], instead: str = "") -> None:
         """Raise if one of the parts needs ‖a‖₁ and it does not exist; `instead` names another way out."""
@@ -111,8 +125,34 @@ class LocalSolver(Component):
         return self.nonlinear_part is None
 
     @property
+    def _keepers(self) -> tuple[Correction, ...]:
+        """All corrections of the client, those of its personal training first."""
+        return (*(self.personal.corrections if self.personal else ()), *self.corrections)
+
+    @property
     def memory_names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(n for c in self.corrections for n in c.memory_extent))
+        return tuple(dict.fromkeys(n for c in self._keepers for n in c.memory_extent))
+
+    @property
+    def step_memory(self) -> tuple[str, ...]:
+        """Names of the memory that local steps read: without that of `personal`, and without running statistics."""
+        extents = (item for c in self.corrections for item in c.memory_extent.items())
+        return tuple(name for name, extent in extents if extent != "buffers")
+
+    @property
+    def own_parameters(self) -> tuple[str, ...] | None:
+        """The parameters that clients keep during these steps; None if they keep none."""
+        return next((c.parameters for c in self.corrections if isinstance(c, OwnParameters)), None)
+
+    @property
+    def kept_training(self) -> "LocalSolver | None":
+        """The personal solver if clients keep its result between rounds."""
+        return self.personal if self.personal is not None and self.personal.memory_names else None
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether the model that a client uses differs from the server's."""
+        return self.personal is not None or any(c.keeps_parameters for c in self.corrections)
 
     @property
     def needs_anchor_gradient(self) -> bool:
@@ -129,10 +169,11 @@ class LocalSolver(Component):
         """Batch size of each client: never more than it has."""
         return sizes if self.batch_size is None else sizes.clamp(max=self.batch_size)
 
-    def memory_dim(self, name: str, num_parameters: int) -> int:
-        """Length of the row that a client remembers under `name`."""
-        extents = {n: e for c in self.corrections for n, e in c.memory_extent.items()}
-        return num_parameters if extents[name] == "vector" else 1
+    def memory_dims(self, num_parameters: int, num_buffers: int) -> dict[str, int]:
+        """Length of the row that a client remembers under each name; nothing is remembered under length 0."""
+        lengths = {"vector": num_parameters, "buffers": num_buffers, "scalar": 1}
+        dims = {n: lengths[e] for c in self._keepers for n, e in c.memory_extent.items()}
+        return {name: dim for name, dim in dims.items() if dim}
 
     def start(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> LocalState:
         """State before the first local step; `anchor` (..., d) has a row per client."""
@@ -178,8 +219,8 @@ class LocalSolver(Component):
     def after_round(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
         """Memory of clients that arrived, once aggregate and new global parameters are known."""
         adopted: dict[str, Tensor] = {}
-        for correction in self.corrections:
-            own = {name: memory[name] for name in correction.memory_extent}
+        for correction in self._keepers:
+            own = {name: memory[name] for name in correction.memory_extent if name in memory}
             adopted.update(correction.after_round(own, params, direction))
         return adopted
 
@@ -234,6 +275,11 @@ def _refuse_clashes(corrections: tuple[Correction, ...]) -> None:
                 f"{type(one).__name__} and {type(other).__name__} in LocalSolver.corrections both keep "
                 f"{min(twice)!r} between rounds: remove one of them."
             )
+        if one.keeps_parameters or other.keeps_parameters:
+            raise ClashError(
+                f"{type(one).__name__} and {type(other).__name__} in LocalSolver.corrections do not combine: the "
+                "client's own parameters are away from the anchor. Remove one of them."
+            )
     for one, other in permutations(keepers, 2):
         name, disturber = type(one).__name__, type(other).__name__
         if one.starts_elsewhere:
@@ -246,6 +292,31 @@ def _refuse_clashes(corrections: tuple[Correction, ...]) -> None:
                 f"{name} reads the clients' gradients from their updates, and would mistake the terms of {disturber} "
                 "in LocalSolver.corrections for gradients: remove one of them."
             )
+
+
+def _refuse_personal(corrections: tuple[Correction, ...], personal: LocalSolver) -> None:
+    """Raise if personal training needs a server, or would overwrite the memory of the update's corrections."""
+    if personal.personal is not None:
+        raise FieldError("LocalSolver.personal must be a solver without `personal`.")
+    for correction in personal.corrections:
+        if correction.shared_names or (correction.memory_extent and not correction.keeps_parameters):
+            raise ClashError(
+                f"{type(correction).__name__} in LocalSolver.personal works only for updates that reach the server: "
+                "use Proximal and OwnParameters there."
+            )
+    own = next((c for c in personal.corrections if c.keeps_parameters), None)
+    for correction in corrections:
+        if correction.starts_elsewhere or (correction.keeps_parameters and own is None):
+            raise ClashError(
+                f"{type(correction).__name__} in LocalSolver.corrections starts from the client's own parameters, "
+                "which LocalSolver.personal would ignore: add OwnParameters to its corrections."
+            )
+        if isinstance(correction, OwnParameters) and isinstance(own, OwnParameters):
+            if correction.parameters != own.parameters:
+                raise ClashError(
+                    f"OwnParameters must have the same parameters in LocalSolver.corrections and in its `personal`, "
+                    f"got {correction.parameters} and {own.parameters}."
+                )
 
 
 def epochs_to_steps(epochs: Tensor, sizes: Tensor, batch_sizes: Tensor) -> Tensor:
@@ -293,7 +364,7 @@ def _responses(probe: LocalSolver, lr: float, num_steps: int, num_impulses: int)
     """a after 1, 2, ... steps: entry j received a unit gradient at step j, and none at any other."""
     anchor = torch.zeros(num_impulses, dtype=torch.float64)
     nothing = dict.fromkeys(probe.memory_names, anchor)
-    shared = {name: anchor for c in probe.corrections for name in c.shared_names}
+    shared = {OWN_MASK: anchor} | {name: anchor for c in probe.corrections for name in c.shared_names}
     state = probe.start(anchor, nothing, shared)
     for step in range(num_steps):
         step_lr = torch.tensor([lr * probe.step_schedule.factor(step)], dtype=torch.float64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from fairlead.errors import EngineError
+from fairlead.errors import EngineError, FieldError, short
 from fairlead.models.augmentation import InputPipeline
 from fairlead.randomness import keyed_uniform
 
@@ -25,6 +26,7 @@ _UNKEYED = {
     *(F.alpha_dropout, F.feature_alpha_dropout, F.rrelu, F.gumbel_softmax),
     *(Tensor.bernoulli_, Tensor.normal_, Tensor.uniform_, Tensor.exponential_),
 }
+_NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
 class FlatModule:
@@ -61,6 +63,45 @@ class FlatModule:
     def layout(self) -> dict[str, int]:
         """Names of the parameters and how many numbers each has, in order."""
         return dict(zip(self.names, self.sizes, strict=True))
+
+    def own(self, patterns: Sequence[str]) -> tuple[Tensor, Tensor | None]:
+        """1 at the parameters (d,) and running statistics (b,) that clients keep, 0 elsewhere; None if no statistic is.
+
+        A pattern is a name with wildcards, "head" or "normalization"; one that fits no parameter is refused.
+        """
+        like, modules = self.initial_params(), dict(self.module.named_modules())
+
+        def normalizes(name: str) -> bool:
+            return isinstance(modules[name.rpartition(".")[0]], _NORMS)
+
+        def fits(name: str, pattern: str) -> bool:
+            if pattern == "head":
+                return name.rpartition(".")[0] == self.names[-1].rpartition(".")[0]
+            return normalizes(name) if pattern == "normalization" else fnmatchcase(name, pattern)
+
+        for pattern in patterns:
+            if not any(fits(name, pattern) for name in self.names):
+                known = f"{', '.join(self.names[:8])}{', ...' if len(self.names) > 8 else ''}"
+                raise FieldError(
+                    "OwnParameters.parameters must be 'head', 'normalization' or names of the model's parameters "
+                    f"({known}), got {short(pattern)}."
+                )
+            if pattern == "head" and all(fits(name, pattern) for name in self.names):
+                raise FieldError(
+                    "OwnParameters.parameters must leave something to share, and 'head' is the whole of a model with one "
+                    "layer: use a model with more layers, or '*' for training without sharing."
+                )
+        own, kept = (
+            [any(fits(name, pattern) for pattern in patterns) for name in names]
+            for names in (self.names, self._buffer_names)
+        )
+        # Other buffers are constants, which all clients share.
+        kept = [is_own and normalizes(name) for name, is_own in zip(self._buffer_names, kept, strict=True)]
+        params, buffers = (
+            [like.new_full((size,), is_own) for size, is_own in zip(sizes, chosen, strict=True)]
+            for sizes, chosen in ((self.sizes, own), (self._buffer_sizes, kept))
+        )
+        return torch.cat(params), torch.cat(buffers) if any(kept) else None
 
     def to(self, device: torch.device, dtype: torch.dtype) -> FlatModule:
         """A copy on another device and in another floating-point type."""

@@ -11,6 +11,7 @@ from fairlead.algorithm import Algorithm
 from fairlead.corrections.base import Correction
 from fairlead.corrections.drift import VRLSGD, ControlVariates, DynamicRegularizer, Proximal
 from fairlead.corrections.past_rounds import ClientMomentum, StaleStart
+from fairlead.corrections.personal import OwnParameters
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.local_solver import LocalSolver
 from fairlead.memory.update_memory import UpdateMemory
@@ -448,6 +449,72 @@ def norm_bounded_mean(
     return Algorithm(_solver(clients), _sampler(clients), NormBoundedMean(bound), server=SGD(server_lr))
 
 
+@method("mcmahan2017fedavg", "yu2020salvaging")
+def fedavg_finetuned(
+    *,
+    personal_lr: float | None = None,
+    personal_epochs: int | None = None,
+    personal_steps: int | None = None,
+    **clients: Unpack[ClientSide],
+) -> Algorithm:
+    """FedAvg, whose model every client trains further on its own data before it uses it (Yu et al. 2020).
+
+    Training is that of FedAvg; each evaluation trains a copy of the model for every client.
+    """
+    solver = _solver(clients)
+    personal = _personal(solver, personal_lr, personal_epochs, personal_steps)
+    return Algorithm(replace(solver, personal=personal), _sampler(clients), WeightedMean())
+
+
+@method("arivazhagan2019fedper")
+def fedper(*, own: tuple[str, ...] = ("head",), **clients: Unpack[ClientSide]) -> Algorithm:
+    """FedAvg on a shared body; every client keeps the last layers to itself (Arivazhagan et al. 2019)."""
+    return Algorithm(_solver(clients, OwnParameters(own)), _sampler(clients), WeightedMean())
+
+
+@method("collins2021fedrep")
+def fedrep(
+    *,
+    own: tuple[str, ...] = ("head",),
+    personal_lr: float | None = None,
+    personal_epochs: int | None = None,
+    personal_steps: int | None = None,
+    **clients: Unpack[ClientSide],
+) -> Algorithm:
+    """Clients train their own head on the shared body, then the body under this head (Collins et al. 2021)."""
+    solver = _solver(clients, OwnParameters(own, "shared"))
+    head = _personal(solver, personal_lr, personal_epochs, personal_steps, OwnParameters(own, "own"))
+    return Algorithm(replace(solver, personal=head), _sampler(clients), WeightedMean())
+
+
+@method("li2021fedbn")
+def fedbn(*, own: tuple[str, ...] = ("normalization",), **clients: Unpack[ClientSide]) -> Algorithm:
+    """FedAvg with normalization layers, and their statistics, of each client's own (Li et al. 2021)."""
+    return Algorithm(_solver(clients, OwnParameters(own)), _sampler(clients), WeightedMean())
+
+
+@method("li2021ditto")
+def ditto(
+    *,
+    mu: float,
+    personal_lr: float | None = None,
+    personal_epochs: int | None = None,
+    personal_steps: int | None = None,
+    **clients: Unpack[ClientSide],
+) -> Algorithm:
+    """FedAvg, and for every client a model of its own that is pulled to the global one (Li et al. 2021).
+
+        v_i ← v_i − η (∇F_i(v_i) + μ (v_i − x))
+
+    Symbols: v_i the client's own model, x the global model that it received, μ `mu` (the paper's λ).
+
+    Differs from the paper: v_i starts at the first global model that the client receives, not at the initial one.
+    """
+    solver, whole = _solver(clients), OwnParameters(("*",))
+    personal = _personal(solver, personal_lr, personal_epochs, personal_steps, whole, Proximal(mu))
+    return Algorithm(replace(solver, personal=personal), _sampler(clients), WeightedMean())
+
+
 def with_aware(
     algorithm: Algorithm,
     *,
@@ -491,6 +558,16 @@ def _solver(clients: ClientSide, *corrections: Correction) -> LocalSolver:
         for part in (SGD, LocalSolver)
     )
     return LocalSolver(SGD(**optimizer), corrections=corrections, **solver)
+
+
+def _personal(
+    solver: LocalSolver, lr: float | None, epochs: int | None, steps: int | None, *corrections: Correction
+) -> LocalSolver:
+    """A solver for personal training, as that of the update unless another learning rate or length is given."""
+    optimizer = solver.optimizer if lr is None else replace(solver.optimizer, lr=lr)
+    if epochs is None and steps is None:
+        epochs, steps = solver.epochs, solver.steps
+    return replace(solver, optimizer=optimizer, epochs=epochs, steps=steps, corrections=corrections)
 
 
 def _sampler(clients: ClientSide) -> Sampler:

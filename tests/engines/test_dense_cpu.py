@@ -79,8 +79,8 @@ def jobs_of(objective: Objective, solver: LocalSolver = PLAIN, batch_size: int =
         buffers=objective.model.initial_buffers(),
         shared={name: torch.randn(dim, generator=draw).to(like) for name in shared},
         memory={
-            name: 0.1 * torch.randn(len(SIZES), solver.memory_dim(name, dim), generator=draw).to(like)
-            for name in solver.memory_names
+            name: 0.1 * torch.randn(len(SIZES), length, generator=draw).to(like)
+            for name, length in solver.memory_dims(dim, 0).items()
         },
     )
 

@@ -9,8 +9,10 @@ from torch import Tensor
 from fairlead.component import MethodPart
 from fairlead.records import Averaging, ClientUpdates, Contributions, Limit, Vectors
 
-Extent = Literal["vector", "scalar"]
-"""Whether a remembered quantity is a vector of parameters or a single number."""
+Extent = Literal["vector", "buffers", "scalar"]
+"""Whether a remembered quantity has the length of the parameters, of the running statistics, or is a single number."""
+OWN_MASK, OWN_BUFFERS = "own_mask", "own_buffers_mask"
+"""Names among `shared` of vectors that clients derive from the model: 1 where a number is their own, 0 elsewhere."""
 
 
 class LocalOutcome(NamedTuple):
@@ -61,6 +63,8 @@ class Correction(MethodPart, ABC):
     """Whether gradients of earlier rounds act in this one, so that coefficients do not determine the weights."""
     needs_aggregator: ClassVar[str | None] = None
     """Class name of the only aggregator that it makes sense with, for halves of a method."""
+    keeps_parameters: ClassVar[bool] = False
+    """Whether clients keep parameters of their own, so that the model that a client uses is not the server's."""
     starts_elsewhere: ClassVar[bool] = False
     """Whether `start_from` leaves the anchor, so that `local − anchor` is more than the client's own work."""
 

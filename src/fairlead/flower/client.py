@@ -23,13 +23,20 @@ from fairlead.flower import messages
 from fairlead.flower.messages import Introduction, ModelForm, Question, RequestError
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key
-from fairlead.records import Vectors
+from fairlead.records import Broadcast, Vectors
 from fairlead.task import PerExample, Task
 from fairlead.worlds.device import usable_device
-from fairlead.worlds.engines.base import LocalJobs, Objective
+from fairlead.worlds.engines.base import LocalJobs, LocalReturns, Objective
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.evaluation import evaluate
-from fairlead.worlds.executor import draw_batches, finish_work, local_steps, run_jobs
+from fairlead.worlds.executor import (
+    derive_masks,
+    draw_batches,
+    finish_work,
+    local_steps,
+    run_jobs,
+    start_buffers,
+)
 
 _RUN = re.compile(r"[0-9a-f]{8,64}")
 _CONTENT = "*.safetensors"
@@ -128,27 +135,48 @@ class ClientMemory:
         return sorted(self.folder.glob(f"{version}-*.safetensors"))
 
 
-def work_locally(
-    objective: Objective, question: Question, memory: Vectors, num_steps: int
-) -> tuple[RecordDict, Vectors]:
-    """Train on the only client of `objective`: the answer, and the memory to keep if the server uses it."""
-    order, sizes, steps = question.order, objective.data.sizes, torch.tensor([num_steps])
-    batches = draw_batches(0, int(sizes[0]), num_steps, question.batch_size, question.batches)
+def _run(
+    objective: Objective, question: Question, order: Broadcast, memory: Vectors, num_steps: int, batch_size: int
+) -> LocalReturns:
+    """The local steps of an order on the only client of `objective`, whose memory has one row."""
+    batches = draw_batches(0, int(objective.data.sizes[0]), num_steps, batch_size, question.batches)
     noise = [question.noise] if objective.draws_noise else None
     jobs = LocalJobs(
         clients=[question.client],
         steps=local_steps(order.solver, order.round, [batches], noise),
         anchor=order.anchor,
-        buffers=order.buffers,
+        buffers=start_buffers(order, memory),
         shared=order.shared,
-        memory={name: vector[None] for name, vector in memory.items()},
+        memory={name: memory[name] for name in order.solver.step_memory},
     )
-    returns = run_jobs(LoopEngine(), objective, jobs, torch.tensor([0]), sizes)
-    effective_steps = order.solver.effective_steps(steps, order.round)
-    result = finish_work(order, jobs.memory, steps, effective_steps, returns)
+    return run_jobs(LoopEngine(), objective, jobs, torch.tensor([0]), objective.data.sizes)
+
+
+def _run_personal(
+    objective: Objective, question: Question, order: Broadcast, memory: Vectors
+) -> LocalReturns:
+    """The local steps of personal training, which are the client's own to count."""
+    solver, sizes = order.solver, objective.data.sizes
+    num_steps, batch_size = int(solver.count_steps(sizes)[0]), int(solver.batches(sizes)[0])
+    return _run(objective, question, order, memory, num_steps, batch_size)
+
+
+def work_locally(
+    objective: Objective, question: Question, memory: Vectors, num_steps: int
+) -> tuple[RecordDict, Vectors]:
+    """Train on the only client of `objective`: the answer, and the memory to keep if the server uses it."""
+    solver, sizes, steps = question.order.solver, objective.data.sizes, torch.tensor([num_steps])
+    memory = {name: vector[None] for name, vector in memory.items()}
+    if solver.kept_training is not None:
+        order = derive_masks(question.order, solver.kept_training, objective.model)
+        returns = _run_personal(objective, question, order, memory)
+        memory = finish_work(order, memory, solver.kept_training.count_steps(sizes), None, returns).memory
+    order = derive_masks(question.order, solver, objective.model)
+    returns = _run(objective, question, order, memory, num_steps, question.batch_size)
+    result = finish_work(order, memory, steps, solver.effective_steps(steps, order.round), returns)
     content = messages.answer(
         result.delta[0],
-        returns.buffers[0],
+        result.buffers[0],
         {name: upload[0] for name, upload in result.message.items()},
         client=question.client,
         round=order.round,
@@ -157,6 +185,18 @@ def work_locally(
         loss=float(returns.loss[0]),
     )
     return content, {name: row[0] for name, row in result.memory.items()}
+
+
+def own_model(objective: Objective, question: Question, memory: Vectors) -> tuple[Tensor, Tensor]:
+    """Parameters and running statistics of the model that the only client of `objective` uses itself."""
+    solver = question.order.solver
+    order = derive_masks(question.order, solver.personal or solver, objective.model)
+    memory = {name: vector[None] for name, vector in memory.items()}
+    if solver.personal is not None and solver.kept_training is None:
+        returns = _run_personal(objective, question, order, memory)
+        return order.anchor + returns.delta[0], returns.buffers[0]
+    start = order.solver.start(order.anchor[None], memory, order.shared)
+    return start.local[0], start_buffers(order, memory).expand(1, -1)[0]
 
 
 Examples = tuple[ArrayLike, ArrayLike]
@@ -180,15 +220,23 @@ class ClientLimits:
     def __post_init__(self) -> None:
         require_integer(self, "steps", "batch_size", "examples", "memory_bytes", "runs", at_least=1)
 
-    def check(self, question: Question, lengths: dict[str, int]) -> None:
-        """Refuse a question that asks for too much."""
-        steps, batch_size = question.num_steps, question.batch_size
-        needed = sum(lengths.values()) * question.order.anchor.element_size()
+    def check(self, question: Question, lengths: dict[str, int], sizes: Tensor) -> None:
+        """Refuse a question that asks for too much of a client with `sizes` (1,) examples."""
+        needed, personal = sum(lengths.values()), question.order.solver.personal
+        work = [(question.num_steps, question.batch_size)]
+        if personal is not None:
+            work.append((int(personal.count_steps(sizes)), int(personal.batches(sizes))))
         for reason, asked, least, most, unit in (
-            ("too many steps", steps, 1, self.steps, "local steps"),
-            ("batch too large", batch_size, 1, self.batch_size, "examples a batch"),
-            ("too many examples", steps * batch_size, 1, self.examples, "examples a round"),
-            ("memory too large", needed, 0, self.memory_bytes, "bytes of memory"),
+            ("too many steps", max(steps for steps, _ in work), 1, self.steps, "local steps"),
+            ("batch too large", max(size for _, size in work), 1, self.batch_size, "examples a batch"),
+            ("too many examples", sum(n * size for n, size in work), 1, self.examples, "examples a round"),
+            (
+                "memory too large",
+                needed * question.order.anchor.element_size(),
+                0,
+                self.memory_bytes,
+                "bytes of memory",
+            ),
         ):
             if not least <= asked <= most:
                 raise RequestError(reason, f"{least} to {most} {unit} are allowed, got {asked}.")
@@ -243,19 +291,28 @@ def make_client_app(
         size = len(examples(context).inputs)
         return Introduction(client_of(context), size, form().digest).to_records()
 
-    @app.train()
-    @_replying
-    def train(content: RecordDict, context: Context) -> RecordDict:
+    def question_in(content: RecordDict, context: Context) -> Question:
         question = Question.from_records(content, form(), place)
         if question.client != client_of(context):
             raise RequestError("wrong client", f"This node is not client {question.client}.")
-        order = question.order
-        lengths = {n: order.solver.memory_dim(n, len(order.anchor)) for n in order.solver.memory_names}
-        allowed.check(question, lengths)
-        objective = Objective.build(model(), task.loss_function(), examples(context))
-        most = question.num_steps if capacity is None else max(capacity(context), 1)
+        return question
+
+    def admit(question: Question, context: Context) -> tuple[Objective, ClientMemory, dict[str, int]]:
+        """The client's objective and memory for a question within the limits, and the lengths of what it remembers."""
+        order, data = question.order, examples(context)
+        lengths = order.solver.memory_dims(len(order.anchor), len(order.buffers))
+        allowed.check(question, lengths, data.sizes)
         chosen = folder or context.node_config.get("memory-folder") or Path.home() / ".fairlead" / "clients"
         memory = ClientMemory.of(Path(str(chosen)), question.run, question.client)
+        return Objective.build(model(), task.loss_function(), data), memory, lengths
+
+    @app.train()
+    @_replying
+    def train(content: RecordDict, context: Context) -> RecordDict:
+        question = question_in(content, context)
+        order = question.order
+        objective, memory, lengths = admit(question, context)
+        most = question.num_steps if capacity is None else max(capacity(context), 1)
         with memory.claimed(question.attempt, order.round):
             memory.forget_old_runs(allowed.runs, remembers=bool(lengths))
             base = memory.read(question.base, lengths, order.anchor)
@@ -267,7 +324,14 @@ def make_client_app(
     @app.evaluate()
     @_replying
     def evaluate_model(content: RecordDict, context: Context) -> RecordDict:
-        params, buffers, on_training_data = messages.read_evaluation_request(content, form(), place)
+        if messages.asks_for_own_model(content):
+            question = question_in(content, context)
+            objective, memory, lengths = admit(question, context)
+            kept = memory.read(question.base, lengths, question.order.anchor)
+            params, buffers = own_model(objective, question, kept)
+            on_training_data = False
+        else:
+            params, buffers, on_training_data = messages.read_evaluation_request(content, form(), place)
         data = examples(context, test=not on_training_data)
         one = torch.ones(1, dtype=torch.float64)
         found = evaluate(model(), task, params, buffers, train=data, test=None, weights=one, per_client=False)

@@ -175,6 +175,11 @@ def evaluation_request(params: Tensor, buffers: Tensor, *, on_training_data: boo
     return _records({"on_training_data": on_training_data}, {"params": params, "buffers": buffers})
 
 
+def asks_for_own_model(content: RecordDict) -> bool:
+    """Whether an evaluation is that of the client's own model: such a request is a `Question`."""
+    return "solver" in _values(content)
+
+
 def read_evaluation_request(
     content: RecordDict, form: ModelForm, device: torch.device
 ) -> tuple[Tensor, Tensor, bool]:

@@ -1,6 +1,6 @@
 """Requests to clients of a real federation: when a round stops waiting for answers, and which of them count."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic, sleep
 from typing import Literal, NamedTuple
@@ -111,7 +111,10 @@ _NO_ROUND = -1
 
 
 def collect_metrics(
-    pending: PendingRequests, nodes: Mapping[int, int], content: RecordDict, rules: RoundRules
+    pending: PendingRequests,
+    nodes: Mapping[int, int],
+    content_for: Callable[[int], RecordDict],
+    rules: RoundRules,
 ) -> dict[int, dict[str, float]]:
     """Loss and metrics by client, from those at the given nodes that are free and answer in time."""
     # Late updates stay for the next round if it may use them; otherwise they are dropped here too, so that their
@@ -120,7 +123,7 @@ def collect_metrics(
     pending.fetch(kind)
     busy = pending.by_client
     requests = {
-        ClientRequest(client, node, _NO_ROUND, MessageType.EVALUATE, 0): content
+        ClientRequest(client, node, _NO_ROUND, MessageType.EVALUATE, 0): content_for(client)
         for client, node in nodes.items()
         if client not in busy
     }

@@ -6,7 +6,7 @@ from time import monotonic, sleep
 from typing import NamedTuple
 
 import torch
-from flwr.app import MessageType
+from flwr.app import MessageType, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor, nn
 
@@ -22,17 +22,20 @@ from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key
 from fairlead.records import (
+    Broadcast,
     ClientUpdates,
     Conditions,
     Evaluation,
     Population,
     Refusal,
     RoundRecord,
+    ServerState,
     WorkOrder,
 )
 from fairlead.reply_checks import ReceivedUpdate, ReplyForm, ReplyLimits
 from fairlead.worlds.base import Weights, World, objective_weights
 from fairlead.worlds.evaluation import evaluation_of
+from fairlead.worlds.executor import refuse_unknown_parameters
 
 
 class RunIdentity(NamedTuple):
@@ -107,6 +110,7 @@ class FlowerWorld(World):
 
     def initial_memory(self, solver: LocalSolver) -> PartState:
         requests.refuse_late_adopters(solver)
+        refuse_unknown_parameters(solver, self._model)
         return {"version": torch.zeros(self.population.num_clients, dtype=torch.int64)}
 
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
@@ -166,12 +170,27 @@ class FlowerWorld(World):
 
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
         """Means by ω over the clients that answer, on the data that each keeps for it; NaN without an answer."""
-        found = self._client_metrics(params, buffers, on_training_data=False)
+        content = evaluation_request(params, buffers, on_training_data=False)
+        found = self._client_metrics(lambda client: content)
         overall = {name: self._mean(values) for name, values in found.items()}
         return evaluation_of(overall, found if per_client else {})
 
+    def evaluate_personal(self, solver: LocalSolver, state: ServerState, key: Key) -> Evaluation:
+        """As `evaluate`, each client with its own model, which stays where it is."""
+        order = Broadcast(state.round, solver, state.params, state.buffers, state.shared)
+        own, versions = solver.personal or solver, tensor_in(state.memory, "version")
+        num_steps, batch_sizes = own.count_steps(self.sizes), own.batches(self.sizes)
+
+        def content_for(client: int) -> RecordDict:
+            work = int(num_steps[client]), int(batch_sizes[client])
+            return self._question(order, key, client, int(versions[client]), *work).to_records()
+
+        found = self._client_metrics(content_for)
+        return evaluation_of({name: self._mean(values) for name, values in found.items()}, found)
+
     def objective_at(self, params: Tensor, buffers: Tensor) -> float:
-        losses = self._client_metrics(params, buffers, on_training_data=True).get("loss")
+        content = evaluation_request(params, buffers, on_training_data=True)
+        losses = self._client_metrics(lambda client: content).get("loss")
         return float("nan") if losses is None else self._mean(losses)
 
     def recall(
@@ -224,6 +243,20 @@ class FlowerWorld(World):
     def _plan(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Workload:
         return self.work_model.planned(clients, self.sizes[clients], solver, round, key.fold("work"))
 
+    def _question(
+        self, order: Broadcast, key: Key, client: int, version: int, num_steps: int, batch_size: int
+    ) -> Question:
+        return Question(
+            *self._identity,
+            client=client,
+            base=version if order.solver.memory_names else 0,
+            num_steps=num_steps,
+            batch_size=batch_size,
+            batches=key.fold("batches", order.round, client),
+            noise=key.fold("noise", order.round, client),
+            order=order,
+        )
+
     def _send_questions(self, order: WorkOrder) -> list[Refusal]:
         """Ask the clients that can be asked; returns the others of the cohort."""
         plan = self._plan(order.cohort.clients, order.solver, order.round, order.key)
@@ -239,15 +272,8 @@ class FlowerWorld(World):
             elif node is None:
                 absent.append(Refusal(client, "away", f"Client {client} is at no node."))
             elif steps > 0:
-                question = Question(
-                    *self._identity,
-                    client=client,
-                    base=int(versions[client]) if order.solver.memory_names else 0,
-                    num_steps=steps,
-                    batch_size=batch_size,
-                    batches=order.key.fold("batches", order.round, client),
-                    noise=order.key.fold("noise", order.round, client),
-                    order=order,
+                question = self._question(
+                    order, order.key, client, int(versions[client]), steps, batch_size
                 )
                 request = ClientRequest(client, node, order.round, MessageType.TRAIN, steps)
                 sent[request] = question.to_records()
@@ -291,15 +317,12 @@ class FlowerWorld(World):
                 refused.append(Refusal(client, "deadline", sentence))
         return received, refused
 
-    def _client_metrics(
-        self, params: Tensor, buffers: Tensor, *, on_training_data: bool
-    ) -> dict[str, Tensor]:
+    def _client_metrics(self, content_for: Callable[[int], RecordDict]) -> dict[str, Tensor]:
         """Loss and metrics (N,) by name from the clients that have data and answer in time; NaN for the others."""
         self.roster.refresh(self._grid)
-        content = evaluation_request(params, buffers, on_training_data=on_training_data)
         places = {client: self.roster.node_of(client) for client in self.sizes.nonzero().flatten().tolist()}
         nodes = {client: node for client, node in places.items() if node is not None}
-        found = requests.collect_metrics(self._pending, nodes, content, self.rules)
+        found = requests.collect_metrics(self._pending, nodes, content_for, self.rules)
         everyone = [found.get(client, {}) for client in range(self.roster.num_clients)]
         return {
             name: torch.tensor([own.get(name, float("nan")) for own in everyone], dtype=torch.float64)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairlead.corrections.base import Correction, LocalOutcome
+from fairlead.corrections.base import OWN_MASK, Correction, LocalOutcome
 from fairlead.optimizers.base import Optimizer, OptimizerState, Schedule
 from fairlead.records import Vectors
 from fairlead.testing.rounds import NUM_PARAMETERS, draws, fault, is_bound, make_updates, same_tensors
@@ -111,6 +111,8 @@ def check_correction(part: Correction) -> None:
     initial = dict(part.initial_shared(anchor))
     _require_names(part, initial, dict.fromkeys(part.shared_names, anchor.shape), "broadcast")
     shared = {name: draws(f"shared {name}", NUM_PARAMETERS) for name in part.shared_names}
+    if part.keeps_parameters:
+        initial[OWN_MASK] = shared[OWN_MASK] = (draws("own", NUM_PARAMETERS) > 0).to(anchor)
     memory = {
         name: draws(f"memory {name}", _LANES, NUM_PARAMETERS if extent == "vector" else 1)
         for name, extent in part.memory_extent.items()

@@ -154,7 +154,7 @@ def check_preset(preset: Callable[..., Algorithm]) -> None:
         check_limit(algorithm, limit)
 
 
-_ARGUMENTS = {"lr": 0.1, "mu": 0.5, "alpha": 0.5, "eps": 0.1, "server_momentum": 0.5}
+_ARGUMENTS = {"own": ("*",), "lr": 0.1, "mu": 0.5, "alpha": 0.5, "eps": 0.1, "server_momentum": 0.5}
 
 
 def example_of_preset(preset: Callable[..., Algorithm]) -> Algorithm:

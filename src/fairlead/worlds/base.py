@@ -11,7 +11,16 @@ from fairlead.client_table import PartState
 from fairlead.errors import FieldError, did_you_mean, short
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, PathRun, Population, WorkOrder
+from fairlead.records import (
+    ClientUpdates,
+    Cohort,
+    Conditions,
+    Evaluation,
+    PathRun,
+    Population,
+    ServerState,
+    WorkOrder,
+)
 from fairlead.text import ClientNames, label
 
 if TYPE_CHECKING:
@@ -120,6 +129,10 @@ class World(ABC):
     @abstractmethod
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
         """How good the global model is."""
+
+    def evaluate_personal(self, solver: LocalSolver, state: ServerState, key: Key) -> Evaluation | None:
+        """How good the model of each client is for its own data; None if the world cannot know."""
+        return None
 
     def objective_at(self, params: Tensor, buffers: Tensor) -> float:
         """Σ ω_i F_i, the loss that was asked for, over the clients' training data if they can be asked for it."""

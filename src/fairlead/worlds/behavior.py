@@ -9,7 +9,7 @@ from torch import Tensor
 from fairlead.conditions.devices import DeviceModel, Payload
 from fairlead.conditions.links import LinkModel
 from fairlead.conditions.work import Workload, WorkModel
-from fairlead.corrections.base import LocalOutcome
+from fairlead.corrections.base import OWN_MASK, LocalOutcome
 from fairlead.local_solver import LocalSolver, epochs_to_steps
 from fairlead.randomness import Key
 from fairlead.worlds.executor import ClientBlock
@@ -29,8 +29,8 @@ class MessageSizes:
 
     def upload_lengths(self, solver: LocalSolver) -> dict[str, int]:
         """Lengths of the vectors that a client uploads beside its update."""
-        params, shared = self._params(), self._shared(solver)
-        dims = {name: solver.memory_dim(name, self.num_parameters) for name in solver.memory_names}
+        params, dims = self._params(), solver.memory_dims(self.num_parameters, self.num_buffers)
+        shared = {**self._shared(solver), OWN_MASK: params}
         memory = {name: params.new_zeros((1, dim)) for name, dim in dims.items()}
         row, one = params[None], params.new_ones((1, 1))
         outcome = LocalOutcome(0, params, row, one, one if solver.is_linear else None, 1.0, row)
@@ -128,6 +128,9 @@ class ClientBehavior:
         if profile is None:
             return _Plan(work, None, None)
         computing = profile.compute_seconds(work.num_steps, work.batch_sizes, sizes)
+        if solver.kept_training is not None:
+            personal = solver.kept_training
+            computing += profile.compute_seconds(personal.count_steps(sizes), personal.batches(sizes), sizes)
         return _Plan(
             work, computing, computing + profile.transfer_seconds(self.message_sizes.payload(solver))
         )

@@ -1,7 +1,7 @@
 """Evaluation of a global model on a test set and on every client's own data."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import torch
@@ -48,6 +48,47 @@ def evaluate(
     else:
         overall = {name: float(values.mean()) for name, values in figures.items()}
     return evaluation_of(overall, by_client if per_client else {})
+
+
+def evaluate_each(
+    model: FlatModule,
+    task: Task,
+    models: Iterable[tuple[int, Tensor, Tensor]],
+    data: ClientData,
+    *,
+    channels_last: bool = False,
+) -> Evaluation:
+    """Figures of every client's own model on its own data, and their means weighted by examples.
+
+    `models` are client, parameters (d,) and running statistics (b,); clients without a model or examples have NaN.
+    """
+    by_client: dict[str, Tensor] = {}
+    one = torch.ones(1, dtype=torch.float64)
+    for client, params, buffers in models:
+        inputs, targets = data.examples_of(client)
+        if not len(inputs):
+            continue
+        own = ClientData(inputs, targets, torch.tensor([0, len(inputs)]))
+        found = evaluate(
+            model,
+            task,
+            params,
+            buffers,
+            train=own,
+            test=None,
+            weights=one,
+            per_client=False,
+            channels_last=channels_last,
+        )
+        for name, value in {"loss": found.loss, **found.metrics}.items():
+            nobody = torch.full((data.num_clients,), math.nan, dtype=torch.float64)
+            by_client.setdefault(name, nobody)[client] = value
+    sizes = data.sizes.to(torch.float64)
+    overall = {}
+    for name, values in by_client.items():
+        known = ~values.isnan()
+        overall[name] = float(sizes[known] @ values[known] / sizes[known].sum())
+    return evaluation_of(overall, by_client)
 
 
 def evaluation_of(overall: Mapping[str, float], by_client: Mapping[str, Tensor]) -> Evaluation:

@@ -5,16 +5,17 @@ Batches and all other chance of local work are drawn before it starts.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fairlead.corrections.base import LocalOutcome, LocalResult
+from fairlead.corrections.base import OWN_BUFFERS, OWN_MASK, LocalOutcome
 from fairlead.local_solver import LocalSolver
 from fairlead.memory.budget import require_memory
+from fairlead.parameters import FlatModule
 from fairlead.randomness import Key
 from fairlead.records import Broadcast, Vectors, WorkOrder
 from fairlead.worlds.device import Arithmetic, HostData
@@ -106,14 +107,54 @@ class ClientBlock:
             yield self
             return
         for first in range(0, len(self), most):
-            part = slice(first, first + most)
-            yield ClientBlock(
-                self.clients[part],
-                self.sizes[part],
-                self.num_steps[part],
-                self.batch_sizes[part],
-                {name: rows[part] for name, rows in self.memory.items()},
-            )
+            yield self.some(slice(first, first + most))
+
+    def some(self, part: slice | Tensor) -> "ClientBlock":
+        """These clients alone."""
+        return ClientBlock(
+            self.clients[part],
+            self.sizes[part],
+            self.num_steps[part],
+            self.batch_sizes[part],
+            {name: rows[part] for name, rows in self.memory.items()},
+        )
+
+
+OrderT = TypeVar("OrderT", bound=Broadcast)
+
+
+def derive_masks(order: OrderT, solver: LocalSolver, model: FlatModule) -> OrderT:
+    """An order for a solver, with the masks of the parameters that clients keep among its shared vectors."""
+    names, shared = solver.own_parameters, dict(order.shared)
+    if names is not None:
+        shared[OWN_MASK], buffers = model.own(names)
+        if buffers is not None:
+            shared[OWN_BUFFERS] = buffers
+    return replace(order, solver=solver, shared=shared)
+
+
+def refuse_unknown_parameters(solver: LocalSolver, model: FlatModule) -> None:
+    """Raise if clients should keep parameters that the model does not have."""
+    for each in (solver, solver.personal):
+        if each is not None and each.own_parameters is not None:
+            model.own(each.own_parameters)
+
+
+def start_buffers(order: Broadcast, memory: Vectors) -> Tensor:
+    """Running statistics before local work: (b,) for all clients, or (m, b) if they keep some of their own."""
+    if OWN_BUFFERS not in order.shared:
+        return order.buffers
+    own = (order.shared[OWN_BUFFERS] > 0) & (memory["kept"] > 0)
+    return torch.where(own, memory["own_buffers"], order.buffers)
+
+
+class FinishedWork(NamedTuple):
+    """The uploads and the new memory of clients after local work, a row for each."""
+
+    delta: Tensor
+    memory: Vectors
+    message: Vectors
+    buffers: Tensor
 
 
 def finish_work(
@@ -122,11 +163,11 @@ def finish_work(
     num_steps: Tensor,
     effective_steps: Tensor | None,
     returns: LocalReturns,
-) -> LocalResult:
-    """Apply the corrections to finished local work: updates, client memory and extra uploads."""
-    solver = order.solver
+) -> FinishedWork:
+    """Apply the corrections to finished local work."""
+    solver, buffers = order.solver, returns.buffers
     if not solver.corrections:
-        return LocalResult(returns.delta, {}, {})
+        return FinishedWork(returns.delta, memory, {}, buffers)
 
     def column(values: Tensor) -> Tensor:
         # Sent without waiting for work that a device still has before it; pageable, and so read at once.
@@ -141,7 +182,12 @@ def finish_work(
         lr=solver.optimizer.lr_at(order.round),
         anchor_gradient=returns.anchor_gradient,
     )
-    return solver.after_steps(outcome, memory, order.shared)
+    result = solver.after_steps(outcome, memory, order.shared)
+    kept = {**memory, **result.memory}
+    if OWN_BUFFERS in order.shared:
+        kept["own_buffers"] = buffers
+        buffers = torch.where(order.shared[OWN_BUFFERS] > 0, order.buffers, buffers)
+    return FinishedWork(result.delta, kept, result.message, buffers)
 
 
 class ClientExecutor(ABC):
@@ -206,9 +252,9 @@ class LocalExecutor(ClientExecutor):
             clients=draw.clients,
             steps=self._drawn_ahead.pop(draw) if draw in self._drawn_ahead else draw.steps(),
             anchor=order.anchor,
-            buffers=order.buffers,
+            buffers=start_buffers(order, block.memory),
             shared=order.shared,
-            memory=block.memory,
+            memory={name: block.memory[name] for name in order.solver.step_memory},
         )
         with self.arithmetic.on(objective.device):
             return run_jobs(self.engine, objective, jobs, first_rows, block.sizes)

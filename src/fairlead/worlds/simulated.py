@@ -1,6 +1,6 @@
 """`SimulatedWorld`: clients simulated in this process."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from hashlib import sha256
@@ -21,7 +21,17 @@ from fairlead.errors import DataError, FieldError, field_error, is_integer, requ
 from fairlead.local_solver import LocalSolver
 from fairlead.models.base import ExampleShape
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Cohort, Conditions, Evaluation, PathRun, Population, WorkOrder
+from fairlead.records import (
+    ClientUpdates,
+    Cohort,
+    Conditions,
+    Evaluation,
+    PathRun,
+    Population,
+    ServerState,
+    Vectors,
+    WorkOrder,
+)
 from fairlead.task import Task
 from fairlead.text import label
 from fairlead.worlds.base import DataPlace, EngineName, Weights, Workings, World, objective_weights
@@ -29,11 +39,22 @@ from fairlead.worlds.behavior import ClientBehavior, MessageSizes, Responders
 from fairlead.worlds.device import Arithmetic, HostData, Precision, on_host, stays_on_host, usable_device
 from fairlead.worlds.engines.base import AsyncEngine, Engine, Objective
 from fairlead.worlds.engines.choice import choose_engine
-from fairlead.worlds.evaluation import evaluate
-from fairlead.worlds.executor import ClientExecutor, LocalExecutor, finish_work
+from fairlead.worlds.evaluation import evaluate, evaluate_each
+from fairlead.worlds.executor import (
+    ClientBlock,
+    ClientExecutor,
+    LocalExecutor,
+    derive_masks,
+    finish_work,
+    refuse_unknown_parameters,
+    start_buffers,
+)
 
 _PREFETCHED_CLIENTS = 100_000
 """Up to so many clients, drawing a cohort takes a millisecond or two, no longer than drawing its batches."""
+
+_EVALUATED_TOGETHER = 256
+"""Clients whose own models are in memory at a time."""
 
 
 class SimulatedWorld(World):
@@ -180,16 +201,14 @@ class SimulatedWorld(World):
         return params, buffers
 
     def initial_memory(self, solver: LocalSolver) -> PartState:
-        num_clients, dim = self.population.num_clients, self.population.num_parameters
+        model, num_clients = self.objective.model, self.population.num_clients
+        refuse_unknown_parameters(solver, model)
+        dims = solver.memory_dims(self.population.num_parameters, len(model.initial_buffers()))
         return {
             name: ClientTable.create(
-                num_clients,
-                solver.memory_dim(name, dim),
-                dtype=self.dtype,
-                device=self.device,
-                folder=self.population.tables_in,
+                num_clients, dim, dtype=self.dtype, device=self.device, folder=self.population.tables_in
             )
-            for name in solver.memory_names
+            for name, dim in dims.items()
         }
 
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
@@ -248,12 +267,17 @@ class SimulatedWorld(World):
         cohort, solver = order.cohort, order.solver
         responders = self._responders(cohort, solver, order.round, order.key)
         clients, num_steps = responders.block.clients, responders.block.num_steps
-        memory = {name: table_in(order.memory, name).read(clients) for name in order.memory}
-        block = replace(responders.block, memory=memory)
+        block = replace(responders.block, memory=self._read(order.memory, clients))
+        if solver.kept_training is not None:
+            personal, own = self._personal_block(order, solver.kept_training, block)
+            returns = executor.train(personal, own)
+            memory = finish_work(personal, own.memory, own.num_steps, None, returns).memory
+            block = replace(block, memory=memory)
+        order = derive_masks(order, solver, self.objective.model)
         results = executor.train(order, block)
         self._paths = PathRun.tally([*self._paths, *results.ran])
         effective_steps = solver.effective_steps(num_steps, order.round)
-        finished = finish_work(order, memory, num_steps, effective_steps, results)
+        finished = finish_work(order, block.memory, num_steps, effective_steps, results)
         return ClientUpdates.of(
             cohort,
             responders.places,
@@ -263,12 +287,23 @@ class SimulatedWorld(World):
             lr=solver.optimizer.lr_at(order.round),
             loss=results.loss,
             num_examples=block.sizes,
-            buffers=results.buffers,
+            buffers=finished.buffers,
             messages=finished.message,
             memory=finished.memory,
             virtual_seconds=responders.virtual_seconds,
             device_seconds=responders.device_seconds,
         )
+
+    def _read(self, memory: PartState, clients: Tensor) -> Vectors:
+        return {name: table_in(memory, name).read(clients) for name in memory}
+
+    def _personal_block(
+        self, order: WorkOrder, personal: LocalSolver, block: ClientBlock
+    ) -> tuple[WorkOrder, ClientBlock]:
+        """The order and the block of the same clients for their personal training."""
+        num_steps, batch_sizes = personal.count_steps(block.sizes), personal.batches(block.sizes)
+        own = replace(block, num_steps=num_steps, batch_sizes=batch_sizes)
+        return derive_masks(order, personal, self.objective.model), own
 
     @property
     def prefetches(self) -> bool:
@@ -302,6 +337,38 @@ class SimulatedWorld(World):
 
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
         return self._evaluate(params, buffers, self.test, per_client=per_client)
+
+    def evaluate_personal(self, solver: LocalSolver, state: ServerState, key: Key) -> Evaluation:
+        """As `evaluate` with `per_client`, each client with its own model: on its test examples if clients have any."""
+        data = self.clients if self.held_out is None else self.held_out
+        with self.arithmetic.on(self.device):
+            return evaluate_each(
+                self.objective.model,
+                self.task,
+                self._personal_models(solver, state, key),
+                data,
+                channels_last=self.objective.channels_last and self.device.type == "cuda",
+            )
+
+    def _personal_models(
+        self, solver: LocalSolver, state: ServerState, key: Key
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Client, parameters and running statistics of every client's own model; those without examples take x."""
+        own, nothing = solver.personal or solver, torch.empty(0)
+        cohort = Cohort(torch.arange(self.population.num_clients), nothing, nothing)
+        broadcast = (state.round, own, state.params, state.buffers, state.shared)
+        order = derive_masks(WorkOrder(*broadcast, cohort, state.memory, key), own, self.objective.model)
+        for clients in torch.split(cohort.clients, self.executor.block or _EVALUATED_TOGETHER):
+            memory, sizes = self._read(state.memory, clients), self.behavior.sizes[clients]
+            block = ClientBlock(clients, sizes, own.count_steps(sizes), own.batches(sizes), memory)
+            params = own.start(state.params.expand(len(clients), -1), memory, order.shared).local.clone()
+            buffers = start_buffers(order, memory).expand(len(clients), -1)
+            able = (sizes > 0).nonzero().flatten()
+            if solver.personal is not None and solver.kept_training is None and len(able):
+                returns = self.executor.train(order, block.some(able))
+                params[able] += returns.delta
+                buffers = buffers.index_copy(0, able.to(buffers.device), returns.buffers)
+            yield from zip(clients.tolist(), params, buffers, strict=True)
 
     def objective_at(self, params: Tensor, buffers: Tensor) -> float:
         return self._evaluate(params, buffers, None, per_client=False).loss

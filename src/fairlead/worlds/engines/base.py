@@ -216,6 +216,7 @@ class LocalJobs:
     steps: LocalSteps
     anchor: Tensor
     buffers: Tensor
+    """(b,), or (m, b) if clients keep running statistics of their own, which only models of the loop engine have."""
     shared: Vectors
     memory: Vectors
     """(m, ·) each."""

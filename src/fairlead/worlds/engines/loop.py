@@ -102,7 +102,7 @@ class LoopEngine(WholePath):
         results = LocalReturns(
             anchor.new_zeros((num_jobs, len(anchor))),
             anchor.new_zeros(num_jobs),
-            jobs.buffers.repeat(num_jobs, 1),
+            jobs.buffers.expand(num_jobs, -1).clone(),
             (self.ran(anchor, workers.number if self.per_core else 1),),
         )
         objective.model.module.train()

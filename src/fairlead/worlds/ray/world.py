@@ -8,7 +8,7 @@ from fairlead.client_table import PartState
 from fairlead.errors import ClashError, FieldError, field_error, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, WorkOrder
+from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, ServerState, WorkOrder
 from fairlead.worlds.base import Workings, World
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.ray.cluster import RayCluster
@@ -92,6 +92,9 @@ bits in each division: set SimulatedWorld.block, such as block=32.
 
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
         return self.simulation.evaluate(params, buffers, per_client=per_client)
+
+    def evaluate_personal(self, solver: LocalSolver, state: ServerState, key: Key) -> Evaluation:
+        return self.simulation.evaluate_personal(solver, state, key)
 
     def objective_at(self, params: Tensor, buffers: Tensor) -> float:
         return self.simulation.objective_at(params, buffers)
