@@ -38,6 +38,7 @@ CONTENTS = {
     "corrections.past_rounds": "ClientMomentum StaleStart",
     "corrections.drift": "ControlVariates DynamicRegularizer Proximal VRLSGD",
     "corrections.personal": "OwnParameters",
+    "optimizers.personal": "MetaSGD MixedSGD MoreauSGD",
     "aggregators.base": "Aggregator LinearAggregator",
     "aggregators.weighted": "CommunicationAware FedAU FedDyn FedMGDA FedNova WeightedMean",
     "aggregators.remembered": "FedAWARE FedVARP MIFA RememberedMean StaleFedVARP",

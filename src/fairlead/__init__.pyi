@@ -54,6 +54,7 @@ from fairlead.models.sequences import CharLSTM as CharLSTM, TextTransformer as T
 from fairlead.numerics.minimum_norm import shortest_in_hull as shortest_in_hull
 from fairlead.optimizers.base import Constant as Constant, Cosine as Cosine, Exponential as Exponential, InverseSquareRoot as InverseSquareRoot, Milestones as Milestones, Optimizer as Optimizer, Schedule as Schedule
 from fairlead.optimizers.descent import AMSGrad as AMSGrad, Adagrad as Adagrad, Adam as Adam, SGD as SGD, Yogi as Yogi
+from fairlead.optimizers.personal import MetaSGD as MetaSGD, MixedSGD as MixedSGD, MoreauSGD as MoreauSGD
 from fairlead.privacy import ClientPrivacy as ClientPrivacy
 from fairlead.randomness import Key as Key
 from fairlead.records import Aggregate as Aggregate, ClientUpdates as ClientUpdates, ClientWeights as ClientWeights, Cohort as Cohort, Conditions as Conditions, Contributions as Contributions, Evaluation as Evaluation, ExpectedRound as ExpectedRound, Forecast as Forecast, GradientFigures as GradientFigures, Limit as Limit, MeanCoefficients as MeanCoefficients, NotKnown as NotKnown, Participation as Participation, Population as Population, RoundRecord as RoundRecord, ServerState as ServerState, Transformed as Transformed, WorkOrder as WorkOrder

@@ -6,6 +6,7 @@ from typing import Literal
 from fairlead.aggregators.base import Aggregator
 from fairlead.aggregators.weighted import WeightedMean
 from fairlead.component import Component, freeze_lists
+from fairlead.corrections.personal import OwnParameters
 from fairlead.errors import ClashError, require_choice, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.base import Optimizer
@@ -56,6 +57,11 @@ class Algorithm(Component):
         _refuse_moved_mean(self)
         _refuse_second_division(self.sampler.long_run, self.aggregator)
         _refuse_open_broadcasts(self)
+        _refuse_idle_body(self.solver)
+        if len(self.server.cycle) > 1:
+            raise ClashError(
+                f"{type(self.server).__name__} is an optimizer for clients: use another Algorithm.server."
+            )
         if self.calibrate is not None:
             require_choice(self, "calibrate", ("clients", "server"))
         if self.calibrate == "clients" and self.solver.corrections:
@@ -71,6 +77,15 @@ class Algorithm(Component):
             self.privacy.refuse_parts(self.sampler, self.aggregator, self.transforms, self.solver.corrections)
         instead = ", or an aggregator and sampler that do not normalize"
         self.solver.refuse_nonlinear((self.sampler, self.aggregator), instead)
+
+
+def _refuse_idle_body(solver: LocalSolver) -> None:
+    """Raise if updates would be empty because clients train their own parameters alone."""
+    if any(isinstance(c, OwnParameters) and c.train == "own" for c in solver.corrections):
+        raise ClashError(
+            "OwnParameters(train='own') in LocalSolver.corrections leaves nothing to upload: use it in "
+            "LocalSolver.personal, with train='shared' in LocalSolver.corrections."
+        )
 
 
 def _refuse_open_broadcasts(algorithm: Algorithm) -> None:

@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from fairlead.aggregators.base import LinearAggregator
@@ -100,6 +101,16 @@ class Federation:
         """A copy of the model with the global parameters, to predict with, save or train further."""
         return self.world.module(self.state.params, self.state.buffers)
 
+    def personal_model(self, client: int) -> nn.Module:
+        """A copy of the model that a client uses itself: the global one, unless the method is personal."""
+        if not 0 <= client < self.world.population.num_clients:
+            most = self.world.population.num_clients - 1
+            raise FieldError(f"Federation.personal_model needs a client from 0 to {most}, got {client}.")
+        one = torch.tensor([client])
+        models = self.world.personal_models(self.algorithm.solver, self.state, self.key, one)
+        ((_, params, buffers),) = models
+        return self.world.module(params, buffers)
+
     def train(
         self,
         rounds: int | None = None,
@@ -165,9 +176,7 @@ class Federation:
         "personal_accuracy", and then all figures `per_client` too.
         """
         solver, state = self.algorithm.solver, self.state
-        found = self.world.evaluate(
-            state.params, state.buffers, per_client=per_client or solver.is_personal
-        )
+        found = self.world.evaluate(state.params, state.buffers, per_client=per_client or solver.is_personal)
         own = self.world.evaluate_personal(solver, state, self.key) if solver.is_personal else None
         if own is None:
             return found

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fairlead.component import Component, MethodPart, freeze_lists
-from fairlead.corrections.base import OWN_MASK, Correction, LocalOutcome, LocalResult
+from fairlead.corrections.base import Correction, LocalOutcome, LocalResult
 from fairlead.corrections.personal import OwnParameters
 from fairlead.errors import ClashError, FieldError, require_instance, require_integer, require_number
 from fairlead.optimizers.base import Constant, Optimizer, OptimizerState, Schedule
@@ -177,10 +177,34 @@ class LocalSolver(Component):
 
     def start(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> LocalState:
         """State before the first local step; `anchor` (..., d) has a row per client."""
+        local, optimizer = self.optimizer.start(anchor, self._own_start(anchor, memory, shared))
+        return LocalState(local, optimizer, memory)
+
+    def position(self, state: LocalState) -> Tensor:
+        """The parameters that a client has reached."""
+        return self.optimizer.position(state.local, state.optimizer)
+
+    def used(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
+        """The model that a client uses between rounds, (..., d)."""
+        return self.optimizer.used(anchor, self._own_start(anchor, memory, shared))
+
+    def _own_start(self, anchor: Tensor, memory: Vectors, shared: Vectors) -> Tensor:
         local = anchor
         for correction in self.corrections:
             local = correction.start_from(local, memory, shared)
-        return LocalState(local, self.optimizer.init(local), memory)
+        return local
+
+    @property
+    def gradients_per_step(self) -> float:
+        """Gradients that a client takes for each batch."""
+        return len(self.optimizer.cycle) / (max(self.optimizer.cycle) + 1)
+
+    def gradient_batches(self, num_batches: int) -> list[int]:
+        """Which of the batches drawn each gradient of local work is taken on; an incomplete cycle is left out."""
+        cycle = self.optimizer.cycle
+        length = max(cycle) + 1
+        firsts = range(0, max(num_batches // length, 1) * length, length)
+        return [min(first + place, num_batches - 1) for first in firsts for place in cycle]
 
     def step(
         self, state: LocalState, gradient: Tensor, anchor: Tensor, shared: Vectors, lr: Tensor
@@ -254,7 +278,10 @@ class LocalSolver(Component):
         # Without corrections a does not depend on η, and one table serves all learning rates. It is made
         # for a power of two, so that random work does not make a new one a round.
         lr = self.optimizer.lr_at(round) if self.corrections else 1.0
-        probe = replace(self, optimizer=replace(self.optimizer, lr=1.0, schedule=Constant()))
+        # Own parameters do not change how far a trained parameter moves, and personal training moves no update.
+        steps = tuple(correction for correction in self.corrections if not correction.keeps_parameters)
+        optimizer = replace(self.optimizer, lr=1.0, schedule=Constant())
+        probe = replace(self, optimizer=optimizer, corrections=steps, personal=None)
         table = _accumulation_table(probe, lr, _next_power_of_two(longest))
         work = table.l1[num_steps]
         if bool(((num_steps > 0) & (work <= 0)).any()):
@@ -304,19 +331,13 @@ def _refuse_personal(corrections: tuple[Correction, ...], personal: LocalSolver)
                 f"{type(correction).__name__} in LocalSolver.personal works only for updates that reach the server: "
                 "use Proximal and OwnParameters there."
             )
-    own = next((c for c in personal.corrections if c.keeps_parameters), None)
     for correction in corrections:
-        if correction.starts_elsewhere or (correction.keeps_parameters and own is None):
+        keeps = correction.parameters if isinstance(correction, OwnParameters) else personal.own_parameters
+        if correction.starts_elsewhere or keeps != personal.own_parameters:
             raise ClashError(
-                f"{type(correction).__name__} in LocalSolver.corrections starts from the client's own parameters, "
-                "which LocalSolver.personal would ignore: add OwnParameters to its corrections."
+                f"{type(correction).__name__} in LocalSolver.corrections starts from parameters from which "
+                "LocalSolver.personal does not: give OwnParameters with the same parameters to both."
             )
-        if isinstance(correction, OwnParameters) and isinstance(own, OwnParameters):
-            if correction.parameters != own.parameters:
-                raise ClashError(
-                    f"OwnParameters must have the same parameters in LocalSolver.corrections and in its `personal`, "
-                    f"got {correction.parameters} and {own.parameters}."
-                )
 
 
 def epochs_to_steps(epochs: Tensor, sizes: Tensor, batch_sizes: Tensor) -> Tensor:
@@ -364,7 +385,7 @@ def _responses(probe: LocalSolver, lr: float, num_steps: int, num_impulses: int)
     """a after 1, 2, ... steps: entry j received a unit gradient at step j, and none at any other."""
     anchor = torch.zeros(num_impulses, dtype=torch.float64)
     nothing = dict.fromkeys(probe.memory_names, anchor)
-    shared = {OWN_MASK: anchor} | {name: anchor for c in probe.corrections for name in c.shared_names}
+    shared = {name: anchor for c in probe.corrections for name in c.shared_names}
     state = probe.start(anchor, nothing, shared)
     for step in range(num_steps):
         step_lr = torch.tensor([lr * probe.step_schedule.factor(step)], dtype=torch.float64)

@@ -88,7 +88,7 @@ class FlatModule:
                 )
             if pattern == "head" and all(fits(name, pattern) for name in self.names):
                 raise FieldError(
-                    "OwnParameters.parameters must leave something to share, and 'head' is the whole of a model with one "
+                    "OwnParameters.parameters must leave something to share, and 'head' is all of a model with one "
                     "layer: use a model with more layers, or '*' for training without sharing."
                 )
         own, kept = (

@@ -15,8 +15,9 @@ from fairlead.corrections.personal import OwnParameters
 from fairlead.errors import FieldError, did_you_mean
 from fairlead.local_solver import LocalSolver
 from fairlead.memory.update_memory import UpdateMemory
-from fairlead.optimizers.base import Schedule
+from fairlead.optimizers.base import Optimizer, Schedule
 from fairlead.optimizers.descent import SGD, Adagrad, Adam, AMSGrad, Yogi
+from fairlead.optimizers.personal import MetaSGD, MixedSGD, MoreauSGD
 from fairlead.samplers.adaptive import FedACS, FedACSEstimated, OptimalSampling, WeightFeedback
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.fixed import (
@@ -515,6 +516,58 @@ def ditto(
     return Algorithm(replace(solver, personal=personal), _sampler(clients), WeightedMean())
 
 
+@method("dinh2020pfedme")
+def pfedme(
+    *,
+    mu: float = 15.0,
+    inner_lr: float | None = None,
+    inner_steps: int = 5,
+    server_lr: float = 1.0,
+    personal_epochs: int | None = None,
+    personal_steps: int | None = None,
+    **clients: Unpack[ClientSide],
+) -> Algorithm:
+    """Clients descend the Moreau envelope of their loss, whose minimizer is their own model (T. Dinh et al. 2020).
+
+    `lr` times `mu` is the length of a step and must be below 1; `server_lr` is the paper's β. Evaluation trains each
+    client's own model θ_i(x) by steps along ∇F_i(θ) + μ(θ − x) from x.
+    """
+    solver = _solver(clients)
+    inner_lr = solver.optimizer.lr if inner_lr is None else inner_lr
+    update = _following(solver, MoreauSGD, mu=mu, inner_lr=inner_lr, inner_steps=inner_steps)
+    personal = _personal(solver, inner_lr, personal_epochs, personal_steps, Proximal(mu))
+    solver = replace(update, personal=personal)
+    return Algorithm(solver, _sampler(clients), WeightedMean(), server=SGD(server_lr))
+
+
+@method("fallah2020perfedavg")
+def per_fedavg(
+    *,
+    inner_lr: float | None = None,
+    delta: float | None = None,
+    server_lr: float = 1.0,
+    personal_steps: int = 1,
+    **clients: Unpack[ClientSide],
+) -> Algorithm:
+    """A model from which one step on a client's data leads far: meta-learning (Fallah et al. 2020).
+
+    First order, or Hessian-free with the given `delta`. Evaluation takes `personal_steps` of `inner_lr` on each client.
+    """
+    solver = _solver(clients)
+    inner_lr = solver.optimizer.lr if inner_lr is None else inner_lr
+    update = _following(solver, MetaSGD, inner_lr=inner_lr, delta=delta)
+    solver = replace(update, personal=_personal(solver, inner_lr, None, personal_steps))
+    return Algorithm(solver, _sampler(clients), WeightedMean(), server=SGD(server_lr))
+
+
+@method("deng2020apfl")
+def apfl(*, mix: float = 0.5, **clients: Unpack[ClientSide]) -> Algorithm:
+    """FedAvg, and for every client a model of its own that it uses mixed with the global one (Deng et al. 2020)."""
+    solver = _solver(clients)
+    own = replace(_following(solver, MixedSGD, mix=mix), corrections=(OwnParameters(("*",)),))
+    return Algorithm(replace(solver, personal=own), _sampler(clients), WeightedMean())
+
+
 def with_aware(
     algorithm: Algorithm,
     *,
@@ -568,6 +621,15 @@ def _personal(
     if epochs is None and steps is None:
         epochs, steps = solver.epochs, solver.steps
     return replace(solver, optimizer=optimizer, epochs=epochs, steps=steps, corrections=corrections)
+
+
+def _following(solver: LocalSolver, optimizer: type[Optimizer], **fields: float | None) -> LocalSolver:
+    """The solver with another optimizer of the same learning rate; one without momentum."""
+    given = solver.optimizer
+    if isinstance(given, SGD) and given.momentum:
+        raise FieldError(f"{optimizer.__name__} has no momentum: leave the argument momentum out.")
+    plain: dict[str, Any] = {"schedule": given.schedule, "weight_decay": given.weight_decay, **fields}
+    return replace(solver, optimizer=optimizer(given.lr, **plain))
 
 
 def _sampler(clients: ClientSide) -> Sampler:

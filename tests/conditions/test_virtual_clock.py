@@ -182,10 +182,12 @@ def test_payload_is_what_the_record_counts(estimate: str) -> None:
 @pytest.mark.parametrize("preset", sorted(fl.presets.METHODS))
 def test_every_method_has_a_payload(preset: str) -> None:
     """The sizes of what is sent are computed without running the method, for corrections of every kind."""
-    arguments = {"lr": 0.1, "cohort_size": 3, "mu": 0.1, "alpha": 0.1}
+    arguments = {"lr": 0.1, "cohort_size": 3, "mu": 0.1, "alpha": 0.1, "own": ("*",)}
     method = fl.presets.METHODS[preset]
     own = signature(method.build).parameters.values()
-    needed = {"lr"} | {p.name for p in own if p.kind is p.KEYWORD_ONLY and p.default is p.empty}
+    needed = {"lr"} | {
+        p.name for p in own if p.kind is p.KEYWORD_ONLY and (p.default is p.empty or p.name == "own")
+    }
     if preset != "full_participation":
         needed.add("cohort_size")
     algorithm = method.build(**{name: arguments[name] for name in needed})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,6 +102,9 @@ def test_every_optimizer(optimizer: fl.Optimizer, device: torch.device) -> None:
 def test_every_correction(correction: fl.Correction, device: torch.device) -> None:
     """With momentum, so that a lane's state must be renewed for its next client."""
     solver = fl.LocalSolver(fl.SGD(0.1, momentum=0.5), batch_size=3, corrections=(correction,))
+    if isinstance(correction, fl.OwnParameters) and correction.train == "own":
+        body = replace(correction, train="shared")
+        solver = replace(solver, corrections=(body,), personal=solver)
     wanted = correction.needs_aggregator or "WeightedMean"
     aggregator = next(part for part in every_example(fl.Aggregator) if type(part).__name__ == wanted)
     assert_agreement(fl.Algorithm(solver, aggregator=aggregator), DENSE, classes((4,)), device)

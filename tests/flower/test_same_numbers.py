@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +32,9 @@ METHODS: dict[str, Callable[[], fl.Algorithm]] = {
     "fedaware": lambda: fl.presets.fedaware(lr=0.1, epochs=2, batch_size=5),
     "feddyn": lambda: fl.presets.feddyn(lr=0.1, alpha=0.1, steps=4, batch_size=5),
     "fedcm": lambda: fl.presets.fedcm(lr=0.1, steps=4, batch_size=5),
+    "fedper": lambda: fl.presets.fedper(lr=0.1, epochs=2, batch_size=5),
+    "fedrep": lambda: fl.presets.fedrep(lr=0.1, epochs=1, batch_size=5, personal_epochs=2),
+    "ditto": lambda: fl.presets.ditto(lr=0.1, mu=0.5, epochs=2, batch_size=5, personal_steps=3),
 }
 COHORTS = ((0, 1, 2), (0, 2), (1, 2, 2), (0, 1), (0, 1, 2), (2,))
 ARRIVALS = ((0, 1, 2), (2,), (1, 2), (), (0, 2), (2,))
@@ -98,6 +101,65 @@ def test_evaluation_and_objective_are_those_of_the_simulation(tmp_path: Path) ->
     assert isinstance(twin.world, fl.SimulatedWorld)
     assert run.summary is not None
     assert run.summary.objective == twin.world.objective_at(twin.params, twin.state.buffers)
+
+
+PERSONAL = {
+    "fedavg_finetuned": fl.presets.fedavg_finetuned(
+        lr=0.1, batch_size=5, personal_lr=0.05, personal_epochs=2
+    ),
+    "fedper": METHODS["fedper"](),
+    "fedrep": METHODS["fedrep"](),
+    "ditto": METHODS["ditto"](),
+    "pfedme": fl.presets.pfedme(lr=0.1, mu=2.0, batch_size=5, inner_steps=2),
+    "per_fedavg": fl.presets.per_fedavg(lr=0.1, batch_size=5, epochs=2, inner_lr=0.05, delta=0.01),
+    "apfl": fl.presets.apfl(lr=0.1, mix=0.4, batch_size=5, epochs=2),
+}
+
+
+@pytest.mark.parametrize("name", PERSONAL)
+def test_clients_evaluate_their_own_models(name: str, tmp_path: Path) -> None:
+    """Their own models stay where they are, and their figures are those of the simulation."""
+    spec = replace(experiment(asking(PERSONAL[name], COHORTS), 4), evaluate_every=2)
+    run = run_on_grid(DirectGrid(client_apps(), tmp_path / "m"), spec, build_model, tmp_path / "run", QUICK)
+    twin_run = simulated(spec.algorithm)
+    expected = list(twin_run.train(4, evaluate_every=2))
+    for record, twin in zip(run.federation.records, expected, strict=True):
+        assert (record.evaluation is None) == (twin.evaluation is None)
+        if record.evaluation is not None and twin.evaluation is not None:
+            assert record.evaluation.client_metrics == twin.evaluation.client_metrics
+            assert record.evaluation.metrics == pytest.approx(dict(twin.evaluation.metrics), rel=1e-12)
+    assert torch.equal(run.federation.params, twin_run.params)
+    last = expected[-1].evaluation
+    assert last is not None
+    assert last.client_metrics["personal_loss"] != last.client_loss
+
+
+def test_own_parameters_are_in_no_message(tmp_path: Path) -> None:
+    """What a client keeps appears nowhere in what it sends: its head is zero in every update."""
+    sent: list[torch.Tensor] = []
+
+    class Listening(DirectGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            replies = list(super().pull_messages(message_ids))
+            for reply in replies:
+                for record in reply.content.array_records.values():
+                    sent.extend(torch.from_numpy(array.numpy()) for array in record.values())
+            return replies
+
+    spec = replace(experiment(METHODS["fedper"](), 3), evaluate_every=1)
+    run = run_on_grid(Listening(client_apps(), tmp_path / "m"), spec, build_model, tmp_path / "run", QUICK)
+    assert run.federation.algorithm.solver.memory_names
+    updates = [array for array in sent if array.numel()]
+    head = 6 * 3 + 3
+    assert len(updates) == 9
+    assert all(bool((update[-head:] == 0).all() and (update[:-head] != 0).any()) for update in updates)
+    whole = experiment(METHODS["ditto"](), 3)
+    sent.clear()
+    run = run_on_grid(Listening(client_apps(), tmp_path / "d"), whole, build_model, tmp_path / "run2", QUICK)
+    plain = experiment(METHODS["fedavg"](), 3)
+    kept, sent[:] = list(sent), []
+    run_on_grid(Listening(client_apps(), tmp_path / "a"), plain, build_model, tmp_path / "run3", QUICK)
+    assert all(torch.equal(own, other) for own, other in zip(kept, sent, strict=True))
 
 
 def test_fedacs_plans_with_the_links_it_has_seen(tmp_path: Path) -> None:

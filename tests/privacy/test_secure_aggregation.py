@@ -21,6 +21,14 @@ from fairlead.testing.rounds import contents, draws, make_conditions, make_popul
 
 N, D = 7, 5
 SUMS = {
+    "apfl",
+    "ditto",
+    "fedavg_finetuned",
+    "fedbn",
+    "fedper",
+    "fedrep",
+    "per_fedavg",
+    "pfedme",
     "anonymous_fednova",
     "communication_aware_fedavg",
     "communication_aware_fednova",

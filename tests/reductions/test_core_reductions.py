@@ -38,6 +38,69 @@ def ends(
     return torch.stack([federation.params for _ in federation.train(rounds)])
 
 
+@pytest.mark.parametrize("build", [fl.presets.fedper, fl.presets.fedbn])
+def test_nothing_of_its_own_is_fedavg(build: Callable[..., fl.Algorithm]) -> None:
+    """`OwnParameters`: "Reduces to no correction if `parameters` is empty and all are trained.\""""
+    clients: dict[str, Any] = {"lr": 0.1, "momentum": 0.5, "steps": 3}
+    assert torch.equal(ends(build(own=(), **clients)), ends(fl.presets.fedavg(**clients)))
+
+
+@pytest.mark.parametrize(
+    "personal",
+    [
+        fl.presets.fedavg_finetuned(lr=0.1, steps=3, personal_lr=0.3, personal_steps=2),
+        fl.presets.ditto(lr=0.1, steps=3, mu=0.7, personal_lr=0.3, personal_steps=2),
+        fl.presets.apfl(lr=0.1, steps=3, mix=0.3),
+    ],
+    ids=["fedavg_finetuned", "ditto", "apfl"],
+)
+def test_a_second_model_leaves_the_global_one_alone(personal: fl.Algorithm) -> None:
+    """Fine-tuning, Ditto and APFL train the global model of FedAvg, whatever the personal training is."""
+    assert torch.equal(ends(personal), ends(fl.presets.fedavg(lr=0.1, steps=3)))
+
+
+def own_models(algorithm: fl.Algorithm, rounds: int = 4) -> tuple[Tensor, Tensor]:
+    """The global model and those of all clients after some rounds on the standard quadratics."""
+    problem = standard_problem()
+    world = fl.SimulatedWorld(problem.task(), problem.data(), weights=problem.weights, dtype=torch.float64)
+    run = fl.Federation(algorithm, world)
+    list(run.train(rounds))
+    found = world.personal_models(algorithm.solver, run.state, run.key)
+    return run.params, torch.stack([params for _, params, _ in found])
+
+
+def test_mixture_without_a_share_is_the_global_model() -> None:
+    """`MixedSGD`: "Reduces to the global model for α = 0.\" Ditto's pull does the same as μ → ∞."""
+    x, own = own_models(fl.presets.apfl(lr=0.1, steps=3, mix=0.0))
+    assert torch.equal(own, x.expand_as(own))
+    # ημ = 1: the pull leads back to the anchor in one step, and a gradient from there is η long.
+    received, _ = own_models(fl.presets.fedavg(lr=1e-7, steps=3), rounds=3)
+    _, own = own_models(fl.presets.ditto(lr=1e-7, steps=3, mu=1e7), rounds=4)
+    assert torch.allclose(own, received.expand_as(own), atol=1e-5)
+
+
+def test_mixture_with_all_of_it_is_local_training() -> None:
+    """`MixedSGD`: "For α = 1, v is trained on the client's data alone.\""""
+    _, own = own_models(fl.presets.apfl(lr=0.1, steps=3, mix=1.0))
+    _, alone = own_models(fl.presets.fedper(lr=0.1, steps=3, own=("*",)))
+    assert torch.allclose(own, alone, atol=1e-14)
+
+
+def test_meta_sgd_without_adaptation_is_sgd() -> None:
+    """`MetaSGD`: "Reduces to `SGD` for α = 0 in the first order, on every second batch.\""""
+    equal = fl.FixedSteps((6, 2, 4, 8))
+    plain = ends(fl.presets.fedavg(lr=0.1), work=fl.FixedSteps((3, 1, 2, 4)))
+    assert torch.allclose(ends(fl.presets.per_fedavg(lr=0.1, inner_lr=0.0), work=equal), plain, atol=1e-14)
+
+
+def test_pfedme_with_one_local_round_is_fedprox() -> None:
+    """One batch, K steps along ∇F + μ(θ − x), and w − x = ημ(θ − x): FedProx with the server's learning rate ημ."""
+    one = fl.FixedSteps((1, 1, 1, 1))
+    moreau = ends(fl.presets.pfedme(lr=0.2, mu=1.5, inner_lr=0.1, inner_steps=4), work=one)
+    prox = replace(fl.presets.fedprox(lr=0.1, mu=1.5, steps=4), server=fl.SGD(0.2 * 1.5))
+    assert torch.allclose(moreau, ends(prox, work=fl.EqualWork()), atol=1e-14)
+
+
 def test_weighted_mean_is_the_plain_mean_for_equal_importance() -> None:
     """`WeightedMean`: "Reduces to the plain mean for equal importance.\""""
     problem = standard_problem()

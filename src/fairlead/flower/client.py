@@ -136,7 +136,12 @@ class ClientMemory:
 
 
 def _run(
-    objective: Objective, question: Question, order: Broadcast, memory: Vectors, num_steps: int, batch_size: int
+    objective: Objective,
+    question: Question,
+    order: Broadcast,
+    memory: Vectors,
+    num_steps: int,
+    batch_size: int,
 ) -> LocalReturns:
     """The local steps of an order on the only client of `objective`, whose memory has one row."""
     batches = draw_batches(0, int(objective.data.sizes[0]), num_steps, batch_size, question.batches)
@@ -195,8 +200,8 @@ def own_model(objective: Objective, question: Question, memory: Vectors) -> tupl
     if solver.personal is not None and solver.kept_training is None:
         returns = _run_personal(objective, question, order, memory)
         return order.anchor + returns.delta[0], returns.buffers[0]
-    start = order.solver.start(order.anchor[None], memory, order.shared)
-    return start.local[0], start_buffers(order, memory).expand(1, -1)[0]
+    used = order.solver.used(order.anchor[None], memory, order.shared)
+    return used[0], start_buffers(order, memory).expand(1, -1)[0]
 
 
 Examples = tuple[ArrayLike, ArrayLike]

@@ -272,9 +272,7 @@ class FlowerWorld(World):
             elif node is None:
                 absent.append(Refusal(client, "away", f"Client {client} is at no node."))
             elif steps > 0:
-                question = self._question(
-                    order, order.key, client, int(versions[client]), steps, batch_size
-                )
+                question = self._question(order, order.key, client, int(versions[client]), steps, batch_size)
                 request = ClientRequest(client, node, order.round, MessageType.TRAIN, steps)
                 sent[request] = question.to_records()
         self._pending.send(sent)

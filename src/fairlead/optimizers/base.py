@@ -129,6 +129,23 @@ class Optimizer(Component, ABC):
     ) -> tuple[Tensor, OptimizerState]:
         """Parameters and state after one step."""
 
+    @property
+    def cycle(self) -> tuple[int, ...]:
+        """The batches of a cycle of gradients, by number from 0: one batch and one gradient for most."""
+        return (0,)
+
+    def start(self, anchor: Tensor, own: Tensor) -> tuple[Tensor, OptimizerState]:
+        """Where a client that starts from `own` takes its first gradient, and the state before it."""
+        return own, self.init(own)
+
+    def position(self, params: Tensor, state: OptimizerState) -> Tensor:
+        """The parameters that a client has reached: `params`, unless gradients are taken elsewhere."""
+        return params
+
+    def used(self, anchor: Tensor, own: Tensor) -> Tensor:
+        """The model that a client uses if it has trained `own`."""
+        return own
+
     def step_(self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor) -> None:
         """The same step written over `params` and `state`; optimizers that can save memory traffic do."""
         after, slots = self.step(params, gradient, state, lr)

@@ -20,11 +20,12 @@ def check_optimizer(part: Optimizer) -> None:
     """Raise an `AssertionError` unless an optimizer keeps its contract.
 
     Rows side by side move as each would alone, in place or not; a learning rate of zero moves nothing;
-    without gradient and weight decay nothing moves ("at rest"); the first step goes down the gradient; dtype
+    without gradient and weight decay nothing moves ("at rest"); the first step, or cycle, goes down the gradient; dtype
     and kinds of state are kept and arguments are not changed; an optimizer that claims to be linear is.
     """
     start = draws("start", _LANES, NUM_PARAMETERS)
-    gradients = [draws(f"gradient {step}", _LANES, NUM_PARAMETERS) for step in range(_STEPS)]
+    cycle = len(part.cycle)
+    gradients = [draws(f"gradient {step}", _LANES, NUM_PARAMETERS) for step in range(max(_STEPS, cycle))]
     lr = torch.full((_LANES, 1), 0.1, dtype=torch.float64)
     stacked = _walk(part, start, gradients, lr)
     for lane in range(_LANES):
@@ -36,10 +37,10 @@ def check_optimizer(part: Optimizer) -> None:
     if not torch.equal(_walk(part, start, gradients, torch.zeros_like(lr)), start):
         raise fault(part, "not move with a learning rate of 0")
     plain = replace(part, weight_decay=0.0)
-    resting = _walk(plain, start, [torch.zeros_like(start)] * _STEPS, lr)
+    resting = _walk(plain, start, [torch.zeros_like(start)] * max(_STEPS, cycle), lr)
     if is_bound(part, "at rest") and not torch.equal(resting, start):
         raise fault(part, "not move without a gradient")
-    downhill = ((_walk(plain, start, gradients[:1], lr) - start) * gradients[0]).sum(-1)
+    downhill = ((_walk(plain, start, gradients[:1] * cycle, lr) - start) * gradients[0]).sum(-1)
     if not (downhill < 0).all():
         raise fault(part, "take its first step down the gradient")
     if not 0 <= part.lr_at(0) < math.inf:
@@ -61,7 +62,7 @@ def _walk_in_place(part: Optimizer, start: Tensor, gradients: Sequence[Tensor], 
         part.step_(params, gradient, state, lr)
         if not torch.equal(before, gradient):
             raise AssertionError(f"{part!r}.step_ must not change the gradient.")
-    return params
+    return part.position(params, state)
 
 
 def _walk(part: Optimizer, params: Tensor, gradients: Sequence[Tensor], lr: Tensor) -> Tensor:
@@ -77,7 +78,7 @@ def _walk(part: Optimizer, params: Tensor, gradients: Sequence[Tensor], lr: Tens
         if shapes != {name: (value.shape, value.dtype) for name, value in state_after.items()}:
             raise fault(part, "keep the names, shapes and dtypes of its state from step to step")
         params, state = params_after, state_after
-    return params
+    return part.position(params, state)
 
 
 def _check_linear(part: Optimizer, start: Tensor, gradients: Sequence[Tensor], lr: Tensor) -> None:

@@ -1,14 +1,14 @@
 """The role `World`: the clients that an algorithm faces, simulated or real."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fairlead.client_table import PartState
-from fairlead.errors import FieldError, did_you_mean, short
+from fairlead.errors import ClashError, FieldError, did_you_mean, short
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import (
@@ -129,6 +129,12 @@ class World(ABC):
     @abstractmethod
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
         """How good the global model is."""
+
+    def personal_models(
+        self, solver: LocalSolver, state: ServerState, key: Key, clients: Tensor | None = None
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Client, parameters (d,) and running statistics (b,) of the models that clients use themselves."""
+        raise ClashError("The clients' own models stay with them: only a simulated world knows them.")
 
     def evaluate_personal(self, solver: LocalSolver, state: ServerState, key: Key) -> Evaluation | None:
         """How good the model of each client is for its own data; None if the world cannot know."""

@@ -127,10 +127,12 @@ class ClientBehavior:
         work = self.work.planned(clients, sizes, solver, round, key.fold("work"), profile)
         if profile is None:
             return _Plan(work, None, None)
-        computing = profile.compute_seconds(work.num_steps, work.batch_sizes, sizes)
-        if solver.kept_training is not None:
-            personal = solver.kept_training
-            computing += profile.compute_seconds(personal.count_steps(sizes), personal.batches(sizes), sizes)
+        computing = solver.gradients_per_step * profile.compute_seconds(
+            work.num_steps, work.batch_sizes, sizes
+        )
+        if (own := solver.kept_training) is not None:
+            steps = profile.compute_seconds(own.count_steps(sizes), own.batches(sizes), sizes)
+            computing = computing + own.gradients_per_step * steps
         return _Plan(
             work, computing, computing + profile.transfer_seconds(self.message_sizes.payload(solver))
         )

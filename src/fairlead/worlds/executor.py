@@ -59,7 +59,13 @@ def local_steps(
     else:
         words = (key.words(np.arange(len(own) + 1)) for key, own in zip(noise, batches, strict=True))
         keys = [torch.from_numpy(word.view(np.int64)) for word in words]
-    return LocalSteps(solver, batches, keys, solver.step_lrs(round, longest))
+    lrs = solver.step_lrs(round, longest)
+    if solver.optimizer.cycle != (0,):
+        taken = [solver.gradient_batches(len(own)) for own in batches]
+        batches = [own[places] for own, places in zip(batches, taken, strict=True)]
+        keys = [torch.cat([own[places], own[-1:]]) for own, places in zip(keys, taken, strict=True)]
+        lrs = lrs[max(taken, key=len, default=[])]
+    return LocalSteps(solver, batches, keys, lrs)
 
 
 def draw_batches(first_row: int, size: int, num_steps: int, batch_size: int, key: Key) -> Tensor:

@@ -345,23 +345,24 @@ class SimulatedWorld(World):
             return evaluate_each(
                 self.objective.model,
                 self.task,
-                self._personal_models(solver, state, key),
+                self.personal_models(solver, state, key),
                 data,
                 channels_last=self.objective.channels_last and self.device.type == "cuda",
             )
 
-    def _personal_models(
-        self, solver: LocalSolver, state: ServerState, key: Key
+    def personal_models(
+        self, solver: LocalSolver, state: ServerState, key: Key, clients: Tensor | None = None
     ) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Client, parameters and running statistics of every client's own model; those without examples take x."""
-        own, nothing = solver.personal or solver, torch.empty(0)
-        cohort = Cohort(torch.arange(self.population.num_clients), nothing, nothing)
+        shared = solver if solver.is_personal else replace(solver, corrections=())
+        own, nothing = solver.personal or shared, torch.empty(0)
+        everyone = torch.arange(self.population.num_clients)
+        cohort = Cohort(everyone if clients is None else clients, nothing, nothing)
         broadcast = (state.round, own, state.params, state.buffers, state.shared)
         order = derive_masks(WorkOrder(*broadcast, cohort, state.memory, key), own, self.objective.model)
         for clients in torch.split(cohort.clients, self.executor.block or _EVALUATED_TOGETHER):
             memory, sizes = self._read(state.memory, clients), self.behavior.sizes[clients]
             block = ClientBlock(clients, sizes, own.count_steps(sizes), own.batches(sizes), memory)
-            params = own.start(state.params.expand(len(clients), -1), memory, order.shared).local.clone()
+            params = own.used(state.params.expand(len(clients), -1), memory, order.shared).clone()
             buffers = start_buffers(order, memory).expand(len(clients), -1)
             able = (sizes > 0).nonzero().flatten()
             if solver.personal is not None and solver.kept_training is None and len(able):

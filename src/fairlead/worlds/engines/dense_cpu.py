@@ -141,7 +141,7 @@ class _DenseWork:
                     local.add_(jobs.anchor, alpha=lr * plain.mu)
             losses = self._objective.loss(torch.cat(outputs, 1).mT, chunk.targets)
             self.loss[job] += losses.dot(chunk.shares)
-        local.sub_(jobs.anchor)
+        torch.sub(jobs.steps.solver.position(state), jobs.anchor, out=local)
 
     def _step(self, layers: list[_Layer | Activation], batch: _Batch, kept: float, scale: float) -> Tensor:
         """Outputs (outputs, B) for one batch; sums become `kept` · themselves + `scale` · the summed gradient."""

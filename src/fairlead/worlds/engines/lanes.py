@@ -204,7 +204,7 @@ class LaneBlock:
         for slot in plan.slots:
             starting[slot.start].append(slot)
             ending[slot.end].append(slot)
-        held, moved = self.state.local.unbind(), delta.unbind()
+        held, moved = self.solver.position(self.state).unbind(), delta.unbind()
         for start, end, width in plan.segments:
             if start in starting:
                 self._place(starting[start], jobs)

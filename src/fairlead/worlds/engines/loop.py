@@ -146,5 +146,5 @@ def _train(objective: Objective, jobs: LocalJobs, job: int, results: LocalReturn
             ) from error
         state = solver.step(state, gradient, anchor, jobs.shared, step_lrs[step])
         results.loss[job] += step_loss
-    results.delta[job] = state.local - anchor
+    results.delta[job] = solver.position(state) - anchor
     results.loss[job] /= len(batches)

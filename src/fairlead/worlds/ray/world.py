@@ -1,5 +1,6 @@
 """`RayWorld`: a simulated world whose clients train on the actors of a `RayCluster`."""
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 from torch import Tensor, nn
@@ -92,6 +93,11 @@ bits in each division: set SimulatedWorld.block, such as block=32.
 
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
         return self.simulation.evaluate(params, buffers, per_client=per_client)
+
+    def personal_models(
+        self, solver: LocalSolver, state: ServerState, key: Key, clients: Tensor | None = None
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
+        return self.simulation.personal_models(solver, state, key, clients)
 
     def evaluate_personal(self, solver: LocalSolver, state: ServerState, key: Key) -> Evaluation:
         return self.simulation.evaluate_personal(solver, state, key)
