@@ -6,7 +6,7 @@ Made when the site is built (`site_hooks.py`). What a method keeps and sends is 
 from __future__ import annotations
 
 import inspect
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import fairlead as fl
 from fairlead.client_table import ClientTable, PartState
@@ -64,7 +64,11 @@ def sections() -> str:
 
 def as_published(method: Method) -> fl.Algorithm:
     """A preset with nothing given but what it asks for."""
-    needed = {each.name: 0.5 for each in argument_parameters(method.build) if each.required}
+    arguments = argument_parameters(method.build)
+    needed: dict[str, Any] = {each.name: 0.5 for each in arguments if each.required}
+    if any(each.name == "own" for each in arguments):
+        # The quadratics of the count have no layers.
+        needed["own"] = ("*",)
     try:
         return method.build(**needed | {"steps": 2})
     except FieldError:
@@ -112,11 +116,16 @@ def _needs_single_updates(algorithm: fl.Algorithm) -> bool:
 
 def _section(method: Method) -> str:
     algorithm = as_published(method)
-    parts = [
-        part
-        for part in (algorithm.sampler, *algorithm.solver.corrections, algorithm.aggregator, algorithm.server)
-        if part not in (fl.FullParticipation(), fl.SGD(1.0))
+    solver = algorithm.solver
+    solvers = (solver, solver.personal) if solver.personal else (solver,)
+    local = [
+        part for each in solvers for part in (*each.corrections, each.optimizer) if type(part) is not fl.SGD
     ]
+    parts = {
+        type(part): part
+        for part in (algorithm.sampler, *local, algorithm.aggregator, algorithm.server)
+        if part not in (fl.FullParticipation(), fl.SGD(1.0))
+    }.values()
     made_of = "\n\n".join(
         f"`{type(part).__name__}`: {summary(type(part))}{_equations(type(part))}" for part in parts
     )

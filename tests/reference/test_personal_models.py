@@ -198,7 +198,7 @@ def test_statistics_of_one_client_by_hand() -> None:
 
 @pytest.mark.parametrize("name", ["fedavg_finetuned", "fedper", "fedrep", "ditto"])
 def test_evaluation_before_and_after(name: str) -> None:
-    """Each client's own model on its own test examples, beside the global one; means weigh examples."""
+    """Each client's own model on its own test examples, beside the global one; every client counts alike."""
     given = {"mu": 0.1} if name == "ditto" else {}
     algorithm = fl.presets.METHODS[name].build(lr=0.2, batch_size=4, epochs=3, **given)
     run = fl.Federation(algorithm, network())

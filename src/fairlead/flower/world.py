@@ -34,7 +34,7 @@ from fairlead.records import (
 )
 from fairlead.reply_checks import ReceivedUpdate, ReplyForm, ReplyLimits
 from fairlead.worlds.base import Weights, World, objective_weights
-from fairlead.worlds.evaluation import evaluation_of
+from fairlead.worlds.evaluation import evaluation_of, personal_means
 from fairlead.worlds.executor import refuse_unknown_parameters
 
 
@@ -185,8 +185,7 @@ class FlowerWorld(World):
             work = int(num_steps[client]), int(batch_sizes[client])
             return self._question(order, key, client, int(versions[client]), *work).to_records()
 
-        found = self._client_metrics(content_for)
-        return evaluation_of({name: self._mean(values) for name, values in found.items()}, found)
+        return personal_means(self._client_metrics(content_for))
 
     def objective_at(self, params: Tensor, buffers: Tensor) -> float:
         content = evaluation_request(params, buffers, on_training_data=True)

@@ -58,7 +58,7 @@ def evaluate_each(
     *,
     channels_last: bool = False,
 ) -> Evaluation:
-    """Figures of every client's own model on its own data, and their means weighted by examples.
+    """Figures of every client's own model on its own data, and their means, in which every client counts alike.
 
     `models` are client, parameters (d,) and running statistics (b,); clients without a model or examples have NaN.
     """
@@ -83,12 +83,12 @@ def evaluate_each(
         for name, value in {"loss": found.loss, **found.metrics}.items():
             nobody = torch.full((data.num_clients,), math.nan, dtype=torch.float64)
             by_client.setdefault(name, nobody)[client] = value
-    sizes = data.sizes.to(torch.float64)
-    overall = {}
-    for name, values in by_client.items():
-        known = ~values.isnan()
-        overall[name] = float(sizes[known] @ values[known] / sizes[known].sum())
-    return evaluation_of(overall, by_client)
+    return personal_means(by_client)
+
+
+def personal_means(by_client: Mapping[str, Tensor]) -> Evaluation:
+    """Figures (N,) of clients' own models, and their means over the clients that have them."""
+    return evaluation_of({name: float(values.nanmean()) for name, values in by_client.items()}, by_client)
 
 
 def evaluation_of(overall: Mapping[str, float], by_client: Mapping[str, Tensor]) -> Evaluation:
