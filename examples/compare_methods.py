@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import mean
 
 import fairlead as fl
-from fairlead.results.estimates import estimate
 
 METHODS = {
     "FedAvg": fl.presets.fedavg(lr=0.1, cohort_size=10),
@@ -16,8 +14,8 @@ METHODS = {
 }
 
 
-def main(rounds: int = 40, seeds: Sequence[int] = (0, 1, 2, 3, 4)) -> dict[str, list[float]]:
-    """Losses of the objective that was asked for, by method and seed; a table goes to standard output."""
+def main(rounds: int = 40, seeds: Sequence[int] = (0, 1, 2, 3, 4)) -> fl.Comparison:
+    """The methods by the objective that was asked for; the table goes to standard output."""
     experiment = fl.Experiment(
         fl.Digits(num_clients=20, partition=fl.DirichletPartitioner(alpha=0.3)),
         fl.presets.fedavg(lr=0.1),
@@ -25,25 +23,11 @@ def main(rounds: int = 40, seeds: Sequence[int] = (0, 1, 2, 3, 4)) -> dict[str, 
         work=fl.TwoGroupEpochs(boundary=5, first=(6, 8), second=(1, 1)),
         link=fl.UniformBernoulliLink(0.0, 0.5),
     )
-    losses: dict[str, list[float]] = {name: [] for name in METHODS}
-    misplaced: dict[str, list[float]] = {name: [] for name in METHODS}
-    for seed in seeds:
-        for method in fl.compare(replace(experiment, seed=seed), METHODS):
-            losses[method.name].append(method.objective)
-            misplaced[method.name].append(method.consistency.total_variation or 0.0)
-    baseline = losses["FedAvg"]
-    print("method     objective  difference to FedAvg  misplaced weight")
-    for name, found in losses.items():
-        differences = [own - other for own, other in zip(found, baseline, strict=True)]
-        # ± is half of the 95 % interval over seeds, as everywhere in fairlead.
-        difference = estimate(differences)
-        half = (
-            "" if difference is None or difference.half_width is None else f" ± {difference.half_width:.4f}"
-        )
-        print(
-            f"{name:<10} {mean(found):9.4f}  {mean(differences):+9.4f}{half:<10}  {mean(misplaced[name]):.0%}"
-        )
-    return losses
+    comparison = fl.compare(experiment, METHODS, seeds=seeds, metric="objective")
+    print(comparison)
+    for method in comparison:
+        print(method.objective_verdict())
+    return comparison
 
 
 if __name__ == "__main__":

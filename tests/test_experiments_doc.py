@@ -35,6 +35,7 @@ def test_the_commands_run_and_leave_what_the_page_says(
     study = fl.StudyFolder(Path("runs/study-compare-10-rounds"))
     assert [run.outcome for run in study.runs()] == ["finished"] * 9
     pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib")
     scope: dict[str, object] = {}
     for block in re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE):
         exec(block, scope)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -172,3 +173,43 @@ def test_a_cohort_larger_than_the_population_is_refused() -> None:
 def test_a_federation_made_without_rounds_must_be_told_them() -> None:
     with pytest.raises(FieldError, match=r"Federation\.train needs `rounds`, because none was set"):
         federation().train()
+
+
+def test_training_without_a_loop_trains_when_the_federation_is_used() -> None:
+    """Whatever is asked of it: the rounds have run, and are those of a loop."""
+    looped = run_of()
+    records = list(looped.train(4))
+    asks: list[Callable[[fl.Federation], object]] = [
+        lambda run: run.records,
+        lambda run: run.state,
+        lambda run: run.model(),
+        lambda run: run.evaluate(),
+        lambda run: run.consistency(),
+        lambda run: run.train(0),
+    ]
+    for ask in asks:
+        run = run_of()
+        run.train(1)
+        run.train(3)
+        ask(run)
+        assert run.records == records
+        assert torch.equal(run.params, looped.params)
+
+
+def test_a_loop_runs_a_round_at_a_time_and_may_stop() -> None:
+    run = run_of()
+    for record in run.train(5):
+        assert run.state.round == record.round + 1 == len(run.records)
+        if record.round == 1:
+            break
+    assert run.state.round == 2
+    training = run.train(2)
+    assert repr(training).startswith("<2 rounds")
+    assert [record.round for record in training] == [2, 3]
+
+
+def run_of() -> fl.Federation:
+    problem = fl.Quadratics(num_clients=3).problem(0)
+    return fl.Federation(
+        fl.presets.scaffold(lr=0.1, steps=2), fl.SimulatedWorld(problem.task(), problem.data())
+    )

@@ -9,13 +9,14 @@ from functools import cached_property
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from fairlead.aggregators.base import LinearAggregator
 from fairlead.algorithm import Algorithm
+from fairlead.charts.display import Display, Displayed
 from fairlead.checkpoint.store import KEPT, load_state, save_state, warn
 from fairlead.errors import ClashError, ConsistencyWarning, FieldError, require_instance
 from fairlead.memory.run_budget import refuse_too_large
@@ -23,6 +24,7 @@ from fairlead.privacy import PrivacyStatement
 from fairlead.randomness import Key
 from fairlead.records import Conditions, Evaluation, RoundRecord, ServerState, StoredRecords
 from fairlead.round import initial_state, run_round
+from fairlead.text import counted
 from fairlead.theory.prediction import implied_surrogate
 from fairlead.worlds.base import World
 
@@ -31,7 +33,24 @@ if TYPE_CHECKING:
     from fairlead.diagnostics.measurement import ConsistencyMonitor
 
 
-class Federation:
+class Training(Iterator[RoundRecord]):
+    """Rounds of a federation, each of which runs when its record is asked for.
+
+    If nobody asks for the first one, all rounds run when the federation is next used.
+    """
+
+    def __init__(self, federation: Federation, rounds: int, records: Iterator[RoundRecord]) -> None:
+        self._federation, self._rounds, self._records = federation, rounds, records
+
+    def __next__(self) -> RoundRecord:
+        self._federation.started(self)
+        return next(self._records)
+
+    def __repr__(self) -> str:
+        return f"<{counted(self._rounds, 'round')}: iterate over the records, or use the federation>"
+
+
+class Federation(Displayed):
     """Runs rounds of an algorithm in a world.
 
     `rounds`, `evaluate_every`, `per_client` and `gradients_every` are the defaults of `train`.
@@ -62,8 +81,9 @@ class Federation:
         self.rounds, self.evaluate_every, self.per_client = rounds, evaluate_every, per_client
         self.gradients_every = gradients_every
         self.key = Key.from_seed(seed)
-        self.state: ServerState = initial_state(algorithm, world, self.key)
-        self.records: list[RoundRecord] | StoredRecords = []
+        self._waiting: Training | None = None
+        self._state: ServerState = initial_state(algorithm, world, self.key)
+        self._records: list[RoundRecord] | StoredRecords = []
         conditions = self.conditions
         for part in (algorithm.sampler, algorithm.aggregator):
             if part.needs_arrival and conditions.arrival is None:
@@ -86,6 +106,37 @@ class Federation:
                 why = f"{type(aggregator).__name__} undoes the correction by {type(sampler).__name__}: "
                 cure = "write aggregator=WeightedMean(over='asked')."
                 warnings.warn(told + why + cure, ConsistencyWarning, stacklevel=3)
+
+    @property
+    def state(self) -> ServerState:
+        """All that the next round needs."""
+        self._run_waiting()
+        return self._state
+
+    @state.setter
+    def state(self, state: ServerState) -> None:
+        self._state = state
+
+    @property
+    def records(self) -> list[RoundRecord] | StoredRecords:
+        """The records of all rounds so far."""
+        self._run_waiting()
+        return self._records
+
+    @records.setter
+    def records(self, records: list[RoundRecord] | StoredRecords) -> None:
+        self._records = records
+
+    def started(self, training: Training) -> None:
+        """Leave the rounds of a training to whoever iterates over it."""
+        if self._waiting is training:
+            self._waiting = None
+
+    def _run_waiting(self) -> None:
+        """Run the rounds of `train` that nobody iterated over."""
+        if self._waiting is not None:
+            for _ in self._waiting:
+                pass
 
     @property
     def conditions(self) -> Conditions:
@@ -118,8 +169,10 @@ class Federation:
         evaluate_every: int | None = None,
         per_client: bool | None = None,
         gradients_every: int | None = None,
-    ) -> Iterator[RoundRecord]:
-        """Run `rounds` more rounds, yielding the record of each as it ends.
+    ) -> Training:
+        """Run `rounds` more rounds: each runs when its record is asked for, as in `for record in run.train(10):`.
+
+        Without a loop, `run.train(10)` trains too: all rounds run when the federation is next used.
 
         The model is evaluated after every `evaluate_every`-th round and after the last (0: never), with
         `per_client` on each client too. After every `gradients_every`-th round and the last (0: never), the full
@@ -152,7 +205,9 @@ class Federation:
             for solver in (self.algorithm.solver, self.algorithm.solver.personal):
                 if solver is not None:
                     simulation.refuse_single_examples(solver, range(self.state.round, last), self.key)
-        return self._train(last, evaluate_every, per_client, gradients_every)
+        records = self._train(last, evaluate_every, per_client, gradients_every)
+        self._waiting = Training(self, rounds, records)
+        return self._waiting
 
     def _train(
         self, last: int, evaluate_every: int, per_client: bool, gradients_every: int
@@ -196,6 +251,24 @@ class Federation:
 
         return replace(record, gradients=gradient_figures(self, record))
 
+    def __repr__(self) -> str:
+        clients, rounds = (
+            counted(self.world.population.num_clients, "client"),
+            counted(self.state.round, "round"),
+        )
+        return f"<Federation of {clients} after {rounds}, seed {self.seed}>"
+
+    def display(self) -> Display:
+        from fairlead.reports.displays import federation_display
+
+        return federation_display(self)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The numbers of every round."""
+        from fairlead.experiments.record_io import row_of
+
+        return [row_of(record) for record in self.records]
+
     def consistency(self) -> ConsistencyReport:
         """The weights that the rounds so far optimized, next to the weights asked for and those predicted."""
         from fairlead.diagnostics.measurement import federation_consistency
@@ -231,7 +304,7 @@ class Federation:
         If it is damaged, resume from the one before; `on_damage` receives the reason in one sentence, and by
         default it becomes a `CheckpointWarning`.
         """
-        fresh = initial_state(self.algorithm, self.world, self.key)
+        fresh, self._waiting = initial_state(self.algorithm, self.world, self.key), None
         self.state = load_state(fresh, Path(folder), self.fingerprint, on_damage)
         self.records = [record for record in self.records if record.round < self.state.round]
 

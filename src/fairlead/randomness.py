@@ -39,6 +39,11 @@ class Key:
     def from_seed(seed: int) -> Key:
         return Key(b"fairlead").fold(seed)
 
+    @staticmethod
+    def of(key: Key | int) -> Key:
+        """A key as it is, or the key of a seed."""
+        return key if isinstance(key, Key) else Key.from_seed(key)
+
     def fold(self, *path: int | str) -> Key:
         """The key of a sub-stream; folding a path is folding its parts one after another."""
         name = self.name

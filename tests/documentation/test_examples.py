@@ -18,7 +18,7 @@ def run_in_process_of_its_own(code: str, folder: Path) -> str:
     """Examples define parts that other tests would find."""
     environment = {
         **os.environ,
-        "PYTHONPATH": str(EXAMPLES),
+        "PYTHONPATH": os.pathsep.join([str(EXAMPLES), str(ROOT / "src")]),
         "OMP_NUM_THREADS": "1",
         "MPLBACKEND": "agg",
         "TMPDIR": str(folder),
@@ -44,8 +44,9 @@ def test_quickstart(tmp_path: Path) -> None:
 def test_comparing_methods(tmp_path: Path) -> None:
     code = "import compare_methods; compare_methods.main(rounds=1, seeds=(0, 1))"
     lines = run_in_process_of_its_own(code, tmp_path).splitlines()
-    assert [line.split()[0] for line in lines] == ["method", "FedAvg", "FedNova", "FedACS", "SCAFFOLD"]
-    assert "+0.0000 ± 0.0000" in lines[1]
+    assert [line.split()[0] for line in lines[:5]] == ["method", "FedAvg", "FedNova", "FedACS", "SCAFFOLD"]
+    assert any(line.startswith("FedNova: ") for line in lines)
+    assert sum("objective" in line for line in lines[-4:]) == 4
 
 
 def test_a_custom_correction_reduces_to_the_proximal_term(tmp_path: Path) -> None:
@@ -78,12 +79,8 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     scale, *rest = cells
     assert scale == "ROUNDS = 60\nSEEDS = range(5)"
     said = run_in_process_of_its_own("\n".join(["ROUNDS, SEEDS = 2, range(2)", *rest]), tmp_path)
-    assert "Which objective is optimized" in said
-    assert "loss of the five fast clients" in said
-    *_, page, answer, named = said.splitlines()
+    assert "FedAvg optimized another objective" in said
+    (page,) = re.findall(r"^/.*report\.html$", said, flags=re.MULTILINE)
     assert "Fast and slow clients" in Path(page).read_text(encoding="utf-8")
-    assert re.search(
-        r": after 2 rounds its objective is \d\.\d+ ± \d+\.\d+ below FedAvg's over 2 seeds\.$", answer
-    )
-    assert named.endswith("among the presets that the diagnosis names for what is unequal here.")
+    assert re.search(r" objective of the final model, 2 seeds", said)
     assert not any(cell.get("outputs") for cell in notebook["cells"]), "outputs are not kept"

@@ -11,7 +11,7 @@ from fairlead.results.estimates import show_tick
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
     from matplotlib.transforms import Transform
 
 COLORS = ("#0b6bb0", "#cf4a00", "#008763", "#b3478c", "#8a6400", "#1f90c8", "#4a4a4a")
@@ -40,7 +40,7 @@ def save_figure(figure: Figure, path: Path, **options: Any) -> Path:
     return path
 
 
-def draw_chart(chart: Chart, figure: Figure) -> Axes:
+def draw_chart(chart: Chart, figure: FigureBase) -> Axes:
     """Draw curves or rows with the scales and ticks of the page, without a legend."""
     axes = figure.subplots()
     if chart.y is None:

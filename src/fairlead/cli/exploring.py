@@ -81,16 +81,11 @@ def clients(
 ) -> None:
     """Show data, work and arrival rates of all clients before training."""
     from fairlead.cli.show_clients import clients_facts, say_clients
-    from fairlead.diagnostics.clients import overview
     from fairlead.diagnostics.plots import SUFFIXES, plot_overview
-    from fairlead.worlds.simulated import SimulatedWorld
 
     if plot is not None and plot.suffix.lower().removeprefix(".") not in SUFFIXES:
         raise FieldError(f"--plot must be a .svg, .png or .pdf file, got {str(plot)!r}.")
-    # In this process, because nothing is trained.
-    federation = replace(opt.read_spec(spec, overrides or [], seed), ray=None).build()
-    assert isinstance(federation.world, SimulatedWorld)
-    found = overview(federation.world, federation.algorithm.solver, federation.key, rounds)
+    found = opt.read_spec(spec, overrides or [], seed).overview(rounds)
     if as_json:
         print_json(clients_facts(found))
     else:

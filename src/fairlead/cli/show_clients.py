@@ -23,21 +23,9 @@ _MEANINGS = {
 }
 
 
-def _columns(found: ClientOverview) -> dict[str, Tensor]:
-    columns = {
-        "examples": found.sizes,
-        "test": found.test_sizes,
-        "weight": found.weights,
-        "work": found.effective_steps,
-        "arrival": found.arrival,
-        "pull": found.pull,
-    }
-    return {name: values for name, values in columns.items() if values is not None}
-
-
 def say_clients(found: ClientOverview) -> None:
     """The table of clients, and what it says."""
-    columns = _columns(found)
+    columns = found.columns
     counts = found.label_counts
     if len(found.sizes) <= _ALL_SHOWN:
         texts = {"client": list(map(str, range(len(found.sizes))))}
@@ -80,7 +68,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _say_more(found: ClientOverview) -> None:
-    averaged = [name for name in ("work", "arrival") if name in _columns(found)]
+    averaged = [name for name in ("work", "arrival") if name in found.columns]
     means = f"; {' and '.join(averaged)} averaged over {found.rounds} rounds" if averaged else ""
     say(f"{len(found.sizes)} clients, {int(found.sizes.sum())} examples{means}.")
     if found.num_test:
@@ -116,7 +104,7 @@ def _shaded(counts: Tensor) -> str:
 
 
 def clients_facts(found: ClientOverview) -> dict[str, object]:
-    plain: dict[str, object] = {name: values.tolist() for name, values in _columns(found).items()}
+    plain: dict[str, object] = {name: values.tolist() for name, values in found.columns.items()}
     if found.label_counts is not None:
         plain["label_counts"] = found.label_counts.tolist()
     names = None if found.names is None else found.names.tolist()

@@ -127,7 +127,7 @@ def run_facts(ended: Run) -> dict[str, Any]:
     return {"folder": str(ended.folder.path), "outcome": ended.outcome, **rest}
 
 
-def say_demo(methods: list[ComparedMethod]) -> None:
+def say_demo(methods: Sequence[ComparedMethod]) -> None:
     """The table of the demonstration, and what it says."""
     measure = methods[0].summary.measure
     columns = ["method", f"{measure.name}\n({measure.column})", "objective", "misplaced weight", "chi-square"]

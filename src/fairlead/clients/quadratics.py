@@ -185,7 +185,7 @@ class Quadratics(ClientSource):
             and torch.equal(hessians, hessians.mT)
         )
 
-    def problem(self, key: Key) -> QuadraticProblem:
+    def problem(self, key: Key | int) -> QuadraticProblem:
         """The matrices themselves, with the optimum that goes with them."""
         require_memory(
             f"Quadratics with num_clients = {self.num_clients} and dim = {self.dim}",
@@ -196,7 +196,7 @@ class Quadratics(ClientSource):
         if turned and self.num_clients * self.dim**3 > _MOST_WORK:
             most = int((_MOST_WORK / self.num_clients) ** (1 / 3))
             raise field_error(self, "dim", f"at most {most} with a conditioning above 1", self.dim)
-        generator = key.fold("quadratics").generator()
+        generator = Key.of(key).fold("quadratics").generator()
         shape = (self.num_clients, self.dim)
         linear = torch.from_numpy(generator.normal(0.0, abs(self.spread), shape))
         directions = torch.from_numpy(generator.normal(size=(*shape, self.dim)))
@@ -213,7 +213,7 @@ class Quadratics(ClientSource):
         weights = torch.tensor(self.weights or [1.0] * self.num_clients, dtype=torch.float64)
         return QuadraticProblem(hessians, linear, weights / weights.sum())
 
-    def load(self, key: Key) -> FederatedData:
+    def load(self, key: Key | int) -> FederatedData:
         problem = self.problem(key)
         return FederatedData(problem.data(), weights=problem.weights)
 

@@ -47,8 +47,8 @@ class ClientSource(Component, ABC):
     """Describes client data in a spec and loads them when a run starts."""
 
     @abstractmethod
-    def load(self, key: Key) -> FederatedData:
-        """The data; random draws use the key."""
+    def load(self, key: Key | int) -> FederatedData:
+        """The data; random draws use the key, or that of a seed."""
 
     @abstractmethod
     def default_task(self) -> Task:
@@ -68,7 +68,7 @@ class RealClients(ClientSource):
     def __post_init__(self) -> None:
         require_integer(self, "num_clients", at_least=1)
 
-    def load(self, key: Key) -> NoReturn:
+    def load(self, key: Key | int) -> NoReturn:
         raise DataError(
             "RealClients have no local data: run this spec on a real federation (fairlead flower up), or replace "
             "the clients by a source with data."
@@ -124,8 +124,8 @@ class PooledSource(ClientSource, ABC):
     def pool(self) -> Pool:
         """Read the data."""
 
-    def load(self, key: Key) -> FederatedData:
-        pool = self.pool()
+    def load(self, key: Key | int) -> FederatedData:
+        pool, key = self.pool(), Key.of(key)
         if self.num_clients is None and pool.natural is None:
             raise FieldError(
                 f"{type(self).__name__}.num_clients is missing, because the data name no clients."

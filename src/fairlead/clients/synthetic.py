@@ -186,7 +186,7 @@ class SyntheticRegression(ClientSource):
         require_number(self, "min_length", at_least=0, at_most=1)
         require_number(self, "start", at_least=-LARGEST, at_most=LARGEST)
 
-    def problem(self, key: Key) -> LinearRegressionProblem:
+    def problem(self, key: Key | int) -> LinearRegressionProblem:
         """The data themselves, with all that is known about them."""
         require_memory(
             f"SyntheticRegression with num_clients = {self.num_clients}, num_examples = {self.num_examples} and "
@@ -194,7 +194,7 @@ class SyntheticRegression(ClientSource):
             _COPIES * 8 * self.num_clients * (self.num_examples + 1) * self.dim,
             "lower one of them",
         )
-        generator = key.fold("linear regression").generator()
+        generator = Key.of(key).fold("linear regression").generator()
         clients, size, dim = self.num_clients, self.num_examples, self.dim
         truth = torch.from_numpy(generator.normal(size=dim))
         if self.truth is not None:
@@ -207,7 +207,7 @@ class SyntheticRegression(ClientSource):
         weights = torch.full((clients,), 1.0 / clients, dtype=torch.float64)
         return LinearRegressionProblem(inputs, targets, truth, weights)
 
-    def load(self, key: Key) -> FederatedData:
+    def load(self, key: Key | int) -> FederatedData:
         problem = self.problem(key)
         return FederatedData(problem.data(), weights=problem.weights)
 
@@ -275,7 +275,7 @@ class SyntheticLogistic(ClientSource):
         require_integer(self, "max_examples", at_least=1, optional=True)
         require_number(self, "test_fraction", at_least=0, below=1)
 
-    def problem(self, key: Key) -> SyntheticLogisticProblem:
+    def problem(self, key: Key | int) -> SyntheticLogisticProblem:
         """The data themselves, with the clients' own models."""
         examples = self.max_examples if self.max_examples is not None else _MEAN_EXAMPLES
         a_client = self.num_classes * (self.dim + 1) + min(examples, _MEAN_EXAMPLES) * self.dim
@@ -285,7 +285,7 @@ class SyntheticLogistic(ClientSource):
             _LOGISTIC_COPIES * 8 * self.num_clients * a_client,
             "lower one of them",
         )
-        key = key.fold("synthetic logistic")
+        key = Key.of(key).fold("synthetic logistic")
         generator = key.generator()
         clients, dim, classes = self.num_clients, self.dim, self.num_classes
         sizes = np.floor(generator.lognormal(4.0, 2.0, clients)).astype(np.int64) + 50
@@ -318,7 +318,7 @@ class SyntheticLogistic(ClientSource):
             ClientData.from_lists(*zip(*test, strict=True)) if has_test else None,
         )
 
-    def load(self, key: Key) -> FederatedData:
+    def load(self, key: Key | int) -> FederatedData:
         problem = self.problem(key)
         return FederatedData(problem.train, problem.test)
 

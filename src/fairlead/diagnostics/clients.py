@@ -205,6 +205,19 @@ class ClientOverview:
         return None if self.names is None else [shown(name) for name in self.names.tolist()]
 
     @property
+    def columns(self) -> dict[str, Tensor]:
+        """The facts that are known, by the title of their column."""
+        columns = {
+            "examples": self.sizes,
+            "test": self.test_sizes,
+            "weight": self.weights,
+            "work": self.effective_steps,
+            "arrival": self.arrival,
+            "pull": self.pull,
+        }
+        return {name: values for name, values in columns.items() if values is not None}
+
+    @property
     def pull(self) -> Tensor | None:
         """Ω_i/ω_i of plain averaging, Ω ∝ ω(1 − q)‖a‖₁ (Weng 2025 §3): above 1 for over-weighted clients.
 

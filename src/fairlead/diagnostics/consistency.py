@@ -1,11 +1,14 @@
 """The consistency report: the weights Ω that a run optimizes against the weights ω that it should."""
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
+from fairlead.charts.chart import AxisScale, Chart, ChartAxis, Series
+from fairlead.charts.display import Display, Displayed
 from fairlead.errors import FieldError
 from fairlead.randomness import Key
 from fairlead.text import ClientNames, called, counted, label, of_clients
@@ -23,6 +26,8 @@ _AHEAD = 200
 """Rounds whose conditions theory considers, at most."""
 _NOTABLE = 0.01
 """Share of misplaced weight below which the report does not look for reasons."""
+_SHOWN = 20
+"""Most clients in the table of a notebook."""
 
 
 def chi_square(intended: Tensor, surrogate: Tensor) -> float:
@@ -48,7 +53,7 @@ def total_variation(intended: Tensor, surrogate: Tensor) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class ConsistencyReport:
+class ConsistencyReport(Displayed):
     """Intended, measured and predicted objective weights of a run.
 
         Ω_i ∝ Σ_rounds (coefficient_i ‖a_i‖₁ + the same for its remembered update, where there is one)
@@ -105,6 +110,64 @@ class ConsistencyReport:
         """½ Σ |ω_i − Ω_i| of theory."""
         weights = self.predicted_weights
         return None if weights is None else total_variation(self.intended, weights)
+
+    def __repr__(self) -> str:
+        share = self.total_variation
+        told = "no weights" if share is None else f"{share:.1%} of the weight misplaced"
+        return f"<ConsistencyReport: {told} in {counted(self.rounds, 'round')}>"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """ω, Ω as measured and Ω of theory of every client."""
+        columns = {
+            "intended": self.intended,
+            "surrogate": self.surrogate,
+            "predicted": self.predicted_weights,
+        }
+        known = {name: values.tolist() for name, values in columns.items() if values is not None}
+        return [
+            {
+                "client": client if self.names is None else str(self.names[client]),
+                **{name: values[client] for name, values in known.items()},
+            }
+            for client in range(len(self.intended))
+        ]
+
+    def display(self) -> Display:
+        worst = sorted(
+            self.rows(), key=lambda row: -abs(row.get("surrogate", row["intended"]) - row["intended"])
+        )
+        shown = worst[:_SHOWN]
+        named = {
+            "client": "client",
+            "intended": "intended ω",
+            "surrogate": "effective Ω",
+            "predicted": "Ω of theory",
+        }
+        table = {
+            title: [f"{row[key]:.2%}" if isinstance(row[key], float) else str(row[key]) for row in shown]
+            for key, title in named.items()
+            if key in worst[0]
+        }
+        return Display("Consistency", (str(self),), table, self._charts())
+
+    def _charts(self) -> tuple[Chart, ...]:
+        """The weights of all clients, smallest ω first."""
+        order = self.intended.argsort()
+        weights = {
+            "intended ω": self.intended,
+            "effective Ω": self.surrogate,
+            "Ω of theory": self.predicted_weights,
+        }
+        places = tuple(float(place) for place in range(len(order)))
+        series = tuple(
+            Series(places, tuple(values[order].tolist()), label=name, place=place, joined=False)
+            for place, (name, values) in enumerate(weights.items())
+            if values is not None
+        )
+        across = AxisScale.fitted(places, margin=0.02)
+        up = AxisScale.fitted([value for each in series for value in each.y], bounds=(0.0, 1.0))
+        x, y = ChartAxis("clients, by ω", across, "count"), ChartAxis("weight", up, "share")
+        return (Chart("Weights of the clients", x, y, series),)
 
     def to_dict(self) -> dict[str, object]:
         """All figures for JSON, with one list per client where there is one."""

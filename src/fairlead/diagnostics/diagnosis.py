@@ -3,12 +3,13 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import tomli_w
 from torch import Tensor
 
 from fairlead.algorithm import Algorithm
+from fairlead.charts.display import Display, Displayed
 from fairlead.corrections.drift import Proximal
 from fairlead.diagnostics.clients import Confidence
 from fairlead.diagnostics.consistency import chi_square, total_variation
@@ -21,6 +22,9 @@ from fairlead.presets import ClientSide, method_named
 from fairlead.samplers.fixed import FullParticipation
 from fairlead.text import counted, listed
 from fairlead.theory.prediction import Surrogate, implied_surrogate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PresetArgument = float | int | bool | None
 Arguments = Mapping[str, PresetArgument]
@@ -239,7 +243,7 @@ def _plain(value: PresetArgument) -> float | int | bool | str:
 
 
 @dataclass(frozen=True, eq=False)
-class Diagnosis:
+class Diagnosis(Displayed):
     """Findings and advice on one federation; `print` it, or take `to_dict` for programs."""
 
     source: str
@@ -284,6 +288,29 @@ class Diagnosis:
                 for method in self.against
             ],
         }
+
+    def __repr__(self) -> str:
+        return f"<Diagnosis of {self.source}: {self.advice.preset or 'no advice'}>"
+
+    def display(self) -> Display:
+        advice = " ".join([self.advice.reason, *self.advice.remarks])
+        sure = [_sure(finding.confidence) for finding in self.findings]
+        table = {"finding": [finding.statement for finding in self.findings], "": sure}
+        code = "" if self.advice.python is None else f"In Python: {self.advice.python}"
+        title = (
+            f"Diagnosis of {self.source}: {counted(self.clients, 'client')}, {counted(self.rounds, 'round')}"
+        )
+        return Display(title, tuple(filter(None, (advice, code))), table)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The findings."""
+        return [asdict(finding) for finding in self.findings]
+
+    def plot(self) -> "Figure":
+        """The weights asked for, those optimized now, and those under the advice."""
+        from fairlead.diagnostics.plots import draw_weights
+
+        return draw_weights(self)
 
     def __str__(self) -> str:
         lines = [

@@ -52,6 +52,14 @@ def draw_diagnosis(diagnosis: Diagnosis, folder: Path, suffix: Suffix = "svg") -
     return drawn
 
 
+def draw_weights(diagnosis: Diagnosis) -> Figure:
+    """The first of these figures."""
+    figure = _weights(diagnosis)
+    if figure is None:
+        raise FieldError("This diagnosis has no weights to plot.")
+    return figure
+
+
 def _drawn(chart: Chart) -> Figure:
     """A figure of curves with its title and legend."""
     figure = new_figure(7.0, 4.2)
@@ -226,10 +234,10 @@ def _diversity(diagnosis: Diagnosis) -> Figure | None:
     return figure
 
 
-def plot_overview(clients: ClientOverview, path: Path) -> None:
+def plot_overview(clients: ClientOverview, path: Path | None = None) -> Figure:
     """Draw the labels of each client as bubbles, with bars of sizes, work and arrival rates.
 
-    Needs matplotlib (the extra `plots`). The suffix of `path` determines the format.
+    Needs matplotlib (the extra `plots`). With a `path` the figure is also written, in the format of its suffix.
     """
     bars = {"examples": clients.sizes, "work": clients.effective_steps, "arrival": clients.arrival}
     known = {name: values for name, values in bars.items() if values is not None}
@@ -259,4 +267,6 @@ def plot_overview(clients: ClientOverview, path: Path) -> None:
         first.set_yticks(ids, list(map(plain_label, clients.shown_names)))
     else:
         first.locator_params(axis="y", integer=True)
-    save_figure(figure, path)
+    if path is not None:
+        save_figure(figure, path)
+    return figure

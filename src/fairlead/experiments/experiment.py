@@ -1,33 +1,40 @@
 """`Experiment`: everything that determines a run, as one value."""
 
 import re
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 
 from fairlead.algorithm import Algorithm
+from fairlead.charts.display import Display, Displayed
 from fairlead.clients.in_memory import ALLOWED, InMemory, in_memory
 from fairlead.clients.source import ClientSource, FederatedData, PooledSource, RealClients
 from fairlead.component import Component, freeze_lists
 from fairlead.conditions.devices import DeviceModel
 from fairlead.conditions.links import LinkModel, PerfectLink
 from fairlead.conditions.work import EqualWork, WorkModel
-from fairlead.errors import ClashError, field_error, require_choice, require_integer
+from fairlead.errors import ClashError, field_error, require_choice, require_integer, short
 from fairlead.federation import Federation
 from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
 from fairlead.task import SMALLER_IS_BETTER, Task
+from fairlead.text import counted
 from fairlead.worlds.base import DataPlace, EngineName, World
 from fairlead.worlds.device import Arithmetic, Precision, usable_device
 from fairlead.worlds.ray.cluster import RayCluster
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from fairlead.diagnostics.clients import ClientOverview
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
 
 
 @dataclass(frozen=True)
-class Experiment(Component):
+class Experiment(Component, Displayed):
     """An algorithm, its clients and conditions, and the number of rounds.
 
     Fields: where the `clients` get their data, or the data themselves (a `Pool`, `ClientData`, a torch `Dataset`, or
@@ -137,6 +144,43 @@ class Experiment(Component):
     def evaluates_clients(self) -> bool:
         """Whether evaluations measure each client too: `per_client`, or `holdout` of its data."""
         return self.per_client or (isinstance(self.clients, PooledSource) and self.clients.holdout > 0)
+
+    def __repr__(self) -> str:
+        method = type(self.algorithm.aggregator).__name__
+        rounds = counted(self.rounds, "round")
+        return f"<Experiment: {type(self.clients).__name__}, {method}, {rounds}, seed {self.seed}>"
+
+    def display(self) -> Display:
+        named = [(each.name, getattr(self, each.name)) for each in fields(self)]
+        own = [(name, short(value)) for name, value in named if value is not None]
+        return Display(
+            "Experiment", (), {"field": [name for name, _ in own], "value": [text for _, text in own]}
+        )
+
+    def overview(self, rounds: int = 20) -> "ClientOverview":
+        """Data, work and arrival rates of every client, averaged over some rounds, without training."""
+        from fairlead.diagnostics.clients import overview
+
+        # In this process, because nothing is trained.
+        federation = replace(self, ray=None).build()
+        assert federation.world.simulation is not None
+        return overview(federation.world.simulation, federation.algorithm.solver, federation.key, rounds)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Data, work and arrival rates of every client."""
+        found = self.overview()
+        columns = {name: values.tolist() for name, values in found.columns.items()}
+        names = range(len(found.sizes)) if found.names is None else found.names.tolist()
+        return [
+            {"client": name, **{column: values[place] for column, values in columns.items()}}
+            for place, name in enumerate(names)
+        ]
+
+    def plot(self) -> "Figure":
+        """Labels, sizes, work and arrival rates of every client (needs the extra `plots`)."""
+        from fairlead.diagnostics.plots import plot_overview
+
+        return plot_overview(self.overview())
 
     def load(self) -> FederatedData:
         """The clients' data, a function of `clients` and `seed`."""

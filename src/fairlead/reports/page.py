@@ -16,6 +16,8 @@ from markupsafe import Markup
 
 from fairlead import __version__
 from fairlead.charts.chart import BANDS_AT_ONCE, Chart, LineStyle, Series
+from fairlead.charts.display import Display
+from fairlead.charts.figures import COLORS
 from fairlead.errors import FieldError, disk_errors
 from fairlead.reports import charts
 from fairlead.reports.tables import ReportTable, report_tables
@@ -67,6 +69,15 @@ def render_page(summaries: Sequence[Summary], title: str) -> str:
         reasons=_reasons(summaries),
         entries=[entry for summary in summaries for entry in _entries(summary)],
     )  # fmt: skip
+
+
+def render_display(display: Display) -> str:
+    """A result as HTML for a notebook, with its own style."""
+    # Identifiers must differ from those of other outputs of the notebook.
+    key = f"fairlead-{sha256(repr(display).encode()).hexdigest()[:12]}-"
+    rows = list(zip(*display.table.values(), strict=True))
+    template = _environment().get_template("notebook.html.jinja")
+    return template.render(display=display, rows=rows, key=key, colors=COLORS)
 
 
 @cache

@@ -1,22 +1,29 @@
-"""`compare`: several algorithms on one experiment, in memory."""
+"""`compare`: several algorithms on one experiment, over seeds, in memory or in a folder."""
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from os import PathLike
 from pathlib import Path
+from typing import Any, overload
 
 from fairlead.algorithm import Algorithm
+from fairlead.charts.display import Display, Displayed
 from fairlead.diagnostics.consistency import ConsistencyReport
-from fairlead.errors import FieldError
+from fairlead.errors import FieldError, RunFolderError, did_you_mean
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.method_list import refuse_same
 from fairlead.experiments.provenance import client_facts
 from fairlead.experiments.runner import summarize as summarize_run
+from fairlead.experiments.study import ListedMethod, PlannedRun, StudyFolder, planned_comparison, runs_of_study
+from fairlead.experiments.workers import run_study
 from fairlead.federation import Federation
 from fairlead.records import Evaluation, RoundRecord
 from fairlead.results.comparison import Summary, summarize
 from fairlead.results.curves import FigureName
-from fairlead.results.figures import MethodFigures
-from fairlead.results.runs import ReportedRun
+from fairlead.results.figures import MethodFigures, RunFigures, experiment_measure
+from fairlead.results.runs import ReportedRun, read_run
 from fairlead.results.sentences import describe_standing, objective_verdict
 
 
@@ -25,27 +32,60 @@ class ComparedMethod:
     """One algorithm of a comparison, after its last round."""
 
     name: str
-    federation: Federation
-    evaluation: Evaluation
-    """Of the final model, with figures per client."""
-    objective: float
-    """Σ ω_i F_i of the final model: the intended loss, over the clients' training data."""
-    consistency: ConsistencyReport
-    chance: float
-    """Share of the weight that chance alone would misplace in as many rounds; see `chance_level`."""
     figures: MethodFigures
-    """Its figures and its difference to the first method."""
+    """Its figures over seeds and its difference to the first method."""
     summary: Summary
     """The whole comparison, as `fairlead report` has it."""
+    federations: tuple[Federation, ...] = ()
+    """One for each seed; none if the runs are in a folder."""
+
+    @property
+    def _first(self) -> RunFigures:
+        return self.figures.runs[0]
+
+    @property
+    def federation(self) -> Federation:
+        """That of the first seed."""
+        if not self.federations:
+            raise FieldError(
+                "compare with a folder keeps no federation in memory: use load_model or load_records."
+            )
+        return self.federations[0]
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        """Of the final model of the first seed, with figures per client."""
+        summary = self._first.run.summary
+        if self.federations or summary is None or summary.evaluation is None:
+            return self.federation.evaluate(per_client=True)
+        return summary.evaluation
+
+    @property
+    def objective(self) -> float:
+        """Σ ω_i F_i of the final model, mean over seeds: the intended loss, over the clients' training data."""
+        found = self.figures.over_seeds(lambda run: run.objective)
+        assert found is not None
+        return found.mean
+
+    @cached_property
+    def consistency(self) -> ConsistencyReport:
+        """The weights that the rounds of the first seed optimized."""
+        report = None if self.federations else self._first.consistency
+        return self.federation.consistency() if report is None else report
+
+    @property
+    def chance(self) -> float:
+        """Share of the weight that chance alone would misplace in as many rounds; see `chance_level`."""
+        return self._first.by_chance or 0.0
 
     @property
     def value(self) -> float | None:
-        """The figure by which methods are compared, of the metric `summary.measure`."""
-        return self.figures.runs[0].value
+        """The figure by which methods are compared, of the metric `summary.measure`: its mean over seeds."""
+        return None if self.figures.value is None else self.figures.value.mean
 
     @property
     def difference(self) -> float | None:
-        """Its `value` less that of the first method; None for the first."""
+        """Its `value` less that of the first method, paired by seed; None for the first."""
         return None if self.figures.difference is None else self.figures.difference.mean
 
     def standing(self) -> str:
@@ -57,20 +97,87 @@ class ComparedMethod:
         return objective_verdict(self.name, self.consistency, self.chance)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Displayed, Sequence[ComparedMethod]):
+    """Methods compared on one experiment, in their given order; a method by its place or its name.
+
+    A notebook shows its table and curves; `print` gives the table and what it says.
+    """
+
+    methods: tuple[ComparedMethod, ...]
+    summary: Summary
+    folder: Path | None = None
+    """The folder of the runs, if there is one."""
+
+    def __len__(self) -> int:
+        return len(self.methods)
+
+    @overload
+    def __getitem__(self, place: int | str) -> ComparedMethod: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[ComparedMethod, ...]: ...
+    def __getitem__(self, place: int | str | slice) -> ComparedMethod | tuple[ComparedMethod, ...]:
+        if not isinstance(place, str):
+            return self.methods[place]
+        named = {method.name: method for method in self.methods}
+        if place not in named:
+            raise FieldError(f"{place!r} is not a method of this comparison." + did_you_mean(place, named))
+        return named[place]
+
+    def __iter__(self) -> Iterator[ComparedMethod]:
+        return iter(self.methods)
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join(method.name for method in self.methods)}>"
+
+    def __str__(self) -> str:
+        return self.display().text
+
+    def display(self) -> Display:
+        from fairlead.reports.displays import summary_display
+
+        return summary_display(self.summary)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The figures of every method and seed."""
+        metric = self.summary.measure.metric
+        return [
+            {
+                "method": method.name,
+                "seed": run.seed,
+                metric: run.value,
+                "objective": run.objective,
+                "misplaced_weight": run.misplaced,
+                "finished": run.run.finished,
+            }
+            for method in self.methods
+            for run in method.figures.runs
+        ]
+
+
 def compare(
     experiment: Experiment,
     algorithms: Mapping[str, Algorithm],
     *,
+    seeds: Sequence[int] | None = None,
+    folder: str | PathLike[str] | None = None,
+    jobs: int = 1,
     metric: str | None = None,
     minimize: bool = False,
     figure: FigureName = "last-tenth",
+    target: float | None = None,
+    progress: bool | None = None,
     on_round: Callable[[str, RoundRecord], None] | None = None,
-) -> list[ComparedMethod]:
-    """Run each algorithm instead of the experiment's own, one after another.
+) -> Comparison:
+    """Run each algorithm instead of the experiment's own, for each of the `seeds` (the experiment's alone if None).
 
-    All share the seed, and so data, initial model, batches, work and links: only the method differs.
-    `metric` and `figure` say which number is compared, as in `fairlead compare`; `minimize` that less of it is better.
-    `on_round` is called with the name and the record of each round.
+    Within a seed all share data, initial model, batches, work and links: only the method differs. Differences are
+    paired by seed, with 95 % intervals. `metric` and `figure` say which number is compared, as in `fairlead compare`;
+    `minimize` that less of it is better; `target` is a value of it to reach. Without a `folder` the runs stay in
+    memory, and `on_round` gets the name and the record of each round. With a `folder` each run has its own in it, as
+    `fairlead compare` writes them: calling `compare` again resumes interrupted runs and skips finished ones, and
+    `jobs` runs are executed at a time, in processes of their own. `progress` shows bars, by default in notebooks and
+    on terminals.
 
     >>> import fairlead as fl
     >>> quadratics = fl.Quadratics(linear=((0.0,), (4.0,)), start=0.0)
@@ -84,43 +191,100 @@ def compare(
     if not algorithms:
         raise FieldError("compare needs at least one algorithm, got none.")
     refuse_same(algorithms)
-    federations = {}
-    for name, algorithm in algorithms.items():
-        federation = federations[name] = replace(experiment, algorithm=algorithm).build()
-        for record in federation.train(experiment.rounds, evaluate_every=experiment.evaluate_every):
-            if on_round:
-                on_round(name, record)
-    runs = [_run_of(name, experiment, federation) for name, federation in federations.items()]
-    (summary,) = summarize(
-        runs, baseline=next(iter(algorithms)), metric=metric, minimize=minimize, figure=figure
-    )
-    compared = []
-    for figures, run, (name, federation) in zip(summary.methods, runs, federations.items(), strict=True):
-        assert run.summary is not None
-        compared.append(
-            ComparedMethod(
-                name,
-                federation,
-                federation.evaluate(per_client=True),
-                run.summary.objective,
-                federation.consistency(),
-                run.summary.misplaced_by_chance,
-                figures,
-                summary,
-            )
+    seeds = [experiment.seed] if seeds is None else list(seeds)
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise FieldError(f"compare.seeds must be different whole numbers, at least one, got {seeds}.")
+    if folder is not None and on_round is not None:
+        raise FieldError(
+            "compare.on_round must be left out with a folder, whose runs may be in other processes."
         )
-    return compared
+    planned = planned_comparison(
+        {name: ListedMethod(replace(experiment, algorithm=each)) for name, each in algorithms.items()}, seeds
+    )
+    measure = experiment_measure(planned[0].experiment, metric, figure, minimize=minimize)
+    if target is not None:
+        measure.refuse_target(target, "compare.target")
+    if folder is None:
+        kept, found = None, _in_memory(planned, on_round, progress)
+    else:
+        kept, found = Path(folder), _in_folder(StudyFolder(Path(folder)), planned, jobs, progress)
+    (summary,) = summarize(
+        [run for run, _ in found],
+        baseline=next(iter(algorithms)),
+        metric=measure.metric,
+        minimize=minimize,
+        figure=figure,
+        targets=() if target is None else (target,),
+    )
+    methods = tuple(
+        ComparedMethod(
+            figures.label,
+            figures,
+            summary,
+            tuple(made for run, made in found if made is not None and run.labels["method"] == figures.label),
+        )
+        for figures in summary.methods
+    )
+    return Comparison(methods, summary, kept)
 
 
-def _run_of(name: str, experiment: Experiment, federation: Federation) -> ReportedRun:
+_Found = list[tuple[ReportedRun, Federation | None]]
+
+
+def _in_memory(
+    planned: Sequence[PlannedRun], on_round: Callable[[str, RoundRecord], None] | None, progress: bool | None
+) -> _Found:
+    from fairlead.cli.progress import RoundProgress
+
+    found: _Found = []
+    data = None
+    with RoundProgress(quiet=not _is_shown(progress, on_round is None)) as shown:
+        for place, run in enumerate(planned):
+            experiment, name = run.experiment, str(run.labels["method"])
+            if not place or planned[place - 1].experiment.seed != experiment.seed:
+                data = experiment.load()
+            federation = experiment.build(data)
+            for record in federation.train():
+                shown.show(run.name, record, experiment.rounds, evaluating=experiment.evaluate_every > 0)
+                if on_round:
+                    on_round(name, record)
+            found.append((_run_of(run, federation), federation))
+    return found
+
+
+def _in_folder(study: StudyFolder, planned: Sequence[PlannedRun], jobs: int, progress: bool | None) -> _Found:
+    from fairlead.cli.progress import StudyProgress
+
+    study.refuse_other_lengths(planned)
+    with StudyProgress(len(planned), quiet=not _is_shown(progress)) as shown:
+        outcomes = run_study(study, planned, jobs=jobs, watch=shown.watch)
+    study.put_first(planned)
+    for outcome in outcomes.values():
+        if outcome in ("interrupted", "waiting"):
+            raise KeyboardInterrupt
+    folders = {study.store(run).path for run in planned}
+    runs = [read_run(each) for each in runs_of_study(study) if each.folder.path in folders]
+    if not any(run.records for run in runs):
+        raise RunFolderError(f"No run in {study.path} could be used: {runs[0].reason}")
+    return [(run, None) for run in runs]
+
+
+def _is_shown(progress: bool | None, by_default: bool = True) -> bool:
+    """Whether to show bars: on request, else in notebooks and on terminals."""
+    return (
+        (by_default and ("ipykernel" in sys.modules or sys.stderr.isatty())) if progress is None else progress
+    )
+
+
+def _run_of(planned: PlannedRun, federation: Federation) -> ReportedRun:
     """A finished federation as the reader of runs has it."""
     return ReportedRun(
-        name,
-        Path(name),
-        {"method": name, "seed": experiment.seed},
-        seed=experiment.seed,
+        planned.name,
+        Path(planned.folder),
+        planned.labels,
+        seed=planned.experiment.seed,
         state="finished",
-        experiment=replace(experiment, algorithm=federation.algorithm),
+        experiment=planned.experiment,
         records=tuple(federation.records),
         weights=federation.world.population.weights,
         names=federation.world.population.names,

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fairlead.charts.display import FrameLibrary, frame_of
 from fairlead.errors import FairleadError, FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import Provenance, failure_in
@@ -261,7 +261,7 @@ def _record(run: ArchivedRun, round: int) -> RoundRecord:
 _Row = dict[str, Label | None]
 
 
-def load_frame(*paths: str | PathLike[str], library: Literal["pandas", "polars"] = "pandas") -> Any:
+def load_frame(*paths: str | PathLike[str], library: FrameLibrary = "pandas") -> Any:
     """All rounds of the runs in and below folders, and of those in files, as a pandas or Polars data frame.
 
     The files are those in which a reproduction keeps its runs (`NAME-SCALE.runs.jsonl.xz`).
@@ -275,21 +275,13 @@ def load_frame(*paths: str | PathLike[str], library: Literal["pandas", "polars"]
     for path in paths:
         if not isinstance(path, str | PathLike):
             raise FieldError(f"load_frame takes folders or files, as in load_frame('a', 'b'), got {path!r}.")
-    if library not in ("pandas", "polars"):
-        raise FieldError(f"load_frame.library must be 'pandas' or 'polars', got {library!r}.")
-    try:
-        frames = import_module(library)
-    except ImportError as error:
-        raise FieldError(f"load_frame needs {library}: install it with pip install {library}.") from error
     rows = [
         row
         for path in {path.resolve(): path for path in map(Path, paths)}.values()
         for row in (_rows_archived(path) if path.is_file() else _rows_below(path))
     ]
-    # Rounds differ in their measurements: every column of any of them, in the order of appearance.
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    content = {name: [row.get(name) for row in rows] for name in columns}
-    return frames.DataFrame(content) if library == "pandas" else frames.DataFrame(content, strict=False)
+    # Rounds differ in their measurements: every column of any of them.
+    return frame_of(rows, library, "load_frame")
 
 
 def _rows_below(folder: Path) -> Iterator[_Row]:
