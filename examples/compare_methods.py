@@ -14,7 +14,7 @@ METHODS = {
 }
 
 
-def main(rounds: int = 40, seeds: Sequence[int] = (0, 1, 2, 3, 4)) -> fl.Comparison:
+def main(rounds: int = 40, seeds: Sequence[int] = (0, 1, 2, 3, 4)) -> fl.ComparedMethods:
     """The methods by the objective that was asked for; the table goes to standard output."""
     experiment = fl.Experiment(
         fl.Digits(num_clients=20, partition=fl.DirichletPartitioner(alpha=0.3)),

@@ -104,7 +104,7 @@ CONTENTS = {
     "experiments.spec": "from_toml load_experiment to_toml",
     "experiments.study": "PlannedRun StudyFolder",
     "experiments.workers": "run_study",
-    "results.compared_method": "ComparedMethod Comparison compare",
+    "results.compared_method": "ComparedMethod ComparedMethods compare",
     "results.runs": "load_frame",
     "reports.model_export": "export_model",
 }

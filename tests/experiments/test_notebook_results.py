@@ -32,11 +32,11 @@ SEEDS = (0, 1, 2)
 
 
 @pytest.fixture(scope="module")
-def comparison() -> fl.Comparison:
+def comparison() -> fl.ComparedMethods:
     return fl.compare(EXPERIMENT, METHODS, seeds=SEEDS)
 
 
-def test_methods_are_compared_over_seeds_with_paired_intervals(comparison: fl.Comparison) -> None:
+def test_methods_are_compared_over_seeds_with_paired_intervals(comparison: fl.ComparedMethods) -> None:
     """Each value is the mean of separate comparisons at each seed."""
     single = [fl.compare(replace(EXPERIMENT, seed=seed), METHODS) for seed in SEEDS]
     for place, name in enumerate(METHODS):
@@ -55,7 +55,7 @@ def test_methods_are_compared_over_seeds_with_paired_intervals(comparison: fl.Co
 
 
 def test_a_folder_holds_the_runs_of_the_command_and_resumes(
-    tmp_path: Path, comparison: fl.Comparison
+    tmp_path: Path, comparison: fl.ComparedMethods
 ) -> None:
     fl.compare(EXPERIMENT, METHODS, seeds=SEEDS[:1], folder=tmp_path)
     before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("rounds.jsonl")}
@@ -75,6 +75,21 @@ def test_a_folder_holds_the_runs_of_the_command_and_resumes(
         _ = stored[0].federation
     with pytest.raises(fl.errors.RunFolderError, match="another experiment, with a different algorithm"):
         fl.compare(EXPERIMENT, {"FedAvg": METHODS["FedNova"]}, folder=tmp_path)
+
+
+def test_presets_are_named_and_take_the_client_side() -> None:
+    named = fl.compare(replace(EXPERIMENT, rounds=1), ["fedavg", "fednova", "fedprox:mu=0.5"])
+    given = {
+        "fedavg": fl.presets.fedavg(lr=0.1, steps=2),
+        "fednova": fl.presets.fednova(lr=0.1, steps=2),
+        "fedprox:mu=0.5": fl.presets.fedprox(lr=0.1, steps=2, mu=0.5),
+    }
+    assert [method.name for method in named] == list(given)
+    assert [method.federation.algorithm for method in named] == list(given.values())
+    with pytest.raises(fl.errors.FieldError, match="Every method must be listed once"):
+        fl.compare(EXPERIMENT, ["fedavg", "fedavg"])
+    with pytest.raises(fl.errors.FieldError, match="Did you mean 'fednova'"):
+        fl.compare(EXPERIMENT, ["fednov"])
 
 
 def test_bars_are_shown_on_request(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -97,14 +112,14 @@ def test_wrong_arguments_are_refused_before_anything_runs(tmp_path: Path) -> Non
     )
     for arguments, message in wrong:
         with pytest.raises(fl.errors.FieldError, match=re.escape(message)):
-            fl.compare(EXPERIMENT, METHODS, **arguments)  # type: ignore[arg-type]
+            fl.compare(EXPERIMENT, METHODS, **arguments)
     assert not (tmp_path / "new").exists()
 
 
 @pytest.fixture(scope="module")
-def shown(comparison: fl.Comparison) -> dict[str, Displayed]:
+def shown(comparison: fl.ComparedMethods) -> dict[str, Displayed]:
     return {
-        "Comparison": comparison,
+        "ComparedMethods": comparison,
         "Federation": comparison[0].federation,
         "ConsistencyReport": comparison[0].consistency,
         "Experiment": EXPERIMENT,
@@ -112,7 +127,7 @@ def shown(comparison: fl.Comparison) -> dict[str, Displayed]:
     }
 
 
-KINDS = ("Comparison", "Federation", "ConsistencyReport", "Experiment", "Diagnosis")
+KINDS = ("ComparedMethods", "Federation", "ConsistencyReport", "Experiment", "Diagnosis")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,7 +141,7 @@ def test_every_result_has_a_short_repr_and_a_table_in_html(shown: dict[str, Disp
     assert tree.tag == "div"
     assert "<b>:" not in html
     curves = tree.findall(".//path[@class='line']")
-    assert bool(curves) == (kind in ("Comparison", "Federation", "ConsistencyReport"))
+    assert bool(curves) == (kind in ("ComparedMethods", "Federation", "ConsistencyReport"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,11 +156,11 @@ def test_every_result_has_a_figure(shown: dict[str, Displayed], kind: str) -> No
 def test_every_result_is_a_data_frame(shown: dict[str, Displayed], kind: str, library: str) -> None:
     pytest.importorskip(library)
     frame = shown[kind].to_frame(library)  # type: ignore[arg-type]
-    rows = {"Comparison": 9, "Federation": 4, "ConsistencyReport": 5, "Experiment": 5}
+    rows = {"ComparedMethods": 9, "Federation": 4, "ConsistencyReport": 5, "Experiment": 5}
     assert len(frame) == rows.get(kind, len(frame)) > 0
 
 
-def test_the_frame_of_a_comparison_has_its_figures(comparison: fl.Comparison) -> None:
+def test_the_frame_of_a_comparison_has_its_figures(comparison: fl.ComparedMethods) -> None:
     pytest.importorskip("pandas")
     means = comparison.to_frame().groupby("method")["accuracy"].mean()
     assert {name: means[name] for name in METHODS} == pytest.approx(

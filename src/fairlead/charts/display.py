@@ -73,12 +73,17 @@ class Displayed(ABC):
 
 def frame_of(rows: Sequence[Mapping[str, Any]], library: FrameLibrary, asked: str) -> Any:
     """A data frame with every column that a row has, in the order of appearance; `asked` names the call in errors."""
-    if library not in ("pandas", "polars"):
-        raise FieldError(f"{asked}.library must be 'pandas' or 'polars', got {library!r}.")
-    try:
-        frames = import_module(library)
-    except ImportError as error:
-        raise FieldError(f"{asked} needs {library}: install it with pip install {library}.") from error
+    frames = frame_library(library, asked)
     columns = list(dict.fromkeys(name for row in rows for name in row))
     content = {name: [row.get(name) for row in rows] for name in columns}
     return frames.DataFrame(content) if library == "pandas" else frames.DataFrame(content, strict=False)
+
+
+def frame_library(library: FrameLibrary, asked: str) -> Any:
+    """The module of a library of data frames."""
+    if library not in ("pandas", "polars"):
+        raise FieldError(f"{asked}.library must be 'pandas' or 'polars', got {library!r}.")
+    try:
+        return import_module(library)
+    except ImportError as error:
+        raise FieldError(f"{asked} needs {library}: install it with pip install {library}.") from error

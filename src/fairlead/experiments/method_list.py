@@ -94,6 +94,13 @@ def listed_methods(
     return dict(found)
 
 
+def preset_and_values(text: str) -> tuple[str, list[str]]:
+    """The parts of a method such as "fedprox:mu=0.1:lr=0.2"."""
+    # A colon inside a value, as in 'module:function', is not followed by a name and an equals sign.
+    base, *values = re.split(r":(?=[A-Za-z_][\w.\[\]]*=)", text)
+    return base, values
+
+
 def on_client_side(
     preset: str, own: Algorithm, values: Sequence[str] = ()
 ) -> tuple[Algorithm, dict[str, Label]]:
@@ -144,8 +151,7 @@ def _listed(
     text: str, own: Experiment, spec: str | PathLike[str], overrides: Sequence[str]
 ) -> tuple[str, ListedMethod]:
     """The name of a method and the experiment with it."""
-    # A colon inside a value, as in 'module:function', is not followed by a name and an equals sign.
-    base, *values = re.split(r":(?=[A-Za-z_][\w.\[\]]*=)", text)
+    base, values = preset_and_values(text)
     changes, is_file = [f"algorithm.{value}" for value in values], base.endswith(".toml")
     is_own = base == own_name(spec) or (is_file and Path(base).resolve() == Path(spec).resolve())
     if is_own or is_file:

@@ -13,12 +13,20 @@ from fairlead.charts.display import Display, Displayed
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.errors import FieldError, RunFolderError, did_you_mean
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.method_list import refuse_same
+from fairlead.experiments.method_list import on_client_side, preset_and_values, refuse_same
 from fairlead.experiments.provenance import client_facts
 from fairlead.experiments.runner import summarize as summarize_run
-from fairlead.experiments.study import ListedMethod, PlannedRun, StudyFolder, planned_comparison, runs_of_study
+from fairlead.experiments.study import (
+    ListedMethod,
+    PlannedRun,
+    StudyFolder,
+    planned_comparison,
+    refuse_repeated,
+    runs_of_study,
+)
 from fairlead.experiments.workers import run_study
 from fairlead.federation import Federation
+from fairlead.presets import method_named
 from fairlead.records import Evaluation, RoundRecord
 from fairlead.results.comparison import Summary, summarize
 from fairlead.results.curves import FigureName
@@ -98,7 +106,7 @@ class ComparedMethod:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Displayed, Sequence[ComparedMethod]):
+class ComparedMethods(Displayed, Sequence[ComparedMethod]):
     """Methods compared on one experiment, in their given order; a method by its place or its name.
 
     A notebook shows its table and curves; `print` gives the table and what it says.
@@ -128,7 +136,7 @@ class Comparison(Displayed, Sequence[ComparedMethod]):
         return iter(self.methods)
 
     def __repr__(self) -> str:
-        return f"<Comparison of {', '.join(method.name for method in self.methods)}>"
+        return f"<ComparedMethods: {', '.join(method.name for method in self.methods)}>"
 
     def __str__(self) -> str:
         return self.display().text
@@ -157,7 +165,7 @@ class Comparison(Displayed, Sequence[ComparedMethod]):
 
 def compare(
     experiment: Experiment,
-    algorithms: Mapping[str, Algorithm],
+    methods: Mapping[str, Algorithm] | Sequence[str],
     *,
     seeds: Sequence[int] | None = None,
     folder: str | PathLike[str] | None = None,
@@ -168,8 +176,11 @@ def compare(
     target: float | None = None,
     progress: bool | None = None,
     on_round: Callable[[str, RoundRecord], None] | None = None,
-) -> Comparison:
-    """Run each algorithm instead of the experiment's own, for each of the `seeds` (the experiment's alone if None).
+) -> ComparedMethods:
+    """Run each method instead of the experiment's own, for each of the `seeds` (the experiment's alone if None).
+
+    `methods` are algorithms by name, or presets such as "fedavg" and "fedprox:mu=0.1" with the client side of the
+    experiment's algorithm. The first is the baseline.
 
     Within a seed all share data, initial model, batches, work and links: only the method differs. Differences are
     paired by seed, with 95 % intervals. `metric` and `figure` say which number is compared, as in `fairlead compare`;
@@ -188,8 +199,11 @@ def compare(
     FedAvg optimized another objective: 1 of 2 clients got 90% of the weight instead of 50%.
     FedNova optimized the intended objective.
     """
-    if not algorithms:
-        raise FieldError("compare needs at least one algorithm, got none.")
+    if isinstance(methods, str) or not methods:
+        raise FieldError(
+            f"compare needs at least one algorithm by name, or a list of presets, got {methods!r}."
+        )
+    algorithms = methods if isinstance(methods, Mapping) else _presets(experiment, methods)
     refuse_same(algorithms)
     seeds = [experiment.seed] if seeds is None else list(seeds)
     if not seeds or len(set(seeds)) < len(seeds):
@@ -216,7 +230,7 @@ def compare(
         figure=figure,
         targets=() if target is None else (target,),
     )
-    methods = tuple(
+    compared = tuple(
         ComparedMethod(
             figures.label,
             figures,
@@ -225,7 +239,16 @@ def compare(
         )
         for figures in summary.methods
     )
-    return Comparison(methods, summary, kept)
+    return ComparedMethods(compared, summary, kept)
+
+
+def _presets(experiment: Experiment, texts: Sequence[str]) -> dict[str, Algorithm]:
+    refuse_repeated(list(texts), "Every method must be listed once")
+    found = {}
+    for text in texts:
+        name, values = preset_and_values(text)
+        found[text], _ = on_client_side(method_named(name).name, experiment.algorithm, values)
+    return found
 
 
 _Found = list[tuple[ReportedRun, Federation | None]]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlead.charts.display import FrameLibrary, frame_of
+from fairlead.charts.display import FrameLibrary, frame_library, frame_of
 from fairlead.errors import FairleadError, FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import Provenance, failure_in
@@ -275,6 +275,8 @@ def load_frame(*paths: str | PathLike[str], library: FrameLibrary = "pandas") ->
     for path in paths:
         if not isinstance(path, str | PathLike):
             raise FieldError(f"load_frame takes folders or files, as in load_frame('a', 'b'), got {path!r}.")
+    # Refused before runs are read.
+    frame_library(library, "load_frame")
     rows = [
         row
         for path in {path.resolve(): path for path in map(Path, paths)}.values()
