@@ -13,8 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_PROGRAMS = 1024
-"""Programs that keep a device busy: sums over pixels are split until there are as many."""
+_PROGRAMS, _SPREAD = 1024, 1024
+"""Programs that keep a device busy, until which sums over pixels are split; and numbers that are spread at once."""
 
 
 class ConvolutionSizes(NamedTuple):
@@ -37,27 +37,43 @@ class ConvolutionSizes(NamedTuple):
     PRECISION: str
 
 
-class _Blocks(NamedTuple):
-    """The block of a product that a program computes: pixels, numbers summed or other factors, and channels."""
+class Blocks(NamedTuple):
+    """The block of a product that a program computes, and how."""
 
     PIXELS: int
     SUMMED: int
+    """Numbers of the sum over windows; of a gradient by weights, the weights of an output."""
     ACROSS: int
+    """Channels of the result; of a gradient by weights, outputs."""
     num_stages: int
+    """Blocks on their way from memory. One goes through the first cache, in which windows overlap."""
     num_warps: int
+    spread: bool = False
+    """Whether to read the gradient by outputs before pooling, which is then written."""
+    turned: bool = False
+    """Whether to multiply windows with errors rather than errors with windows, for a gradient by weights."""
 
-    @staticmethod
-    def forward(layer: ConvolutionSizes) -> "_Blocks":
+    @property
+    def options(self) -> dict[str, int]:
+        """For a kernel."""
+        return dict(list(self._asdict().items())[:5])
+
+
+TUNED: dict[tuple[str, int, int, int, int], Blocks] = {}
+"""Measured on an H200: kernel, height, channels, outputs and pooling of a layer, and its blocks."""
+
+
+def blocks_of(kernel: str, layer: ConvolutionSizes) -> Blocks:
+    """Blocks for a kernel of a layer: measured ones, or such as suit layers of its kind."""
+    known = TUNED.get((kernel, layer.HEIGHT, layer.CHANNELS, layer.OUTPUTS, layer.POOL))
+    if known is not None:
+        return known
+    if kernel == "forward":
         pixels, row = 64 if layer.POOL == 2 else 128, layer.SIDE * layer.PITCH
-        return _Blocks(pixels, _power(row, 32), _power(layer.OUTPUTS, 64), 2 if layer.POOL == 2 else 3, 4)
-
-    @staticmethod
-    def by_images(layer: ConvolutionSizes) -> "_Blocks":
-        return _Blocks(64, _power(layer.OUTPUTS, 64), _power(layer.CHANNELS, 32), 2, 4)
-
-    @staticmethod
-    def by_weights(layer: ConvolutionSizes) -> "_Blocks":
-        return _Blocks(32, _power(layer.SIDE**2 * layer.PITCH, 64), _power(layer.OUTPUTS, 32), 2, 4)
+        return Blocks(pixels, _power(row, 32), _power(layer.OUTPUTS, 64), 2 if layer.POOL == 2 else 3, 4)
+    if kernel == "by_images":
+        return Blocks(128, _power(layer.OUTPUTS, 32), _power(layer.CHANNELS, 64), 3, 4, spread=True)
+    return Blocks(32, _power(layer.SIDE**2 * layer.PITCH, 64), _power(layer.OUTPUTS, 64), 1, 2)
 
 
 def _power(number: int, most: int) -> int:
@@ -74,34 +90,68 @@ def convolve(
     source = torch.empty(result.shape if layer.POOL else (1,), dtype=torch.int8, device=images.device)
     last = weight.permute(0, 1, 3, 4, 2)
     last = last if last[0].is_contiguous() else last.contiguous()
-    pixels, blocks = batch * layer.ROWS * layer.COLUMNS, _Blocks.forward(layer)
+    pixels, blocks = batch * layer.ROWS * layer.COLUMNS, blocks_of("forward", layer)
     _forward[(triton.cdiv(pixels, blocks.PIXELS), triton.cdiv(outputs, blocks.ACROSS), lanes)](
         *(images, last, last.stride(0), bias, 0 if bias is None else bias.stride(0), result, source, pixels),
         **layer._asdict(),
-        **blocks._asdict(),
+        **blocks.options,
     )
     return result, source
 
 
-def gradient_by_images(gradient: Tensor, source: Tensor, weight: Tensor, layer: ConvolutionSizes) -> Tensor:
-    """By images (L, B, H, W, C), from gradients (L, B, H', W', O) and weights (L, O, C, h, w)."""
+def gradients(
+    images: Tensor,
+    gradient: Tensor,
+    source: Tensor,
+    weight: Tensor,
+    layer: ConvolutionSizes,
+    *,
+    by_images: bool,
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """By images (L, B, H, W, C) if asked for, weights (L, O, C, h, w) and biases, from gradients (L, B, H', W', O)."""
+    ours, theirs = blocks_of("by_images", layer), blocks_of("by_weights", layer)
+    whole, spread = layer, gradient
+    if layer.POOL and ((by_images and ours.spread) or theirs.spread):
+        rows, columns = layer.ROWS * layer.STEP, layer.COLUMNS * layer.STEP
+        whole = layer._replace(ROWS=rows, COLUMNS=columns, POOL=0, STEP=1)
+        spread = gradient.new_empty((*gradient.shape[:2], rows, columns, layer.OUTPUTS))
+        _spread[(triton.cdiv(gradient.numel(), _SPREAD),)](
+            *(gradient, source, spread, gradient.numel(), columns, layer.OUTPUTS, layer.STEP)
+        )
+    images_gradient = None
+    if by_images:
+        read = (spread, whole) if ours.spread else (gradient, layer)
+        images_gradient = _gradient_by_images(read[0], source, weight, read[1], ours)
+    read = (spread, whole) if theirs.spread else (gradient, layer)
+    return images_gradient, *_gradient_by_weights(images, *read, gradient, source, layer, theirs)
+
+
+def _gradient_by_images(
+    gradient: Tensor, source: Tensor, weight: Tensor, layer: ConvolutionSizes, blocks: Blocks
+) -> Tensor:
     lanes, batch = gradient.shape[:2]
     result = gradient.new_empty((lanes, batch, layer.HEIGHT, layer.WIDTH, layer.CHANNELS))
-    pixels, blocks = batch * layer.HEIGHT * layer.WIDTH, _Blocks.by_images(layer)
+    pixels = batch * layer.HEIGHT * layer.WIDTH
     _by_images[(triton.cdiv(pixels, blocks.PIXELS), triton.cdiv(layer.CHANNELS, blocks.ACROSS), lanes)](
         *(gradient, source, weight.permute(0, 2, 3, 4, 1).contiguous(), result, pixels),
         **layer._asdict(),
-        **blocks._asdict(),
+        **blocks.options,
     )
     return result
 
 
-def gradient_by_weights(
-    images: Tensor, gradient: Tensor, source: Tensor, layer: ConvolutionSizes
+def _gradient_by_weights(
+    images: Tensor,
+    gradient: Tensor,
+    layer: ConvolutionSizes,
+    pooled: Tensor,
+    source: Tensor,
+    below: ConvolutionSizes,
+    blocks: Blocks,
 ) -> tuple[Tensor, Tensor]:
-    """By weights (L, O, C, h, w) and biases (L, O), from images (L, B, H, W, P) and gradients (L, B, H', W', O)."""
+    """By weights from a gradient that may be spread; by biases from the `pooled` one of the layer `below`."""
     lanes, batch, rows, columns, outputs = gradient.shape
-    side, pixels, blocks = layer.SIDE, batch * rows * columns, _Blocks.by_weights(layer)
+    side, pixels = layer.SIDE, batch * rows * columns
     products = triton.cdiv(outputs, blocks.ACROSS) * triton.cdiv(side * side * layer.PITCH, blocks.SUMMED)
     # A power of two, since a kernel is compiled for each.
     steps = triton.next_power_of_2(triton.cdiv(pixels * products * lanes, blocks.PIXELS * _PROGRAMS))
@@ -109,7 +159,13 @@ def gradient_by_weights(
     summed = side * side * layer.CHANNELS
     partial = images.new_empty((parts, lanes, outputs * (summed + 1)))
     _by_weights[(products + triton.cdiv(outputs, blocks.ACROSS), parts, lanes)](
-        *(images, gradient, source, partial, pixels, steps), **layer._asdict(), **blocks._asdict()
+        *(images, gradient, pooled, source, partial, pixels),
+        STEPS=steps,
+        FEWER=pixels // (batch * below.ROWS * below.COLUMNS),
+        POOLED=below.POOL > 0,
+        TURNED=blocks.turned,
+        **layer._asdict(),
+        **blocks.options,
     )
     whole = partial.sum(0) if parts > 1 else partial[0]
     by_weight, by_bias = torch.split(whole, [outputs * summed, outputs], 1)
@@ -241,8 +297,8 @@ def _by_images(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _by_weights(
-    images: tl.tensor, gradient: tl.tensor, source: tl.tensor, partial: tl.tensor, pixels: tl.tensor,
-    STEPS: tl.constexpr,
+    images: tl.tensor, gradient: tl.tensor, pooled: tl.tensor, source: tl.tensor, partial: tl.tensor, pixels: tl.tensor,
+    STEPS: tl.constexpr, FEWER: tl.constexpr, POOLED: tl.constexpr, TURNED: tl.constexpr,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PITCH: tl.constexpr, CHANNELS: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, SIDE: tl.constexpr, BORDER: tl.constexpr,
     POOL: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
@@ -256,13 +312,14 @@ def _by_weights(
     )
     images += lane * (pixels // (ROWS * COLUMNS)) * (HEIGHT * WIDTH * PITCH)
     gradient += lane * pixels * OUTPUTS
-    source += lane * pixels * OUTPUTS
+    pooled += lane * (pixels // FEWER) * OUTPUTS
+    source += lane * (pixels // FEWER) * OUTPUTS
     partial += (part * tl.num_programs(2) + lane) * (OUTPUTS * (SIDE * SIDE * CHANNELS + 1))
     if tl.program_id(0) < products * tl.cdiv(OUTPUTS, ACROSS):
         output = tl.program_id(0) // products * ACROSS + tl.arange(0, ACROSS)
         at = tl.program_id(0) % products * SUMMED + tl.arange(0, SUMMED)
         filled, down, run = at < SIDE * SIDE * PITCH, at // (SIDE * PITCH), at % (SIDE * PITCH)
-        total = tl.zeros((ACROSS, SUMMED), tl.float32)
+        total = tl.zeros((SUMMED, ACROSS) if TURNED else (ACROSS, SUMMED), tl.float32)
         for step in range(STEPS):
             pixel = (part * STEPS + step) * PIXELS + tl.arange(0, PIXELS)
             image, inside = pixel // (ROWS * COLUMNS), pixel % (ROWS * COLUMNS)
@@ -283,7 +340,12 @@ def _by_weights(
                 here = errors
                 if POOL > 0:
                     here = tl.where(chosen == corner, errors, 0.0)
-                total = tl.dot(tl.trans(here), values, total, input_precision=PRECISION)
+                if TURNED:
+                    total = tl.dot(tl.trans(values), here, total, input_precision=PRECISION)
+                else:
+                    total = tl.dot(tl.trans(here), values, total, input_precision=PRECISION)
+        if TURNED:
+            total = tl.trans(total)
         place = output[:, None] * (SIDE * SIDE * CHANNELS) + (at // PITCH * CHANNELS + at % PITCH)[None, :]
         filled &= at % PITCH < CHANNELS
         tl.store(partial + place, total, mask=(output < OUTPUTS)[:, None] & filled[None, :])
@@ -291,14 +353,31 @@ def _by_weights(
         output = tl.program_id(0) - products * tl.cdiv(OUTPUTS, ACROSS)
         output = output * ACROSS + tl.arange(0, ACROSS)
         sums = tl.zeros((PIXELS, ACROSS), tl.float32)
-        for step in range(STEPS):
-            pixel = (part * STEPS + step) * PIXELS + tl.arange(0, PIXELS)
+        for step in range(tl.cdiv(STEPS, FEWER)):
+            pixel = (part * tl.cdiv(STEPS, FEWER) + step) * PIXELS + tl.arange(0, PIXELS)
             place = pixel[:, None] * OUTPUTS + output[None, :]
-            real = (pixel < pixels)[:, None] & (output < OUTPUTS)[None, :]
-            errors = tl.load(gradient + place, mask=real, other=0.0)
-            if POOL > 0:
+            real = (pixel < pixels // FEWER)[:, None] & (output < OUTPUTS)[None, :]
+            errors = tl.load(pooled + place, mask=real, other=0.0)
+            if POOLED:
                 errors = tl.where(tl.load(source + place, mask=real, other=4) == 4, 0.0, errors)
             sums += errors
         tl.store(
             partial + OUTPUTS * (SIDE * SIDE * CHANNELS) + output, tl.sum(sums, 0), mask=output < OUTPUTS
         )
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _spread(
+    gradient: tl.tensor, source: tl.tensor, spread: tl.tensor, size: tl.tensor,
+    COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, STEP: tl.constexpr, NUMBERS: tl.constexpr = _SPREAD,
+) -> None:  # fmt: skip
+    """Each number of the gradient where its source was, and zero around it."""
+    place = tl.program_id(0) * NUMBERS + tl.arange(0, NUMBERS)
+    values = tl.load(gradient + place, mask=place < size, other=0.0)
+    chosen = tl.load(source + place, mask=place < size, other=4)
+    output, pixel = place % OUTPUTS, place // OUTPUTS
+    line, column = pixel // (COLUMNS // STEP), pixel % (COLUMNS // STEP)
+    at = (line.to(tl.int64) * STEP * COLUMNS + column * STEP) * OUTPUTS + output
+    for corner in tl.static_range(STEP * STEP):
+        here = spread + at + (corner // STEP * COLUMNS + corner % STEP) * OUTPUTS
+        tl.store(here, tl.where(chosen == corner, values, 0.0), mask=place < size)

@@ -14,12 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from fairlead.worlds.engines.convolution_triton import (
-    ConvolutionSizes,
-    convolve,
-    gradient_by_images,
-    gradient_by_weights,
-)
+from fairlead.worlds.engines.convolution_triton import ConvolutionSizes, convolve, gradients
 from fairlead.worlds.engines.lanes import pixels_of
 from fairlead.worlds.engines.relu_pool import halves, is_plain
 
@@ -144,11 +139,10 @@ class _LaneConvolution(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        (images, source, weight), layer, by_images = ctx.saved_tensors, ctx.layer, None
+        (images, source, weight), wanted = ctx.saved_tensors, ctx.needs_input_grad[0]
         last = gradient.movedim(2, -1).contiguous()
-        if ctx.needs_input_grad[0]:
-            by_images = gradient_by_images(last, source, weight, layer).movedim(-1, 2)
-        by_weight, by_bias = gradient_by_weights(images, last, source, layer)
+        by_images, by_weight, by_bias = gradients(images, last, source, weight, ctx.layer, by_images=wanted)
+        by_images = None if by_images is None else by_images.movedim(-1, 2)
         return by_images, by_weight, by_bias if ctx.biased else None, None, None
 
 
