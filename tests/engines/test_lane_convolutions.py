@@ -161,6 +161,38 @@ def test_not_a_number_passes(pool: int, device: torch.device) -> None:
         assert torch.equal(ours.nan_to_num(), expected.nan_to_num())
 
 
+@pytest.mark.parametrize("spread", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+def test_every_way_to_a_gradient_gives_the_same_numbers(
+    spread: bool, turned: bool, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_kernels(device)
+    from fairlead.worlds.engines import convolution_triton
+
+    sizes = (16, 32, 16, 1, 2)
+    blocks = convolution_triton.Blocks(*sizes, spread=spread, turned=turned)
+    monkeypatch.setattr(convolution_triton, "blocks_of", lambda *_: blocks)
+    images = torch.randint(-1, 2, (2, 5, 3, 9, 9), generator=torch.Generator().manual_seed(5)).float()
+    for pool in (1, 2):
+        for ours, expected in zip(*joined_and_plain(images, pool, 1, device), strict=True):
+            assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_model_without_gradients(name: str, device: torch.device) -> None:
+    need_kernels(device)
+    objective = problem(*MODELS[name], device)
+    joined, plain = LaneConvolutions().joined(objective), objective.model
+    joined.module.eval()
+    plain.module.eval()
+    with torch.no_grad(), Arithmetic().on(device):
+        ours, expected = (
+            model.call(plain.initial_params(), plain.initial_buffers(), objective.data.inputs, None)
+            for model in (joined, plain)
+        )
+    assert torch.allclose(ours, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_what_lane_convolutions_take(device: torch.device) -> None:
     convolving = problem(*MODELS["padded and pooled"], device)
     dense = problem(nn.Sequential(nn.Flatten(), nn.Linear(12, CLASSES)), (3, 2, 2), device)

@@ -113,10 +113,12 @@ def _figures(
             inputs, targets = inputs.to(params.device, copy=True), targets.to(params.device)
             # Copies, since a model may change its inputs or buffers in place.
             outputs = model.call(params, buffers.clone(), inputs, None, channels_last=channels_last)
-            refuse_unknown_classes(functions["loss"], outputs, targets)
+            if not parts["loss"]:
+                refuse_unknown_classes(functions["loss"], outputs, data.targets)
             for name, function in functions.items():
-                parts[name].append(function(outputs, targets).to("cpu", torch.float64))
-    return {name: torch.cat(values) for name, values in parts.items()}
+                parts[name].append(function(outputs, targets))
+    # Only now, so that the host waits for a device once.
+    return {name: torch.cat(values).to("cpu", torch.float64) for name, values in parts.items()}
 
 
 def _client_means(data: ClientData, figures: dict[str, Tensor]) -> dict[str, Tensor]:

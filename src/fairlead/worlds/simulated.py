@@ -20,6 +20,7 @@ from fairlead.conditions.work import EqualWork, WorkModel
 from fairlead.errors import DataError, FieldError, field_error, is_integer, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.models.base import ExampleShape
+from fairlead.parameters import FlatModule
 from fairlead.randomness import Key
 from fairlead.records import (
     ClientUpdates,
@@ -39,6 +40,7 @@ from fairlead.worlds.behavior import ClientBehavior, MessageSizes, Responders
 from fairlead.worlds.device import Arithmetic, HostData, Precision, on_host, stays_on_host, usable_device
 from fairlead.worlds.engines.base import AsyncEngine, Engine, Objective
 from fairlead.worlds.engines.choice import choose_engine
+from fairlead.worlds.engines.lane_gradients import evaluation_model
 from fairlead.worlds.evaluation import evaluate, evaluate_each
 from fairlead.worlds.executor import (
     ClientBlock,
@@ -165,6 +167,7 @@ class SimulatedWorld(World):
         sizes = MessageSizes(self._population.num_parameters, len(model.initial_buffers()), dtype)
         self.behavior = ClientBehavior(clients.sizes, work, link, devices, sizes)
         self._paths: tuple[PathRun, ...] = ()
+        self._evaluated: FlatModule | None = None
         self._prefetched: dict[tuple[tuple[int, ...], LocalSolver, int, Key], Responders] = {}
 
     @property
@@ -378,8 +381,10 @@ class SimulatedWorld(World):
         self, params: Tensor, buffers: Tensor, test: ClientData | None, *, per_client: bool
     ) -> Evaluation:
         with self.arithmetic.on(self.device):
+            if self._evaluated is None:
+                self._evaluated = evaluation_model(self.objective)
             return evaluate(
-                self.objective.model,
+                self._evaluated,
                 self.task,
                 params,
                 buffers,

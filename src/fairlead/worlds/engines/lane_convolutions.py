@@ -94,7 +94,10 @@ class _Convolution(Function):
 
     @staticmethod
     def forward(images: Tensor, weight: Tensor, bias: Tensor | None, border: int, pool: int) -> Tensor:
-        return _pooled(F.conv2d(images, weight, bias, padding=border), pool)
+        result, *_ = _convolved(
+            images[None], weight[None], None if bias is None else bias[None], border, pool
+        )
+        return result[0].movedim(-1, 1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -123,15 +126,7 @@ class _LaneConvolution(Function):
     def forward(
         ctx: Any, images: Tensor, weight: Tensor, bias: Tensor | None, border: int, pool: int
     ) -> Tensor:
-        last = _channels_last(images)
-        height, width, pitch = last.shape[2:]
-        outputs, channels, side = weight.shape[1:4]
-        step = max(pool, 1)
-        rows, columns = ((size + 2 * border - side + 1) // step for size in (height, width))
-        precision = "tf32" if torch.backends.cudnn.allow_tf32 else "tf32x3"
-        sizes = (height, width, pitch, channels, rows, columns, outputs, side, border, pool, step)
-        layer = ConvolutionSizes(*sizes, precision)
-        result, source = convolve(last, weight, bias, layer)
+        result, last, source, layer = _convolved(images, weight, bias, border, pool)
         ctx.save_for_backward(last, source, weight)
         ctx.layer, ctx.biased = layer, bias is not None
         return result.movedim(-1, 2)
@@ -144,6 +139,22 @@ class _LaneConvolution(Function):
         by_images, by_weight, by_bias = gradients(images, last, source, weight, ctx.layer, by_images=wanted)
         by_images = None if by_images is None else by_images.movedim(-1, 2)
         return by_images, by_weight, by_bias if ctx.biased else None, None, None
+
+
+def _convolved(
+    images: Tensor, weight: Tensor, bias: Tensor | None, border: int, pool: int
+) -> tuple[Tensor, Tensor, Tensor, ConvolutionSizes]:
+    """Outputs (L, B, H', W', O) of images (L, B, C, H, W), and all that their gradient needs beside the weights."""
+    last = _channels_last(images)
+    height, width, pitch = last.shape[2:]
+    outputs, channels, side = weight.shape[1:4]
+    step = max(pool, 1)
+    rows, columns = ((size + 2 * border - side + 1) // step for size in (height, width))
+    precision = "tf32" if torch.backends.cudnn.allow_tf32 else "tf32x3"
+    sizes = (height, width, pitch, channels, rows, columns, outputs, side, border, pool, step)
+    layer = ConvolutionSizes(*sizes, precision)
+    result, source = convolve(last, weight, bias, layer)
+    return result, last, source, layer
 
 
 def _channels_last(images: Tensor) -> Tensor:

@@ -153,11 +153,9 @@ class LaneConvolutions(Vmap):
         return StackedGradient(self._losses(objective, buffers, named), order)
 
     def _losses(self, objective: Objective, buffers: Tensor, named: Named) -> StackedLosses:
-        from fairlead.worlds.engines.lane_convolutions import LaneKernels, joined_convolution
+        from fairlead.worlds.engines.lane_convolutions import LaneKernels
 
-        model = FlatModule(
-            joined_pooling(objective.model.module, joined_convolution), objective.model.pipeline
-        )
+        model = self.joined(objective)
         model.module.train()
         losses_of = _vmapped(objective, model, buffers, named)
 
@@ -166,6 +164,13 @@ class LaneConvolutions(Vmap):
                 return losses_of(params, inputs, targets, noise)
 
         return losses
+
+    def joined(self, objective: Objective) -> FlatModule:
+        """The model with convolutions joined with ReLU and pooling, for lanes or, without gradients, for one model."""
+        from fairlead.worlds.engines.lane_convolutions import joined_convolution
+
+        module = joined_pooling(objective.model.module, joined_convolution)
+        return FlatModule(module, objective.model.pipeline)
 
 
 def _vmapped(objective: Objective, model: FlatModule, buffers: Tensor, named: Named) -> StackedLosses:
@@ -180,6 +185,12 @@ def _vmapped(objective: Objective, model: FlatModule, buffers: Tensor, named: Na
         return result
 
     return losses
+
+
+def evaluation_model(objective: Objective) -> FlatModule:
+    """The model as it is fastest without gradients."""
+    path = LaneConvolutions()
+    return objective.model if path.missing() or path.refusal(objective) else path.joined(objective)
 
 
 STACKED: tuple[StackedPath, ...] = (OwnStack(), BatchedProducts(), LaneConvolutions(), Vmap())
