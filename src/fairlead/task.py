@@ -13,7 +13,15 @@ from torch.nn import functional as F
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from fairlead.component import Component, freeze_lists
-from fairlead.errors import DataError, FieldError, MemoryBudgetError, did_you_mean, field_error, short
+from fairlead.errors import (
+    ClashError,
+    DataError,
+    FieldError,
+    MemoryBudgetError,
+    did_you_mean,
+    field_error,
+    short,
+)
 from fairlead.memory.budget import available_bytes
 from fairlead.models.augmentation import Augmentation, InputPipeline
 from fairlead.models.base import ExampleShape, Model
@@ -53,6 +61,11 @@ def model_output(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
     """Whether the largest output is at the target, averaged over the targets of a sequence (-100: none)."""
+    if outputs.shape[:-1] != targets.shape:
+        raise ClashError(
+            f"accuracy needs one class for each row of outputs, got targets of shape {tuple(targets.shape)} for "
+            f"outputs of shape {tuple(outputs.shape)}: choose other Task.metrics."
+        )
     hits = (outputs.argmax(-1) == targets).to(torch.float64).reshape(len(targets), -1)
     valid = (targets != -100).to(torch.float64).reshape(len(targets), -1)
     return hits.sum(1) / valid.sum(1).clamp(min=1.0)

@@ -25,7 +25,7 @@ class BySizes(fl.LinearAggregator):
 
 class BySteps(fl.LinearAggregator):
     def coefficients(self, updates: fl.ClientUpdates, conditions: fl.Conditions) -> Tensor:
-        return updates.num_steps / updates.num_steps.sum().double()
+        return updates.num_steps / updates.num_steps.sum()
 
 
 class ByCohort(fl.LinearAggregator):

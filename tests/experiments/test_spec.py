@@ -126,6 +126,19 @@ def test_parts_beside_a_preset_change_it() -> None:
     assert changed.algorithm.aggregator == fl.FedNova()
 
 
+def test_an_empty_table_beside_a_preset_changes_nothing_but_must_be_known() -> None:
+    for part in ("server", "solver", "sampler", "solver.optimizer"):
+        assert experiment(f"{SPEC}\n[algorithm.{part}]") == experiment()
+    for part, said in (
+        ("server.momentun", r"algorithm\.server\.momentun is not a field of SGD"),
+        ("server.x.x", r"algorithm\.server\.x is not a field of SGD"),
+        ("server.lr", r"algorithm\.server\.lr must be a"),
+        ("x.x", r"algorithm\.x is not"),
+    ):
+        with pytest.raises(FieldError, match=said):
+            experiment(f"{SPEC}\n[algorithm.{part}]")
+
+
 @pytest.mark.parametrize(
     ("overrides", "path", "expected"),
     [

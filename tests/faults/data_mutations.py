@@ -548,7 +548,7 @@ def huggingface(folder: Path, rng: random.Random) -> Case:
         elif file.suffix == ".json" and rng.random() < 0.8:
             try:
                 plain = json.loads(content)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if rng.random() < 0.5:
                 written = _json(plain, rng, rng.choice(("values", "structure")))

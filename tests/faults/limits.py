@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import random
 import resource
 import signal
-from collections.abc import Iterator
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+SEED = os.environ.get("FAIRLEAD_FAULTS_SEED", "0")
+"""Another one makes other mutations."""
 
 ROOM = 3 * 2**30
 """Bytes that reading and building may take."""
@@ -37,3 +44,16 @@ def bounded() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, old)
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def fuzzed(kind: str, count: int, receive: Callable[[int, random.Random], str]) -> Counter[str]:
+    """How often each outcome came; fails with all mutations that ended in an error, not with the first alone."""
+    outcomes, failed = Counter[str](), list[str]()
+    for case in range(count):
+        try:
+            outcomes[receive(case, random.Random(f"{SEED} {kind} {case}"))] += 1
+        except Exception as error:
+            said = "".join(traceback.format_exception(error, limit=-4, chain=False))
+            failed.append(f"case {case}: {said[-6000:]}")
+    assert not failed, f"{len(failed)} of {count} {kind}, seed {SEED}:\n" + "\n".join(failed[:50])
+    return outcomes

@@ -8,8 +8,9 @@ Every value in a spec of `tests/faults/specs` is followed by its rule:
 A `size` or a `work` is a whole number that decides how much memory or time is needed, so that a large one may be
 refused although it is allowed. Bounds and the condition behind `if` may name other values of the same table, of
 which one that is not there reads as 0, and `clients(name, default)` is a value of the table of clients.
+A value that breaks the condition behind `where` may be refused although it is allowed.
 `#: name = rule` allows a value that the spec does not have. A table must be there if its header says `required`, or
-`required with` a table that is, and `or none` at its end allows the word "none" in the place of the table; what is
+`required with` a table that is, and `or word` at its end allows this word in the place of the table; what is
 required inside a table must be there if the table is. A list of tables may not be longer than in the spec unless its
 first header says `repeats`.
 """
@@ -56,15 +57,17 @@ class Rule:
     required: bool
 
     def allows(self, value: Any, siblings: Siblings) -> bool:
-        kinds, _, condition = self.text.partition(" if ")
+        kinds, _, condition = self.text.partition(" where ")[0].partition(" if ")
         fits = any(_fits(kind, value, siblings) for kind in kinds.split(" or "))
         return fits and (not condition or bool(_evaluated(condition, siblings)))
 
-    def is_large(self, value: Any) -> bool:
-        """Whether a value asks for so much memory or time that it may be refused."""
+    def is_large(self, value: Any, siblings: Siblings) -> bool:
+        """Whether a value asks for so much memory or time that it may be refused, or breaks its last condition."""
         if isinstance(value, list):
-            return any(map(self.is_large, value))
-        return any(kind in self.text and isinstance(value, int) and value > LARGE[kind] for kind in LARGE)
+            return any(self.is_large(entry, siblings) for entry in value)
+        asked = any(kind in self.text and isinstance(value, int) and value > LARGE[kind] for kind in LARGE)
+        condition = self.text.partition(" where ")[2]
+        return asked or (bool(condition) and not _evaluated(condition, siblings))
 
 
 @dataclass
@@ -78,22 +81,22 @@ class TableRule:
     """Tables beside it that cannot do without it."""
     repeats: bool = False
     """Whether a list that it begins may hold more tables of the kinds in the spec."""
-    or_none: bool = False
-    """Whether the word "none" may say that it is not there."""
+    or_word: str | None = None
+    """A word that may stand in its place."""
     values: dict[str, Rule] = field(default_factory=dict)
     tables: dict[str, TableRule] = field(default_factory=dict)
     lists: dict[str, list[TableRule]] = field(default_factory=dict)
 
     def complaints(self, table: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> Iterator[str]:
         """Names of what is wrong with a table: keys that are unknown, missing, or have another value."""
-        root = table if root is None else root
-        left_out = {name for name, rule in self.tables.items() if rule.or_none and table.get(name) == "none"}
-        table = {name: value for name, value in table.items() if name not in left_out}
+        root, written = table if root is None else root, table
+        table = {name: value for name, value in table.items() if not self._is_word(name, value)}
         for name, value in table.items():
             if name in self.values:
                 if not self.values[name].allows(value, Siblings(table, root)):
                     # A part of another kind: any of its fields may be the first that does not fit.
-                    yield from table if name == "type" else [name]
+                    # A file is named by its path.
+                    yield from table if name == "type" else [name, str(value)] if name == "path" else [name]
             elif name in self.tables:
                 yield from self.tables[name].complaints(value, root) if isinstance(value, dict) else [name]
             elif name in self.lists:
@@ -104,7 +107,9 @@ class TableRule:
         missing += [
             rule.missed_as or name
             for name, rule in self.tables.items()
-            if name not in table and (rule.required or any(other in table for other in rule.required_with))
+            if name not in table
+            and (name not in written or written[name] == "none")
+            and (rule.required or any(other in table for other in rule.required_with))
         ]
         missing += [name for name, rules in self.lists.items() if rules[0].required and name not in table]
         yield from missing
@@ -131,10 +136,13 @@ class TableRule:
     def asks_for_much(self, table: Any) -> bool:
         """Whether a good table asks for so much memory or time that it may be refused."""
         return any(
-            (name in self.values and self.values[name].is_large(value))
-            or (name in self.tables and value != "none" and self.tables[name].asks_for_much(value))
+            (name in self.values and self.values[name].is_large(value, Siblings(table, {})))
+            or (name in self.tables and isinstance(value, dict) and self.tables[name].asks_for_much(value))
             for name, value in table.items()
         )
+
+    def _is_word(self, name: str, value: Any) -> bool:
+        return name in self.tables and value is not None and value == self.tables[name].or_word
 
 
 @dataclass(frozen=True)
@@ -174,8 +182,9 @@ def read_good_spec(name: str, template: str, folder: str) -> GoodSpec:
             _inner(root, outer).lists.setdefault(last, []).append(here)
         elif header := re.fullmatch(r"\[(.+)\]", head):
             here = _inner(root, header[1].split("."))
-            here.or_none = comment.endswith("or none")
-            comment = comment.removesuffix("or none").strip()
+            if comment.split()[-2:-1] == ["or"]:
+                comment, _, here.or_word = comment.rpartition(" ")
+                comment = comment.removesuffix("or").strip()
             here.required_with = tuple(comment.partition(" with ")[2].split())
             here.required = comment.startswith("required") and not here.required_with
             here.missed_as = comment.removeprefix("required ") if here.required and " " in comment else ""
@@ -277,6 +286,7 @@ def _evaluated(expression: str, siblings: Siblings) -> Any:
         "clients": siblings.of_clients,
         "never_both_zero": never_both_zero,
         "max": max,
+        "min": min,
         "len": len,
         "inf": math.inf,
     }

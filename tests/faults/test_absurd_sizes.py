@@ -12,6 +12,7 @@ from limits import bounded
 import fairlead as fl
 from fairlead.errors import FairleadError, FieldError, MemoryBudgetError
 from fairlead.experiments.study import planned_sweep
+from fairlead.worlds.executor import draw_batches
 
 DIGITS = fl.Digits(3)
 
@@ -25,11 +26,16 @@ def run(solver: fl.LocalSolver, work: fl.WorkModel | None = None) -> None:
 def test_batches_that_do_not_fit_the_memory() -> None:
     solver = fl.LocalSolver(fl.SGD(0.1), epochs=10**6, batch_size=None)
     said = (
-        r"^A client with 1000000 local steps of 480 examples needs 7\.2 GiB of memory, and \d\.\d GiB are left: "
-        r"lower its epochs, its steps or its batch size\.$"
+        r"^A block of 3 clients with up to 1000000 local steps each needs 21\.4 GiB of memory, "
+        r"and \d\.\d GiB are left: lower their epochs, their steps, their batch size, or the block\.$"
     )
     with bounded(), pytest.raises(MemoryBudgetError, match=said):
         run(solver)
+    with (
+        bounded(),
+        pytest.raises(MemoryBudgetError, match=r"^A client with 1000000 local steps of 480 examples needs 7"),
+    ):
+        draw_batches(0, 480, 10**6, 480, fl.Key.from_seed(0))
 
 
 @pytest.mark.parametrize(
@@ -159,3 +165,16 @@ def test_a_loss_that_is_none() -> None:
     ):
         with pytest.raises(FairleadError, match=said):
             fl.Experiment(DIGITS, fl.presets.fedavg(lr=0.1), 1, task=fl.Task(fl.MLP(), loss=loss)).build()
+
+
+def test_devices_slower_than_numbers_tell() -> None:
+    """Seconds beyond float64 would make a number of steps that is none."""
+    said = r"^FixedDevices\.example_seconds must be numbers from 0 to 1e\+30, got 1\.7e\+308\.$"
+    with pytest.raises(FieldError, match=said):
+        fl.FixedDevices(example_seconds=1.7e308)
+    solver = fl.LocalSolver(fl.SGD(0.1), steps=1)
+    for devices in (fl.FixedDevices(step_seconds=1e30), fl.LogNormalDevices(1.0, speed_sigma=1e30)):
+        work = fl.TimeBudget(seconds=4.0, max_steps=9)
+        experiment = fl.Experiment(DIGITS, fl.Algorithm(solver), 1, work=work, devices=devices)
+        record = next(experiment.build().train())
+        assert set(record.num_steps) <= {1, 9}

@@ -6,7 +6,6 @@ import json
 import random
 import shlex
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 from fault_runs import FULL
-from limits import bounded
+from limits import bounded, fuzzed
 from specs_mutations import JUNK
 from typer.testing import CliRunner
 
@@ -189,21 +188,26 @@ def _bounded_work(words: list[str], path: tuple[str, ...]) -> list[str]:
 def test_mutated_command_lines(
     workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure: Callable[[str], None]
 ) -> None:
-    ended, here = Counter[int](), tmp_path / "here"
-    for case in range(COUNT):
-        words = command_line(random.Random(f"command line {case}"))
+    here = tmp_path / "here"
+
+    def receive(_: int, rng: random.Random) -> str:
+        words = command_line(rng)
+        monkeypatch.chdir(tmp_path)
+        shutil.rmtree(here, ignore_errors=True)
         shutil.copytree(workplace, here)
         monkeypatch.chdir(here)
         with bounded():
             result = CliRunner().invoke(app, words)
-        said = f"{shlex.join(words)[:500]!r} (case {case}): {result.output[-500:]!r}"
-        assert result.exception is None or isinstance(result.exception, SystemExit), (said, result.exc_info)
+        said = f"{shlex.join(words)[:500]!r}: {result.output[-500:]!r}"
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            result.exception.add_note(said)
+            raise result.exception
         assert result.exit_code in (0, 1, 2), said
         assert result.exit_code == 0 or result.output.strip(), f"{said} says nothing"
         assert "Traceback" not in result.output, said
-        ended[result.exit_code] += 1
-        monkeypatch.chdir(tmp_path)
-        shutil.rmtree(here)
-    assert ended[0] > COUNT / 20
-    assert ended[2] > COUNT / 4
-    figure(f"{COUNT} mutated command lines, 0 tracebacks, 0 hangs: {dict(ended)} by exit status")
+        return f"status {result.exit_code}"
+
+    ended = fuzzed("command lines", COUNT, receive)
+    assert ended["status 0"] > COUNT / 20
+    assert ended["status 2"] > COUNT / 4
+    figure(f"{COUNT} mutated command lines, 0 tracebacks, 0 hangs: {dict(ended)}")

@@ -10,7 +10,6 @@ import shutil
 import struct
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -19,9 +18,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from data_mutations import FORMATS, traces
 from fault_runs import FULL
-from limits import bounded, is_sentence
+from limits import bounded, fuzzed, is_sentence
 
 import fairlead as fl
 from fairlead.errors import DataError, FairleadError, FieldError
@@ -61,13 +61,15 @@ def received(use: Callable[[], object], *named: str) -> str:
 def test_mutated_data_files(kind: str, tmp_path: Path, figure: Callable[[str], None]) -> None:
     """Each is read and trained on, or refused in a sentence that names it."""
     pytest.importorskip(NEEDED.get(kind, "numpy"))
-    outcomes, folder = Counter[str](), tmp_path / "case"
-    for case in range(COUNT):
-        rng = random.Random(f"{kind} {case}")
+    folder = tmp_path / "case"
+
+    def receive(_: int, rng: random.Random) -> str:
+        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         source, place = FORMATS[kind](folder, rng)
-        outcomes[received(partial(train_on, source, rng), place)] += 1
-        shutil.rmtree(folder)
+        return received(partial(train_on, source, rng), place)
+
+    outcomes = fuzzed(f"data files of {kind}", COUNT, receive)
     assert kind == "paths" or outcomes["read"] > COUNT / 20
     figure(f"{COUNT} data files, {kind}: 0 tracebacks, 0 hangs, {dict(outcomes)}")
 
@@ -85,15 +87,20 @@ def train(experiment: fl.Experiment) -> None:
 
 
 def test_mutated_traces(tmp_path: Path, figure: Callable[[str], None]) -> None:
-    outcomes, folder = Counter[str](), tmp_path / "case"
-    for case in range(COUNT):
+    folder = tmp_path / "case"
+
+    def receive(_: int, rng: random.Random) -> str:
+        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        for condition in traces(folder, random.Random(f"trace {case}")):
+        outcomes: list[str] = []
+        for condition in traces(folder, rng):
             given: dict[str, Any] = {"work" if isinstance(condition, fl.WorkModel) else "link": condition}
             experiment = fl.Experiment(fl.Quadratics(3), ALGORITHM, 2, **given)
-            outcomes[received(partial(train, experiment), "race")] += 1
-        shutil.rmtree(folder)
-    figure(f"{COUNT} traces, each for work and for links: 0 tracebacks, 0 hangs, {dict(outcomes)}")
+            outcomes.append(received(partial(train, experiment), "race"))
+        return ", ".join(outcomes)
+
+    outcomes = fuzzed("traces", COUNT, receive)
+    figure(f"{COUNT} traces, for work and for links: 0 tracebacks, 0 hangs, {dict(outcomes)}")
 
 
 def refused(source: fl.PooledSource) -> str:
@@ -231,6 +238,14 @@ class TestParquet:
         assert refused(fl.ParquetTable(path, "y", "who", "x")).endswith(said)
         assert refused(fl.ParquetTable(path, "y", features="x", split="who")).endswith(said)
 
+    def test_folders_that_are_no_tables(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All files below a home would be visited."""
+        monkeypatch.setattr("fairlead.clients.tables._MOST_ENTRIES", 3)
+        for name in "abcd":
+            (tmp_path / "deep" / name).mkdir(parents=True)
+        said = "has more than 3 files and folders, too many for a table."
+        assert refused(fl.ParquetTable(str(tmp_path), "y")).endswith(said)
+
     def test_many_rows_of_nothing(self, tmp_path: Path) -> None:
         arrow = import_module("pyarrow")
         path = self.write(tmp_path, x=arrow.nulls(10**8), y=arrow.nulls(10**8))
@@ -321,3 +336,48 @@ def test_targets_of_many_digits_in_traces(tmp_path: Path) -> None:
         with pytest.raises(FieldError, match=rf"t\{ending}, line [12]") as caught:
             fl.read_trace(tmp_path / f"t{ending}")
         assert is_sentence(str(caught.value))
+
+
+class TestTargets:
+    """What only the task can refuse is refused before the first round, with the name of the file."""
+
+    def said_of(self, folder: Path, regression: bool = False, **arrays: Any) -> str:
+        np.savez(folder / "a.npz", **arrays)
+        path, split = str(folder / "a.npz"), fl.IidPartitioner()
+        source = fl.NpzArrays(path, num_clients=1, partition=split, regression=regression)
+        task = fl.Task(fl.LogisticRegression())
+        with bounded(), pytest.raises(FairleadError) as caught:
+            fl.Experiment(source, ALGORITHM, 1, task=task).build()
+        assert is_sentence(str(caught.value))
+        return str(caught.value)
+
+    def test_classes_beyond_all_models(self, tmp_path: Path) -> None:
+        said = self.said_of(tmp_path, x=np.ones((2, 2)), y=np.array([[0, 1], [2**24, 1]]))
+        assert said.startswith(f"{tmp_path}/a.npz: Targets of whole numbers are classes")
+
+    def test_negative_classes_of_a_test_set(self) -> None:
+        """The first evaluation would meet them, perhaps after hours."""
+        train, test = (
+            fl.ClientData.from_lists([torch.ones(2, 2)], [torch.tensor(classes)])
+            for classes in ([0, 1], [0, -1])
+        )
+        with pytest.raises(
+            DataError, match=r"^Targets must be classes from 0 to 1, .* got -1 in row 1, of client 0"
+        ):
+            fl.SimulatedWorld(fl.Task(fl.LogisticRegression()), train, test=test).refuse_misjudged()
+
+    def test_classes_beyond_64_bits(self, tmp_path: Path) -> None:
+        said = self.said_of(tmp_path, x=np.ones((2, 2)), y=np.array([0.0, 1e300]))
+        assert said.startswith(f"{tmp_path}/a.npz, array 'y', row 1: 1e+300 is not a class")
+
+    @pytest.mark.parametrize("rows", [2, 5])
+    def test_metrics_that_cannot_judge(self, rows: int, tmp_path: Path) -> None:
+        """Two numbers for each target: cross-entropy takes them for probabilities, but accuracy needs a class."""
+        said = self.said_of(tmp_path, regression=True, x=np.ones((rows, 2)), y=np.full((rows, 2), 0.5))
+        assert said.startswith("accuracy needs one class for each row of outputs, got targets of shape (")
+
+    def test_counts_that_are_long_lists(self, tmp_path: Path) -> None:
+        data = {"u": {"x": [[0]], "y": [0]}}
+        content = {"users": ["u"], "num_samples": [list(range(2000))], "user_data": data}
+        (tmp_path / "a.json").write_text(json.dumps(content))
+        assert "as 'num_samples' says, [0, 1, 2, 3" in refused(fl.LeafFolder(str(tmp_path)))

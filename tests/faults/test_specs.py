@@ -10,7 +10,6 @@ import random
 import subprocess
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
@@ -22,7 +21,7 @@ import pytest
 import tomli_w
 import torch
 from fault_runs import FULL
-from limits import bounded, is_sentence
+from limits import SEED, bounded, fuzzed, is_sentence
 from specs_mutations import JUNK, mutated
 from specs_rules import GoodSpec, read_good_spec, share_fields
 from typed_mutations import typed
@@ -142,38 +141,43 @@ def damaged(spec: GoodSpec, rng: random.Random) -> bytes:
 
 
 def test_mutated_specs(good_specs: list[GoodSpec], tmp_path: Path, figure: Callable[[str], None]) -> None:
-    received = Counter[str]()
     file = tmp_path / "spec.toml"
-    for case in range(COUNT):
+
+    def receive(case: int, rng: random.Random) -> str:
         spec = good_specs[case % len(good_specs)]
-        content = damaged(spec, random.Random(case))
+        content = damaged(spec, rng)
         file.write_bytes(content)
-        received[judge(spec, content, lambda: fl.load_experiment(file))] += 1
+        return judge(spec, content, lambda: fl.load_experiment(file))
+
+    received = fuzzed("mutated specs", COUNT, receive)
     assert received["refused"] > COUNT / 2
     assert received["good"] > COUNT / 20
     figure(f"{COUNT} mutated specs, 0 tracebacks, 0 silent acceptances: {dict(received)}")
 
 
+@pytest.mark.filterwarnings("ignore::fairlead.errors.ConsistencyWarning")
 def test_typed_specs(good_specs: list[GoodSpec], figure: Callable[[str], None]) -> None:
     """Values of the right type, of any size and in any part: run for a round, or refused in a sentence."""
-    received = Counter[str]()
-    for case in range(TYPED):
-        spec = good_specs[case % len(good_specs)]
-        written = tomli_w.dumps(typed(spec.table, random.Random(f"typed {case}")))
+
+    def receive(case: int, rng: random.Random) -> str:
+        written = tomli_w.dumps(typed(good_specs[case % len(good_specs)].table, rng))
         refusal: FairleadError | None = None
-        outcome = "run"
         try:
             with bounded():
                 federation = fl.from_toml(fl.Experiment, written).build()
                 if planned_steps(federation) > MOST_STEPS:
-                    outcome = "good but long"
-                else:
-                    next(federation.train())
-                    federation.consistency()
+                    return "good but long"
+                next(federation.train())
+                federation.consistency()
         except FairleadError as error:
-            outcome, refusal = "refused", error
+            refusal = error
+        except Exception as error:
+            error.add_note(written)
+            raise
         assert refusal is None or is_sentence(str(refusal)), f"{str(refusal)!r}; {written}"
-        received[outcome] += 1
+        return "refused" if refusal else "run"
+
+    received = fuzzed("typed specs", TYPED, receive)
     assert received["run"] > TYPED / 4
     assert received["refused"] > TYPED / 4
     assert received["good but long"] < TYPED / 20
@@ -240,11 +244,13 @@ def contains_table(value: Any) -> bool:
 
 def test_overrides(good_specs: list[GoodSpec], figure: Callable[[str], None]) -> None:
     """`--set path=value` is received as the spec with that value would be."""
-    received = Counter[str]()
-    for case in range(COUNT // 5):
+
+    def receive(case: int, rng: random.Random) -> str:
         spec = good_specs[case % len(good_specs)]
-        override, content = overrides_of(spec, random.Random(f"override {case}"))
-        received[judge(spec, content, partial(fl.from_toml, fl.Experiment, spec.text, [override]))] += 1
+        override, content = overrides_of(spec, rng)
+        return judge(spec, content, partial(fl.from_toml, fl.Experiment, spec.text, [override]))
+
+    received = fuzzed("overrides", COUNT // 5, receive)
     assert received["refused"] > COUNT / 10
     figure(f"{COUNT // 5} overrides, 0 tracebacks, 0 silent acceptances: {dict(received)}")
 
@@ -257,7 +263,7 @@ def test_mutated_specs_on_the_command_line(
     file, done, case = tmp_path / "spec.toml", 0, 0
     while done < ON_THE_COMMAND_LINE:
         spec, case = good_specs[case % len(good_specs)], case + 1
-        content = damaged(spec, random.Random(f"command {case}"))
+        content = damaged(spec, random.Random(f"{SEED} command {case}"))
         if not complaints_about(spec, content):
             continue
         file.write_bytes(content)

@@ -124,14 +124,16 @@ class NpzArrays(PooledSource):
                 f"{arrays.label(name)} holds fractions, which are not classes; targets that are "
                 "quantities need regression=True."
             )
-        values = values.to(torch.int64)
-        if bool((values < 0).any()) and values.ndim == 1:
-            row = int((values < 0).nonzero()[0])
+        whole = values.to(torch.int64)
+        # Numbers beyond 64 bits become others.
+        wrong = (whole.to(values.dtype) != values) | ((whole < 0) & (values.ndim == 1))
+        if bool(wrong.any()):
+            row = int(wrong.reshape(len(wrong), -1).any(1).nonzero()[0])
             raise DataError(
-                f"{arrays.label(name)}, row {row}: {int(values[row])} is not a class, which is a whole "
+                f"{arrays.label(name)}, row {row}: {short(values[row].tolist())} is not a class, which is a whole "
                 "number of at least 0."
             )
-        return values
+        return whole
 
 
 def _numbered(pool: Pool) -> Pool:
@@ -283,7 +285,7 @@ def _read_user(name: str, count: int, data: Any, place: str, *, text: bool) -> _
     inputs, targets = data["x"], data["y"]
     if not len(inputs) == len(targets) == count:
         raise DataError(
-            f"{place} must have as many inputs and targets as 'num_samples' says, {count}, got {len(inputs)} "
+            f"{place} must have as many inputs and targets as 'num_samples' says, {short(count)}, got {len(inputs)} "
             f"and {len(targets)}."
         )
     if count == 0:

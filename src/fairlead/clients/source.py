@@ -2,6 +2,8 @@
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, fields
 from typing import NoReturn
 
@@ -41,6 +43,18 @@ class FederatedData:
     """Objective weights, if the source defines them."""
     held_out: ClientData | None = None
     """Examples that each client holds out, for figures per client; the test set too where there is no other."""
+
+
+@contextmanager
+def naming(source: "ClientSource") -> Iterator[None]:
+    """Name the file of a source in errors about its data."""
+    try:
+        yield
+    except DataError as error:
+        path = vars(source).get("path")
+        if path is None or path in str(error):
+            raise
+        raise DataError(f"{path}: {error}") from error
 
 
 class ClientSource(Component, ABC):

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
 from importlib import import_module
@@ -33,6 +34,8 @@ from fairlead.task import Task
 _USUAL_DELIMITERS = ",;\t|"
 _LEAST_BYTES = 8
 """Of a cell in memory."""
+_MOST_ENTRIES = 100_000
+"""Of a folder of Parquet files: all of them are visited before the first is read."""
 
 
 class TableSource(PooledSource, ABC):
@@ -314,7 +317,11 @@ def _library(module: str, problem: str, remedy: str) -> Any:
 
 def _read_parquet(path: str) -> Columns:
     parquet = _library("pyarrow.parquet", "ParquetTable needs pyarrow", "pip install 'pyarrow>=17,<30'")
-    file = existing(path)
+    file, entries = existing(path), 0
+    for _, folders, files in os.walk(file):
+        entries += len(folders) + len(files)
+        if entries > _MOST_ENTRIES:
+            raise DataError(f"{file} has more than {_MOST_ENTRIES} files and folders, too many for a table.")
     with read_as(" as Parquet", file):
         dataset = parquet.ParquetDataset(file)
         for part in dataset.fragments:

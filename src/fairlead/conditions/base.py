@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fairlead.component import Component, parts_within
 from fairlead.conditions.traces import require_trace
-from fairlead.errors import ClashError, FieldError, field_error, is_integer, is_number
+from fairlead.errors import LARGEST, ClashError, FieldError, field_error, is_integer, is_number
 from fairlead.local_solver import MOST_STEPS
 
 Figures = float | tuple[float, ...]
@@ -60,9 +60,9 @@ def refuse_misfits(condition: Condition, num_clients: int, *, has_devices: bool)
 def require_figures(
     owner: Condition,
     *fields: str,
-    constraint: str = "finite numbers of at least 0",
+    constraint: str = f"numbers from 0 to {LARGEST:g}",
     low: float = 0.0,
-    high: float = math.inf,
+    high: float = LARGEST,
 ) -> None:
     """Refuse a field of `owner` unless it is a number from low to high, or a list of them."""
     for field in fields:

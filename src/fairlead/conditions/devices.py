@@ -1,5 +1,6 @@
 """The role `DeviceModel`: speed of clients and their connections, and the virtual clock."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,14 @@ from torch import Tensor
 
 from fairlead.component import freeze_lists
 from fairlead.conditions.base import Condition, Figures, figures_of, require_figures
-from fairlead.errors import FieldError, did_you_mean, require_instance, require_integer, require_number
+from fairlead.errors import (
+    LARGEST,
+    FieldError,
+    did_you_mean,
+    require_instance,
+    require_integer,
+    require_number,
+)
 from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
 from fairlead.records import RoundRecord
@@ -134,8 +142,8 @@ class LogNormalDevices(DeviceModel):
         slowness = self.speed_sigma * key.fold("speed").normal(clients)
         if self.jitter:
             slowness = slowness + self.jitter * key.fold("jitter", round).normal(clients)
-        slowness = slowness.exp()
-        rate = (self.rate_sigma * key.fold("rate").normal(clients)).exp()
+        slowness = _factor(slowness)
+        rate = _factor(self.rate_sigma * key.fold("rate").normal(clients))
         medians = _stated_profile(self, clients)
         return DeviceProfile(
             medians.step_seconds * slowness,
@@ -169,8 +177,16 @@ def _check_speeds(devices: FixedDevices | LogNormalDevices) -> None:
     require_figures(devices, "step_seconds", "example_seconds", "latency")
     for field in ("download", "upload"):
         if getattr(devices, field) is not None:
-            # The least positive float: rates divide.
-            require_figures(devices, field, constraint="finite numbers above 0, or None", low=5e-324)
+            # Rates divide: seconds must be finite.
+            least, most = 1 / LARGEST, LARGEST
+            require_figures(
+                devices, field, constraint=f"numbers from {least:g} to {most:g}, or None", low=least
+            )
+
+
+def _factor(exponent: Tensor) -> Tensor:
+    """exp, neither 0 nor infinite: 0 seconds times infinity are none."""
+    return exponent.clamp(-math.log(LARGEST), math.log(LARGEST)).exp()
 
 
 def _stated_profile(devices: FixedDevices | LogNormalDevices, clients: Tensor) -> DeviceProfile:

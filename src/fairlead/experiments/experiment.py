@@ -9,7 +9,7 @@ import torch
 from fairlead.algorithm import Algorithm
 from fairlead.charts.display import Display, Displayed
 from fairlead.clients.in_memory import ALLOWED, InMemory, in_memory
-from fairlead.clients.source import ClientSource, FederatedData, PooledSource, RealClients
+from fairlead.clients.source import ClientSource, FederatedData, PooledSource, RealClients, naming
 from fairlead.component import Component, freeze_lists
 from fairlead.conditions.devices import DeviceModel
 from fairlead.conditions.links import LinkModel, PerfectLink
@@ -205,26 +205,29 @@ class Experiment(Component, Displayed):
         weights = self.weights
         if weights is None:
             weights = "examples" if data.weights is None else tuple(data.weights.tolist())
-        simulation = SimulatedWorld(
-            self.learning_task,
-            data.train,
-            work=self.work,
-            link=self.link,
-            devices=self.devices,
-            weights=weights,
-            test=data.test,
-            held_out=data.held_out,
-            engine=self.engine,
-            lanes=self.lanes,
-            block=self.block,
-            device=self.device,
-            dtype=_DTYPES[self.dtype],
-            precision=self.precision,
-            reproducible=self.reproducible,
-            compile=self.compile,
-            data_on=self.data_on,
-            tables_in=self.tables_in,
-        )
+        with naming(self.clients):
+            simulation = SimulatedWorld(
+                self.learning_task,
+                data.train,
+                work=self.work,
+                link=self.link,
+                devices=self.devices,
+                weights=weights,
+                test=data.test,
+                held_out=data.held_out,
+                engine=self.engine,
+                lanes=self.lanes,
+                block=self.block,
+                device=self.device,
+                dtype=_DTYPES[self.dtype],
+                precision=self.precision,
+                reproducible=self.reproducible,
+                compile=self.compile,
+                data_on=self.data_on,
+                tables_in=self.tables_in,
+            )
+            if self.evaluate_every:
+                simulation.refuse_misjudged()
         world: World = simulation
         if self.ray is not None:
             from fairlead.worlds.ray.world import RayWorld

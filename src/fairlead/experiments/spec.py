@@ -266,7 +266,7 @@ def _expand_preset(table: TomlTable, where: str) -> TomlTable:
     algorithm = call_with_plain(method.build, given, f"the preset {method.name}", where, also_known=parts)
     expanded: TomlTable = to_plain(algorithm, Algorithm)
     for path, value in _leaves({key: value for key, value in table.items() if key in parts}):
-        set_value(Algorithm, expanded, path, value, where)
+        set_value(Algorithm, expanded, path, value, where, merges=True)
     return expanded
 
 
@@ -284,7 +284,7 @@ def _leaves(
 ) -> Iterator[tuple[tuple[str, ...], Plain]]:
     """What a table changes: single values, and whole parts where it names their `type`."""
     for key, value in table.items():
-        if isinstance(value, dict) and "type" not in value:
+        if isinstance(value, dict) and value and "type" not in value:
             yield from _leaves(value, (*path, key))
         else:
             yield (*path, key), value

@@ -213,8 +213,13 @@ def parse_override(text: str) -> Override:
     return Override(keys, parsed["value"] if len(parsed) == 1 else written)
 
 
-def set_value(declared: Any, node: Plain, path: Sequence[str], value: Plain, where: str = "") -> None:
-    """Change one value inside plain data that describe a `declared`, filling in defaults on the way."""
+def set_value(
+    declared: Any, node: Plain, path: Sequence[str], value: Plain, where: str = "", *, merges: bool = False
+) -> None:
+    """Change one value inside plain data that describe a `declared`, filling in defaults on the way.
+
+    An empty table is a value, unless it `merges` with a part and so changes nothing.
+    """
     key, *rest = path
     if isinstance(node, list):
         _set_entry(declared, node, key, rest, value, where)
@@ -232,12 +237,13 @@ def set_value(declared: Any, node: Plain, path: Sequence[str], value: Plain, whe
     types, defaults, what = _schema(role, node, where)
     refuse_unknown([key], list(types), what, where)
     if not rest:
-        node[key] = value
+        if not (merges and value == {} and _role(types[key])):
+            node[key] = value
         return
     if key not in node or (node[key] == NONE and _role(types[key])):
         missing = {} if _role(types[key]) else NONE
         node[key] = deepcopy(defaults.get(key, missing))
-    set_value(types[key], node[key], rest, value, join(where, key))
+    set_value(types[key], node[key], rest, value, join(where, key), merges=merges)
 
 
 def refuse_misplaced(role: type[Component], node: dict[str, Plain], keys: Iterable[str]) -> None:

@@ -63,10 +63,10 @@ class TokenModel(Model, ABC):
             largest = shape.tokens - 1
             raise field_error(self, "vocabulary", f"above the largest token, {largest}", self.vocabulary)
         encoder = self.encoder(vocabulary, shape.inputs[0])
-        return _Readout(encoder, self.encoder_width, shape.outputs, self.pooling, self.padding)
+        return TokenReadout(encoder, self.encoder_width, shape.outputs, self.pooling, self.padding)
 
 
-class _Readout(nn.Module):
+class TokenReadout(nn.Module):
     """linear(Σ_t w_t h_t), with weights w that pick the last position or spread over all."""
 
     def __init__(

@@ -281,7 +281,8 @@ class _RandomRound(ExpectedRound):
             return facts
 
         def of(cohort: Cohort, arrived: Tensor) -> Tensor:
-            found = coefficients(self._updates(cohort, arrived), self.conditions)
+            # Ratios of counts are float32 in torch.
+            found = coefficients(self._updates(cohort, arrived), self.conditions).to(cohort.importance)
             return torch.zeros_like(cohort.importance).masked_scatter(arrived, found)
 
         once, everyone = torch.ones_like(clients), torch.ones_like(clients, dtype=torch.bool)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fairlead.clients.data import ClientData
+from fairlead.errors import EngineError, FairleadError
 from fairlead.parameters import FlatModule
 from fairlead.records import Evaluation
 from fairlead.task import Task, refuse_unknown_classes
@@ -89,6 +90,29 @@ def evaluate_each(
 def personal_means(by_client: Mapping[str, Tensor]) -> Evaluation:
     """Figures (N,) of clients' own models, and their means over the clients that have them."""
     return evaluation_of({name: float(values.nanmean()) for name, values in by_client.items()}, by_client)
+
+
+def refuse_misjudged(model: FlatModule, task: Task, data: ClientData) -> None:
+    """Refuse metrics that fail on two examples, and classes that the model has no output for, before a run starts."""
+    params = model.initial_params()
+    inputs, targets = data.inputs[:2].to(params.device, copy=True), data.targets[:2].to(params.device)
+    model.module.eval()
+    with torch.no_grad():
+        outputs = model.call(params, model.initial_buffers(), inputs, None)
+    refuse_unknown_classes(task.loss_function(), outputs, data.targets, data.whose)
+    for name, metric in task.metric_functions().items():
+        try:
+            values = metric(outputs, targets)
+        except FairleadError:
+            raise
+        except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
+            told = " ".join(str(error).split()).rstrip(".")
+            raise EngineError(
+                f"The metric {name} fails on outputs of shape {tuple(outputs.shape)} and targets of shape "
+                f"{tuple(targets.shape)}: {told}. Choose other Task.metrics."
+            ) from error
+        if not isinstance(values, Tensor) or values.shape != (len(targets),):
+            raise EngineError(f"Task.metrics must give one number per example, but {name} does not.")
 
 
 def evaluation_of(overall: Mapping[str, float], by_client: Mapping[str, Tensor]) -> Evaluation:

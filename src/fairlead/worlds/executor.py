@@ -41,6 +41,10 @@ class LocalDraw(NamedTuple):
     def steps(self) -> LocalSteps:
         """The batches, the keys of noise and the learning rates."""
         shuffle, noise = (self.key.fold(purpose, self.round) for purpose in ("batches", "noise"))
+        needed = sum(map(_batch_bytes, self.sizes, self.num_steps, self.batch_sizes))
+        if needed > _SMALL:
+            what = f"A block of {len(self.clients)} clients with up to {max(self.num_steps)} local steps each"
+            require_memory(what, needed, "lower their epochs, their steps, their batch size, or the block")
         each = zip(self.first_rows, self.sizes, self.num_steps, self.batch_sizes, strict=True)
         batches = [
             draw_batches(*one, shuffle.fold(client)) for client, one in zip(self.clients, each, strict=True)
@@ -76,7 +80,7 @@ def draw_batches(first_row: int, size: int, num_steps: int, batch_size: int, key
     """
     per_epoch = -(-size // batch_size)
     epochs = -(-num_steps // per_epoch)
-    if (needed := 2 * 8 * epochs * per_epoch * batch_size) > _SMALL:
+    if (needed := _batch_bytes(size, num_steps, batch_size)) > _SMALL:
         what = f"A client with {num_steps} local steps of {batch_size} examples"
         require_memory(what, needed, "lower its epochs, its steps or its batch size")
     rows = np.full((epochs, per_epoch * batch_size), -1, dtype=np.int64)
@@ -84,6 +88,12 @@ def draw_batches(first_row: int, size: int, num_steps: int, batch_size: int, key
     if batch_size < size:
         rows[:, :size] = key.generator().permuted(rows[:, :size], axis=1)
     return torch.from_numpy(rows.reshape(-1, batch_size)[:num_steps])
+
+
+def _batch_bytes(size: int, num_steps: int, batch_size: int) -> int:
+    """Of the row numbers of a client, and of a copy of them."""
+    per_epoch = -(-size // batch_size)
+    return 2 * 8 * -(-num_steps // per_epoch) * per_epoch * batch_size
 
 
 @dataclass(frozen=True, eq=False)

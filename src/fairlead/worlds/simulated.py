@@ -41,7 +41,7 @@ from fairlead.worlds.device import Arithmetic, HostData, Precision, on_host, sta
 from fairlead.worlds.engines.base import AsyncEngine, Engine, Objective
 from fairlead.worlds.engines.choice import choose_engine
 from fairlead.worlds.engines.lane_gradients import evaluation_model
-from fairlead.worlds.evaluation import evaluate, evaluate_each
+from fairlead.worlds.evaluation import evaluate, evaluate_each, refuse_misjudged
 from fairlead.worlds.executor import (
     ClientBlock,
     ClientExecutor,
@@ -254,6 +254,11 @@ class SimulatedWorld(World):
                     f"round {round + 1} from {whose} with {size}: change it, give weight 0 to clients of one, or use "
                     "GroupNorm."
                 )
+
+    def refuse_misjudged(self) -> None:
+        """Raise if evaluations would fail: on a metric, or on a class that the model has no output for."""
+        for data in filter(None, (self.test or self.clients, self.held_out)):
+            refuse_misjudged(self.objective.model, self.task, data)
 
     def over(self, link: LinkModel) -> "SimulatedWorld":
         """The same clients, reached over other links."""
