@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from small_federation import SIZES, simulated
 from test_strategy import STEPS, plain_app, plan
-from trial_app import wait_for, write_app
+from trial_app import kill_server_app, rounds_in, wait_for, write_app
 
 import fairlead as fl
 from fairlead.flower.local_trial import LocalFederation
@@ -102,6 +102,26 @@ def test_a_node_dies_and_another_takes_its_place(tmp_path: Path) -> None:
     assert arrivals[0] == arrivals[-1] == [0, 1, 2]
     assert 2 in map(len, arrivals)
     assert any("failed: Flower's error" in line or "is at no node" in line for line in log.warnings)
+
+
+def test_the_server_app_is_killed_and_the_run_resumes(tmp_path: Path) -> None:
+    """With a folder the second ServerApp continues after the rounds of the first, with the same clients."""
+    folder, rounds = tmp_path / "run", 4
+    app = _app(tmp_path / "app", rounds, 'folder=context.run_config["folder"]')
+    with LocalFederation(tmp_path / "federation", app, len(SIZES)) as federation:
+        federation.submit({"folder": str(folder)})
+        wait_for(lambda: len(_arrivals(folder)) >= 2, _START, "the second round")
+        assert federation.link is not None
+        kill_server_app(federation.link.pid)
+        assert not (folder / "model.safetensors").exists()
+        federation.submit({"folder": str(folder)})
+        wait_for((folder / "model.safetensors").exists, _START, "the end of the run")
+    found = load_file(folder / "model.safetensors")
+    assert rounds_in(folder) == rounds
+    twin = simulated(plan(fl.presets.fednova), work=fl.FixedSteps(STEPS))
+    list(twin.train(rounds))
+    found.pop("surrogate")
+    torch.testing.assert_close(found, dict(twin.model().state_dict()), atol=2e-6, rtol=0.0)
 
 
 def test_too_few_nodes_end_the_run_with_a_reason(tmp_path: Path) -> None:

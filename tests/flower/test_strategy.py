@@ -334,3 +334,49 @@ def test_secure_aggregation_is_refused() -> None:
         fl.errors.ClashError, match="on Flower each client's update reaches the server by itself"
     ):
         FlowerStrategy(secure, 3)
+
+
+@pytest.mark.parametrize("preset", [fl.presets.fedvarp, fl.presets.fedadam])
+def test_a_run_in_a_folder_resumes_with_the_same_bits(
+    preset: Callable[..., fl.Algorithm], tmp_path: Path
+) -> None:
+    """Two rounds, a new process, two more; client 1 is away in round 2, and no node keeps its order."""
+
+    def grid() -> DirectGrid:
+        found = plain_grid(tmp_path)
+        # An id as Flower's are: beyond 2⁶³. The last client is first in the order of ids.
+        found.nodes = {2**64 - 5: 0, 2**63 + 7: 1, 12: 2}
+        found.fate = lambda client, message: (
+            "lost" if client == 1 and server_round(message) == 2 else "answered"
+        )
+        return found
+
+    def strategy(folder: str | None) -> FlowerStrategy:
+        place = None if folder is None else tmp_path / folder
+        return FlowerStrategy(plan(preset), len(SIZES), folder=place, poll=0.01)
+
+    whole = strategy(None)
+    expected = trained_on(grid(), whole, 4)
+    trained_on(grid(), strategy("run"), 2)
+    again, later = grid(), strategy("run")
+    del again.nodes[12]
+    again.nodes[4] = 2
+    assert torch.equal(trained_on(again, later, 4), expected)
+    assert {server_round(message) for _, message in again.sent} == {3, 4}
+    assert later.weights.tolist() == whole.weights.tolist()
+    assert [vars(r) | {"seconds": 0} for r in later.records] == [
+        vars(r) | {"seconds": 0} for r in whole.records
+    ]
+    assert torch.equal(trained_on(grid(), strategy("run"), 4), expected)
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path: Path) -> None:
+    trained(FlowerStrategy(plan(fl.presets.fedavg), len(SIZES), folder=tmp_path / "run"), tmp_path, 1)
+    with pytest.raises(fl.errors.CheckpointError):
+        trained(FlowerStrategy(plan(fl.presets.fednova), len(SIZES), folder=tmp_path / "run"), tmp_path, 1)
+    spec = fl.Experiment(fl.Digits(num_clients=3), fl.presets.fedavg(lr=0.1), rounds=1)
+    fl.run_experiment(spec, tmp_path / "simulated")
+    before = (tmp_path / "simulated" / "rounds.jsonl").read_bytes()
+    with pytest.raises(FairleadError):
+        trained(FlowerStrategy(plan(fl.presets.fedavg), 3, folder=tmp_path / "simulated"), tmp_path, 1)
+    assert (tmp_path / "simulated" / "rounds.jsonl").read_bytes() == before

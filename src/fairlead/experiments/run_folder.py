@@ -328,9 +328,13 @@ class RunFolder:
 
     def save(self, federation: Federation, keep: int = KEPT) -> None:
         """Write a checkpoint, after making sure that the records before it are on the disk."""
+        self.sync_rounds()
+        federation.save(self.checkpoint, keep=keep)
+
+    def sync_rounds(self) -> None:
+        """Make sure that the records are on the disk."""
         with disk_errors(self.rounds_file, "written"), self.rounds_file.open("ab") as file:
             os.fsync(file.fileno())
-        federation.save(self.checkpoint, keep=keep)
 
     def experiment(self) -> Experiment:
         """The experiment of the run."""
