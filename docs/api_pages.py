@@ -127,8 +127,9 @@ def _names(group: Group) -> list[tuple[str, Any]]:
             for name in names.split()
         ]
         found.update({name: getattr(fairlead, name) for name in listed})
-        if not listed:
-            module = import_module(f"fairlead.{home}")
+        module = import_module(f"fairlead.{home}")
+        # A package may gather more names than those of `import fairlead`.
+        if not listed or hasattr(module, "__path__"):
             names = getattr(module, "__all__", vars(module))
             found.update({name: getattr(module, name) for name in names if _belongs(module, name)})
     return sorted(found.items(), key=lambda item: item[0].lower())
