@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from threading import Timer
 from typing import Literal
@@ -309,6 +311,36 @@ def test_rules_and_bounds_are_settings_of_a_run(tmp_path: Path) -> None:
     ):
         with pytest.raises(FairleadError, match=sentence):
             app(grid, Context(1, 1, {}, RecordDict(), {**config, **changed}))
+
+
+def test_the_log_as_json_lines(tmp_path: Path) -> None:
+    app = make_server_app(experiment(plain(), 2), build_model, rules=QUICK)
+    grid = DirectGrid(client_apps(), tmp_path / "m", fated({(1, 0): "failed"}))
+    config: UserConfig = {"folder": str(tmp_path / "run"), "json-log": True}
+    app(grid, Context(1, 1, {}, RecordDict(), config))
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert all({"time", "level", "message"} <= line.keys() for line in lines)
+    rounds = [line for line in lines if "asked" in line]
+    assert [(line["round"], line["asked"], line["arrived"]) for line in rounds] == [(1, 3, 2), (2, 3, 3)]
+    (missing,) = (line for line in lines if "client" in line)
+    assert (missing["round"], missing["client"], missing["reason"], missing["level"]) == (
+        1,
+        1,
+        "failed",
+        "warning",
+    )
+    assert datetime.fromisoformat(missing["time"]).tzinfo is not None
+    grid.away = {0, 1, 2}
+    with pytest.raises(FairleadError):
+        app(
+            grid,
+            Context(1, 1, {}, RecordDict(), {**config, "folder": str(tmp_path / "new"), "join-seconds": 0.1}),
+        )
+    last = json.loads((tmp_path / "new" / "log.jsonl").read_text().splitlines()[-1])
+    assert last["level"] == "error"
+    assert last["message"].startswith(
+        "FairleadError: Clients [0, 1, 2] have not introduced themselves within 0.1 s"
+    )
 
 
 def test_secure_aggregation_is_refused_before_clients_are_asked(tmp_path: Path) -> None:

@@ -187,11 +187,14 @@ def log_round(record: RoundRecord, total: int | None = None) -> None:
     """A line on the round, and one for each client that was asked and has no update in it."""
     loss = "" if record.train_loss is None else f", train loss {record.train_loss:.4g}"
     number = f"{record.round + 1}" if total is None else f"{record.round + 1}/{total}"
-    LOG.info("Round %s: %d of %d arrived%s", number, len(record.arrived), len(record.asked), loss)
+    here, asked, arrived = {"round": record.round + 1}, len(record.asked), len(record.arrived)
+    figures = {"asked": asked, "arrived": arrived, "train_loss": record.train_loss, "seconds": record.seconds}
+    LOG.info("Round %s: %d of %d arrived%s", number, arrived, asked, loss, extra={"facts": here | figures})
     for refusal in record.refused:
-        LOG.warning("Round %s: %s", number, refusal.sentence)
+        facts = here | {"client": refusal.client, "reason": str(refusal.reason)}
+        LOG.warning("Round %s: %s", number, refusal.sentence, extra={"facts": facts})
     if not record.arrived:
-        LOG.warning("Round %s used no update.", number)
+        LOG.warning("Round %s used no update.", number, extra={"facts": here})
 
 
 def refuse_late_adopters(solver: LocalSolver) -> None:

@@ -1,10 +1,13 @@
 """`make_server_app`: a Flower ServerApp that runs a fairlead experiment on a real federation."""
 
 import json
+import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 
@@ -51,7 +54,8 @@ def make_server_app(
     else `num-clients` of the run config, else that of the data in the spec, which are loaded only then. `folder` holds
     the run (default: `folder` of the run config). A run that is already in the folder resumes, bit for bit as if it
     had never stopped. `rules` say when a round ends and `limits` bound replies; `deadline`, `quorum` and
-    `max-examples` of the run config replace theirs, and `join-seconds` the wait for clients. With `bind_keys`, or
+    `max-examples` of the run config replace theirs, and `join-seconds` the wait for clients. `json-log` of the run
+    config keeps the log as JSON lines in log.jsonl of the folder. With `bind_keys`, or
     `bind-keys` of the run config, a client keeps the public key of its first node: use it where the SuperLink requires
     registered keys.
 
@@ -82,6 +86,7 @@ def make_server_app(
             limits=limits if most is None else replace(limits or ReplyLimits(), max_examples=most),  # type: ignore[arg-type]
             join_seconds=float(config.get("join-seconds", join_seconds)),
             bind_keys=bind_keys or bool(config.get("bind-keys", False)),
+            json_log=bool(config.get("json-log", False)),
         )
 
     return app
@@ -98,6 +103,7 @@ def run_on_grid(
     limits: ReplyLimits | None = None,
     join_seconds: float = 600.0,
     bind_keys: bool = False,
+    json_log: bool = False,
 ) -> Run:
     """Run an experiment on the nodes of a grid, or resume the run in the folder."""
     refuse_unsuitable(experiment.algorithm, experiment.weights)
@@ -142,20 +148,49 @@ def run_on_grid(
         _write_attempt(folder, earlier.identity, world.roster, repeated)
 
     # A checkpoint every round: clients keep the last committed version of their memory and the next, none older.
-    run = run_experiment(
-        experiment,
-        folder,
-        resume=True,
-        checkpoint_every=1,
-        build=build,
-        stop=threading.Event(),
-        on_start=begin,
-        on_round=lambda record: log_round(record, experiment.rounds),
-        on_notice=LOG.warning,
-        on_recovery=LOG.warning,
-    )
-    LOG.info("%s", run.federation.consistency())
+    with _logged(folder / "log.jsonl" if json_log else None):
+        run = run_experiment(
+            experiment,
+            folder,
+            resume=True,
+            checkpoint_every=1,
+            build=build,
+            stop=threading.Event(),
+            on_start=begin,
+            on_round=lambda record: log_round(record, experiment.rounds),
+            on_notice=LOG.warning,
+            on_recovery=LOG.warning,
+        )
+        LOG.info("%s", run.federation.consistency())
     return run
+
+
+class _JsonLog(logging.FileHandler):
+    """Appends the log to a file, one JSON object per line: time, level, message, and the facts of rounds."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"time": time, "level": record.levelname.lower(), "message": record.getMessage()}
+        return json.dumps(line | getattr(record, "facts", {}), ensure_ascii=False)
+
+
+@contextmanager
+def _logged(file: Path | None) -> Iterator[None]:
+    """Write the log into a file too, if there is one, and the error that ends the run."""
+    if file is None:
+        yield
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handler = _JsonLog(file, encoding="utf-8")
+    LOG.addHandler(handler)
+    try:
+        yield
+    except Exception as error:
+        LOG.error("%s: %s", type(error).__name__, error)
+        raise
+    finally:
+        LOG.removeHandler(handler)
+        handler.close()
 
 
 def count_clients(experiment: Experiment, config: Mapping[str, object] | None = None) -> int:
