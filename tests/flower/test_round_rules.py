@@ -313,6 +313,37 @@ def test_rules_and_bounds_are_settings_of_a_run(tmp_path: Path) -> None:
             app(grid, Context(1, 1, {}, RecordDict(), {**config, **changed}))
 
 
+def test_a_run_can_start_with_some_of_its_clients_and_resume(tmp_path: Path) -> None:
+    """Client 2 introduces itself in round 2; the second server knows it, and starts while client 0 is away."""
+    app = make_server_app(replace(experiment(plain(), 4), weights="uniform"), build_model, rules=QUICK)
+    config: UserConfig = {"folder": str(tmp_path / "run"), "start-with": 2, "join-seconds": 5.0}
+    grid = DirectGrid(client_apps(), tmp_path / "m")
+    grid.away = {2}
+
+    def fate(client: int, message: Message) -> str:
+        grid.away = {None: grid.away, 0: set(), 3: {0}}.get(round_of(message), set())
+        return "answered"
+
+    grid.fate = fate
+    app(grid, Context(1, 1, {}, RecordDict(), config))
+    arrivals = [(0, 1), (0, 1), (0, 1, 2), (0, 1, 2)]
+    assert [record.arrived for record in load_records(tmp_path / "run")] == arrivals
+    members = json.loads((tmp_path / "run" / "flower.json").read_text())["clients"]
+    assert [member["num_examples"] for member in members] == list(SIZES)
+    longer = make_server_app(replace(experiment(plain(), 5), weights="uniform"), build_model, rules=QUICK)
+    longer(grid, Context(1, 1, {}, RecordDict(), config))
+    assert load_records(tmp_path / "run")[-1].arrived == (1, 2)
+
+
+def test_weights_that_clients_report_need_all_of_them(tmp_path: Path) -> None:
+    app = make_server_app(experiment(plain(), 1), build_model, rules=QUICK)
+    context = Context(1, 1, {}, RecordDict(), {"folder": str(tmp_path / "run"), "start-with": 2})
+    with pytest.raises(
+        ClashError, match=r'FlowerWorld.start_with=2 .* set weights to "uniform" or to one number'
+    ):
+        app(DirectGrid(client_apps(), tmp_path / "m"), context)
+
+
 def test_the_log_as_json_lines(tmp_path: Path) -> None:
     app = make_server_app(experiment(plain(), 2), build_model, rules=QUICK)
     grid = DirectGrid(client_apps(), tmp_path / "m", fated({(1, 0): "failed"}))

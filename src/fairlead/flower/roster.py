@@ -118,6 +118,11 @@ class Roster:
         failed = [node for node in self._rejected if self._failures.get(node, 0) >= _ATTEMPTS]
         return bool(self.missing) and len(failed) >= len(self.missing)
 
+    @property
+    def num_placed(self) -> int:
+        """The number of clients at a node."""
+        return len(self._node)
+
     def node_of(self, client: int) -> int | None:
         """The node of a client now; None while it is away."""
         return self._node.get(client)

@@ -31,6 +31,7 @@ from fairlead.flower.requests import RoundRules, log_round, refuse_unsuitable
 from fairlead.flower.roster import LOG, Member, Roster
 from fairlead.flower.world import FlowerWorld, RunIdentity
 from fairlead.parameters import FlatModule
+from fairlead.records import RoundRecord
 from fairlead.reply_checks import ReplyLimits
 
 MEMBERS = "flower.json"
@@ -54,10 +55,10 @@ def make_server_app(
     else `num-clients` of the run config, else that of the data in the spec, which are loaded only then. `folder` holds
     the run (default: `folder` of the run config). A run that is already in the folder resumes, bit for bit as if it
     had never stopped. `rules` say when a round ends and `limits` bound replies; `deadline`, `quorum` and
-    `max-examples` of the run config replace theirs, and `join-seconds` the wait for clients. `json-log` of the run
-    config keeps the log as JSON lines in log.jsonl of the folder. With `bind_keys`, or
-    `bind-keys` of the run config, a client keeps the public key of its first node: use it where the SuperLink requires
-    registered keys.
+    `max-examples` of the run config replace theirs, and `join-seconds` the wait for clients. With `start-with` rounds
+    begin with that many of them. `json-log` keeps the log as JSON lines in log.jsonl of the folder. With `bind_keys`,
+    or `bind-keys` of the run config, a client keeps the public key of its first node: use it where the SuperLink
+    requires registered keys.
 
     Every node receives the spec with the app, and could derive cohorts and the noise of `ClientPrivacy` from its seed.
     A private run therefore draws a secret seed, which its folder keeps. A repeated round of such a run has new noise,
@@ -87,6 +88,7 @@ def make_server_app(
             join_seconds=float(config.get("join-seconds", join_seconds)),
             bind_keys=bind_keys or bool(config.get("bind-keys", False)),
             json_log=bool(config.get("json-log", False)),
+            start_with=int(config.get("start-with", 0)) or None,
         )
 
     return app
@@ -104,6 +106,7 @@ def run_on_grid(
     join_seconds: float = 600.0,
     bind_keys: bool = False,
     json_log: bool = False,
+    start_with: int | None = None,
 ) -> Run:
     """Run an experiment on the nodes of a grid, or resume the run in the folder."""
     refuse_unsuitable(experiment.algorithm, experiment.weights)
@@ -128,6 +131,7 @@ def run_on_grid(
             work=experiment.work,
             weights="examples" if experiment.weights is None else experiment.weights,
             limits=limits,
+            start_with=start_with,
             join_seconds=join_seconds,
             dtype=dtype,
         )
@@ -146,6 +150,15 @@ def run_on_grid(
         repeated = earlier.repeated_from(federation.state.round, experiment.rounds)
         world.recall(federation.records, experiment.algorithm.solver, federation.key, repeated)
         _write_attempt(folder, earlier.identity, world.roster, repeated)
+        begun.append((world.roster, repeated))
+
+    begun: list[tuple[Roster, Sequence[int]]] = []
+
+    def end_round(record: RoundRecord) -> None:
+        log_round(record, experiment.rounds)
+        if start_with is not None:
+            # Clients that have joined meanwhile are members too.
+            _write_attempt(folder, earlier.identity, *begun[0])
 
     # A checkpoint every round: clients keep the last committed version of their memory and the next, none older.
     with _logged(folder / "log.jsonl" if json_log else None):
@@ -157,7 +170,7 @@ def run_on_grid(
             build=build,
             stop=threading.Event(),
             on_start=begin,
-            on_round=lambda record: log_round(record, experiment.rounds),
+            on_round=end_round,
             on_notice=LOG.warning,
             on_recovery=LOG.warning,
         )

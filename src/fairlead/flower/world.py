@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fairlead.client_table import PartState, tensor_in
 from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.work import EqualWork, Workload, WorkModel
-from fairlead.errors import FairleadError
+from fairlead.errors import ClashError, FairleadError, require_integer
 from fairlead.flower import requests
 from fairlead.flower.messages import ModelForm, Question, answer_shapes, evaluation_request
 from fairlead.flower.requests import ClientRequest, PendingRequests, RoundRules
@@ -50,7 +50,9 @@ class FlowerWorld(World):
 
     `build_model` makes the module that clients make too. The `roster` must know every client when rounds begin, since
     ω = n_i/n needs their sizes; it waits `join_seconds` for them. `work` is the local work that clients are asked for,
-    `weights` are those of the objective, `rules` say when a round ends, and `limits` bound replies.
+    `weights` are those of the objective. With `start_with`, rounds begin when that many clients are there, and the
+    others join later; this needs `weights` that clients do not report. `rules` say when a round ends, and
+    `limits` bound replies.
 
     Arrival rates and capacities are estimated from the rounds so far; `FedACS` and the predicted weights of the
     consistency report use these estimates. Updates are aggregated in the order of client ids, in whatever order they
@@ -68,10 +70,18 @@ class FlowerWorld(World):
         work: WorkModel | None = None,
         weights: Weights = "examples",
         limits: ReplyLimits | None = None,
+        start_with: int | None = None,
         join_seconds: float = 600.0,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.roster, self._limits = roster, limits or ReplyLimits()
+        self.start_with = start_with
+        require_integer(self, "start_with", at_least=1, at_most=roster.num_clients, optional=True)
+        if start_with is not None and requests.are_self_reported(weights):
+            raise ClashError(
+                f"FlowerWorld.start_with={start_with} starts before all clients have reported their examples, of which "
+                'the weights would be made: set weights to "uniform" or to one number per client.'
+            )
         self.rules, self.work_model = rules or RoundRules(), work or EqualWork()
         self._grid, self._build_model, self._identity = grid, build_model, identity
         self._model = FlatModule(build_model()).to(torch.device("cpu"), dtype)
@@ -79,8 +89,6 @@ class FlowerWorld(World):
         self._pending = PendingRequests(grid, self.rules.patience)
         refuse_misfits(self.work_model, roster.num_clients, has_devices=False)
         self._await_clients(join_seconds)
-        members = [roster.members[client] for client in range(roster.num_clients)]
-        self.sizes = torch.tensor([member.num_examples for member in members])
         if requests.are_self_reported(weights):
             warn_of_claims(torch.zeros_like(self.sizes), self.sizes)
         self._population = Population(
@@ -94,12 +102,21 @@ class FlowerWorld(World):
         self._repeated: tuple[int, ...] = ()
 
     @property
+    def sizes(self) -> Tensor:
+        """Examples of each client (N,), with the mean of all others for one that has not joined yet."""
+        known = {client: member.num_examples for client, member in self.roster.members.items()}
+        mean = max(round(sum(known.values()) / len(known)), 1)
+        return torch.tensor([known.get(client, mean) for client in range(self.roster.num_clients)])
+
+    @property
     def population(self) -> Population:
         return self._population
 
     @property
     def description(self) -> str:
-        sizes = sha256(self.sizes.numpy().tobytes()).hexdigest()[:16]
+        sizes = "open"
+        if self.start_with is None:
+            sizes = sha256(self.sizes.numpy().tobytes()).hexdigest()[:16]
         return f"Flower {self._form.digest} {self.work_model!r} {sizes}"
 
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
@@ -212,14 +229,14 @@ class FlowerWorld(World):
 
     def _await_clients(self, seconds: float) -> None:
         """Wait for clients to introduce themselves; those known from an earlier attempt may stay away."""
-        everyone = range(self.roster.num_clients)
+        least = self.start_with or self.roster.num_clients
         patience = seconds if self.roster.missing else min(seconds, self.rules.deadline)
         roster = self.roster
         self._refresh_until(
-            lambda: roster.is_hopeless or all(roster.node_of(client) is not None for client in everyone),
+            lambda: roster.is_hopeless or roster.num_placed >= least,
             patience,
         )
-        if roster.missing:
+        if len(roster.members) < least:
             faults = [f"Node {node} {fault}" for node, fault in roster.faults.items()]
             cure = "start their nodes with --node-config 'client-id=...', or lower the number of clients."
             when = "" if roster.is_hopeless else f" within {seconds:g} s"
