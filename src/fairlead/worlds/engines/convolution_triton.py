@@ -59,7 +59,16 @@ class Blocks(NamedTuple):
         return dict(list(self._asdict().items())[:5])
 
 
-TUNED: dict[tuple[str, int, int, int, int], Blocks] = {}
+TUNED: dict[tuple[str, int, int, int, int], Blocks] = {
+    ("forward", 32, 3, 32, 2): Blocks(64, 16, 32, 1, 4),
+    ("by_weights", 32, 3, 32, 2): Blocks(32, 64, 32, 2, 2),
+    ("forward", 15, 32, 64, 2): Blocks(64, 32, 64, 2, 4),
+    ("by_images", 15, 32, 64, 2): Blocks(128, 32, 32, 3, 4, spread=True),
+    ("by_weights", 15, 32, 64, 2): Blocks(32, 64, 64, 1, 2),
+    ("forward", 6, 64, 64, 1): Blocks(64, 64, 32, 3, 4),
+    ("by_images", 6, 64, 64, 1): Blocks(64, 64, 64, 2, 4),
+    ("by_weights", 6, 64, 64, 1): Blocks(32, 128, 32, 3, 4),
+}
 """Measured on an H200: kernel, height, channels, outputs and pooling of a layer, and its blocks."""
 
 
