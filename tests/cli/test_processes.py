@@ -134,6 +134,21 @@ def test_errors_of_the_system_are_one_sentence(tmp_path: Path) -> None:
         assert len(result.stderr) < 500
 
 
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii:strict"])
+def test_names_and_charts_that_the_output_cannot_hold(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text(SPEC)
+    program = [sys.executable, "-c", "from fairlead.cli import main; main()"]
+    run = subprocess.run(
+        [*program, "run", "spec.toml", "--rounds", "3", "-o", "\udcff"],
+        capture_output=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        timeout=120,
+    )
+    assert (run.returncode, b"Traceback" in run.stderr) == (0, False), run.stderr
+    assert b"3 rounds are in \\udcff" in run.stdout
+
+
 def test_models_in_the_working_directory_are_found(tmp_path: Path) -> None:
     """A console script has its own folder on Python's path, not the one that it is called in."""
     (tmp_path / "own_models.py").write_text(

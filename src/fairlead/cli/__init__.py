@@ -1,5 +1,7 @@
 """The command line. Heavy modules are imported inside the commands that need them."""
 
+import io
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -22,6 +24,10 @@ class _Commands(TyperGroup):
         return _without_flag_types(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
+        out = sys.stdout
+        if isinstance(out, io.TextIOWrapper) and out.errors == "strict":
+            # The name of a file may hold bytes that are no text, and a terminal may lack the signs of charts.
+            out.reconfigure(errors="backslashreplace")
         try:
             return super().invoke(ctx)
         except (FairleadError, OSError, MemoryError) as error:
