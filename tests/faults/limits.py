@@ -55,5 +55,6 @@ def fuzzed(kind: str, count: int, receive: Callable[[int, random.Random], str]) 
         except Exception as error:
             said = "".join(traceback.format_exception(error, limit=-4, chain=False))
             failed.append(f"case {case}: {said[-6000:]}")
+            print(failed[-1], flush=True)
     assert not failed, f"{len(failed)} of {count} {kind}, seed {SEED}:\n" + "\n".join(failed[:50])
     return outcomes
