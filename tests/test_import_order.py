@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "text", "references", "results.estimates"),
     ("numerics", "randomness", "memory.budget", "charts"),
     ("component", "client_table"),
-    ("records", "models", "plain_data"),
+    ("records", "metrics", "models", "plain_data"),
     ("parameters", "reply_checks"),
     ("memory",),
     ("task", "optimizers", "corrections", "aggregators", "samplers", "transforms"),

@@ -80,6 +80,10 @@ CONTENTS = {
         "WorkModel Workload"
     ),
     "conditions.traces": "TraceEntry read_trace trace_of write_trace",
+    "metrics.base": "MeanAbsoluteError Metric R2 RootMeanSquaredError",
+    "metrics.classification": (
+        "AUC AveragePrecision CalibrationError F1Score Perplexity PrecisionScore RecallScore TopK"
+    ),
     "models.augmentation": "Augmentation HorizontalFlip Normalize RandomCrop",
     "models.base": "ExampleShape LogisticRegression MLP Model",
     "models.convolutional": (

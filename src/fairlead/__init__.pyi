@@ -46,6 +46,8 @@ from fairlead.experiments.workers import run_study as run_study
 from fairlead.federation import Federation as Federation
 from fairlead.local_solver import LocalSolver as LocalSolver
 from fairlead.memory.update_memory import UpdateMemory as UpdateMemory
+from fairlead.metrics.base import MeanAbsoluteError as MeanAbsoluteError, Metric as Metric, R2 as R2, RootMeanSquaredError as RootMeanSquaredError
+from fairlead.metrics.classification import AUC as AUC, AveragePrecision as AveragePrecision, CalibrationError as CalibrationError, F1Score as F1Score, Perplexity as Perplexity, PrecisionScore as PrecisionScore, RecallScore as RecallScore, TopK as TopK
 from fairlead.models.augmentation import Augmentation as Augmentation, HorizontalFlip as HorizontalFlip, Normalize as Normalize, RandomCrop as RandomCrop
 from fairlead.models.base import ExampleShape as ExampleShape, LogisticRegression as LogisticRegression, MLP as MLP, Model as Model
 from fairlead.models.convolutional import DropoutCNN as DropoutCNN, FedAvgCNN as FedAvgCNN, FiveLayerCNN as FiveLayerCNN, ImageModel as ImageModel, PooledCNN as PooledCNN, ResNet18 as ResNet18, UnpooledCNN as UnpooledCNN, VGG11 as VGG11

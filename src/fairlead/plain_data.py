@@ -122,6 +122,10 @@ def is_required(field: dataclasses.Field[Any]) -> bool:
 
 def _is_default(field: dataclasses.Field[Any], content: Any) -> bool:
     default = field.default
+    if isinstance(content, tuple) and isinstance(default, tuple):
+        # Objects of other libraries may answer == by anything.
+        same = list(map(type, content)) == list(map(type, default))
+        return same and content == default
     return type(content) is type(default) and bool(content == default)
 
 

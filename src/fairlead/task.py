@@ -1,11 +1,11 @@
 """`Task`: the model, its loss and its metrics."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,17 @@ from fairlead.errors import (
     short,
 )
 from fairlead.memory.budget import available_bytes
+from fairlead.metrics.base import R2, MeanAbsoluteError, Metric, RootMeanSquaredError
+from fairlead.metrics.classification import (
+    AUC,
+    AveragePrecision,
+    CalibrationError,
+    F1Score,
+    Perplexity,
+    PrecisionScore,
+    RecallScore,
+    TopK,
+)
 from fairlead.models.augmentation import Augmentation, InputPipeline
 from fairlead.models.base import ExampleShape, Model
 from fairlead.models.imported import InMemoryModel, imported
@@ -31,6 +42,21 @@ from fairlead.randomness import Key
 
 PerExample = Callable[[Any, Tensor], Tensor]
 """`(model outputs, targets) -> (batch,)`, one number per example."""
+OverAll = Callable[[Any, Tensor], float | Tensor]
+"""`(all outputs, all targets) -> number`, one for the whole set of examples."""
+
+
+@runtime_checkable
+class Accumulator(Protocol):
+    """An object that sees batches and then gives one number, as those of torchmetrics."""
+
+    def update(self, outputs: Any, targets: Any, /) -> Any: ...
+
+    def compute(self) -> Any: ...
+
+
+AnyMetric: TypeAlias = OverAll | Accumulator | Metric
+"""A figure of examples; a function may also give a number of each, as `PerExample`."""
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -91,8 +117,22 @@ def refuse_unknown_classes(
 
 
 LOSSES: dict[str, PerExample] = {f.__name__: f for f in (cross_entropy, squared_error, model_output)}
-METRICS: dict[str, PerExample] = {f.__name__: f for f in (accuracy, mean_squared_error)}
-SMALLER_IS_BETTER = ("loss", "train_loss", "mean_squared_error")
+_COUNTED: list[Metric] = [
+    score(average)
+    for score in (F1Score, PrecisionScore, RecallScore)
+    for average in ("macro", "micro", "weighted", "binary")
+]
+_OVER_ALL: tuple[Metric, ...] = (
+    *_COUNTED, TopK(), AUC(), AveragePrecision(), CalibrationError(), Perplexity(),
+    MeanAbsoluteError(), RootMeanSquaredError(), R2(),
+)  # fmt: skip
+METRICS: dict[str, AnyMetric] = {
+    **{f.__name__: f for f in (accuracy, mean_squared_error)},
+    **{metric.name: metric for metric in _OVER_ALL},
+}
+"""Known by name."""
+
+_SMALLER_IS_BETTER = ("loss", "train_loss", "mean_squared_error")
 _IN_MEMORY = "in-memory"
 """In place of the module of a function that only a Python program holds."""
 
@@ -105,14 +145,15 @@ class Task(Component):
     """The learning task: a model, a loss per example and metrics.
 
     `model` is a recipe (`MLP(...)`), initialized from the seed of each run, or a module, whose own parameters are the
-    start. `loss` and each of `metrics` is a known name, "package.module:function"
-    or a function `(outputs, targets) -> (batch,)`. `augment` changes inputs on their way into the model, in
-    this order.
+    start. `loss` is a known name, "package.module:function" or a function `(outputs, targets) -> (batch,)`. Each of
+    `metrics` is such a function too, a known name, a `Metric` such as `TopK(k=3)`, a function of all outputs and
+    targets to one number, an object with `update(outputs, targets)` and `compute()`, as those of torchmetrics, or the
+    "package.module:name" of one. `augment` changes inputs on their way into the model, in this order.
     """
 
     model: Model | nn.Module
     loss: str | PerExample = "cross_entropy"
-    metrics: tuple[str | PerExample, ...] = ("accuracy",)
+    metrics: tuple[str | AnyMetric, ...] = ("accuracy",)
     augment: tuple[Augmentation, ...] = ()
 
     def __post_init__(self) -> None:
@@ -124,29 +165,27 @@ class Task(Component):
                 self, "model", "a Model or a torch.nn.Module (an instance, not a class)", self.model
             )
         self.loss_function()
-        self.metric_functions()
+        self.named_metrics()
 
     def loss_function(self) -> PerExample:
         return _function(self.loss, LOSSES, "Task.loss")
 
-    def metric_functions(self) -> dict[str, PerExample]:
+    def named_metrics(self) -> dict[str, AnyMetric]:
         """Metrics by the name under which they are reported."""
-        named: dict[str, PerExample] = {}
-        for metric in self.metrics:
-            function = _function(metric, METRICS, "Task.metrics")
-            name = metric.rpartition(":")[2] if isinstance(metric, str) else getattr(metric, "__name__", "")
+        named: dict[str, AnyMetric] = {}
+        for given in self.metrics:
+            metric = _function(given, METRICS, "Task.metrics", "a metric")
+            name = given.rpartition(":")[2] if isinstance(given, str) else _name_of(metric)
             if name in ("", "loss", "<lambda>") or name in named:
                 raise FieldError(
-                    f"Task.metrics must be functions with names of their own other than 'loss', got {short(name)}."
+                    f"Task.metrics must have names of their own other than 'loss', got {short(name)}."
                 )
-            named[name] = function
+            named[name] = metric
         return named
 
     def minimizes(self, metric: str) -> bool:
-        """Whether smaller is better: of losses, and of a function whose attribute `higher_is_better` is False."""
-        if metric in SMALLER_IS_BETTER:
-            return True
-        return getattr(self.metric_functions().get(metric), "higher_is_better", None) is False
+        """Whether smaller is better of a metric of the task, or of the loss."""
+        return minimizes(metric, self.named_metrics())
 
     def recorded(self) -> "Task":
         """The task as a spec can hold it, with modules and functions of this process by name."""
@@ -157,7 +196,7 @@ class Task(Component):
                 digest.update(value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
             model = InMemoryModel(type(model).__name__, digest.hexdigest()[:16])
         loss, *metrics = (
-            each if isinstance(each, str) else f"{_IN_MEMORY}:{getattr(each, '__name__', 'function')}"
+            each if isinstance(each, str | Metric) else f"{_IN_MEMORY}:{_name_of(each)}"
             for each in (self.loss, *self.metrics)
         )
         return replace(self, model=model, loss=loss, metrics=tuple(metrics))
@@ -210,17 +249,35 @@ def _refuse_missing(name: str, outputs: Any, targets: Tensor) -> Tensor:
     )
 
 
-def _function(value: str | PerExample, known: dict[str, PerExample], where: str) -> PerExample:
-    if callable(value):
-        return value
-    if value in known:
+FunctionT = TypeVar("FunctionT", PerExample, AnyMetric)
+
+
+def _function(
+    value: str | FunctionT, known: Mapping[str, FunctionT], where: str, what: str = "a function"
+) -> FunctionT:
+    found: Any = value
+    if isinstance(value, str) and value in known:
         return known[value]
-    if value.startswith(f"{_IN_MEMORY}:"):
-        return partial(_refuse_missing, value.rpartition(":")[2])
-    if ":" in value:
-        function: PerExample = imported(value, where)
-        return function
+    if isinstance(value, str) and value.startswith(f"{_IN_MEMORY}:"):
+        found = partial(_refuse_missing, value.rpartition(":")[2])
+    elif isinstance(value, str) and ":" in value:
+        found = imported(value, where)
+    if (isinstance(found, Metric | Accumulator) or callable(found)) and not isinstance(found, type):
+        return cast("FunctionT", found)
     raise FieldError(
-        f"{where} must be a function, 'package.module:function' or a known name, got {short(value)}."
-        + did_you_mean(value, known)
+        f"{where} must be {what}, 'package.module:name' or a known name, got {short(value)}."
+        + (did_you_mean(value, known) if isinstance(value, str) else "")
     )
+
+
+def _name_of(metric: AnyMetric) -> str:
+    """Its own name, or that of its class in small letters: MulticlassF1Score is multiclass_f1_score."""
+    named = getattr(metric, "name", None) or getattr(metric, "__name__", None)
+    if isinstance(named, str):
+        return named
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(metric).__name__).lower()
+
+
+def minimizes(name: str, metrics: Mapping[str, AnyMetric] = METRICS) -> bool:
+    """Whether smaller is better: of losses, and of one of the metrics whose attribute `higher_is_better` is False."""
+    return name in _SMALLER_IS_BETTER or getattr(metrics.get(name), "higher_is_better", None) is False

@@ -48,6 +48,9 @@ preset = "scaffold"
 lr = 0.1
 batch_size = 64
 
+[task]
+metrics = ["accuracy", { type = "TopK", k = 3 }]
+
 [task.model]
 type = "MLP"
 hidden = [6]
@@ -221,7 +224,7 @@ def test_up_says_how_good_the_model_is(
     imported("server_app").app(DirectGrid(clients, tmp_path / "memory"), context)
     evaluation = load_records(tmp_path / "run")[-1].evaluation
     assert evaluation is not None
-    said = f"Final model: loss {evaluation.loss:.4g}  accuracy {evaluation.metrics['accuracy']:.4g}\n"
+    said = f"Final model: loss {evaluation.loss:.4g}  accuracy {evaluation.metrics['accuracy']:.4g}"
     assert said in invoked("up", str(project), "-o", str(tmp_path / "run"))
     assert invoked("up", str(project), "-o", str(tmp_path / "run"), "--quiet") == ""
 

@@ -53,7 +53,7 @@ def test_a_run_without_a_clock_has_no_times(tmp_path: Path) -> None:
 
 def test_metrics_are_read_where_the_model_was_evaluated(tmp_path: Path) -> None:
     run = reported(tmp_path / "run", Made(accuracy=(None, 0.5, None, 0.7)))
-    curve = metric_quantity("accuracy").read(run)
+    curve = metric_quantity("accuracy", None).read(run)
     assert (curve.rounds, curve.values) == ((2, 4), (0.5, 0.7))
 
 
@@ -155,7 +155,7 @@ def test_bands_of_a_method_against_every_axis(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-0", Made(accuracy=(0.2, 0.4)))
     fabricate(tmp_path / "fedavg-1", Made(seed=1, accuracy=(0.4, 0.6)))
     (method,) = group_runs([read_run(found) for found in find_runs([tmp_path])]).methods
-    found = bands(method, metric_quantity("accuracy"), AXES)
+    found = bands(method, metric_quantity("accuracy", None), AXES)
     assert {key: band.x for key, band in found.items()} == {
         "rounds": (1, 2),
         "virtual": (5, 10),

@@ -173,8 +173,8 @@ def list_parts(
         Argument(
             metavar="KIND",
             help="samplers, optimizers, corrections, aggregators, transforms, clients, partitioners, skews, "
-            "tokenizers, augmentations, work, links, devices, models, schedules, tables, presets, settings, "
-            "methods or reproductions; all parts by default.",
+            "tokenizers, augmentations, work, links, devices, models, losses, metrics, schedules, tables, presets, "
+            "settings, methods or reproductions; all parts by default.",
         ),
     ] = None,
     as_json: opt.JsonOption = False,

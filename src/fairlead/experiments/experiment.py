@@ -18,7 +18,7 @@ from fairlead.errors import ClashError, field_error, require_choice, require_int
 from fairlead.federation import Federation
 from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
-from fairlead.task import SMALLER_IS_BETTER, Task
+from fairlead.task import Task, minimizes
 from fairlead.text import counted
 from fairlead.worlds.base import DataPlace, EngineName, World
 from fairlead.worlds.device import Arithmetic, Precision, usable_device
@@ -111,7 +111,7 @@ class Experiment(Component, Displayed):
         """Refuse a metric that the rounds do not evaluate; real clients have metrics of their own."""
         if not self.evaluate_every:
             raise ClashError(f"Experiment.{field} needs evaluations: set evaluate_every to 1 or more.")
-        known = ["loss", *self.learning_task.metric_functions()] if self.has_task else [metric]
+        known = ["loss", *self.learning_task.named_metrics()] if self.has_task else [metric]
         if metric not in known:
             raise field_error(self, field, f"one of {', '.join(map(repr, known))}", metric)
 
@@ -138,7 +138,7 @@ class Experiment(Component, Displayed):
 
     def minimizes(self, metric: str) -> bool:
         """Whether smaller is better."""
-        return self.learning_task.minimizes(metric) if self.has_task else metric in SMALLER_IS_BETTER
+        return self.learning_task.minimizes(metric) if self.has_task else minimizes(metric)
 
     @property
     def evaluates_clients(self) -> bool:

@@ -20,7 +20,7 @@ import tomli_w
 from fairlead.algorithm import Algorithm
 from fairlead.clients.files import read_setup
 from fairlead.clients.partitioners import NaturalIdPartitioner, Partitioner, ReshuffledPartitioner
-from fairlead.clients.source import ClientSource, PooledSource
+from fairlead.clients.source import ClientSource, PooledSource, RealClients
 from fairlead.component import Component, parts_of
 from fairlead.conditions.links import LinkModel
 from fairlead.conditions.work import WorkModel
@@ -41,6 +41,7 @@ from fairlead.optimizers.base import Constant, Schedule
 from fairlead.plain_data import NONE, Plain, from_plain, join, refuse_unknown, settable_fields, to_plain
 from fairlead.presets import METHODS
 from fairlead.settings import SETTINGS, Setting
+from fairlead.task import Task
 
 _KEEPING_NUMBERS = (NONE, NaturalIdPartitioner.__name__, ReshuffledPartitioner.__name__)
 """Partitions that have as many clients as the data name."""
@@ -189,6 +190,7 @@ def from_toml(
         table = _expand_preset(table, "")
     else:
         table = _filled_experiment(table, early)
+        _fill_in_task(table, [change for change in early if change.path[0] == "task"])
         if isinstance(table.get("algorithm"), dict):
             table["algorithm"] = _expand_preset(table["algorithm"], "algorithm")
     _apply(declared, table, late)
@@ -230,7 +232,7 @@ def _filled_experiment(table: TomlTable, changes: Sequence[Override]) -> TomlTab
     known = [parameter.name for parameter in spec_parameters(Experiment)]
     refuse_unknown(list(table), known, "a field of Experiment", "")
     setting = take_setting(table, [change for change in changes if change.path[0] == "setting"])
-    others = [change for change in changes if change.path[0] != "setting"]
+    others = [change for change in changes if change.path[0] not in ("setting", "task")]
     if setting is None:
         _apply(Experiment, table, others)
         return table
@@ -243,6 +245,19 @@ def _filled_experiment(table: TomlTable, changes: Sequence[Override]) -> TomlTab
     if "algorithm" in table:
         table["algorithm"] = fill_in_arguments(table["algorithm"], setting)
     return table
+
+
+def _fill_in_task(table: TomlTable, changes: Sequence[Override]) -> None:
+    """Apply changes of the task; one without a model, or none at all, is first filled in from the clients' default."""
+    _apply(Experiment, table, [change for change in changes if change.path == ("task",)])
+    within = [change for change in changes if change.path != ("task",)]
+    given = table.get("task", NONE)
+    task = {} if given == NONE and within else given
+    if isinstance(task, dict) and "model" not in task and isinstance(table.get("clients"), dict):
+        source = from_plain(ClientSource, table["clients"], "clients")  # type: ignore[type-abstract]
+        if not isinstance(source, RealClients):
+            table["task"] = {**to_plain(source.default_task(), Task, "task"), **task}
+    _apply(Experiment, table, within)
 
 
 def _says_partition(table: TomlTable, changes: Iterable[Override]) -> bool:

@@ -24,7 +24,7 @@ from fairlead.flower.messages import Introduction, ModelForm, Question, RequestE
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key
 from fairlead.records import Broadcast, Vectors
-from fairlead.task import PerExample, Task
+from fairlead.task import AnyMetric, PerExample, Task
 from fairlead.worlds.device import usable_device
 from fairlead.worlds.engines.base import LocalJobs, LocalReturns, Objective
 from fairlead.worlds.engines.loop import LoopEngine
@@ -254,7 +254,7 @@ def make_client_app(
     get_test_data: GetData | None = None,
     holdout: float = 0.0,
     loss: str | PerExample = "cross_entropy",
-    metrics: tuple[str | PerExample, ...] = ("accuracy",),
+    metrics: tuple[str | AnyMetric, ...] = ("accuracy",),
     capacity: Callable[[Context], int] | None = None,
     limits: ClientLimits | None = None,
     folder: str | Path | None = None,

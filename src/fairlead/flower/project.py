@@ -15,6 +15,7 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.spec import to_toml
 from fairlead.flower.requests import refuse_unsuitable
 from fairlead.flower.server import count_clients
+from fairlead.metrics.base import Metric
 from fairlead.models.base import Model
 from fairlead.worlds.simulated import example_shape
 
@@ -120,18 +121,19 @@ def _task_words(experiment: Experiment) -> dict[str, str]:
     task = experiment.task if real else experiment.task or experiment.clients.default_task()
     loss, metrics = ("cross_entropy", ("accuracy",)) if task is None else (task.loss, task.metrics)
     for field, function in (("loss", loss), *(("metrics", metric) for metric in metrics)):
-        if not isinstance(function, str):
+        if not isinstance(function, str | Metric):
             raise field_error(
                 "Task", field, "a known name or 'package.module:function' to be written into an app", function
             )
     test = "def get_test_data(context: Context):\n    "
     no_test = "get_test_data = None  # or a function as get_data, of examples to evaluate on, not to train on"
-    words = {"LOSS": repr(loss), "METRICS": repr(tuple(metrics)), "TEST_DATA": no_test}
+    named = "".join(f"fl.{each!r}, " if isinstance(each, Metric) else f"{each!r}, " for each in metrics)
+    words = {"LOSS": repr(loss), "METRICS": f"({named.rstrip()})", "TEST_DATA": no_test}
     if real or task is None:
         return {
             "MODEL": '    raise NotImplementedError("Return the torch module that all clients train.")',
             "DATA": '    raise NotImplementedError("Return this client\'s inputs and targets, a row per example.")',
-            "IMPORTS": "from torch import nn",
+            "IMPORTS": "from torch import nn" + ("\n\nimport fairlead as fl" if "fl." in named else ""),
             **words,
         }
     if not isinstance(task.model, Model) or task.augment:

@@ -13,10 +13,12 @@ import torch
 from fairlead.charts.chart import Series
 from fairlead.diagnostics.measurement import Tally, report_of
 from fairlead.experiments.study import folder_name
+from fairlead.metrics.base import Metric
 from fairlead.records import RoundRecord
 from fairlead.results.estimates import LARGEST, NumberKind, estimate, mean_of
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
+from fairlead.task import METRICS, AnyMetric
 
 FigureName = Literal["last-tenth", "last5", "final", "best"]
 """The figure of a curve by which runs are compared."""
@@ -144,19 +146,28 @@ def quantities(runs: Sequence[ReportedRun]) -> list[Quantity]:
     evaluations = [record.evaluation for run in runs for record in run.records if record.evaluation]
     names = dict.fromkeys(name for evaluation in evaluations for name in evaluation.metrics)
     ordered = sorted(names, key=lambda name: name != "accuracy")
-    return [*map(metric_quantity, ordered), LOSS, TRAIN_LOSS, OBJECTIVE, ELUD, CHI_SQUARE]
+    metrics = metrics_of(runs)
+    named = [metric_quantity(name, metrics.get(name)) for name in ordered]
+    return [*named, LOSS, TRAIN_LOSS, OBJECTIVE, ELUD, CHI_SQUARE]
 
 
-def metric_quantity(name: str) -> Quantity:
+def metrics_of(runs: Iterable[ReportedRun]) -> dict[str, AnyMetric]:
+    """Metrics by name: those of the library, and those of the runs' tasks."""
+    tasks = [run.experiment.task for run in runs if run.experiment and run.experiment.task]
+    return METRICS | {name: metric for task in tasks for name, metric in task.named_metrics().items()}
+
+
+def metric_quantity(name: str, metric: AnyMetric | None) -> Quantity:
     """A metric of the task, such as accuracy."""
+    is_share = metric.is_share if isinstance(metric, Metric) else name == "accuracy"
     return Quantity(
         folder_name(name),
-        name.replace("_", " ").capitalize(),
+        metric.title if isinstance(metric, Metric) else name.replace("_", " ").capitalize(),
         "Of the global model on the test set; without one, the weighted mean over clients.",
         lambda run: _evaluated(
             run, lambda record: record.evaluation.metrics.get(name) if record.evaluation else None
         ),
-        "share" if name == "accuracy" else "number",
+        "share" if is_share else "number",
     )
 
 

@@ -1,7 +1,7 @@
 """Figures of a run and of a method, and the measure by which methods are compared."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import median
@@ -18,7 +18,7 @@ from fairlead.results.curves import Axis, Curve, FigureName, Quantity
 from fairlead.results.estimates import Comparative, Estimate, NumberKind, estimate, mean_of, paired_difference
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
-from fairlead.task import SMALLER_IS_BETTER
+from fairlead.task import METRICS, AnyMetric, minimizes
 from fairlead.theory.prediction import known_limit
 
 FIGURES: dict[FigureName, tuple[str, str, str]] = {
@@ -34,7 +34,6 @@ _AT_THE_END: dict[str, tuple[str, NumberKind]] = {
     "chi_square": ("Chi-square", "divergence"),
 }
 """Metrics of the final model alone, with title and kind."""
-_SMALLER_IS_BETTER = (*_AT_THE_END, *SMALLER_IS_BETTER)
 
 
 @dataclass(frozen=True)
@@ -92,8 +91,14 @@ class Measure:
             raise FieldError(f"{named} must be from 0 to 1 for accuracy, got {target:g}{meant}.")
 
 
-def measure_named(metric: str, figure: FigureName = "last-tenth", *, minimize: bool = False) -> Measure:
-    """A figure of the metric with that name."""
+def measure_named(
+    metric: str,
+    figure: FigureName = "last-tenth",
+    *,
+    minimize: bool = False,
+    metrics: Mapping[str, AnyMetric] = METRICS,
+) -> Measure:
+    """A figure of the metric with that name, one of `metrics` if they have it."""
     if figure not in get_args(FigureName):
         raise FieldError(f"figure must be one of {', '.join(get_args(FigureName))}, got {figure!r}.")
     if metric in _AT_THE_END:
@@ -102,8 +107,9 @@ def measure_named(metric: str, figure: FigureName = "last-tenth", *, minimize: b
         quantity = Quantity(key, title, "Of the final model.", read, kind)
     else:
         losses = {"loss": curves.LOSS, "train_loss": curves.TRAIN_LOSS}
-        quantity = losses.get(metric) or curves.metric_quantity(metric)
-    return Measure(metric, not minimize and metric not in _SMALLER_IS_BETTER, figure, quantity)
+        quantity = losses.get(metric) or curves.metric_quantity(metric, metrics.get(metric))
+    higher = metric not in _AT_THE_END and not minimizes(metric, metrics)
+    return Measure(metric, higher and not minimize, figure, quantity)
 
 
 def _at_the_end(metric: str, run: ReportedRun) -> Curve:
@@ -115,8 +121,9 @@ def experiment_measure(
     experiment: Experiment, metric: str | None, figure: FigureName = "last-tenth", *, minimize: bool = False
 ) -> Measure:
     """The measure of an experiment: its first metric unless one is named, or its objective if it evaluates nothing."""
-    evaluated = [*experiment.learning_task.metric_functions(), "loss"] if experiment.evaluate_every else []
-    return _chosen([*evaluated, *_AT_THE_END, "train_loss"], metric, figure, minimize=minimize)
+    named = experiment.learning_task.named_metrics()
+    evaluated = [*named, "loss"] if experiment.evaluate_every else []
+    return _chosen([*evaluated, *_AT_THE_END, "train_loss"], metric, figure, named, minimize=minimize)
 
 
 def runs_measure(
@@ -132,13 +139,21 @@ def runs_measure(
     if not known and planned:
         # Nothing was evaluated yet.
         known = [metric or "accuracy"]
-    return _chosen([*known, *_AT_THE_END, "train_loss"], metric, figure, minimize=minimize)
+    metrics = curves.metrics_of(runs)
+    return _chosen([*known, *_AT_THE_END, "train_loss"], metric, figure, metrics, minimize=minimize)
 
 
-def _chosen(known: Sequence[str], metric: str | None, figure: FigureName, *, minimize: bool) -> Measure:
+def _chosen(
+    known: Sequence[str],
+    metric: str | None,
+    figure: FigureName,
+    metrics: Mapping[str, AnyMetric],
+    *,
+    minimize: bool,
+) -> Measure:
     if metric is not None and metric not in known:
         raise FieldError(f"{metric!r} is not a metric of these runs." + did_you_mean(metric, known))
-    return measure_named(metric or known[0], figure, minimize=minimize)
+    return measure_named(metric or known[0], figure, minimize=minimize, metrics=metrics)
 
 
 def own_target(baseline: MethodRuns, measure: Measure) -> tuple[float, ...]:

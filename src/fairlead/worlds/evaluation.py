@@ -2,19 +2,50 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from fairlead.clients.data import ClientData
-from fairlead.errors import EngineError, FairleadError
+from fairlead.errors import DataError, EngineError, FairleadError
+from fairlead.metrics.base import Metric
 from fairlead.parameters import FlatModule
 from fairlead.records import Evaluation
-from fairlead.task import Task, refuse_unknown_classes
+from fairlead.task import Accumulator, AnyMetric, Task, refuse_unknown_classes
 
 _EXAMPLES_AT_ONCE, _NUMBERS_AT_ONCE = 2048, 2**23
 """Bounds on a forward pass: large images in great number would fill any memory."""
+_TRIED = 32
+"""Examples on which metrics are tried before training."""
+
+
+@dataclass(frozen=True, eq=False)
+class _WholeSet:
+    """What is kept of all examples for a figure that is no mean of numbers per example."""
+
+    kept: Tensor
+    targets: Tensor
+    metric: AnyMetric
+
+    def over(self, rows: slice) -> float:
+        """The figure of some examples; NaN where their targets do not define it."""
+        kept, targets, metric = self.kept[rows], self.targets[rows], self.metric
+        if isinstance(metric, Metric):
+            return math.nan if metric.undefined(targets) else metric.value(kept)
+        if isinstance(metric, Accumulator):
+            # A copy, since an accumulator never forgets.
+            metric = deepcopy(metric)
+            metric.update(kept, targets)
+            return float(metric.compute())
+        return float(metric(kept, targets))
+
+
+_Figure = Tensor | _WholeSet
+"""One number per example, float64 on the CPU, whose mean is the figure, or a figure over the whole set."""
 
 
 def evaluate(
@@ -30,24 +61,35 @@ def evaluate(
     per_client: bool,
     channels_last: bool = False,
 ) -> Evaluation:
-    """Means over the test set, or Σ ω_i F_i over the training data where there is no test set.
+    """Figures of the test set, or Σ ω_i figure_i over the clients' training data where there is no test set.
+
+    A client whose targets do not define a figure, as the AUC of a single class, has NaN, and no weight in the sum.
 
     With `per_client` the figures of each client too: on its `held_out` examples if clients have some, else on its
     training data. `channels_last` is the layout of images in memory.
     """
-    figures_on = partial(_figures, model, task, params, buffers, channels_last)
+    figures_on = partial(_figures, model, task, task.named_metrics(), params, buffers, channels_last)
     figures = None if test is None else figures_on(test)
     by_client: dict[str, Tensor] = {}
     if per_client and held_out is not None:
         own = figures if figures is not None and held_out is test else figures_on(held_out)
-        by_client = _client_means(held_out, own)
+        by_client = {name: _of_clients(held_out, figure) for name, figure in own.items()}
     elif per_client or figures is None:
-        by_client = _client_means(train, figures_on(train))
+        of_train = figures_on(train)
+        by_client = {name: _of_clients(train, figure) for name, figure in of_train.items()}
     if figures is None:
-        counts = train.sizes > 0
-        overall = {name: float(weights[counts] @ means[counts]) for name, means in by_client.items()}
+        overall = {}
+        for name, values in by_client.items():
+            counts, share = train.sizes > 0, weights
+            if isinstance(of_train[name], _WholeSet):
+                counts = counts & ~values.isnan()
+                share = weights / weights[counts].sum()
+            overall[name] = float(share[counts] @ values[counts]) if bool(counts.any()) else math.nan
     else:
-        overall = {name: float(values.mean()) for name, values in figures.items()}
+        overall = {
+            name: float(figure.mean()) if isinstance(figure, Tensor) else figure.over(slice(None))
+            for name, figure in figures.items()
+        }
     return evaluation_of(overall, by_client if per_client else {})
 
 
@@ -92,27 +134,34 @@ def personal_means(by_client: Mapping[str, Tensor]) -> Evaluation:
     return evaluation_of({name: float(values.nanmean()) for name, values in by_client.items()}, by_client)
 
 
-def refuse_misjudged(model: FlatModule, task: Task, data: ClientData) -> None:
-    """Refuse metrics that fail on two examples, and classes that the model has no output for, before a run starts."""
-    params = model.initial_params()
-    inputs, targets = data.inputs[:2].to(params.device, copy=True), data.targets[:2].to(params.device)
+def refuse_misjudged(
+    model: FlatModule, task: Task, metrics: Mapping[str, AnyMetric], data: ClientData, *, is_test: bool
+) -> None:
+    """Refuse classes without an output, metrics that fail on a few examples, and those without a value on a test set."""
+    params, buffers = model.initial_params(), model.initial_buffers()
+    rows = torch.linspace(0, len(data.inputs) - 1, min(len(data.inputs), _TRIED)).long()
+    inputs, targets = (part[rows.to(part.device)] for part in (data.inputs, data.targets))
+    some = ClientData.from_lists([inputs], [targets])
     model.module.eval()
     with torch.no_grad():
-        outputs = model.call(params, model.initial_buffers(), inputs, None)
+        outputs = model.call(params, buffers.clone(), inputs.to(params.device, copy=True), None)
     refuse_unknown_classes(task.loss_function(), outputs, data.targets, data.whose)
-    for name, metric in task.metric_functions().items():
+    for name, metric in metrics.items():
         try:
-            values = metric(outputs, targets)
+            figure = _figures(model, task, {name: metric}, params, buffers, False, some)[name]
+            if isinstance(figure, _WholeSet):
+                figure.over(slice(None))
         except FairleadError:
             raise
         except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
             told = " ".join(str(error).split()).rstrip(".")
             raise EngineError(
-                f"The metric {name} fails on outputs of shape {tuple(outputs.shape)} and targets of shape "
-                f"{tuple(targets.shape)}: {told}. Choose other Task.metrics."
+                f"Task.metrics: {name!r} fails on outputs of shape {tuple(outputs.shape)} and targets of shape "
+                f"{tuple(targets.shape)}: {told}. It must give one number per example, (batch,), or one number for all."
             ) from error
-        if not isinstance(values, Tensor) or values.shape != (len(targets),):
-            raise EngineError(f"Task.metrics must give one number per example, but {name} does not.")
+        reason = metric.undefined(data.targets.cpu()) if is_test and isinstance(metric, Metric) else None
+        if reason is not None:
+            raise DataError(f"Task.metrics: {name!r} has no value on the test set, because {reason}.")
 
 
 def evaluation_of(overall: Mapping[str, float], by_client: Mapping[str, Tensor]) -> Evaluation:
@@ -122,14 +171,22 @@ def evaluation_of(overall: Mapping[str, float], by_client: Mapping[str, Tensor])
 
 
 def _figures(
-    model: FlatModule, task: Task, params: Tensor, buffers: Tensor, channels_last: bool, data: ClientData
-) -> dict[str, Tensor]:
-    """Loss and metrics of every example, float64 on the CPU."""
-    functions = {"loss": task.loss_function(), **task.metric_functions()}
+    model: FlatModule,
+    task: Task,
+    metrics: Mapping[str, AnyMetric],
+    params: Tensor,
+    buffers: Tensor,
+    channels_last: bool,
+    data: ClientData,
+) -> dict[str, _Figure]:
+    """Loss and metrics of all examples."""
+    loss = task.loss_function()
+    functions: dict[str, AnyMetric] = {"loss": loss, **metrics}
     parts: dict[str, list[Tensor]] = {name: [] for name in functions}
+    whole: dict[str, bool] = {}
     model.module.eval()
-    per_example = max(data.inputs.shape[1:].numel(), 1)
-    chunk = min(_EXAMPLES_AT_ONCE, max(_NUMBERS_AT_ONCE // per_example, 1))
+    size = max(data.inputs.shape[1:].numel(), 1)
+    chunk = min(_EXAMPLES_AT_ONCE, max(_NUMBERS_AT_ONCE // size, 1))
     with torch.no_grad():
         for inputs, targets in zip(
             torch.split(data.inputs, chunk), torch.split(data.targets, chunk), strict=True
@@ -138,17 +195,32 @@ def _figures(
             # Copies, since a model may change its inputs or buffers in place.
             outputs = model.call(params, buffers.clone(), inputs, None, channels_last=channels_last)
             if not parts["loss"]:
-                refuse_unknown_classes(functions["loss"], outputs, data.targets)
+                refuse_unknown_classes(loss, outputs, data.targets)
             for name, function in functions.items():
-                parts[name].append(function(outputs, targets))
+                if isinstance(function, Metric):
+                    kept = function.keep(outputs, targets)
+                elif isinstance(function, Accumulator) or whole.get(name):
+                    kept = outputs.cpu()
+                else:
+                    found = function(outputs, targets)
+                    whole[name] = not (isinstance(found, Tensor) and found.shape == (len(targets),))
+                    kept = outputs.cpu() if whole[name] else cast("Tensor", found)
+                parts[name].append(kept)
+    targets = data.targets.cpu()
     # Only now, so that the host waits for a device once.
-    return {name: torch.cat(values).to("cpu", torch.float64) for name, values in parts.items()}
-
-
-def _client_means(data: ClientData, figures: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Mean of each figure over each client's examples, (N,); NaN for a client without any."""
-    owner = torch.repeat_interleave(torch.arange(data.num_clients), data.sizes)
     return {
-        name: torch.zeros(data.num_clients, dtype=torch.float64).index_add(0, owner, values) / data.sizes
-        for name, values in figures.items()
+        name: _WholeSet(torch.cat(parts[name]).cpu(), targets, function)
+        if whole.get(name, True)
+        else torch.cat(parts[name]).to("cpu", torch.float64)
+        for name, function in functions.items()
     }
+
+
+def _of_clients(data: ClientData, figure: _Figure) -> Tensor:
+    """A figure of each client's examples, (N,); NaN for a client without any, or whose targets do not define it."""
+    if isinstance(figure, _WholeSet):
+        sizes = data.sizes.tolist()
+        own = [figure.over(data.rows_of(client)) if size else math.nan for client, size in enumerate(sizes)]
+        return torch.tensor(own, dtype=torch.float64)
+    owner = torch.repeat_interleave(torch.arange(data.num_clients), data.sizes)
+    return torch.zeros(data.num_clients, dtype=torch.float64).index_add(0, owner, figure) / data.sizes

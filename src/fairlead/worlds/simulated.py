@@ -33,7 +33,7 @@ from fairlead.records import (
     Vectors,
     WorkOrder,
 )
-from fairlead.task import Task
+from fairlead.task import Task, accuracy, mean_squared_error
 from fairlead.text import label
 from fairlead.worlds.base import DataPlace, EngineName, Weights, Workings, World, objective_weights
 from fairlead.worlds.behavior import ClientBehavior, MessageSizes, Responders
@@ -152,6 +152,9 @@ class SimulatedWorld(World):
             self.objective = Objective.build(
                 model, task.loss_function(), self.clients, reduced_precision=precision != "full"
             )
+            metrics = task.named_metrics().values()
+            if not all(metric is accuracy or metric is mean_squared_error for metric in metrics):
+                self.refuse_misjudged()
             trial, host_data = self.objective, None
             if staged:
                 host_data = HostData(self.objective)
@@ -257,8 +260,10 @@ class SimulatedWorld(World):
 
     def refuse_misjudged(self) -> None:
         """Raise if evaluations would fail: on a metric, or on a class that the model has no output for."""
-        for data in filter(None, (self.test or self.clients, self.held_out)):
-            refuse_misjudged(self.objective.model, self.task, data)
+        model, metrics = self.objective.model, self.task.named_metrics()
+        refuse_misjudged(model, self.task, metrics, self.test or self.clients, is_test=self.test is not None)
+        if self.held_out is not None and self.held_out is not self.test:
+            refuse_misjudged(model, self.task, metrics, self.held_out, is_test=False)
 
     def over(self, link: LinkModel) -> "SimulatedWorld":
         """The same clients, reached over other links."""
@@ -344,7 +349,7 @@ class SimulatedWorld(World):
         return self.objective.model.filled(params, buffers)
 
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
-        return self._evaluate(params, buffers, self.test, per_client=per_client)
+        return self._evaluate(self.task, params, buffers, self.test, per_client=per_client)
 
     def evaluate_personal(self, solver: LocalSolver, state: ServerState, key: Key) -> Evaluation:
         """As `evaluate` with `per_client`, each client with its own model: on its test examples if clients have any."""
@@ -380,17 +385,17 @@ class SimulatedWorld(World):
             yield from zip(clients.tolist(), params, buffers, strict=True)
 
     def objective_at(self, params: Tensor, buffers: Tensor) -> float:
-        return self._evaluate(params, buffers, None, per_client=False).loss
+        return self._evaluate(replace(self.task, metrics=()), params, buffers, None, per_client=False).loss
 
     def _evaluate(
-        self, params: Tensor, buffers: Tensor, test: ClientData | None, *, per_client: bool
+        self, task: Task, params: Tensor, buffers: Tensor, test: ClientData | None, *, per_client: bool
     ) -> Evaluation:
         with self.arithmetic.on(self.device):
             if self._evaluated is None:
                 self._evaluated = evaluation_model(self.objective)
             return evaluate(
                 self._evaluated,
-                self.task,
+                task,
                 params,
                 buffers,
                 train=self.clients,

@@ -1,0 +1,1 @@
+"""Figures over a whole set of examples."""
