@@ -227,7 +227,7 @@ def test_entries_of_lists_of_parts_are_reached_by_number() -> None:
         ("engine=fast", "engine must be one of 'auto', 'loop', 'batched'"),
         ("weights=exampels", "weights must be one of 'examples', 'uniform', a list, 'none', got 'exampels'."),
         ("per_client=True", "per_client must be true or false, got 'True'."),
-        ("task.loss=x", "task.model is missing: Task needs it."),
+        ("task.loss=x", "In task: Task.loss must be a function, 'package.module:name' or a known name, got 'x'."),
         ("clients.partition.alpha=-1", "In clients.partition: DirichletPartitioner.alpha must be"),
         ("rounds=1\nseed = 3", "rounds must be a whole number, got '1\\nseed = 3'."),
     ],

@@ -269,9 +269,8 @@ def test_latex_escapes_what_is_special_there(summary: Summary) -> None:
 def test_tables_are_written_as_files(summary: Summary, tmp_path: Path) -> None:
     written = write_tables(summary, tmp_path / "out" / "tables")
     names = ["clients", "consistency", "cost", "results", "targets"]
-    assert sorted(path.name for path in written) == [
-        f"{name}.{end}" for name in names for end in ("csv", "tex")
-    ]
+    tables = [f"{name}.{end}" for name in names for end in ("csv", "tex")]
+    assert sorted(path.name for path in written) == ["by-client.csv", *tables]
     assert all(path.read_text(encoding="utf-8") for path in written)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairlead.results.curves import Curve, spread, tenth, worst_tenth
+from fairlead.results.curves import Curve, gini, spread, tenth, worst_tenth
 from fairlead.results.estimates import estimate, mean_of
 
 VALUES = [0.61, 0.58, 0.67, 0.72]
@@ -88,3 +88,14 @@ def test_numbers_of_runs_that_diverged_have_no_interval_and_raise_nothing(
     assert (found.std, found.half_width) == (None, None)
     assert np.isnan(mean_of(values)) or mean_of(values) == sum(values) / 2
     Curve((1, 2), values).tail_mean(2, 2)
+
+
+def test_gini_is_half_the_relative_mean_difference() -> None:
+    values = np.array(VALUES) - min(VALUES)
+    differences = np.abs(values[:, None] - values).mean()
+    assert gini([*values, float("nan")]) == pytest.approx(differences / (2 * values.mean()))
+    assert gini([3.0, 3.0, 3.0]) == pytest.approx(0)
+    assert gini([0.0, 0.0, 0.0, 5.0]) == pytest.approx(3 / 4)
+    assert gini([0.0, 0.0]) == 0
+    assert gini([]) is None
+    assert gini([1.0, -0.1]) is None

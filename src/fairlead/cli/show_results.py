@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain, count
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +284,23 @@ def method_facts(summary: Summary, method: MethodFigures) -> dict[str, Any]:
         "by_design": method.by_design(),
         "learnt": method.method.learned,
         "from_spec": method.method.runs[0].from_spec,
+        "clients": _client_facts(method),
+    }
+
+
+def _client_facts(method: MethodFigures) -> dict[str, Any] | None:
+    """How evenly the final models serve clients, and the measure of each, by seed; None if it was not measured."""
+    runs = [run for run in method.runs if run.clients]
+    if not runs:
+        return None
+    return {
+        "mean": estimate_facts(method.over_seeds(lambda run: run.client_mean)),
+        "worst_tenth": estimate_facts(method.over_seeds(lambda run: run.client_worst)),
+        "variance": estimate_facts(method.over_seeds(lambda run: run.client_variance)),
+        "gini": estimate_facts(method.over_seeds(lambda run: run.client_gini)),
+        "by_seed": {
+            str(run.seed): [value if isfinite(value) else None for value in run.clients] for run in runs
+        },
     }
 
 

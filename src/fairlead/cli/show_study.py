@@ -1,7 +1,7 @@
 """Studies on the terminal: the runs of `compare` and `sweep` as they go, their tables and what they say."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,10 @@ from fairlead.experiments.workers import run_study
 from fairlead.results import sentences
 from fairlead.results.comparison import Summary, summarize
 from fairlead.results.curves import ROUNDS, bands
-from fairlead.results.estimates import Estimate, NumberKind, estimate
-from fairlead.results.figures import Measure, MethodFigures, measure_named
+from fairlead.results.estimates import Estimate, NumberKind, estimate, show
+from fairlead.results.figures import Measure, MethodFigures, RunFigures, measure_named
 from fairlead.results.runs import read_run
-from fairlead.text import counted, divergence
+from fairlead.text import counted, divergence, shown
 
 _SHOWN = 20
 """Settings in the table; the runs of the others stay in their folders."""
@@ -241,6 +241,7 @@ _SPARE = ("chi-square", "by\nchance", "time", "objective\ndifference", "seeds", 
 def say_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: float | None) -> None:
     """The table and the charts of a comparison, and what they say."""
     _print_comparison(summary, rows, target)
+    _print_clients(summary)
     _draw(summary)
     say()
     say(sentences.headline(summary))
@@ -272,6 +273,36 @@ def _print_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: f
     print_table(columns, [list(cells.values()) for cells in table], numbers=columns[1:], spare=_SPARE)
     if target is not None and (resolution := sentences.target_resolution(summary)):
         say(resolution)
+
+
+def _print_clients(summary: Summary) -> None:
+    """How evenly the final models serve clients, and the measure of each where they are few."""
+    found, measure = summary.clients, summary.measure
+    if found is None:
+        return
+    figures: dict[str, tuple[NumberKind, Callable[[RunFigures], float | None]]] = {
+        "mean": (measure.kind, lambda run: run.client_mean),
+        "worst 10 %": (measure.kind, lambda run: run.client_worst),
+        "variance": ("number", lambda run: run.client_variance),
+        "Gini": ("number", lambda run: run.client_gini),
+    }
+    rows = []
+    for method in summary.methods:
+        estimates = [(method.over_seeds(read), kind) for kind, read in figures.values()]
+        rows.append([method.label, *("" if each is None else each.text(kind) for each, kind in estimates)])
+    say(f"\n{measure.quantity.title} of the final model for every client, on {summary.client_data}:")
+    print_table(["method", *figures], rows, numbers=list(figures))
+    if len(found.values) <= _SHOWN:
+        labels = [method.label for method in summary.methods]
+        rows = [
+            [shown(client), *(show(values.get(label), measure.kind) for label in labels)]
+            for client, values in found.values.items()
+        ]
+        say(
+            f"\nEvery client, the one that {labels[0] if summary.baseline is None else summary.baseline.label} serves "
+            f"worst first. {found.explanation}"
+        )
+        print_table(["client", *labels], rows, numbers=labels)
 
 
 def _draw(summary: Summary) -> None:

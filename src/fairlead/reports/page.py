@@ -100,6 +100,8 @@ def _environment() -> Environment:
         "headline": headline,
         "describe_standing": describe_standing,
         "counted": counted,
+        "show": show,
+        "client_rows_at_most": _CLIENT_ROWS,
         "shortened": charts.shortened,
         "bands_at_once": BANDS_AT_ONCE,
         "covered": COVERED,

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +53,9 @@ def write_tables(summary: Summary, folder: Path) -> list[Path]:
             for ending, text in (("tex", latex_table(table, labels)), ("csv", csv_table(table, labels))):
                 written.append(folder / f"{table.name}.{ending}")
                 written[-1].write_text(text, encoding="utf-8", newline="")
+        if summary.clients is not None:
+            written.append(folder / f"{summary.key('by-client')}.csv")
+            written[-1].write_text(csv_clients(summary), encoding="utf-8", newline="")
     return written
 
 
@@ -88,6 +92,19 @@ def csv_table(table: ReportTable, labels: Sequence[str]) -> str:
             columns.append([head, *(getattr(each, field, None) for each in found)])
     buffer = io.StringIO()
     csv.writer(buffer).writerows(zip(*columns, strict=True))
+    return buffer.getvalue()
+
+
+def csv_clients(summary: Summary) -> str:
+    """The measure of every client in every run, one row each; empty where it is not defined."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(["method", "seed", "client", summary.measure.metric])
+    for method in summary.methods:
+        for run in method.runs:
+            for client, value in enumerate(run.clients):
+                name = client if run.run.names is None else run.run.names[client]
+                writer.writerow([method.label, run.seed, name, value if math.isfinite(value) else None])
     return buffer.getvalue()
 
 

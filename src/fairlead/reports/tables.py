@@ -298,6 +298,8 @@ def _clients_table(summary: Summary) -> ReportTable | None:
             means("Mean", kind, lambda run: run.client_mean, "over clients, unweighted", higher),
             means("Worst 10 %", kind, lambda run: run.client_worst, worst, higher),
             means("Spread", kind, lambda run: run.client_spread, deviation, False),
+            means("Variance", "number", lambda run: run.client_variance, "over clients", False),
+            means("Gini", "number", lambda run: run.client_gini, "0 if all clients have the same", False),
         ],
     )
 

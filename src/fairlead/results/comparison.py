@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Literal, TypedDict, Unpack
+from typing import Literal, NamedTuple, TypedDict, Unpack
 
 from fairlead.errors import FieldError
 from fairlead.experiments.study import folder_name
 from fairlead.results.curves import FigureName
-from fairlead.results.estimates import Estimate
+from fairlead.results.estimates import Estimate, mean_of
 from fairlead.results.figures import Measure, MethodFigures, RunFigures, own_target, runs_measure
 from fairlead.results.methods import MethodRuns, Study, baseline_of, by_setting, group_runs
 from fairlead.results.runs import ReportedRun, read_runs
@@ -28,6 +28,22 @@ Standing = (
     | Literal["noise unknown", "unfinished", "better", "worse", "unclear"]
 )
 """The result for one method against the baseline."""
+
+
+class ClientValues(NamedTuple):
+    """A figure of clients under several methods."""
+
+    seed: int | None
+    """The seed that dealt the clients; None for clients that the data name, whose values are means over seeds."""
+    values: dict[str, dict[str, float]]
+    """By name or number of the client and label of the method, the client that the baseline serves worst first."""
+
+    @property
+    def explanation(self) -> str:
+        """How the values of several seeds became one."""
+        if self.seed is None:
+            return "Means over seeds."
+        return f"Of seed {self.seed}, since every seed deals the clients anew."
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +86,31 @@ class Summary:
         if held_out == {False}:
             return "its own training data"
         return "its own held-out data where it has some, else its training data"
+
+    @cached_property
+    def clients(self) -> ClientValues | None:
+        """The measure of each client under every method; None if clients were not measured."""
+        measured = [run for method in self.methods for run in method.runs if run.clients]
+        if not measured:
+            return None
+        named = all(run.run.names is not None for run in measured)
+        seed = min(run.seed for run in measured)
+        by_client: dict[str, dict[str, list[float]]] = {}
+        for method in self.methods:
+            for run in method.runs:
+                names = run.run.names
+                for client, value in enumerate(run.clients if named or run.seed == seed else ()):
+                    whose = str(client if names is None else names[client])
+                    if math.isfinite(value):
+                        by_client.setdefault(whose, {}).setdefault(method.label, []).append(value)
+        first = (self.baseline or self.methods[0]).label
+        means = {
+            client: {label: mean_of(values) for label, values in found.items()}
+            for client, found in by_client.items()
+        }
+        lowest_first = sorted(means, key=lambda client: means[client].get(first, math.inf))
+        ordered = lowest_first if self.measure.higher else lowest_first[::-1]
+        return ClientValues(None if named else seed, {client: means[client] for client in ordered})
 
     @cached_property
     def best_first(self) -> tuple[MethodFigures, ...]:

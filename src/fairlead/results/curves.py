@@ -110,6 +110,18 @@ def spread(values: Sequence[float]) -> float | None:
     return pstdev(known) if known else None
 
 
+def gini(values: Sequence[float]) -> float | None:
+    """Σ_i Σ_j |x_i − x_j| / (2 n Σ x) of the finite values: 0 if all are equal, near 1 if one has everything.
+
+    None without any, and where one is negative, as an R² may be.
+    """
+    known = sorted(value for value in values if math.isfinite(value))
+    if not known or known[0] < 0:
+        return None
+    ranked = math.fsum((2 * place - len(known) + 1) * value for place, value in enumerate(known))
+    return ranked / (len(known) * math.fsum(known)) if known[-1] > 0 else 0.0
+
+
 _POINTS = 100
 """Most points of a drawn curve."""
 _FLOOR = 1e-6

@@ -275,6 +275,14 @@ class RunFigures:
         return curves.spread(self.clients)
 
     @property
+    def client_variance(self) -> float | None:
+        return None if self.client_spread is None else self.client_spread**2
+
+    @property
+    def client_gini(self) -> float | None:
+        return curves.gini(self.clients)
+
+    @property
     def client_worst(self) -> float | None:
         return curves.worst_tenth(self.clients, higher=self.measure.higher)
 
