@@ -57,9 +57,9 @@ GROUPS: tuple[Group, ...] = (
     Group("conditions", "Conditions", "Unequal work, links and devices.", ("conditions",)),
     Group(
         "models",
-        "Models and tasks",
+        "Models, tasks and metrics",
         "What is learned, and by which loss.",
-        ("models", "task"),
+        ("models", "task", "metrics"),
     ),
     Group("worlds", "Worlds", "Where clients are: simulated, or spread over machines.", ("worlds",)),
     Group(

@@ -195,9 +195,10 @@ class Task(Component):
             for value in model.state_dict().values():
                 digest.update(value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
             model = InMemoryModel(type(model).__name__, digest.hexdigest()[:16])
-        loss, *metrics = (
+        loss = self.loss if isinstance(self.loss, str) else f"{_IN_MEMORY}:{_name_of(self.loss)}"
+        metrics = (
             each if isinstance(each, str | Metric) else f"{_IN_MEMORY}:{_name_of(each)}"
-            for each in (self.loss, *self.metrics)
+            for each in self.metrics
         )
         return replace(self, model=model, loss=loss, metrics=tuple(metrics))
 

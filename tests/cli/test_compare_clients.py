@@ -69,7 +69,7 @@ def test_dealt_clients(folder: Path) -> None:
     assert [values["fedavg"] for values in clients.values.values()] == sorted(own)
     invoked("report", "runs", "--tables", "tables")
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "<summary>Every client</summary>" in page
+    assert "<h4>Every client</h4>" in page
     assert "Gini" in page
     with Path("tables/by-client.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -237,8 +237,8 @@ def test_every_command_knows_the_direction(spec: str) -> None:
     )  # fmt: skip
     assert compared["metric"] == {"name": "calibration_error", "smaller_is_better": True}
     reported = invoked("report", "runs", "--metric", "calibration_error")
-    assert not reported["higher_is_better"]
-    assert invoked("report", "runs", "--metric", "f1_macro")["higher_is_better"]
+    assert reported["metric"]["smaller_is_better"]
+    assert not invoked("report", "runs", "--metric", "f1_macro")["metric"]["smaller_is_better"]
     CliRunner().invoke(app, ["report", "runs", "--metric", "f1_macro"])
     page = Path("runs/report.html").read_text(encoding="utf-8")
     assert "F1 macro" in page

@@ -137,7 +137,7 @@ def personal_means(by_client: Mapping[str, Tensor]) -> Evaluation:
 def refuse_misjudged(
     model: FlatModule, task: Task, metrics: Mapping[str, AnyMetric], data: ClientData, *, is_test: bool
 ) -> None:
-    """Refuse classes without an output, metrics that fail on a few examples, and those without a value on a test set."""
+    """Refuse classes without an output, metrics that fail on some examples, and those without a value on a test set."""
     params, buffers = model.initial_params(), model.initial_buffers()
     rows = torch.linspace(0, len(data.inputs) - 1, min(len(data.inputs), _TRIED)).long()
     inputs, targets = (part[rows.to(part.device)] for part in (data.inputs, data.targets))
