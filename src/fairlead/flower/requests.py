@@ -173,8 +173,8 @@ def refuse_unsuitable(algorithm: Algorithm, weights: Weights | None) -> None:
     if algorithm.secure_aggregation:
         raise ClashError(
             "Algorithm.secure_aggregation declares that the server sees only sums, and on Flower each client's update "
-            "reaches the server by itself, which checks and records it: remove secure_aggregation and let clients add "
-            "noise or trust the server, or run the method in simulation."
+            "reaches the server by itself, which checks and records it: set it to false if clients trust the server "
+            "with their updates, or run the method in simulation."
         )
 
 
