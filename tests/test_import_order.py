@@ -15,7 +15,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("numerics", "randomness", "memory.budget", "charts"),
     ("component", "client_table"),
     ("records", "metrics", "models", "plain_data"),
-    ("parameters", "reply_checks"),
+    ("parameters", "reply_checks", "stopping"),
     ("memory",),
     ("task", "optimizers", "corrections", "aggregators", "samplers", "transforms"),
     ("local_solver", "checkpoint", "round_record", "privacy"),

@@ -18,6 +18,7 @@ CONTENTS = {
     "federation": "Federation",
     "round": "initial_state run_round",
     "local_solver": "LocalSolver",
+    "stopping": "StopRule",
     "task": "Task accuracy cross_entropy mean_squared_error squared_error",
     "records": (
         "Aggregate ClientUpdates ClientWeights Cohort Conditions Contributions Evaluation ExpectedRound Forecast "

@@ -67,6 +67,7 @@ from fairlead.round import initial_state as initial_state, run_round as run_roun
 from fairlead.samplers.adaptive import FedACS as FedACS, FedACSEstimated as FedACSEstimated, OptimalSampling as OptimalSampling, WeightFeedback as WeightFeedback
 from fairlead.samplers.base import MemorylessSampler as MemorylessSampler, Sampler as Sampler
 from fairlead.samplers.fixed import FullFirstRound as FullFirstRound, FullParticipation as FullParticipation, PoissonSampling as PoissonSampling, ScriptedSampler as ScriptedSampler, UniformWithoutReplacement as UniformWithoutReplacement, WeightedWithReplacement as WeightedWithReplacement
+from fairlead.stopping import StopRule as StopRule
 from fairlead.task import Task as Task, accuracy as accuracy, cross_entropy as cross_entropy, mean_squared_error as mean_squared_error, squared_error as squared_error
 from fairlead.theory.convergence import calibrated_lr as calibrated_lr, step_length as step_length
 from fairlead.theory.prediction import calibration as calibration, mean_coefficients as mean_coefficients, participation as participation

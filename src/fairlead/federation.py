@@ -24,6 +24,7 @@ from fairlead.privacy import PrivacyStatement
 from fairlead.randomness import Key
 from fairlead.records import Conditions, Evaluation, RoundRecord, ServerState, StoredRecords
 from fairlead.round import initial_state, run_round
+from fairlead.stopping import StopRule
 from fairlead.text import counted
 from fairlead.theory.prediction import implied_surrogate
 from fairlead.worlds.base import World
@@ -53,7 +54,8 @@ class Training(Iterator[RoundRecord]):
 class Federation(Displayed):
     """Runs rounds of an algorithm in a world.
 
-    `rounds`, `evaluate_every`, `per_client` and `gradients_every` are the defaults of `train`.
+    `rounds`, `evaluate_every`, `per_client` and `gradients_every` are the defaults of `train`; `stop_when` ends
+    it early.
 
     >>> import fairlead as fl
     >>> problem = fl.Quadratics(num_clients=4).problem(fl.Key.from_seed(0))
@@ -73,13 +75,15 @@ class Federation(Displayed):
         evaluate_every: int = 0,
         per_client: bool = False,
         gradients_every: int = 0,
+        stop_when: StopRule | None = None,
     ) -> None:
         require_instance(self, "algorithm", algorithm, Algorithm)
         require_instance(self, "world", world, World)
         require_instance(self, "seed", seed, int)
         self.algorithm, self.world, self.seed = algorithm, world, seed
         self.rounds, self.evaluate_every, self.per_client = rounds, evaluate_every, per_client
-        self.gradients_every = gradients_every
+        self.gradients_every, self.stop_when = gradients_every, stop_when
+        self.stopped = False
         self.key = Key.from_seed(seed)
         self._waiting: Training | None = None
         self._state: ServerState = initial_state(algorithm, world, self.key)
@@ -212,7 +216,10 @@ class Federation(Displayed):
     def _train(
         self, last: int, evaluate_every: int, per_client: bool, gradients_every: int
     ) -> Iterator[RoundRecord]:
-        while self.state.round < last:
+        rule = self.stop_when
+        best = None if rule is None else rule.best_so_far().after(self.records)
+        self.stopped = rule is not None and best is not None and rule.is_met(best)
+        while self.state.round < last and not self.stopped:
             self.state, record = run_round(
                 self.algorithm, self.world, self.state, self.key, another_follows=self.state.round + 1 < last
             )
@@ -222,6 +229,9 @@ class Federation(Displayed):
             if gradients_every and (done % gradients_every == 0 or done == last):
                 record = self._with_gradients(record)
             self.records.append(record)
+            if rule is not None and best is not None:
+                best.add(record)
+                self.stopped = rule.is_met(best)
             yield record
 
     def evaluate(self, *, per_client: bool = False) -> Evaluation:

@@ -169,7 +169,10 @@ def test_resuming_nothing_is_said() -> None:
         ),
         ("run spec.toml --seed -1", "Experiment.seed must be a whole number of at least 0, got -1."),
         ("run spec.toml --checkpoint-every 0", "run_experiment.checkpoint_every must be at least 1, got 0."),
-        ("run spec.toml --log tensorbord", "--log must be mlflow or tensorboard, got 'tensorbord'."),
+        (
+            "run spec.toml --log tensorbord",
+            "--log must be one of aim, mlflow, tensorboard, wandb, got 'tensorbord'.",
+        ),
         ("flower up .", ". is no Flower app with a spec.toml: `fairlead flower init` writes one."),
         ("list sampler", "'sampler' is not a kind of parts. Did you mean 'samplers'?"),
         ("show Proximall", "'Proximall' is not a part, a preset or a setting. Did you mean 'Proximal'?"),

@@ -90,6 +90,12 @@ def test_a_device_that_the_machine_lacks_is_refused() -> None:
         ("evaluate_every", -1, "Experiment.evaluate_every must be a whole number of at least 0, got -1."),
         ("lanes", 0, "Experiment.lanes must be a whole number of at least 1, got 0."),
         ("device", "cuda:x", "Experiment.device must be 'cpu', 'cuda' or 'cuda:<number>', got 'cuda:x'."),
+        (
+            "device",
+            "mps",
+            "Experiment.device must be 'cpu', 'cuda' or 'cuda:<number>' (updates are summed in float64, which mps "
+            "lacks), got 'mps'.",
+        ),
         ("device", "cdua", "Experiment.device must be 'cpu', 'cuda' or 'cuda:<number>', got 'cdua'."),
         ("device", None, "Experiment.device must be 'cpu', 'cuda' or 'cuda:<number>', got None."),
         ("dtype", "half", "Experiment.dtype must be one of 'float32', 'float64', got 'half'."),

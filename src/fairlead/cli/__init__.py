@@ -68,7 +68,6 @@ app = typer.Typer(
     cls=_Commands,
     help="Federated optimization when clients differ: in data, in work, in links.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -25,6 +25,9 @@ OverridesOption = Annotated[
 ]
 SeedOption = Annotated[int | None, Option(help="Seed; overrides the spec's.")]
 RoundsOption = Annotated[int | None, Option(help="Number of rounds; overrides the spec's.")]
+DeviceOption = Annotated[
+    str | None, Option(help="Device to train on: cpu, cuda or cuda:<number>; overrides the spec's.")
+]
 CheckpointOption = Annotated[int, Option(help="Rounds between checkpoints.")]
 QuietOption = Annotated[bool, Option("--quiet", "-q", help="Print only errors.")]
 JsonOption = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
@@ -71,9 +74,10 @@ def read_target(text: str) -> float:
     return value / 100
 
 
-def all_overrides(overrides: list[str] | None, rounds: int | None) -> list[str]:
-    """The overrides of `--set` and `--rounds`."""
-    return [*(overrides or []), *([] if rounds is None else [f"rounds={rounds}"])]
+def all_overrides(overrides: list[str] | None, rounds: int | None, device: str | None = None) -> list[str]:
+    """The overrides of `--set`, `--rounds` and `--device`."""
+    given = {"rounds": rounds, "device": device}
+    return [*(overrides or []), *(f"{name}={value}" for name, value in given.items() if value is not None)]
 
 
 def read_spec(spec: Path, overrides: Sequence[str], seed: int | None) -> Experiment:

@@ -23,12 +23,14 @@ def run(
     overrides: opt.OverridesOption = None,
     seed: opt.SeedOption = None,
     rounds: opt.RoundsOption = None,
+    device: opt.DeviceOption = None,
     output: Annotated[
         Path | None, Option("--output", "-o", help="Folder of the run. Default: a new one under runs/.")
     ] = None,
     resume: Annotated[bool, Option("--resume", help="Resume the run in the folder.")] = False,
     logs: Annotated[
-        list[str] | None, Option("--log", metavar="NAME", help="Also write rounds to tensorboard or mlflow.")
+        list[str] | None,
+        Option("--log", metavar="NAME", help="Also write rounds to tensorboard, mlflow, wandb or aim."),
     ] = None,
     checkpoint_every: opt.CheckpointOption = 10,
     quiet: opt.QuietOption = False,
@@ -47,7 +49,7 @@ def run(
         raise FieldError(
             "--resume needs the folder of the run: add -o FOLDER, or give the folder instead of the spec."
         )
-    experiment = opt.read_spec(spec, opt.all_overrides(overrides, rounds), seed)
+    experiment = opt.read_spec(spec, opt.all_overrides(overrides, rounds, device), seed)
     store = RunFolder(output or show.new_folder(spec, experiment))
     opening = [tracker_named(log) for log in logs or []]
     resume_hint = f"Resume with: {shlex.join(['fairlead', 'run', str(store.path)])}"
@@ -99,6 +101,7 @@ def compare(
     ] = None,
     overrides: opt.OverridesOption = None,
     rounds: opt.RoundsOption = None,
+    device: opt.DeviceOption = None,
     output: opt.StudyOption = None,
     metric: opt.MetricOption = None,
     goal: Annotated[
@@ -126,7 +129,7 @@ def compare(
     from fairlead.experiments.study import planned_comparison, read_seeds
     from fairlead.results.figures import experiment_measure
 
-    changes = opt.all_overrides(overrides, rounds)
+    changes = opt.all_overrides(overrides, rounds, device)
     # First, so that an unreadable spec is reported as such and not as a bad [compare] table.
     opt.read_spec(spec, changes, None)
     said = compare_table(spec)
@@ -175,6 +178,7 @@ def sweep(
     draw_seed: Annotated[int, Option(help="Seed of the draws, not of the runs.", min=0)] = 0,
     overrides: opt.OverridesOption = None,
     rounds: opt.RoundsOption = None,
+    device: opt.DeviceOption = None,
     output: opt.StudyOption = None,
     metric: opt.MetricOption = None,
     minimize: opt.MinimizeOption = False,
@@ -193,7 +197,7 @@ def sweep(
     from fairlead.experiments.study import planned_sweep
     from fairlead.results.figures import experiment_measure
 
-    changes = opt.all_overrides(overrides, rounds)
+    changes = opt.all_overrides(overrides, rounds, device)
     opt.find_modules(spec.resolve().parent)
     planned = planned_sweep(
         spec, grid=grid or [], ranges=ranges or [], draws=draws, draw_seed=draw_seed, overrides=changes

@@ -85,7 +85,7 @@ def say_what_is_left(progress: RoundProgress, store: RunFolder, experiment: Expe
         progress.note(f"{store.path} holds no run to resume: starting a new one.")
     elif store.is_done(experiment):
         progress.note(
-            f"The run in {store.path} is already finished after {counted(experiment.rounds, 'round')}. A larger "
+            f"The run in {store.path} is already finished after {counted(len(store.log()), 'round')}. A larger "
             "--rounds extends it."
         )
 
@@ -107,6 +107,8 @@ def say_run(ended: Run, resume_hint: str) -> None:
     if chart:
         say(f"{quantity.title} over the rounds:\n{chart}\n")
     say(f"{counted(summary.rounds, 'round')} {'is' if summary.rounds == 1 else 'are'} in {folder}")
+    if summary.rounds < (ended.federation.rounds or 0):
+        say(f"stop_when ended the run before round {ended.federation.rounds}.")
     if summary.evaluation is not None:
         say(f"Final model: {describe_evaluation(summary.evaluation)}")
     say(headline(comparison))

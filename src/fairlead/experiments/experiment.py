@@ -1,6 +1,7 @@
 """`Experiment`: everything that determines a run, as one value."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -18,6 +19,8 @@ from fairlead.errors import ClashError, field_error, require_choice, require_int
 from fairlead.federation import Federation
 from fairlead.plain_data import LARGEST_INTEGER
 from fairlead.randomness import Key
+from fairlead.records import RoundRecord
+from fairlead.stopping import BestSoFar, StopRule
 from fairlead.task import Task, minimizes
 from fairlead.text import counted
 from fairlead.worlds.base import DataPlace, EngineName, World
@@ -45,9 +48,9 @@ class Experiment(Component, Displayed):
     model is evaluated after every `evaluate_every`-th round and after the last (0: never), also `per_client` if set
     or if clients hold examples out, and the full gradients of all clients are computed after every
     `gradients_every`-th (0: never, see `Federation.train`); `keep_best`, a metric or "loss": the folder of the run
-    also keeps the model with the best evaluation; `engine`, `lanes`, `block`, `device`, `dtype`, `precision`,
-    `reproducible`, `compile`, `data_on` and `tables_in` as in `SimulatedWorld`; `ray`, the actors that clients train
-    on, None for this process (`RayWorld`).
+    also keeps the model with the best evaluation; `stop_when` ends the run early (`StopRule`); `engine`,
+    `lanes`, `block`, `device`, `dtype`, `precision`, `reproducible`, `compile`, `data_on` and `tables_in` as in
+    `SimulatedWorld`; `ray`, the actors that clients train on, None for this process (`RayWorld`).
 
     In a spec, a published `setting` fills in what is left open of clients, work, link, rounds and the arguments
     of a preset: its name, or a table with its `name` and arguments.
@@ -74,6 +77,7 @@ class Experiment(Component, Displayed):
     per_client: bool = False
     gradients_every: int = 0
     keep_best: str | None = None
+    stop_when: StopRule | None = None
     engine: EngineName = "auto"
     lanes: int = 16
     block: int | None = None
@@ -103,9 +107,12 @@ class Experiment(Component, Displayed):
         if isinstance(self.weights, str):
             require_choice(self, "weights", ("examples", "uniform"))
         if not (isinstance(self.device, str) and _DEVICE.fullmatch(self.device)):
-            raise field_error(self, "device", "'cpu', 'cuda' or 'cuda:<number>'", self.device)
+            why = " (updates are summed in float64, which mps lacks)" if self.device == "mps" else ""
+            raise field_error(self, "device", f"'cpu', 'cuda' or 'cuda:<number>'{why}", self.device)
         if self.keep_best is not None:
             self._require_evaluated("keep_best", self.keep_best)
+        if self.stop_when is not None:
+            self._require_evaluated("stop_when.metric", self.stop_when.metric)
 
     def _require_evaluated(self, field: str, metric: str) -> None:
         """Refuse a metric that the rounds do not evaluate; real clients have metrics of their own."""
@@ -135,6 +142,23 @@ class Experiment(Component, Displayed):
     def is_in_memory(self) -> bool:
         """Whether a spec cannot hold the experiment, because data, modules or functions are in memory only."""
         return isinstance(self.clients, InMemory) or self.recorded() != self
+
+    def best_so_far(self, metric: str) -> BestSoFar:
+        """The best value of a metric, before the first round."""
+        return BestSoFar(metric, -1 if self.minimizes(metric) else 1)
+
+    def stopped_by(self, records: Iterable[RoundRecord]) -> bool:
+        """Whether `stop_when` ends a run with these records."""
+        rule = self.stop_rule
+        return rule is not None and rule.is_met(rule.best_so_far().after(records))
+
+    @property
+    def stop_rule(self) -> StopRule | None:
+        """`stop_when`, with the direction of its metric filled in."""
+        rule = self.stop_when
+        if rule is None or rule.minimize is not None:
+            return rule
+        return replace(rule, minimize=self.minimizes(rule.metric))
 
     def minimizes(self, metric: str) -> bool:
         """Whether smaller is better."""
@@ -241,4 +265,5 @@ class Experiment(Component, Displayed):
             evaluate_every=self.evaluate_every,
             per_client=self.evaluates_clients,
             gradients_every=self.gradients_every,
+            stop_when=self.stop_rule,
         )

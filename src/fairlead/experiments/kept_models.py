@@ -1,11 +1,9 @@
 """The models that the folder of a run keeps: the last one, and the best by a metric."""
 
-import math
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +18,6 @@ from fairlead.federation import Federation
 from fairlead.models.base import ExampleShape
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key
-from fairlead.records import Evaluation, RoundRecord
 
 Which = Literal["last", "best"]
 
@@ -80,53 +77,6 @@ def keep_model(
             file,
             asdict(ModelFacts(federation.state.round, metric, value, shape)),
         )
-
-
-@dataclass
-class BestModel:
-    """Keeps the model with the best evaluation of a run.
-
-    The best value so far follows from the records alone, so a resumed run keeps the same model.
-    """
-
-    metric: str | None
-    sign: int
-    best: float = -math.inf
-
-    @classmethod
-    def so_far(cls, experiment: Experiment, records: Iterable[RoundRecord]) -> Self:
-        """The best of the records of a run; nothing is kept unless the experiment asks for it."""
-        metric = experiment.keep_best
-        if metric is None:
-            return cls(None, 1)
-        found = cls(metric, -1 if experiment.minimizes(metric) else 1)
-        for record in records:
-            if record.evaluation is not None:
-                found.best = max(found.best, found._score(record.evaluation))
-        return found
-
-    def offer(self, store: RunFolder, federation: Federation, record: RoundRecord) -> None:
-        """Keep the model after a round if its evaluation is the best so far; of equals, the first."""
-        if self.metric is None or record.evaluation is None:
-            return
-        score = self._score(record.evaluation)
-        if score > self.best:
-            self.best = score
-            keep_model(store.best_file, federation, self.metric, self.sign * score)
-
-    def _score(self, evaluation: Evaluation) -> float:
-        value = self.sign * metric_of(evaluation, self.metric or "loss", "keep_best")
-        return -math.inf if math.isnan(value) else value
-
-
-def metric_of(evaluation: Evaluation, metric: str, field: str) -> float:
-    """A number of an evaluation; `field` of the experiment names it in the error."""
-    known = {"loss": evaluation.loss, **evaluation.metrics}
-    if metric not in known:
-        raise FieldError(
-            f"Experiment.{field} must be a metric that the clients report ({', '.join(known)}), got {metric!r}."
-        )
-    return known[metric]
 
 
 def kept_model(

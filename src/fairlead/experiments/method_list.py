@@ -1,7 +1,6 @@
 """The methods of a comparison: presets on the client side of a spec, the spec's own algorithm, and other specs."""
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from os import PathLike
@@ -12,7 +11,7 @@ import tomli_w
 from fairlead.algorithm import Algorithm
 from fairlead.errors import FairleadError, FieldError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.spec import TomlTable, from_toml, load_experiment
+from fairlead.experiments.spec import TomlTable, from_toml, load_experiment, read_table
 from fairlead.experiments.study import Label, ListedMethod, refuse_repeated, split_values
 from fairlead.local_solver import LocalSolver
 from fairlead.plain_data import Plain, refuse_unknown, to_plain
@@ -35,7 +34,7 @@ class CompareTable:
 
 def compare_table(spec: str | PathLike[str]) -> CompareTable:
     """The table of a spec that can be read; an empty one if it has none."""
-    table = tomllib.loads(Path(spec).read_text(encoding="utf-8")).get("compare", {})
+    table = read_table(spec).get("compare", {})
     if not isinstance(table, dict):
         raise FieldError(f"compare must be a table, got {table!r}.")
     refuse_unknown(

@@ -227,11 +227,9 @@ class RunFolder:
     def is_done(self, experiment: Experiment) -> bool:
         """Whether the experiment has been run to its end here."""
         summary = self.summary()
-        return (
-            summary is not None
-            and summary.rounds == experiment.rounds
-            and self.experiment() == experiment.recorded()
-        )
+        if summary is None or self.experiment() != experiment.recorded():
+            return False
+        return summary.rounds == experiment.rounds or experiment.stopped_by(self.log())
 
     def refuse_occupied(self) -> None:
         """Raise if a new run may not use this folder."""
@@ -306,16 +304,12 @@ class RunFolder:
         again = _computed_again(done, len(log) - done, cut_short=log.cut_short)
         log.require_readable(done)
         federation.records = log
-        if (
-            finished
-            and again is None
-            and done == experiment.rounds
-            and self.experiment() == experiment.recorded()
-        ):
+        over = done == experiment.rounds or experiment.stopped_by(islice(log, done))
+        if finished and again is None and over and self.experiment() == experiment.recorded():
             return None
         with disk_errors(self.path, "written"):
             # The summary goes first: a run that loses rounds is no longer finished.
-            if done < experiment.rounds:
+            if not over:
                 self.summary_file.unlink(missing_ok=True)
                 self.model_file.unlink(missing_ok=True)
             log.cut(done)

@@ -16,7 +16,7 @@ from fairlead.clients.source import FederatedData
 from fairlead.diagnostics.measurement import chance_level
 from fairlead.errors import FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.kept_models import BestModel, keep_model
+from fairlead.experiments.kept_models import keep_model
 from fairlead.experiments.provenance import client_facts, continued, ended, provenance_of
 from fairlead.experiments.run_folder import RunFolder, RunSummary
 from fairlead.federation import Federation
@@ -119,13 +119,18 @@ def run_experiment(
             if on_recovery and again:
                 on_recovery(again)
 
+        def is_over() -> bool:
+            return federation.stopped or federation.state.round == experiment.rounds
+
         # Restoring has removed the summary of a run with rounds left.
         summary = None if fresh else store.summary()
         if summary is not None:
             greet()
             return Run(federation, store, "finished", summary)
         store.introduce(client_facts(federation))
-        start, best = provenance_of(federation), BestModel.so_far(experiment, federation.records)
+        start, best = provenance_of(federation), None
+        if experiment.keep_best is not None:
+            best = experiment.best_so_far(experiment.keep_best).after(federation.records)
         store.note(start)
         try:
             greet()
@@ -136,8 +141,9 @@ def run_experiment(
                     per_client=experiment.evaluates_clients,
                 ):
                     done, stopping = federation.state.round, interrupted.is_set()
-                    best.offer(store, federation, record)
-                    saving = stopping or done % checkpoint_every == 0 or done == experiment.rounds
+                    if best is not None and best.add(record):
+                        keep_model(store.best_file, federation, best.metric, best.sign * best.score)
+                    saving = stopping or done % checkpoint_every == 0 or is_over()
                     if saving:
                         store.save(federation, keep_checkpoints)
                     if saving or done == start.first_round + 1:
@@ -150,7 +156,7 @@ def run_experiment(
                         on_notice = None
                     if stopping:
                         break
-                if federation.state.round == experiment.rounds:
+                if is_over():
                     summary = summarize(federation)
                     keep_model(store.model_file, federation)
                     store.conclude(summary)

@@ -4,7 +4,7 @@
 `[setting]` with `name` and the setting's arguments: it fills in fields that the experiment leaves open. An
 `[algorithm]` may be given by its parts, or as `preset = "fednova"` with the preset's arguments. Parts beside a
 preset change it: a table with `type` takes the place of the preset's part, a table without changes fields of
-it. A table `[compare]` is left to `fairlead compare`.
+it. A table `[compare]` is left to `fairlead compare`. `extends = "base.toml"` merges a spec into another one beside it.
 """
 
 import re
@@ -24,7 +24,7 @@ from fairlead.clients.source import ClientSource, PooledSource, RealClients
 from fairlead.component import Component, parts_of
 from fairlead.conditions.links import LinkModel
 from fairlead.conditions.work import WorkModel
-from fairlead.errors import ClashError, FieldError
+from fairlead.errors import ClashError, FieldError, short
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.spec_fields import (
     Override,
@@ -164,11 +164,39 @@ def load_experiment(
     reached by number ("algorithm.transforms.0.bound=2"). Setting the `type` of a part starts it afresh:
     its other fields are dropped. A `seed` given here wins.
     """
-    file = Path(path)
-    text = read_setup(file, "spec")
     if seed is not None:
         overrides = [*overrides, f"seed={seed}"]
-    return from_toml(Experiment, text, overrides, source=str(file))
+    return _from_table(Experiment, read_table(path), overrides)
+
+
+def read_table(path: str | PathLike[str]) -> TomlTable:
+    """The table of a spec, merged into that of the spec that it `extends`, if it does."""
+    return _extended(Path(path), ())
+
+
+def _extended(file: Path, extending: tuple[Path, ...]) -> TomlTable:
+    table = _parse(read_setup(file, "spec"), str(file))
+    base = table.pop("extends", None)
+    if base is None:
+        return table
+    if not isinstance(base, str):
+        raise FieldError(f"extends in {file} must be the path of a spec, got {short(base)}.")
+    extending = (*extending, file.resolve())
+    if (file.parent / base).resolve() in extending:
+        raise FieldError(f"{file} extends {base}, which in turn extends {file}: remove one of the two.")
+    return _merged(_extended(file.parent / base, extending), table)
+
+
+def _merged(base: TomlTable, own: TomlTable) -> TomlTable:
+    """A table over another: tables are merged, except a part of another type, and all else is replaced."""
+    merged = dict(base)
+    for key, value in own.items():
+        old = base.get(key)
+        merged[key] = value
+        if isinstance(old, dict) and isinstance(value, dict):
+            same = value.get("type", old.get("type")) == old.get("type")
+            merged[key] = _merged(old, value) if same else value
+    return merged
 
 
 def to_toml(part: Experiment | Algorithm) -> str:
@@ -181,6 +209,12 @@ def from_toml(
 ) -> SpecT:
     """The experiment or algorithm that a TOML text describes; `source` names the text in errors."""
     table = _parse(text, source)
+    if "extends" in table:
+        raise FieldError("extends is a path beside a spec's own file: read the file with load_experiment.")
+    return _from_table(declared, table, overrides)
+
+
+def _from_table(declared: type[SpecT], table: TomlTable, overrides: Sequence[str]) -> SpecT:
     changes = [parse_override(override) for override in overrides]
     # Parts of an algorithm can be changed only when its preset has become parts.
     late = [change for change in changes if _is_within_algorithm(declared, change.path)]

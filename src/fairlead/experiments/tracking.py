@@ -1,9 +1,10 @@
-"""Live figures of a run, and trackers for TensorBoard and MLflow."""
+"""Live figures of a run, and trackers for TensorBoard, MLflow, Weights & Biases and Aim."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -116,8 +117,8 @@ class MlflowTracker(Tracker):
     def __init__(self, mlflow: Any, store: RunFolder, experiment: Experiment, first_round: int) -> None:
         self._client = mlflow.MlflowClient()
         id_file = store.path / "mlflow_run_id"
-        if first_round and id_file.exists():
-            self._run = id_file.read_text().strip()
+        if kept := _kept_id(id_file, first_round):
+            self._run = kept
             self._client.update_run(self._run, status="RUNNING")
             return
         known = self._client.get_experiment_by_name("fairlead")
@@ -136,6 +137,58 @@ class MlflowTracker(Tracker):
         self._client.set_terminated(self._run, status)
 
 
+class WandbTracker(Tracker):
+    """A run of the Weights & Biases project "fairlead"; `WANDB_MODE=offline` keeps it in the folder of the run.
+
+    The spec becomes its config. A resumed run continues in the same one, whose id is in the folder.
+    """
+
+    def __init__(self, wandb: Any, store: RunFolder, experiment: Experiment, first_round: int) -> None:
+        known = _kept_id(store.path / "wandb_run_id", first_round)
+        self._run = wandb.init(
+            project="fairlead",
+            name=str(store.path),
+            id=known,
+            resume="allow" if known else None,
+            config=flat_spec(experiment),
+            dir=str(store.path),
+        )
+        write_durably(store.path / "wandb_run_id", self._run.id.encode() + b"\n")
+
+    def write(self, record: RoundRecord) -> None:
+        self._run.log(_numbers(record), step=record.round + 1)
+
+    def close(self, outcome: str) -> None:
+        self._run.finish(exit_code=0 if outcome == "finished" else 1)
+
+
+class AimTracker(Tracker):
+    """A run of the Aim experiment "fairlead", in the repository of the working directory: `aim up` shows it.
+
+    The spec becomes its parameters. A resumed run continues in the same one, whose hash is in the folder.
+    """
+
+    def __init__(self, aim: Any, store: RunFolder, experiment: Experiment, first_round: int) -> None:
+        known = _kept_id(store.path / "aim_run_hash", first_round)
+        self._run = aim.Run(run_hash=known, experiment="fairlead", system_tracking_interval=None)
+        self._run.name = str(store.path)
+        self._run["spec"] = flat_spec(experiment)
+        write_durably(store.path / "aim_run_hash", self._run.hash.encode() + b"\n")
+
+    def write(self, record: RoundRecord) -> None:
+        for name, value in _numbers(record).items():
+            self._run.track(value, name=name, step=record.round + 1)
+
+    def close(self, outcome: str) -> None:
+        self._run["outcome"] = outcome
+        self._run.close()
+
+
+def _kept_id(file: Path, first_round: int) -> str | None:
+    """The id of the run that a resumed one continues; None for a new one."""
+    return file.read_text().strip() if first_round and file.exists() else None
+
+
 OpenTracker = Callable[[RunFolder, Experiment, int], Tracker]
 """Opens the log of a run, given its folder, its experiment and the rounds that it has already."""
 
@@ -143,6 +196,8 @@ OpenTracker = Callable[[RunFolder, Experiment, int], Tracker]
 _TRACKERS: dict[str, tuple[Callable[..., Tracker], str, str]] = {
     "tensorboard": (TensorBoardTracker, "torch.utils.tensorboard", "pip install 'tensorboard>=2.16,<3'"),
     "mlflow": (MlflowTracker, "mlflow", "pip install 'mlflow-skinny>=2.16,<4'"),
+    "wandb": (WandbTracker, "wandb", "pip install 'wandb>=0.19,<1'"),
+    "aim": (AimTracker, "aim", "pip install 'aim>=3.25,<4'"),
 }
 """Each tracker with the module that it needs, and the command that installs it."""
 
@@ -150,7 +205,7 @@ _TRACKERS: dict[str, tuple[Callable[..., Tracker], str, str]] = {
 def tracker_named(name: str) -> OpenTracker:
     """The constructor of the tracker with that name; a missing package raises now, before the run starts."""
     if name not in _TRACKERS:
-        raise FieldError(f"--log must be mlflow or tensorboard, got {name!r}.")
+        raise FieldError(f"--log must be one of {', '.join(sorted(_TRACKERS))}, got {name!r}.")
     tracker, module, command = _TRACKERS[name]
     try:
         return partial(tracker, import_module(module))

@@ -142,6 +142,7 @@ def run_on_grid(
             rounds=experiment.rounds,
             evaluate_every=experiment.evaluate_every,
             per_client=experiment.evaluates_clients,
+            stop_when=experiment.stop_rule,
         )
 
     def begin(federation: Federation) -> None:

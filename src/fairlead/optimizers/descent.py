@@ -146,6 +146,9 @@ class Adam(_Discounted):
     Symbols: β₁ `beta1`, β₂ `beta2`, ε `eps`. With `bias_correction`, m and v are divided by 1 − β₁ᵗ
     and 1 − β₂ᵗ as in Kingma and Ba; FedAdam of Reddi et al. does not do this.
 
+    The defaults are those of FedAdam on the server, because one class serves both sides: averaged updates are larger
+    and fewer than gradients. For clients, the usual values are Adam(lr, beta2=0.999, eps=1e-8).
+
     Reduces to torch.optim.Adam with bias correction and `initial_v` = 0.
     """
 

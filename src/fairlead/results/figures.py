@@ -156,6 +156,11 @@ def _chosen(
     return measure_named(metric or known[0], figure, minimize=minimize, metrics=metrics)
 
 
+def _ended_alike(one: ReportedRun, other: ReportedRun) -> bool:
+    """Whether both finished, and a rule may have ended them at different rounds."""
+    return one.finished and other.finished and one.experiment is not None and other.experiment is not None
+
+
 def own_target(baseline: MethodRuns, measure: Measure) -> tuple[float, ...]:
     """A target that every run of the baseline holds over its last 10 % of rounds, to two digits on the easy side."""
     if measure.at_the_end:
@@ -376,12 +381,18 @@ class MethodFigures:
     ) -> Estimate | None:
         """The difference of a figure by pairs of equal seed and length; None where methods cannot be compared.
 
+        Finished runs of one experiment differ in length only if `stop_when` ended them, and are compared.
         Rounds before a failure or an interrupt are not compared with the last rounds of other runs.
         """
         if self is other or self.method.failed or not self.method.comparable_with(other.method):
             return None
-        lengths = {run.seed: len(run.run.records) for run in other.runs}
-        own = {run.seed: read(run) for run in self.runs if len(run.run.records) == lengths.get(run.seed)}
+        others = {run.seed: run.run for run in other.runs}
+        own = {
+            run.seed: read(run)
+            for run in self.runs
+            if (paired := others.get(run.seed)) is not None
+            and (_ended_alike(run.run, paired) or len(run.run.records) == len(paired.records))
+        }
         return paired_difference(
             {seed: value for seed, value in own.items() if value is not None}, other.by_seed(read)
         )

@@ -181,7 +181,7 @@ def _clients_of(folder: RunFolder, experiment: Experiment) -> _Clients:
         names = None if noted.names is None else names_from(np.asarray(noted.names, dtype=object))
         return _Clients(torch.tensor(noted.weights, dtype=torch.float64), names, noted.held_out, noted.real)
     # Methods on the same clients share one entry: nothing else of the experiment matters here.
-    asked = replace(experiment, algorithm=_ANY_ALGORITHM, task=None, keep_best=None, rounds=1)
+    asked = replace(experiment, algorithm=_ANY_ALGORITHM, task=None, keep_best=None, stop_when=None, rounds=1)
     try:
         return _loaded_clients(asked)
     except (FairleadError, OSError, ImportError):

@@ -1,0 +1,79 @@
+"""`StopRule`: when a run ends before its last round; and the best evaluation so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fairlead.component import Component
+from fairlead.errors import FieldError, field_error, require_integer, require_number
+from fairlead.records import RoundRecord
+
+
+@dataclass(frozen=True)
+class StopRule(Component):
+    """Ends a run early: once a `metric` reaches a `target`, or has not improved in `patience` evaluations.
+
+    The `metric` is one of the task, or "loss". Larger is better, except for losses and metrics that say so
+    themselves; `minimize` overrides that.
+
+    >>> StopRule("accuracy", patience=3)
+    StopRule(metric='accuracy', patience=3, target=None, minimize=None)
+    """
+
+    metric: str
+    patience: int | None = None
+    target: float | None = None
+    minimize: bool | None = None
+
+    def __post_init__(self) -> None:
+        require_integer(self, "patience", at_least=1, optional=True)
+        require_number(self, "target", optional=True)
+        if self.patience is None and self.target is None:
+            raise field_error(self, "patience", "a whole number of at least 1 unless there is a target", None)
+
+    def best_so_far(self) -> BestSoFar:
+        """The best value of its metric, before the first round."""
+        return BestSoFar(self.metric, -1 if self.minimize else 1)
+
+    def is_met(self, best: BestSoFar) -> bool:
+        """Whether a run with this best evaluation ends now."""
+        reached = self.target is not None and best.score >= best.sign * self.target
+        return reached or (self.patience is not None and best.since >= self.patience)
+
+
+@dataclass
+class BestSoFar:
+    """The best value of a metric in the evaluations of a run; it follows from the records alone."""
+
+    metric: str
+    sign: int
+    """1 if larger is better, −1 if smaller is."""
+    score: float = -math.inf
+    """The best value, times the sign."""
+    since: int = 0
+    """Evaluations since the best one."""
+
+    def add(self, record: RoundRecord) -> bool:
+        """Take in a round; True if its evaluation is the best so far, of equals the first."""
+        if record.evaluation is None:
+            return False
+        known = {"loss": record.evaluation.loss, **record.evaluation.metrics}
+        if self.metric not in known:
+            raise FieldError(
+                f"keep_best and stop_when must name a metric that is evaluated ({', '.join(known)}), got "
+                f"{self.metric!r}."
+            )
+        score = self.sign * known[self.metric]
+        if score > self.score:
+            self.score, self.since = score, 0
+            return True
+        self.since += 1
+        return False
+
+    def after(self, records: Iterable[RoundRecord]) -> BestSoFar:
+        """The same after these rounds."""
+        for record in records:
+            self.add(record)
+        return self
