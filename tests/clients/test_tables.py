@@ -136,7 +136,7 @@ class TestCsv:
             ("x,label\n1,0\n", "table.csv has no column 'y'"),
             (
                 "x,y\n1,0\n,1\n",
-                "line 3, column 'x' is empty: fill it in, or drop incomplete rows with missing=\"drop\"",
+                "line 3, column 'x' is empty: fill it in, or drop incomplete rows with missing=\"drop\", or impute",
             ),
             ("x,y\n1,0\nnan,1\n", r"line 3, column 'x' is empty \('nan'\): .*missing=\"drop\""),
             ("x,y\n1,0\n2,NA\n", r"line 3, column 'y' is empty \('NA'\): .*missing=\"drop\""),

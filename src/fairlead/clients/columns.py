@@ -147,19 +147,21 @@ class Columns:
 
         return cls(name, cells, locate)
 
-    def inputs(self, columns: Sequence[str]) -> Tensor:
-        """Numbers (rows, columns); a single column may hold images or arrays of one shape instead."""
+    def inputs(self, columns: Sequence[str], *, gaps: bool = False) -> Tensor:
+        """Numbers (rows, columns), NaN in `gaps` if allowed; a single column may hold images or arrays of one shape."""
         if len(columns) == 1 and _holds_arrays(self.cells[columns[0]]):
             return stacked(self.cells[columns[0]], len(self), f"{self.name}, column {columns[0]!r}")
-        return torch.from_numpy(np.stack([self.numbers(name) for name in columns], axis=1)).to(torch.float32)
+        return torch.from_numpy(np.stack([self.numbers(name, gaps=gaps) for name in columns], axis=1)).to(
+            torch.float32
+        )
 
-    def numbers(self, column: str, *, target: bool = False) -> NDArray[np.float64]:
-        """A column of finite numbers, of features unless it is the target."""
+    def numbers(self, column: str, *, target: bool = False, gaps: bool = False) -> NDArray[np.float64]:
+        """A column of finite numbers, of features unless it is the target; NaN in `gaps` if they are allowed."""
         cells = self.single(column)
         values = _as_numbers(cells)
-        wrong = np.flatnonzero(~np.isfinite(values))
+        wrong = np.flatnonzero(~np.isfinite(values) & ~(gaps & _gaps(cells)))
         if len(wrong):
-            self._refuse_gaps(column)
+            self.refuse_gaps((column,))
             row = int(wrong[0])
             advice = _target_advice if target else _advice
             hint = advice(cells, len(wrong)) if isinstance(cells[row], str) else ""
@@ -171,7 +173,7 @@ class Columns:
         cells = self.cells[column]
         if _holds_arrays(cells):
             return Classes(stacked(cells, len(self), f"{self.name}, column {column!r}"), None)
-        self._refuse_gaps(column)
+        self.refuse_gaps((column,))
         values = _as_numbers(self.single(column))
         named = np.flatnonzero(np.isnan(values))
         if len(named) == len(values):
@@ -194,14 +196,12 @@ class Columns:
 
     def clients(self, columns: Sequence[str]) -> Owners:
         """Owners of the rows by what stands in one or more columns."""
-        for column in columns:
-            self._refuse_gaps(column)
+        self.refuse_gaps(columns)
         return owners_of([self.single(column) for column in columns])
 
     def texts(self, columns: Sequence[str]) -> list[str]:
         """Texts of one column, or of several with a blank between."""
-        for column in columns:
-            self._refuse_gaps(column)
+        self.refuse_gaps(columns)
         return [" ".join(map(str, cells)) for cells in zip(*(self.cells[c] for c in columns), strict=True)]
 
     def single(self, column: str) -> Cells:
@@ -215,14 +215,22 @@ class Columns:
             raise DataError(f"{place} must be one number or text, got a value of type {kind}.")
         return cells
 
-    def _refuse_gaps(self, column: str) -> None:
-        for row in np.flatnonzero(_gaps(self.cells[column]))[:1]:
-            cell = self.cells[column][row]
-            found = f" ({_shown(cell)})" if isinstance(cell, str) and cell.strip() else ""
-            raise DataError(
-                f"{self.place(column, int(row))} is empty{found}: fill it in, or drop incomplete rows "
-                'with missing="drop".'
-            )
+    def refuse_gaps(self, columns: Sequence[str], *, imputed: bool = False) -> None:
+        """Refuse columns with missing values, naming all of them; features could be `imputed`, unless they are."""
+        gaps = {column: np.flatnonzero(_gaps(self.cells[column])) for column in columns}
+        lacking = [column for column, rows in gaps.items() if len(rows)]
+        if not lacking:
+            return
+        row, column = min((int(gaps[column][0]), column) for column in lacking)
+        cell = self.cells[column][row]
+        found = f" ({_shown(cell)})" if isinstance(cell, str) and cell.strip() else ""
+        counts = " and ".join(f"{column!r} ({len(gaps[column])})" for column in lacking)
+        others = f"; rows lack a value in the columns {counts}" if len(lacking) > 1 else ""
+        cure = "" if imputed else ', or impute features with missing="median", "mode" or "flag"'
+        raise DataError(
+            f"{self.place(column, row)} is empty{found}{others}: fill it in, or drop incomplete rows with "
+            f'missing="drop"{cure}.'
+        )
 
 
 def require_known(place: str, kind: str, name: str, known: Collection[str], field: str | None = None) -> None:

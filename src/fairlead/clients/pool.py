@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, cast, get_args
 
 import numpy as np
 import torch
@@ -20,8 +20,10 @@ from fairlead.text import ClientNames, given_names
 
 Ids = Sequence[Any] | NDArray[Any] | Tensor
 """One id or name per example."""
-Missing = Literal["refuse", "drop"]
-"""Whether rows that lack a value in a used column are an error or dropped."""
+Imputed = Literal["median", "mode", "flag"]
+Missing = Literal["refuse", "drop", Imputed]
+"""Rows that lack a value in a used column are an error or dropped, or features are imputed from the training rows: by
+the median, by the mode, or by the median with a flag, a further column that is 1 where the value was missing."""
 
 
 _PARTITION = "(partition)"
@@ -70,9 +72,12 @@ class Pool:
     """Columns of the inputs, if they come from a table."""
     class_names: tuple[str, ...] | None = None
     """Names of the classes 0, 1, 2, ..., if the data do not number them."""
+    imputed: Imputed | None = None
+    """How `filled` replaces missing values, which are NaN until then."""
 
     def __post_init__(self) -> None:
-        _require_examples(self.inputs, self.targets, self.natural, self.name)
+        gaps = self.imputed is not None
+        _require_examples(self.inputs, self.targets, self.natural, self.name, gaps=gaps)
         owners = 0 if self.natural is None else int(self.natural.max()) + 1
         if self.client_names is not None and len(self.client_names) != owners:
             raise DataError(
@@ -83,7 +88,7 @@ class Pool:
                 raise DataError(f"{self.name} must have both test inputs and test targets, or neither.")
             return
         _require_examples(
-            self.test_inputs, self.test_targets, self.test_natural, f"The test set of {self.name}"
+            self.test_inputs, self.test_targets, self.test_natural, f"The test set of {self.name}", gaps=gaps
         )
         for kind, train, test in (
             ("inputs", self.inputs, self.test_inputs),
@@ -139,8 +144,9 @@ class Pool:
         or arrays; with `tokens`, texts. A target is a class (whole numbers as they are; names, and codes such
         as 1001 and 45000, numbered in sorted order), or a quantity with `regression`. Several `client` columns
         together name a client.
-        `missing` = "drop" leaves out rows that lack a value and counts them in `num_dropped`. `test` is a table with
-        the same columns, the test set.
+        `missing` = "drop" leaves out rows that lack a value and counts them in `num_dropped`; "median", "mode" and
+        "flag" impute features from all rows but those of the test set. `test` is a table with the same columns, the
+        test set.
         """
         columns, is_test = Columns.of(table, f"The {type(table).__name__}"), None
         if test is not None:
@@ -149,7 +155,7 @@ class Pool:
             is_test = np.repeat([False, True], [len(each) for each in tables])
         return cls.from_columns(
             columns, target, features, client, tokens, regression=regression, missing=missing, is_test=is_test
-        )
+        ).filled()
 
     @classmethod
     def from_partitions(
@@ -182,7 +188,7 @@ class Pool:
         columns = replace(columns, cells={**columns.cells, _PARTITION: owner})
         pool = cls.from_columns(
             columns, target, features, _PARTITION, tokens, regression=regression, missing=missing
-        )
+        ).filled()
         return replace(pool, client_names=given_names(names, len(tables)))
 
     @classmethod
@@ -209,16 +215,27 @@ class Pool:
         if len(columns) == 0 or not chosen:
             lacking = "row" if chosen else "column beside target and client for features"
             raise DataError(f"{columns.name} has no {lacking}.")
-        if missing not in ("refuse", "drop"):
-            raise FieldError(f"missing must be 'refuse' or 'drop', got {missing!r}.")
+        if missing not in get_args(Missing):
+            raise FieldError(
+                f"missing must be one of {', '.join(map(repr, get_args(Missing)))}, got {missing!r}."
+            )
+        imputed = None if missing in ("refuse", "drop") else cast("Imputed", missing)
+        if imputed is not None and tokens is not None:
+            raise ClashError(f"missing = {missing!r} imputes numbers, but tokens makes ids of texts.")
         kept = np.arange(len(columns))
         if missing == "drop":
             kept = columns.complete((target, *chosen), owners)
+        else:
+            columns.refuse_gaps(
+                (target, *owners) if imputed else (target, *chosen, *owners), imputed=bool(imputed)
+            )
         num_dropped = len(columns) - len(kept)
         columns = columns.rows(kept) if num_dropped else columns
         classes = None if regression else columns.classes(target)
         pool = cls(
-            columns.inputs(chosen) if tokens is None else tokens.encode(columns.texts(chosen)),
+            columns.inputs(chosen, gaps=imputed is not None)
+            if tokens is None
+            else tokens.encode(columns.texts(chosen)),
             torch.from_numpy(columns.numbers(target, target=True)).to(torch.float32)
             if classes is None
             else classes.numbers,
@@ -226,6 +243,7 @@ class Pool:
             num_dropped=num_dropped,
             features=chosen,
             class_names=None if classes is None else classes.names,
+            imputed=imputed,
         ).owned_by(columns.clients(owners) if owners else None)
         return pool if is_test is None else pool.hold_out(torch.from_numpy(is_test[kept]))
 
@@ -235,6 +253,39 @@ class Pool:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    def filled(self, rows: Tensor | None = None) -> Self:
+        """The same examples without missing values, by statistics of the training examples, or of some `rows` of them.
+
+        A flag is added for each feature with a gap, in training or test set.
+        """
+        if self.imputed is None or not self.inputs.is_floating_point() or self.inputs.ndim != 2:
+            return replace(self, imputed=None)
+        known = self.inputs if rows is None else self.inputs[rows]
+        parts = [part for part in (self.inputs, self.test_inputs) if part is not None]
+        lacking = torch.stack([part.isnan().any(0) for part in parts]).any(0).nonzero().flatten().tolist()
+        made, features = [part.clone() for part in parts], list(self.features)
+        for column in lacking:
+            values = known[:, column][~known[:, column].isnan()].numpy()
+            if not len(values):
+                raise DataError(
+                    f"{self.name} has no value in the column {self.features[column]!r} among the rows for training: "
+                    "leave it out of the features."
+                )
+            distinct, counts = np.unique(values, return_counts=True)
+            value = float(distinct[counts.argmax()] if self.imputed == "mode" else np.median(values))
+            for part, inputs in zip(parts, made, strict=True):
+                inputs[part[:, column].isnan(), column] = value
+        if self.imputed == "flag":
+            made = [
+                torch.cat([inputs, part[:, lacking].isnan().to(part.dtype)], 1)
+                for part, inputs in zip(parts, made, strict=True)
+            ]
+            features += [f"{self.features[column]} is missing" for column in lacking]
+        inputs, *test = made
+        return replace(
+            self, inputs=inputs, test_inputs=test[0] if test else None, features=tuple(features), imputed=None
+        )
 
     def owned_by(self, owners: Owners | None) -> Self:
         """The same examples with the clients that they came from."""
@@ -340,7 +391,9 @@ def names_of(columns: Names | None) -> tuple[str, ...]:
     return () if columns is None else (columns,) if isinstance(columns, str) else columns
 
 
-def _require_examples(inputs: Tensor, targets: Tensor, natural: Tensor | None, name: str) -> None:
+def _require_examples(
+    inputs: Tensor, targets: Tensor, natural: Tensor | None, name: str, *, gaps: bool
+) -> None:
     if len(inputs) == 0:
         raise DataError(f"{name} has no example.")
     if not inputs.numel() or not targets.numel():
@@ -354,7 +407,7 @@ def _require_examples(inputs: Tensor, targets: Tensor, natural: Tensor | None, n
             f"{name} must name one client per example, got {len(natural)} for {len(inputs)} examples."
         )
     for kind, values in (("inputs", inputs), ("targets", targets)):
-        row = first_non_finite(values)
+        row = None if gaps and kind == "inputs" else first_non_finite(values)
         if row is not None:
             raise DataError(f"{name} must have finite {kind}, got NaN or infinity in row {row}.")
 

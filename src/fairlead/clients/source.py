@@ -4,7 +4,8 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from functools import partial
 from typing import NoReturn
 
 import numpy as np
@@ -146,7 +147,17 @@ class PooledSource(ClientSource, ABC):
             )
         if pool.test_inputs is None and not self.holdout:
             pool = self._hold_out(pool, key.fold("test"))
-        train = pool.deal(self.partition, self.num_clients, key=key.fold("partition"))
+        deal = partial(
+            Pool.deal, partition=self.partition, num_clients=self.num_clients, key=key.fold("partition")
+        )
+        rows = None
+        if pool.imputed is not None and self.holdout:
+            # Which examples train depends on the deal, so their places are dealt first.
+            places = torch.arange(len(pool))[:, None]
+            numbered = replace(pool, inputs=places, test_inputs=None, test_targets=None, test_natural=None)
+            rows = deal(numbered).hold_out(self.holdout, key.fold("holdout"))[0].inputs.flatten()
+        pool = pool.filled(rows)
+        train = deal(pool)
         test = pool.test_data(by_client=isinstance(self.partition, NaturalIdPartitioner | None))
         held_out = None
         if self.holdout:

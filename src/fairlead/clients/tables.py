@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fairlead.clients.columns import Columns, Names, Owners, refuse_repeated, require_known
 from fairlead.clients.files import existing, existing_file, existing_folder, read_as, read_text, refuse_bomb
-from fairlead.clients.pool import Missing, Pool, names_of
+from fairlead.clients.pool import Imputed, Missing, Pool, names_of
 from fairlead.clients.source import PooledSource, table_task
 from fairlead.clients.tokenizers import Tokenizer, code_points, next_character_windows, next_characters
 from fairlead.errors import (
@@ -50,7 +50,11 @@ class TableSource(PooledSource, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_instance(self, "target", self.target, str)
-        require_choice(self, "missing", ("refuse", "drop"))
+        require_choice(self, "missing", get_args(Missing))
+        if self.missing in get_args(Imputed) and self.tokens is not None:
+            raise ClashError(
+                f"{type(self).__name__}.missing = {self.missing!r} imputes numbers, but tokens makes ids of texts."
+            )
 
     def examples(self, columns: Columns, features: Names, is_test: NDArray[np.bool_] | None) -> Pool:
         """The examples of a table; rows that are marked form the test set."""
@@ -90,7 +94,9 @@ class TableFile(TableSource, ABC):
     test_path: str | None = None
     """Another file with the test set."""
     missing: Missing = "refuse"
-    """For rows that lack a value in a used column: an error, or "drop" to leave them out and count them."""
+    """For rows that lack a value in a used column: an error, or "drop" to leave them out and count them. Or impute
+    features from the training rows: "median", "mode" (the most frequent value; of equally frequent ones the smallest),
+    or "flag" (the median, and a further feature that is 1 where the value was missing)."""
     standardize: bool = False
     """Give every feature mean 0 and variance 1 over the training rows."""
 
@@ -170,7 +176,7 @@ class CsvText(PooledSource):
     length: int = 80
     _: KW_ONLY
     delimiter: str = ","
-    missing: Missing = "refuse"
+    missing: Literal["refuse", "drop"] = "refuse"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -215,7 +221,7 @@ class HuggingFaceData(TableSource):
     is a column of images, of numbers or of lists of them, or with `tokens` of texts; `target` holds classes,
     or quantities with `regression`; `client` columns name the client of each row. `split` is trained
     on, and `test_split` is the test set where the folder has it. `missing` = "drop" leaves out rows that lack
-    a value in one of these columns.
+    a value in one of these columns; "median", "mode" and "flag" impute features, as in `CsvTable`.
     """
 
     path: str
@@ -258,6 +264,10 @@ def _standardized(pool: Pool) -> Pool:
     # A single column may hold arrays of bytes or of whole numbers.
     inputs = pool.inputs if pool.inputs.is_floating_point() else pool.inputs.to(torch.float32)
     mean, std = inputs.mean(0), inputs.std(0, correction=0)
+    if pool.imputed is not None:
+        # Over the known values; those to be imputed come later, since a test set may still be drawn.
+        mean = inputs.nanmean(0)
+        std = (inputs - mean).square().nanmean(0).sqrt()
     std = torch.where(std > 0, std, 1.0)
     test = None if pool.test_inputs is None else (pool.test_inputs - mean) / std
     return replace(pool, inputs=(inputs - mean) / std, test_inputs=test)
