@@ -299,7 +299,7 @@ class TestTables:
         table = make({"x": [0.0, None, 2.0], "y": [0, 1, 1], "site": ["a", "b", "b"]})
         pool = fl.Pool.from_table(table, "y", client="site", missing="drop")
         assert (pool.inputs.flatten().tolist(), pool.num_dropped) == ([0.0, 2.0], 1)
-        with pytest.raises(FieldError, match="missing must be one of 'refuse', 'drop', .* got 'skip'"):
+        with pytest.raises(FieldError, match=r"missing must be one of 'refuse', 'drop', .* got 'skip'"):
             fl.Pool.from_table(table, "y", missing="skip")  # type: ignore[arg-type]
 
 
