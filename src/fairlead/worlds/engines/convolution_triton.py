@@ -77,7 +77,7 @@ They are those of `FiveLayerCNN` on images of 32 x 32."""
 def blocks_of(kernel: str, layer: ConvolutionSizes) -> Blocks:
     """Blocks for a kernel of a layer: measured ones, or such as suit layers of its kind."""
     known = TUNED.get((kernel, layer.HEIGHT, layer.CHANNELS, layer.OUTPUTS, layer.POOL))
-    if known is not None:
+    if known is not None and layer.PRECISION == "tf32":
         return known
     if kernel == "forward":
         summed = _power(layer.SIDE * layer.PITCH, 32)
@@ -85,6 +85,9 @@ def blocks_of(kernel: str, layer: ConvolutionSizes) -> Blocks:
     if kernel == "by_images":
         return Blocks(128, _power(layer.OUTPUTS, 32), _power(layer.CHANNELS, 64), 3, 4, spread=True)
     summed = _power(layer.SIDE**2 * layer.PITCH, 64)
+    if layer.PRECISION != "tf32":
+        # Three products for one would need more registers than there are.
+        return Blocks(16, summed, _power(layer.OUTPUTS, 32), 1, 4, turned=True)
     return Blocks(16, summed, _power(layer.OUTPUTS, 64), 1, 2, turned=True)
 
 
