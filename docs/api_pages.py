@@ -66,7 +66,7 @@ GROUPS: tuple[Group, ...] = (
         "experiments",
         "Experiments and studies",
         "Specs, run folders, comparisons.",
-        ("experiments", "results"),
+        ("experiments", "results", "stopping"),
     ),
     Group("settings", "Settings", "Published experiments, `fl.settings`.", ("settings",)),
     Group("diagnostics", "Diagnostics", "What a run tells of itself, `fl.diagnostics`.", ("diagnostics",)),
