@@ -6,6 +6,7 @@ vectors of parameters live on the world's device in its dtype.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -390,6 +391,22 @@ class Evaluation:
     metrics: Mapping[str, float]
     client_loss: tuple[float, ...] | None = None
     client_metrics: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def of_clients(self, name: str) -> tuple[float, ...]:
+        """A figure of every client; "personal_accuracy" is "accuracy" where clients have no models of their own."""
+        if name == "loss":
+            return self.client_loss or ()
+        shared = name.removeprefix("personal_")
+        if name in self.client_metrics or shared == name:
+            return tuple(self.client_metrics.get(name, ()))
+        return self.of_clients(shared)
+
+    def overall(self, name: str) -> float | None:
+        """A figure of the global model, or the mean of clients' own models for "personal_accuracy"."""
+        if name in self.metrics or not name.startswith("personal_"):
+            return self.metrics.get(name)
+        known = [value for value in self.of_clients(name) if math.isfinite(value)]
+        return sum(known) / len(known) if known else None
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,9 @@ def compare(
     methods = said.methods if methods is None else methods
     of_seeds = read_seeds(said.seeds or "0..4", "compare.seeds") if seeds is None else read_seeds(seeds)
     planned = planned_comparison(listed_methods(spec, methods, changes), of_seeds)
-    first = planned[0].experiment
+    # Clients' own models are measured in all runs if some method has any.
+    experiments = [each.experiment for each in planned]
+    first = next((each for each in experiments if each.algorithm.solver.is_personal), experiments[0])
     default = experiment_measure(first, None)
     measure = experiment_measure(first, metric or said.metric, figure, minimize=minimize)
     target = None if goal is None else opt.read_target(goal)

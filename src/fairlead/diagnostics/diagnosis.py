@@ -154,7 +154,7 @@ class SpecFile:
 
 _UnequalKind = Literal["assumption", "sizes", "labels", "work", "links"]
 _ObjectiveKind = Literal["foreseen", "measured", "clients", "unheard", "aware"]
-_AgreementKind = Literal["consensus", "diversity", "dynamics", "gradients"]
+_AgreementKind = Literal["consensus", "diversity", "dynamics", "gradients", "personal"]
 FindingKind = _UnequalKind | _ObjectiveKind | _AgreementKind
 Number = float | int | None
 Numbers = Mapping[str, Number | Mapping[str, Number]]

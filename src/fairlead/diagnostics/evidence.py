@@ -12,6 +12,7 @@ from fairlead.diagnostics.clients import ClientOverview, Inequality, Readings, a
 from fairlead.diagnostics.consensus import ConsensusReport
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.measurement import Tally
+from fairlead.diagnostics.personal import PersonalGain
 from fairlead.local_solver import LocalSolver
 from fairlead.records import Conditions, RoundRecord
 from fairlead.text import ClientNames, label
@@ -83,6 +84,7 @@ class Evidence:
     price: DriftPrice | None = None
     """The cost of drift, if drift matters."""
     cosines: Cosines | None = None
+    personal: PersonalGain | None = None
 
     @property
     def num_clients(self) -> int:

@@ -73,6 +73,7 @@ def agreement(evidence: Evidence) -> Iterator[Finding]:
     yield from _diversity(evidence)
     yield from _dynamics(evidence)
     yield from _gradients(evidence)
+    yield from _personal(evidence)
 
 
 def drift_of(evidence: Evidence) -> Drifting:
@@ -197,6 +198,35 @@ def _gradients(evidence: Evidence) -> Iterator[Finding]:
             "clients": evidence.num_clients,
         },
         "high",
+    )
+
+
+def _personal(evidence: Evidence) -> Iterator[Finding]:
+    """Whether one model for all is enough, if clients have examples held out."""
+    gain = evidence.personal
+    if gain is None:
+        return
+    low, high = gain.mean - gain.margin, gain.mean + gain.margin
+    said = {
+        "not enough": "one model for all is not enough; compare with fedavg_finetuned, fedper and ditto",
+        "enough": "one model for all is enough",
+        "unknown": "that may be noise, so it is open whether one model for all is enough",
+    }
+    yield Finding(
+        "personal",
+        f"Personal gain: on held-out examples of {len(gain.gains)} clients, the {gain.metric} of their own models "
+        f"differs from that of the mean model by {gain.mean:+.3f} ({low:+.3f} to {high:+.3f}; above 0 is better): "
+        f"{said[gain.verdict]}.",
+        {
+            "gain": gain.mean,
+            "low": low,
+            "high": high,
+            "worst": float(gain.gains.min()),
+            "best": float(gain.gains.max()),
+            "share_gaining": float((gain.gains > 0).double().mean()),
+            "clients": len(gain.gains),
+        },
+        "low" if gain.verdict == "unknown" else "moderate",
     )
 
 

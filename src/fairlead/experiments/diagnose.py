@@ -19,6 +19,7 @@ from fairlead.diagnostics.diagnosis import Diagnosis, SpecFile
 from fairlead.diagnostics.diversity import client_updates, cosine_matrix
 from fairlead.diagnostics.gradients import near_optimum, objective_value
 from fairlead.diagnostics.measurement import Tally, chance_level, report_of
+from fairlead.diagnostics.personal import personal_gain
 from fairlead.errors import DataError, FieldError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.method_list import own_name
@@ -140,7 +141,9 @@ def _looked_closer(
 ) -> facts.Evidence:
     """Adds evidence that needs a simulation: the clients' data, their updates from one model, their consensus."""
     data = overview(world, federation.algorithm.solver, federation.key, rounds=1)
+    most = min(_COMPARED, _NUMBERS // world.population.num_parameters)
     evidence = replace(evidence, data=data, cosines=_compared(federation, world))
+    evidence = replace(evidence, personal=personal_gain(federation, world, most))
     if evidence.most_steps == 0:
         return replace(evidence, no_consensus="no update arrived")
     if quick:

@@ -14,6 +14,7 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.spec import TomlTable, from_toml, load_experiment, read_table
 from fairlead.experiments.study import Label, ListedMethod, refuse_repeated, split_values
 from fairlead.local_solver import LocalSolver
+from fairlead.optimizers.descent import SGD
 from fairlead.plain_data import Plain, refuse_unknown, to_plain
 from fairlead.presets import METHODS, ClientSide, method_named
 from fairlead.samplers.base import Sampler
@@ -109,7 +110,12 @@ def on_client_side(
     such as "mu=0.1" or "server.lr=0.5" replace arguments and fields.
     """
     given = {re.split(r"[.=]", value, maxsplit=1)[0].strip() for value in values}
-    solver: TomlTable = to_plain(replace(own.solver, corrections=()), LocalSolver)
+    clients = own.solver.optimizer
+    if len(clients.cycle) > 1:
+        # The steps of a personal method belong to it.
+        clients = SGD(clients.lr, schedule=clients.schedule, weight_decay=clients.weight_decay)
+    plain = replace(own.solver, optimizer=clients, corrections=(), personal=None)
+    solver: TomlTable = to_plain(plain, LocalSolver)
     optimizer = solver["optimizer"]
     # Presets always set epochs or steps, so these are arguments.
     length: TomlTable = (
@@ -120,8 +126,12 @@ def on_client_side(
     table: TomlTable = {"preset": preset, "lr": optimizer["lr"], **length, **cohort, "solver": beside}
     paths = {
         **{name: f"solver.{name}" for name in ("batch_size", "clip", "step_schedule")},
-        **{field.name: f"solver.optimizer.{field.name}" for field in fields(own.solver.optimizer)},
+        **{field.name: f"solver.optimizer.{field.name}" for field in fields(clients)},
     }
+    if type(clients) is SGD:
+        # All of it are arguments of presets, which may use them for more than the update.
+        arguments = {n: v for n, v in {**optimizer, **beside}.items() if n in ClientSide.__annotations__}
+        table, paths = {"preset": preset, **arguments, **length, **cohort}, {}
     changes = [
         re.sub(r"^\s*(\w+)(?=\s*=)", lambda found: paths.get(found[1], found[1]), value) for value in values
     ]

@@ -159,7 +159,7 @@ def quantities(runs: Sequence[ReportedRun]) -> list[Quantity]:
     names = dict.fromkeys(name for evaluation in evaluations for name in evaluation.metrics)
     ordered = sorted(names, key=lambda name: name != "accuracy")
     metrics = metrics_of(runs)
-    named = [metric_quantity(name, metrics.get(name)) for name in ordered]
+    named = [metric_quantity(name, metrics.get(name.removeprefix("personal_"))) for name in ordered]
     return [*named, LOSS, TRAIN_LOSS, OBJECTIVE, ELUD, CHI_SQUARE]
 
 
@@ -171,13 +171,18 @@ def metrics_of(runs: Iterable[ReportedRun]) -> dict[str, AnyMetric]:
 
 def metric_quantity(name: str, metric: AnyMetric | None) -> Quantity:
     """A metric of the task, such as accuracy."""
-    is_share = metric.is_share if isinstance(metric, Metric) else name == "accuracy"
+    shared = name.removeprefix("personal_")
+    personal = shared != name
+    is_share = metric.is_share if isinstance(metric, Metric) else shared == "accuracy"
+    title = metric.title if isinstance(metric, Metric) else shared.replace("_", " ").capitalize()
     return Quantity(
         folder_name(name),
-        metric.title if isinstance(metric, Metric) else name.replace("_", " ").capitalize(),
-        "Of the global model on the test set; without one, the weighted mean over clients.",
+        f"Personal {title.lower()}" if personal else title,
+        "Of the models that clients use, on their own examples; every client counts alike."
+        if personal
+        else "Of the global model on the test set; without one, the weighted mean over clients.",
         lambda run: _evaluated(
-            run, lambda record: record.evaluation.metrics.get(name) if record.evaluation else None
+            run, lambda record: record.evaluation.overall(name) if record.evaluation else None
         ),
         "share" if is_share else "number",
     )

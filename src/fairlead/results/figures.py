@@ -101,14 +101,15 @@ def measure_named(
     """A figure of the metric with that name, one of `metrics` if they have it."""
     if figure not in get_args(FigureName):
         raise FieldError(f"figure must be one of {', '.join(get_args(FigureName))}, got {figure!r}.")
+    shared = metric.removeprefix("personal_")
     if metric in _AT_THE_END:
         title, kind = _AT_THE_END[metric]
         key, read = metric.replace("_", "-"), partial(_at_the_end, metric)
         quantity = Quantity(key, title, "Of the final model.", read, kind)
     else:
         losses = {"loss": curves.LOSS, "train_loss": curves.TRAIN_LOSS}
-        quantity = losses.get(metric) or curves.metric_quantity(metric, metrics.get(metric))
-    higher = metric not in _AT_THE_END and not minimizes(metric, metrics)
+        quantity = losses.get(metric) or curves.metric_quantity(metric, metrics.get(shared))
+    higher = metric not in _AT_THE_END and not minimizes(shared, metrics)
     return Measure(metric, higher and not minimize, figure, quantity)
 
 
@@ -123,6 +124,9 @@ def experiment_measure(
     """The measure of an experiment: its first metric unless one is named, or its objective if it evaluates nothing."""
     named = experiment.learning_task.named_metrics()
     evaluated = [*named, "loss"] if experiment.evaluate_every else []
+    own = [f"personal_{name}" for name in evaluated]
+    # First for a personal method; for others, the figures of clients with the one model.
+    evaluated = [*own, *evaluated] if experiment.algorithm.solver.is_personal else [*evaluated, *own]
     return _chosen([*evaluated, *_AT_THE_END, "train_loss"], metric, figure, named, minimize=minimize)
 
 
@@ -131,10 +135,13 @@ def runs_measure(
 ) -> Measure:
     """The measure of runs, as `experiment_measure` chooses it."""
     evaluations = [record.evaluation for run in runs for record in run.records if record.evaluation]
-    known = [
+    named = [
         *dict.fromkeys(name for each in evaluations for name in each.metrics),
         *(["loss"] if evaluations else []),
     ]
+    own = [f"personal_{name}" for name in named if not name.startswith("personal_")]
+    shared = [name for name in named if name not in own]
+    known = [*own, *shared] if own and own[0] in named else [*shared, *own]
     planned = not runs or any(run.experiment is None or run.experiment.evaluate_every for run in runs)
     if not known and planned:
         # Nothing was evaluated yet.
@@ -264,11 +271,7 @@ class RunFigures:
         evaluation: Evaluation | None = next(
             (record.evaluation for record in reversed(self.run.records) if record.evaluation), None
         )
-        if evaluation is None:
-            return ()
-        if self.measure.metric == "loss":
-            return evaluation.client_loss or ()
-        return tuple(evaluation.client_metrics.get(self.measure.metric, ()))
+        return () if evaluation is None else evaluation.of_clients(self.measure.metric)
 
     @property
     def client_mean(self) -> float | None:

@@ -352,13 +352,17 @@ class SimulatedWorld(World):
         return self._evaluate(self.task, params, buffers, self.test, per_client=per_client)
 
     def evaluate_personal(self, solver: LocalSolver, state: ServerState, key: Key) -> Evaluation:
-        """As `evaluate` with `per_client`, each client with its own model: on its test examples if clients have any."""
+        """As `evaluate` with `per_client`, each client with its own model: on held-out examples if clients have any."""
+        return self.evaluate_models(self.personal_models(solver, state, key))
+
+    def evaluate_models(self, models: Iterable[tuple[int, Tensor, Tensor]]) -> Evaluation:
+        """Figures of clients' own models (client, parameters, running statistics) on their own data."""
         data = self.clients if self.held_out is None else self.held_out
         with self.arithmetic.on(self.device):
             return evaluate_each(
                 self.objective.model,
                 self.task,
-                self.personal_models(solver, state, key),
+                models,
                 data,
                 channels_last=self.objective.channels_last and self.device.type == "cuda",
             )
