@@ -23,6 +23,9 @@ evaluate_every = 0
 [clients]
 type = "Digits"
 num_clients = 12
+[clients.partition]
+type = "DirichletPartitioner"
+alpha = 0.3
 [algorithm]
 preset = "fedavg"
 lr = 0.05
@@ -68,9 +71,9 @@ def test_text_and_json_are_the_same_diagnosis() -> None:
     text, plain = call("spec.toml").stdout, data("spec.toml")
     assert text.startswith("Diagnosis of spec.toml: 12 clients, 20 rounds\n")
     assert all(finding["statement"] in text for finding in plain["findings"])
-    assert plain["advice"]["preset"] == "fednova"
+    assert plain["advice"]["preset"] == "scaffold"
     assert plain["advice"]["reason"] in text
-    assert "fl.presets.fednova(lr=0.05, steps=2)" in text
+    assert "fl.presets.scaffold(lr=0.05, steps=2)" in text
     assert plain["figures"] == []
     assert {"sizes", "labels", "work", "links"} <= {finding["kind"] for finding in plain["findings"]}
     assert "\x1b" not in text
@@ -91,11 +94,11 @@ def compared(command: str) -> list[str]:
 @pytest.mark.parametrize(
     ("changes", "methods"),
     [
-        ((), ["spec", "fednova"]),
-        (LOSSY, ["spec", "fedacs:cohort_size=12:server.lr=2.9"]),
+        ((), ["spec", "scaffold"]),
+        (LOSSY, ["spec", "scaffold"]),
         (
             ("--set", "algorithm.preset=fedprox", "--set", "algorithm.mu=0.1", "--set", "algorithm.lr=0.02"),
-            ["spec", "fednova:mu=0.1"],
+            ["spec", "scaffold"],
         ),
     ],
 )
@@ -107,7 +110,7 @@ def test_the_advised_command_runs_as_printed(changes: tuple[str, ...], methods: 
 
 def test_the_advice_for_a_run_can_be_tried_on_its_own_spec() -> None:
     fl.run_experiment(fl.load_experiment("spec.toml"), "run")
-    assert compared(data("run")["advice"]["command"]) == ["spec", "fednova"]
+    assert compared(data("run")["advice"]["command"]) == ["spec", "scaffold"]
 
 
 def test_the_advised_preset_is_the_same_in_a_spec_and_in_python() -> None:
@@ -116,11 +119,41 @@ def test_the_advised_preset_is_the_same_in_a_spec_and_in_python() -> None:
     Path("advised.toml").write_text(f"{head}{advice['toml']}[task.model]{tail.split('[task.model]')[1]}")
     called = eval(advice["python"], {"fl": fl, "dataclasses": dataclasses})
     assert fl.load_experiment("advised.toml").algorithm == called
-    plain = fl.presets.fedacs(lr=0.05, steps=2, cohort_size=12)
-    assert called == dataclasses.replace(plain, server=fl.SGD(lr=advice["server_lr"]))
+    assert called == fl.presets.scaffold(lr=0.05, steps=2)
     text = call("spec.toml", *LOSSY).stdout
     assert f"- In Python: {advice['python']}\n" in text
     assert all(f"    {line}\n" in text for line in advice["toml"].splitlines())
+
+
+def test_a_trial_compares_the_candidates_and_recommends_by_the_result() -> None:
+    found = data("spec.toml", "--quick", "--try", "--jobs", "1", "--set", "rounds=4", "-o", "trial")
+    trial = found["trial"]
+    methods = {method["method"]: method for method in trial["methods"]}
+    assert list(methods) == ["spec", "scaffold", "fednova", "feddyn:alpha=0.01"]
+    assert (trial["folder"], trial["rounds"], trial["baseline"]) == ("trial", 4, "spec")
+    assert all(list(method["seeds"]) == ["0", "1", "2"] for method in methods.values())
+    better = [name for name, method in methods.items() if method["standing"] == "better"]
+    assert trial["recommended"] in (better or methods)
+    assert trial["reason"].startswith(("use ", "keep "))
+    written = {path: path.stat().st_mtime_ns for path in Path("trial").glob("*/*/rounds.jsonl")}
+    assert len(written) == 12
+    told = call("spec.toml", "--quick", "--try", "--jobs", "1", "--set", "rounds=4", "-o", "trial")
+    assert all(path.stat().st_mtime_ns == time for path, time in written.items())
+    assert f"After the trial: {trial['reason']}" in told.stdout
+
+
+def test_a_trial_tries_the_spec_of_a_run_and_refuses_records() -> None:
+    fl.run_experiment(fl.load_experiment("spec.toml", ["rounds=5"]), "run")
+    assert data("run", "--try", "--jobs", "1", "-o", "trial")["trial"]["rounds"] == 5
+    Path("records.jsonl").write_text("")
+    assert refused("records.jsonl", "--try").startswith("--try needs a spec or the folder of a simulated run")
+    assert refused("spec.toml", "-o", "x") == "--output is the folder of --try, which is missing."
+
+
+def test_equal_clients_need_nothing_but_fedavg() -> None:
+    advice = data("spec.toml", "--quick", "--set", "clients.partition.type=IidPartitioner")["advice"]
+    assert (advice["preset"], advice["decision"]) == ("fedavg", "keep")
+    assert "plain averaging is enough" in advice["reason"]
 
 
 def test_a_folder_of_several_runs_names_them() -> None:

@@ -25,6 +25,8 @@ from constructed import (
 )
 
 import fairlead as fl
+import fairlead.diagnostics.advice as rules
+import fairlead.diagnostics.evidence as facts
 from fairlead.diagnostics.findings import label_skew
 
 
@@ -32,9 +34,9 @@ from fairlead.diagnostics.findings import label_skew
     ("case", "preset", "decision"),
     [
         ("neither", "fedavg", "keep"),
-        ("work", "fednova", "change"),
-        ("links", "fedacs", "change"),
-        ("both", "fedacs", "change"),
+        ("work", "scaffold", "change"),
+        ("links", "scaffold", "change"),
+        ("both", "scaffold", "change"),
     ],
 )
 def test_the_advice_for_a_spec(case: str, preset: str, decision: str) -> None:
@@ -55,7 +57,7 @@ def test_fedavg_is_called_enough_only_where_nothing_else_is_unequal(case: str) -
 
 @pytest.mark.parametrize(
     ("case", "preset"),
-    [("neither", None), ("work", "fednova"), ("links", "fedau"), ("both", "fedacs_estimated")],
+    [("neither", None), ("work", "scaffold"), ("links", "scaffold"), ("both", "scaffold")],
 )
 def test_the_advice_for_records(case: str, preset: str | None, tmp_path: Path) -> None:
     """Of a server that must learn arrival rates; whether drift matters, records cannot tell."""
@@ -121,21 +123,25 @@ def test_the_numbers_of_the_objective() -> None:
 
 
 def test_the_expected_effect_is_that_of_the_advised_method_under_the_same_conditions() -> None:
-    """FedAvg's misplaced weight, and none by FedACS, whose step is 1/Σ(ω/((1−q)‖a‖₁)) (Weng 2025 (16))."""
+    """FedAvg's misplaced weight, and none by control variates; FedACS, which misplaces none either, is kept."""
     found = fl.diagnose(experiment(*CASES["both"]))
     expected = found.advice.expected
     assert expected["misplaced_now"] == number(found, "foreseen", "misplaced_weight")
     assert expected["chi_square_then"] == pytest.approx(0.0, abs=1e-12)
-    assert expected["step_length_then"] == pytest.approx(float(1 / (WEIGHTS / (RATES * STEPS)).sum()))
-    assert found.advice.arguments == {"lr": 0.01, "steps": 3, "cohort_size": NUM_CLIENTS}
+    assert found.advice.arguments == {"lr": 0.01, "steps": 3}
     advised = fl.presets.fedacs(lr=0.01, steps=3, cohort_size=NUM_CLIENTS)
     after = fl.diagnose(experiment(*CASES["both"], algorithm=advised))
     assert after.advice.decision == "keep"
     assert after.advice.expected["misplaced_now"] == pytest.approx(0.0, abs=1e-12)
 
 
-def test_the_factor_that_makes_up_for_shorter_rounds_is_a_number() -> None:
-    """FedAvg's Σ E[p̂_i]‖a_i‖₁ over FedACS's 1/Σ(ω/((1−q)‖a‖₁)); the server adds its own learning rate of ½."""
+def test_the_factor_that_makes_up_for_shorter_rounds_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FedAvg's Σ E[p̂_i]‖a_i‖₁ over FedACS's 1/Σ(ω/((1−q)‖a‖₁)); the server adds its own learning rate of ½.
+
+    FedACS is advised where the bias is large and clients return too rarely for memory.
+    """
+    monkeypatch.setattr(facts.Evidence, "visits", 0.5)
+    monkeypatch.setattr(rules, "_LARGE", 0.1)
     halved = replace(fl.presets.fedavg(lr=0.01, steps=3), server=fl.SGD(0.5))
     factor = float(
         (expected_shares(WEIGHTS, RATES) * STEPS).sum() * (WEIGHTS / (RATES * STEPS)).sum(),
@@ -223,14 +229,14 @@ def test_records_of_a_right_method_are_told_to_keep_it(tmp_path: Path) -> None:
     subject = experiment(*CASES["work"], algorithm=fl.presets.fednova(lr=0.01, steps=3))
     path = logged(tmp_path / "records.jsonl", subject, 20, ["effective_steps", "coefficients"])
     found = fl.diagnose(path)
-    assert (found.advice.preset, found.advice.decision) == ("fednova", "keep")
+    assert found.advice.decision == "keep"
     assert found.finding("foreseen") is None
 
 
 def test_a_right_method_is_kept() -> None:
     algorithm = fl.presets.fednova(lr=0.01, steps=3)
     found = fl.diagnose(experiment(*CASES["work"], algorithm=algorithm))
-    assert (found.advice.preset, found.advice.decision) == ("fednova", "keep")
+    assert found.advice.decision == "keep"
     assert found.advice.reason.startswith("Keep the present method, which misplaces 0% of the weight.")
 
 

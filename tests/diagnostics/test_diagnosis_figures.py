@@ -34,7 +34,7 @@ def test_the_weights_name_every_client_and_every_method(tmp_path: Path) -> None:
     subject = experiment(UNEQUAL_WORK, UNEQUAL_LINKS)
     path = draw_diagnosis(fl.diagnose(subject, quick=True), tmp_path)[0]
     text = path.read_text()
-    labels = ["intended ω", "Ω now", "Ω with fedacs", *map(str, range(12))]
+    labels = ["intended ω", "Ω now", "Ω with scaffold", *map(str, range(12))]
     assert all(f"<!-- {label} -->" in text for label in labels)
 
 

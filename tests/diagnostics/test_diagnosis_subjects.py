@@ -38,7 +38,7 @@ def test_the_folder_of_a_run_is_judged_by_its_rounds(tmp_path: Path) -> None:
     subject = replace(experiment(*CASES["both"]), rounds=12, evaluate_every=0)
     fl.run_experiment(subject, tmp_path / "run")
     found = fl.diagnose(tmp_path / "run")
-    assert (found.rounds, found.advice.preset) == (12, "fedacs")
+    assert (found.rounds, found.advice.preset) == (12, "scaffold")
     again = fl.diagnose(tmp_path / "run" / "rounds.jsonl")
     assert again.to_dict() == {**found.to_dict(), "source": again.source}
 

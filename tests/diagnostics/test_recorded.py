@@ -84,8 +84,8 @@ def test_names_are_used_in_statements(tmp_path: Path) -> None:
 def test_assumptions_lower_the_confidence(tmp_path: Path) -> None:
     lines = minimal_lines(list(experiment(work=fl.FixedSteps((1, 2, 3, 9) * 3)).build().train(40)))
     found = fl.diagnose(write_lines(tmp_path / "records.jsonl", lines))
-    assert (found.advice.preset, found.advice.confidence) == ("fednova", "low")
-    assert "In Python: fl.presets.fednova(lr=...)" in str(found)
+    assert (found.advice.preset, found.advice.confidence) == ("scaffold", "low")
+    assert "In Python: fl.presets.scaffold(lr=...)" in str(found)
 
 
 @pytest.mark.parametrize(

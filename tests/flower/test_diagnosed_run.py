@@ -63,8 +63,8 @@ def test_the_folder_tells_work_links_weights_and_a_method(tmp_path: Path) -> Non
     assert findings["work"]["evidence"]["coefficient_of_variation"] == pytest.approx(spread)
     assert findings["links"]["evidence"]["least"] == 1.0
     assert {"diversity", "dynamics"} <= set(findings)
-    assert (told["advice"]["decision"], told["advice"]["preset"]) == ("change", "fednova")
-    assert told["advice"]["python"] == "fl.presets.fednova(lr=0.1, epochs=2, batch_size=5)"
+    assert (told["advice"]["decision"], told["advice"]["preset"]) == ("change", "scaffold")
+    assert told["advice"]["python"] == "fl.presets.scaffold(lr=0.1, epochs=2, batch_size=5)"
     assert [Path(path).stem for path in told["figures"]] == ["weights", "diversity"]
 
 
@@ -87,7 +87,7 @@ def test_lost_updates_are_counted(tmp_path: Path) -> None:
     links = found.finding("links")
     assert links is not None
     assert links.evidence["least"] == pytest.approx(1 / 3)
-    assert found.advice.preset == "fedacs_estimated"
+    assert found.advice.preset == "scaffold"
 
 
 def test_three_rounds_are_too_few_for_advice(tmp_path: Path) -> None:

@@ -119,16 +119,30 @@ def diagnose(
             help="Presets whose predicted effect to compare, such as fedavg,fednova,scaffold.",
         ),
     ] = None,
+    try_out: Annotated[
+        bool,
+        Option(
+            "--try",
+            help="Run a short, fair comparison of the present method, FedAvg, the advised one and other candidates, "
+            "and recommend by its result. Re-running the command resumes it.",
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None, Option("--output", "-o", help="Folder of --try. Default: runs/NAME-try.")
+    ] = None,
+    jobs: opt.JobsOption = None,
     figures: Annotated[Path | None, Option(metavar="FOLDER", help="Write figures to a folder.")] = None,
     figure_format: Annotated[str, Option("--format", help="Format of the figures: svg, png or pdf.")] = "svg",
     as_json: opt.JsonOption = False,
 ) -> None:
     """Find what is unequal, which objective is optimized, and which method to use."""
+    import fairlead.cli.show_study as show
     import fairlead.experiments.diagnose as probe
     from fairlead.cli.progress import RoundProgress
     from fairlead.cli.show_clients import print_presets
     from fairlead.diagnostics.plots import SUFFIXES, draw_diagnosis
     from fairlead.experiments.experiment import Experiment
+    from fairlead.experiments.study import planned_comparison
 
     suffix = next((known for known in SUFFIXES if known == figure_format.lstrip(".")), None)
     if suffix is None:
@@ -136,6 +150,12 @@ def diagnose(
     if subject.is_file() and subject.suffix not in (".toml", ".jsonl"):
         raise FieldError(f"diagnose takes a spec (.toml), a run folder or records (.jsonl), got {subject}.")
     is_spec = subject.suffix == ".toml" and not subject.is_dir()
+    if try_out and subject.suffix == ".jsonl":
+        raise FieldError(
+            "--try needs a spec or the folder of a simulated run; records have no clients to train."
+        )
+    if output is not None and not try_out:
+        raise FieldError("--output is the folder of --try, which is missing.")
     if not is_spec and (overrides or seed is not None):
         raise FieldError("--set and --seed only apply to a spec file; a finished run cannot be changed.")
     if not is_spec and rounds is not None:
@@ -160,11 +180,17 @@ def diagnose(
             say()
             print_presets(found)
     drawn = [] if figures is None else draw_diagnosis(found, figures, suffix)
-    if as_json:
-        print_json({**found.to_dict(), "figures": [str(path) for path in drawn]})
-        return
-    if drawn:
+    if drawn and not as_json:
         say("\n".join(["", *(f"Figure: {path}" for path in drawn)]))
+    trial, outcomes = {}, {}
+    if try_out:
+        planned = planned_comparison(probe.trial_methods(found), probe.TRIAL_SEEDS)
+        study = show.study_folder(output, subject, "try", planned, [])
+        outcomes = show.run_and_show(study, planned, jobs, 10, quiet=as_json)
+        trial = {"trial": show.show_trial(study, planned, outcomes, quiet=as_json)}
+    if as_json:
+        print_json({**found.to_dict(), **trial, "figures": [str(path) for path in drawn]})
+    show.leave(outcomes, quiet=as_json)
 
 
 def list_parts(

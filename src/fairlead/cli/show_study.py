@@ -11,7 +11,7 @@ from typer import Exit
 from fairlead.charts.chart import draw_bars, draw_intervals
 from fairlead.cli.console import INTERRUPTED, print_table, say
 from fairlead.cli.progress import StudyProgress, duration
-from fairlead.cli.show_results import method_facts, say_notes
+from fairlead.cli.show_results import comparison_facts, method_facts, say_notes
 from fairlead.errors import FieldError
 from fairlead.experiments.study import Label, PlannedRun, StudyFolder, describe_labels, runs_of_study
 from fairlead.experiments.workers import run_study
@@ -19,7 +19,7 @@ from fairlead.results import sentences
 from fairlead.results.comparison import Summary, summarize
 from fairlead.results.curves import ROUNDS, bands
 from fairlead.results.estimates import Estimate, NumberKind, estimate, show
-from fairlead.results.figures import Measure, MethodFigures, RunFigures, measure_named
+from fairlead.results.figures import Measure, MethodFigures, RunFigures, experiment_measure, measure_named
 from fairlead.results.runs import read_run
 from fairlead.text import counted, divergence, shown
 
@@ -250,6 +250,24 @@ def say_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: floa
             say(f"{method.label}: {sentences.describe_standing(summary, method)}.")
     say_notes([summary])
     _say_failures(rows, "method")
+
+
+def show_trial(
+    study: StudyFolder, planned: Sequence[PlannedRun], outcomes: Mapping[str, str], *, quiet: bool
+) -> dict[str, Any]:
+    """The table of a trial and the recommendation that follows from it; the same for JSON."""
+    measure = experiment_measure(planned[0].experiment, None)
+    (summary,), rows = compared(study, planned, outcomes, measure)
+    verdict = sentences.recommendation(summary)
+    if not quiet:
+        counts = f"{counted(planned[0].experiment.rounds, 'round')}, {counted(rows[0].num_runs, 'seed')} each"
+        say(f"\nTrial ({counts})")
+        say_comparison(summary, rows, None)
+        say(f"\nAfter the trial: {verdict.sentence}")
+        say(f"The runs are in {study.path}.")
+    facts = {"folder": str(study.path), "rounds": planned[0].experiment.rounds, **comparison_facts(summary)}
+    methods = [planned_facts(row, [summary], None) for row in rows]
+    return {**facts, "methods": methods, "recommended": verdict.method, "reason": verdict.sentence}
 
 
 def _print_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: float | None) -> None:

@@ -154,7 +154,7 @@ class SpecFile:
 
 _UnequalKind = Literal["assumption", "sizes", "labels", "work", "links"]
 _ObjectiveKind = Literal["foreseen", "measured", "clients", "unheard", "aware"]
-_AgreementKind = Literal["consensus", "diversity", "dynamics", "gradients", "personal"]
+_AgreementKind = Literal["dissimilarity", "consensus", "diversity", "dynamics", "gradients", "personal"]
 FindingKind = _UnequalKind | _ObjectiveKind | _AgreementKind
 Number = float | int | None
 Numbers = Mapping[str, Number | Mapping[str, Number]]
@@ -226,16 +226,24 @@ class Advice:
         """
         if self.decision != "change" or self.preset is None:
             return None
-        own = _server_side(self.arguments)
-        if self.server_lr is not None:
-            own["server.lr"] = self.server_lr
-        values = [
-            f"{name}={tomli_w.dumps({'': _plain(value)}).split(' = ')[1].strip()}"
-            for name, value in own.items()
-        ]
-        methods = [spec.name, ":".join([self.preset, *values])]
+        methods = [spec.name, ":".join([self.preset, *self.values])]
         changes = [part for change in spec.overrides for part in ("--set", change)]
         return shlex.join(["fairlead", "compare", spec.path, "--methods", ",".join(methods), *changes])
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The preset's own arguments, and `server_lr`, as values behind its name in a list of methods."""
+        return () if self.preset is None else listed_values(self.preset, self.arguments, self.server_lr)
+
+
+def listed_values(preset: str, arguments: Arguments, server_lr: float | None = None) -> tuple[str, ...]:
+    """The arguments that a preset does not take from a spec, as values behind its name in a list of methods."""
+    own = _server_side(arguments) | ({} if server_lr is None else {"server.lr": server_lr})
+    if not _draws_with_replacement(preset):
+        own.pop("cohort_size", None)
+    return tuple(
+        f"{name}={tomli_w.dumps({'': _plain(value)}).split(' = ')[1].strip()}" for name, value in own.items()
+    )
 
 
 def _plain(value: PresetArgument) -> float | int | bool | str:

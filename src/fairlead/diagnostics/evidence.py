@@ -11,6 +11,7 @@ from fairlead.algorithm import Algorithm
 from fairlead.diagnostics.clients import ClientOverview, Inequality, Readings, arrival_inequality
 from fairlead.diagnostics.consensus import ConsensusReport
 from fairlead.diagnostics.consistency import ConsistencyReport
+from fairlead.diagnostics.gradients import Dissimilarity
 from fairlead.diagnostics.measurement import Tally
 from fairlead.diagnostics.personal import PersonalGain
 from fairlead.local_solver import LocalSolver
@@ -22,6 +23,9 @@ MIN_ROUNDS = 5
 
 Drifting = Literal["no", "yes", "unknown"]
 """Whether the clients' local steps fail to cancel at the optimum."""
+
+Similarity = Literal["alike", "different", "unknown"]
+"""Whether the clients' gradients differ by more than chance."""
 
 ExpectedConditions = Callable[[LocalSolver], Sequence[Conditions]]
 """The conditions that clients with a given solver are expected to meet, round by round."""
@@ -85,6 +89,17 @@ class Evidence:
     """The cost of drift, if drift matters."""
     cosines: Cosines | None = None
     personal: PersonalGain | None = None
+    dissimilarity: Dissimilarity | None = None
+    """Of the clients' gradients at the present model."""
+    planned: int = 0
+    """Rounds that the run is planned for; 0 if that is not known."""
+
+    @property
+    def visits(self) -> float:
+        """How often a client is expected to take part, over the planned rounds or those measured."""
+        share = (self.cohort_size or self.num_clients) / self.num_clients
+        arrival = self.links.values[~self.links.values.isnan()]
+        return max(self.planned, self.rounds) * share * (float(arrival.mean()) if len(arrival) else 1.0)
 
     @property
     def num_clients(self) -> int:

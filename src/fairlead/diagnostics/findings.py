@@ -12,10 +12,12 @@ from fairlead.diagnostics.consensus import ConsensusReport
 from fairlead.diagnostics.consistency import total_variation
 from fairlead.diagnostics.diagnosis import Finding, Number
 from fairlead.diagnostics.diversity import consensus_dynamics
-from fairlead.diagnostics.evidence import Drifting, Evidence
+from fairlead.diagnostics.evidence import Drifting, Evidence, Similarity
 from fairlead.records import RoundRecord
 from fairlead.text import counted, percent
 
+_ALIKE = 0.5
+"""Share of the variance of gradients that may be hidden by chance where clients are called alike."""
 _NAMED = 3
 """Clients named."""
 
@@ -69,11 +71,39 @@ def _rounds_of(records: Sequence[RoundRecord]) -> list[RoundRecord]:
 
 def agreement(evidence: Evidence) -> Iterator[Finding]:
     """Findings on the consensus test, or the reason for its absence, on the updates, and on full gradients."""
+    yield from _dissimilarity(evidence)
     yield _consensus(evidence)
     yield from _diversity(evidence)
     yield from _dynamics(evidence)
     yield from _gradients(evidence)
     yield from _personal(evidence)
+
+
+def similarity_of(evidence: Evidence) -> Similarity:
+    """Whether the clients' gradients differ, as far as known."""
+    found = evidence.dissimilarity
+    if found is None:
+        return "unknown"
+    if found.between > found.margin:
+        return "different"
+    return "alike" if found.at_most <= _ALIKE else "unknown"
+
+
+def _dissimilarity(evidence: Evidence) -> Iterator[Finding]:
+    found = evidence.dissimilarity
+    if found is None:
+        return
+    words = {
+        "different": f"differ beyond chance, by {percent(found.share)} of their variance",
+        "alike": f"do not differ beyond chance; it could hide at most {percent(found.at_most)} of their variance",
+        "unknown": "may or may not differ beyond chance: clients have too few examples to tell",
+    }
+    yield Finding(
+        "dissimilarity",
+        f"Gradients at the present model: clients {words[similarity_of(evidence)]}.",
+        {"share": found.share, "at_most": found.at_most, "between": found.between, "noise": found.noise},
+        "high" if similarity_of(evidence) != "unknown" else "low",
+    )
 
 
 def drift_of(evidence: Evidence) -> Drifting:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +26,8 @@ from fairlead.worlds.simulated import SimulatedWorld
 
 _CHUNK = 4096
 """Examples whose losses are computed at a time."""
+_SURE = 2.6
+"""Standard errors of an interval at 99 % confidence."""
 _HISTORY = 20
 """Pairs in the memory of L-BFGS."""
 
@@ -74,6 +77,60 @@ def client_gradients(
         for place, client in enumerate(chosen.tolist()):
             rows[place] = world.objective.mean_gradient(params, running, world.clients.rows_of(client), None)
     return rows
+
+
+class Dissimilarity(NamedTuple):
+    """How much clients' gradients differ at one model, beyond chance."""
+
+    between: float
+    """Σ ω_i‖G_i − G‖² over the clients' distributions, without bias: chance alone has mean 0."""
+    margin: float
+    """Of `between`, at about 99 % confidence."""
+    noise: float
+    """Σ ω_i E‖∇F_i − G_i‖²: how much the clients' samples add to it."""
+
+    @property
+    def share(self) -> float:
+        """Share of the variance between ∇F_i that chance does not explain."""
+        total = self.between + self.noise
+        return min(max(self.between / total, 0.0), 1.0) if total > 0 else 0.0
+
+    @property
+    def at_most(self) -> float:
+        """The upper end of the interval of `share`."""
+        total = max(self.between, 0.0) + self.noise
+        return min((max(self.between, 0.0) + self.margin) / total, 1.0) if total > 0 else 0.0
+
+
+def dissimilarity(
+    world: SimulatedWorld, params: Tensor, *, clients: Tensor | None = None, buffers: Tensor | None = None
+) -> Dissimilarity:
+    """Whether clients' gradients differ by more than their samples do by chance; a pass over their data.
+
+        Σ ω_i ⟨g_i − ḡ, g'_i − ḡ'⟩
+
+    Symbols: g_i and g'_i the gradients over two random halves of client i's examples, ḡ and ḡ' their weighted means.
+    The noise of the halves is independent, so that only the difference of distributions is left in the product.
+    """
+    chosen, running = choose_clients(world, clients), _buffers(world, buffers)
+    chosen = chosen[world.clients.sizes[chosen] > 1]
+    weights = world.population.weights[chosen] / world.population.weights[chosen].sum()
+    halves = params.new_empty((2, len(chosen), len(params)))
+    with measuring(world):
+        for place, client in enumerate(chosen.tolist()):
+            rows = world.clients.rows_of(client)
+            order = Key.from_seed(0).fold("halves", client).generator().permutation(rows.stop - rows.start)
+            for half in (0, 1):
+                some = rows.start + torch.from_numpy(order[half::2])
+                halves[half, place] = world.objective.mean_gradient(params, running, some, None)
+    centered = (
+        halves.double() - torch.einsum("c,hcd->hd", weights.to(halves.device), halves.double())[:, None]
+    )
+    products = (centered[0] * centered[1]).sum(1).cpu()
+    between = float(weights @ products)
+    margin = _SURE * float(torch.linalg.vector_norm(weights * (products - between)))
+    noise = float(weights @ (centered[0] - centered[1]).square().sum(1).cpu()) / 4
+    return Dissimilarity(between, margin, noise)
 
 
 def objective_value(world: SimulatedWorld, params: Tensor, buffers: Tensor | None = None) -> float:

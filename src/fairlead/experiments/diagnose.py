@@ -14,19 +14,19 @@ from fairlead.algorithm import Algorithm
 from fairlead.checkpoint.store import has_checkpoint
 from fairlead.diagnostics.advice import diagnosis_of
 from fairlead.diagnostics.clients import overview
-from fairlead.diagnostics.consensus import consensus_test, drift_price
-from fairlead.diagnostics.diagnosis import Diagnosis, SpecFile
+from fairlead.diagnostics.consensus import MIN_CLIENTS, consensus_test, drift_price
+from fairlead.diagnostics.diagnosis import Diagnosis, SpecFile, arguments_for, fits_in, listed_values
 from fairlead.diagnostics.diversity import client_updates, cosine_matrix
-from fairlead.diagnostics.gradients import near_optimum, objective_value
+from fairlead.diagnostics.gradients import Dissimilarity, dissimilarity, near_optimum, objective_value
 from fairlead.diagnostics.measurement import Tally, chance_level, report_of
 from fairlead.diagnostics.personal import personal_gain
 from fairlead.errors import DataError, FieldError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.method_list import own_name
+from fairlead.experiments.method_list import listed_methods, on_client_side, own_name
 from fairlead.experiments.record_io import REAL_CLIENTS, Recorded, read_recorded, recorded_run
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.spec import load_experiment
-from fairlead.experiments.study import runs_below
+from fairlead.experiments.study import ListedMethod, runs_below
 from fairlead.federation import Federation
 from fairlead.local_solver import LocalSolver
 from fairlead.presets import fedavg, method_named
@@ -142,8 +142,14 @@ def _looked_closer(
     """Adds evidence that needs a simulation: the clients' data, their updates from one model, their consensus."""
     data = overview(world, federation.algorithm.solver, federation.key, rounds=1)
     most = min(_COMPARED, _NUMBERS // world.population.num_parameters)
-    evidence = replace(evidence, data=data, cosines=_compared(federation, world))
-    evidence = replace(evidence, personal=personal_gain(federation, world, most))
+    evidence = replace(
+        evidence,
+        data=data,
+        cosines=_compared(federation, world),
+        dissimilarity=_differing(federation, world),
+        personal=personal_gain(federation, world, most),
+        planned=federation.rounds or 0,
+    )
     if evidence.most_steps == 0:
         return replace(evidence, no_consensus="no update arrived")
     if quick:
@@ -192,8 +198,24 @@ def _compared(federation: Federation, world: SimulatedWorld) -> facts.Cosines | 
     return facts.Cosines(tuple(updates.clients.tolist()), cosine_matrix(updates.delta))
 
 
+def _differing(federation: Federation, world: SimulatedWorld) -> Dissimilarity | None:
+    """How much the gradients of up to 50 clients differ; None if too few have two examples, or it takes too long."""
+    weights, sizes = world.population.weights, world.clients.sizes
+    usable = ((weights > 0) & (sizes > 1)).nonzero().flatten()
+    size = world.population.num_parameters
+    number = min(len(usable), _COMPARED, _NUMBERS // (4 * size))
+    if number < MIN_CLIENTS or int(sizes.sum()) * size > _SEARCHABLE:
+        return None
+    chosen = usable[torch.linspace(0, len(usable) - 1, number).long()]
+    return dissimilarity(world, federation.params, clients=chosen, buffers=federation.state.buffers)
+
+
 PROBE_ROUNDS, QUICK_ROUNDS = 20, 10
 """Rounds of a full probe and of a quick one, by default."""
+TRIAL_ROUNDS, TRIAL_SEEDS = 50, (0, 1, 2)
+"""Rounds of a trial at most, and its seeds."""
+_CANDIDATES = ("fednova", "scaffold", "feddyn")
+"""Methods of a trial beside FedAvg and the advised one."""
 
 
 def diagnose(
@@ -247,6 +269,33 @@ def spec_file(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
     return SpecFile(str(path), own_name(path), tuple(overrides))
 
 
+def trial_methods(found: Diagnosis) -> dict[str, ListedMethod]:
+    """The present method first, then FedAvg, the advised preset and other candidates, for a short comparison.
+
+    All have the client side of the spec and the same number of rounds, `TRIAL_ROUNDS` at most.
+    """
+    if found.spec is None:
+        raise FieldError(
+            f"--try needs clients that can be simulated: {found.source} has only the records of a federation. Write a "
+            "spec with similar clients, work and links, and try it there."
+        )
+    spec, advice, evidence = found.spec, found.advice, found.evidence
+    (own,) = listed_methods(spec.path, spec.name, spec.overrides).values()
+    rounds = min(own.experiment.rounds, TRIAL_ROUNDS)
+    every = max(min(own.experiment.evaluate_every, rounds // 10), 1)
+    own = own._replace(experiment=replace(own.experiment, rounds=rounds, evaluate_every=every))
+    methods = {spec.name: own}
+    for preset in dict.fromkeys(filter(None, ("fedavg", advice.preset, *_CANDIDATES))):
+        if fits_in(preset, evidence):
+            own_values = listed_values(preset, arguments_for(preset, evidence))
+            values = advice.values if preset == advice.preset else own_values
+            algorithm, taken = on_client_side(preset, own.experiment.algorithm, values)
+            if all(algorithm != other.experiment.algorithm for other in methods.values()):
+                experiment = replace(own.experiment, algorithm=algorithm)
+                methods[":".join([preset, *values])] = ListedMethod(experiment, taken)
+    return methods
+
+
 class _Probed(NamedTuple):
     source: str
     federation: Federation
@@ -292,7 +341,7 @@ def _opened_run(store: RunFolder) -> _Probed | Recorded:
 def _trained(probed: _Probed, rounds: int, on_round: Callable[[RoundRecord], None] | None) -> _Probed:
     """The same after some rounds, trained in a new federation."""
     given = probed.federation
-    fresh = Federation(given.algorithm, given.world, given.seed)
+    fresh = Federation(given.algorithm, given.world, given.seed, rounds=given.rounds)
     for record in fresh.train(rounds):
         if on_round:
             on_round(record)

@@ -289,3 +289,38 @@ def objective_verdict(name: str, consistency: ConsistencyReport, chance: float) 
         f"{name} optimized another objective: {int(favored.sum())} of {len(intended)} clients got "
         f"{float(surrogate[favored].sum()):.0%} of the weight instead of {float(intended[favored].sum()):.0%}."
     )
+
+
+class Recommendation(NamedTuple):
+    """The method to use after a trial, and the reason."""
+
+    method: str | None
+    """None if the trial does not say."""
+    sentence: str
+
+
+def recommendation(summary: Summary) -> Recommendation:
+    """The best method that beats the baseline, the present method, beyond noise; else the baseline.
+
+    Where the measure tells no method apart, a lower objective decides, if the mean of the measure is not worse.
+    """
+    present, measure = summary.baseline, summary.measure
+    if present is None or not present.complete:
+        return Recommendation(None, "the present method did not finish, so the trial recommends nothing.")
+    over = f"over {counted(present.method.num_runs, 'seed')}"
+    for method in summary.best_first:
+        if summary.standing(method) == "better" and method.difference is not None:
+            gain = method.difference.text(measure.kind, sign=True)
+            return Recommendation(
+                method.label, f"use {method.label}: {over} its {measure.described} differs by {gain}."
+            )
+    for method in summary.best_first:
+        if method is present or not method.both_complete:
+            break
+        found = method.objective_difference
+        if found is not None and found.excludes_zero and found.mean < 0:
+            gain = found.text("number", sign=True)
+            said = f"{over} its objective differs by {gain}, and its {measure.described} is not worse"
+            return Recommendation(method.label, f"use {method.label}: {said}.")
+    said = f"{over} no other method is better in {measure.described} beyond noise."
+    return Recommendation(present.label, f"keep {present.label}: {said}")

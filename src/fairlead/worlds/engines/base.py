@@ -182,10 +182,12 @@ class Objective:
         return loss.detach(), torch.autograd.grad(loss, leaf)[0]
 
     def mean_gradient(
-        self, params: Tensor, buffers: Tensor, rows: slice, noise: Tensor | None, chunk: int = 1024
+        self, params: Tensor, buffers: Tensor, rows: slice | Tensor, noise: Tensor | None, chunk: int = 1024
     ) -> Tensor:
         """The gradient of the mean loss over any number of examples, leaving `buffers` as they are."""
-        total, places = torch.zeros_like(params), torch.arange(rows.start, rows.stop, device=params.device)
+        total = torch.zeros_like(params)
+        places = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        places = places.to(params.device)
         for part in torch.split(places, chunk):
             total += self.gradient(params, buffers.clone(), part, noise)[1] * len(part)
         return total / max(len(places), 1)
