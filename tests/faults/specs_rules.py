@@ -92,7 +92,10 @@ class TableRule:
         root, written = table if root is None else root, table
         table = {name: value for name, value in table.items() if not self._is_word(name, value)}
         for name, value in table.items():
-            if name in self.values:
+            tables = (
+                name in self.lists and isinstance(value, list) and any(isinstance(v, dict) for v in value)
+            )
+            if name in self.values and not tables:
                 if not self.values[name].allows(value, Siblings(table, root)):
                     # A part of another kind: any of its fields may be the first that does not fit.
                     # A file is named by its path.
