@@ -59,7 +59,8 @@ def test_every_preset_can_be_compared(preset: str) -> None:
     assert method.surrogate.explanation
     if method.misplaced is None:
         robust = ("coordinate_median", "norm_bounded_mean", "trimmed_mean")
-        assert preset.startswith("fedaware") or preset in ("fedmgda_plus", *robust)
+        own_parameters = ("fedper", "fedrep", "fedbn")
+        assert preset.startswith("fedaware") or preset in ("fedmgda_plus", *robust, *own_parameters)
     else:
         assert 0 <= method.misplaced < 0.5
 

@@ -203,8 +203,8 @@ def say_report(summaries: Sequence[Summary], page: Path | None) -> None:
     for summary in summaries:
         text = headline(summary) if summary.methods else summary.study.absences
         say(f"{summary.setting}: {text}" if summary.setting else text)
-    say(f"{counted(number, 'run')} of {methods}{settings} {'is' if number == 1 else 'are'} in {page}")
     say_notes(summaries)
+    say(f"{counted(number, 'run')} of {methods}{settings} {'is' if number == 1 else 'are'} in {page}")
     if unfinished:
         say(f"{unfinished} of them did not finish; the page says why.")
 
