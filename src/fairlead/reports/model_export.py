@@ -16,7 +16,6 @@ from fairlead.algorithm import Algorithm
 from fairlead.checkpoint.store import save_module
 from fairlead.component import Component
 from fairlead.errors import FieldError, disk_errors, one_line
-from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.kept_models import KeptModel, ModelFacts, Which, kept_model
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.study import FoundRun
@@ -123,31 +122,22 @@ def _card(model: KeptModel, run: ReportedRun, title: str) -> str:
     if figures.consistency is not None:
         optimized = objective_verdict("The run", figures.consistency, figures.by_chance or 0.0)
     recipe = experiment.learning_task.model if model.form is None and experiment.has_task else model.form
-    number = sum(value.numel() for value in model.tensors.values())
-    num_clients = "An unknown number" if run.weights is None else str(len(run.weights))
-    facts = {
-        "Model": f"{_named(recipe)}{number:,} numbers",
-        "Data": f"`{experiment.clients}`",
-        "Clients": f"{num_clients}, local work `{experiment.work}`, links `{experiment.link}`",
-        "Method": ", ".join(f"`{part}`" for part in _parts(experiment.algorithm)),
-        "Objective asked for": f"Σ ω_i F_i over the clients, {_WEIGHTS[_kind_of_weights(experiment)]}",
-        "Objective optimized": optimized,
-        "Privacy": "" if run.summary is None or run.summary.privacy is None else str(run.summary.privacy),
-        "Seed": str(experiment.seed),
-        "Versions": _versions(run),
-    }
     made = Environment(
         loader=PackageLoader("fairlead", "reports"), trim_blocks=True, undefined=StrictUndefined
     )
     return made.get_template("model_card.md.jinja").render(
         title=title,
-        which=_which(model.facts, run),
-        facts={name: fact.replace("|", "\\|") for name, fact in facts.items() if fact},
+        facts=model.facts,
+        rounds=counted(model.facts.rounds, "round"),
+        run=run,
+        experiment=experiment,
+        recipe=type(recipe).__name__ if isinstance(recipe, nn.Module) else recipe,
+        parts=_parts(experiment.algorithm),
+        optimized=optimized,
         metrics=_metrics(model.facts, run),
-        inputs=_inputs(model),
         tensors=model.tensors,
+        size=sum(value.numel() for value in model.tensors.values()),
         source=_source(recipe),
-        spec=run.spec.strip(),
     )
 
 
@@ -155,27 +145,6 @@ def _parts(algorithm: Algorithm) -> tuple[Component, ...]:
     """The parts of a method, without those that do nothing."""
     server = () if algorithm.server == SGD(lr=1.0) else (algorithm.server,)
     return (algorithm.sampler, algorithm.solver, algorithm.aggregator, *algorithm.transforms, *server)
-
-
-_WEIGHTS = {
-    "examples": "ω_i by the number of examples",
-    "uniform": "the same ω_i for every client",
-    "source": "ω_i of the data source, else by the number of examples",
-    "given": "ω_i as given in the spec",
-}
-
-
-def _kind_of_weights(experiment: Experiment) -> str:
-    weights = experiment.weights
-    return "source" if weights is None else weights if isinstance(weights, str) else "given"
-
-
-def _which(facts: ModelFacts, run: ReportedRun) -> str:
-    rounds = counted(facts.rounds, "round")
-    if facts.metric is not None:
-        return f"The model with the best {facts.metric} ({facts.value:.6g}), after {rounds}."
-    unfinished = "" if run.finished else " The run is not finished."
-    return f"The last model, after {rounds}.{unfinished}"
 
 
 def _metrics(facts: ModelFacts, run: ReportedRun) -> dict[str, str]:
@@ -186,34 +155,6 @@ def _metrics(facts: ModelFacts, run: ReportedRun) -> dict[str, str]:
     if facts.metric is None and run.summary is not None:
         found["objective Σ ω_i F_i over the training data"] = run.summary.objective
     return {name: f"{value:.6g}" for name, value in found.items()}
-
-
-def _versions(run: ReportedRun) -> str:
-    origin = run.origin[-1] if run.origin else {}
-    parts = (
-        f"{name} {origin[name]}" for name in ("fairlead", "torch", "numpy", "python") if origin.get(name)
-    )
-    commit = origin.get("git_commit")
-    return ", ".join([*parts, *([f"commit {commit}"] if commit else [])]) or "unknown"
-
-
-def _inputs(model: KeptModel) -> str:
-    shape, task = model.facts.shape, model.experiment.task
-    if shape is None:
-        return "Batches in the form that the clients' own code uses."
-    kind = "numbers" if shape.tokens is None else f"token ids below {shape.tokens}"
-    said = (
-        f"Batches of shape (batch, {', '.join(map(str, shape.inputs))}) of {kind}; {shape.outputs} outputs."
-    )
-    steps = [repr(step) for step in (task.augment if task else ()) if not step.draws]
-    pixels = "" if shape.tokens is not None else " Pixels that are bytes must be divided by 255 first."
-    return said + pixels + (f" Then apply {', '.join(steps)}." if steps else "")
-
-
-def _named(recipe: Model | nn.Module | None) -> str:
-    if recipe is None:
-        return ""
-    return f"`{type(recipe).__name__ if isinstance(recipe, nn.Module) else recipe}`, "
 
 
 def _source(recipe: Model | nn.Module | None) -> str:
