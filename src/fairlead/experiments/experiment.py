@@ -23,7 +23,7 @@ from fairlead.records import RoundRecord
 from fairlead.stopping import BestSoFar, StopRule
 from fairlead.task import Task, minimizes
 from fairlead.text import counted
-from fairlead.worlds.base import DataPlace, EngineName, World
+from fairlead.worlds.base import DataPlace, EngineName, Weights, World
 from fairlead.worlds.device import Arithmetic, Precision, usable_device
 from fairlead.worlds.ray.cluster import RayCluster
 
@@ -210,6 +210,12 @@ class Experiment(Component, Displayed):
         """The clients' data, a function of `clients` and `seed`."""
         return self.clients.load(Key.from_seed(self.seed).fold("data"))
 
+    def weights_over(self, data: FederatedData) -> Weights:
+        """The weights of the objective: as given, else as the data define them, else by examples."""
+        if self.weights is not None:
+            return self.weights
+        return "examples" if data.weights is None else tuple(data.weights.tolist())
+
     def require_device(self) -> None:
         """Refuse a device that is missing or lacks the requested precision."""
         device = usable_device(self, self.device)
@@ -226,9 +232,6 @@ class Experiment(Component, Displayed):
         # Before data are loaded, which may take long.
         self.require_device()
         data = self.load() if data is None else data
-        weights = self.weights
-        if weights is None:
-            weights = "examples" if data.weights is None else tuple(data.weights.tolist())
         with naming(self.clients):
             simulation = SimulatedWorld(
                 self.learning_task,
@@ -236,7 +239,7 @@ class Experiment(Component, Displayed):
                 work=self.work,
                 link=self.link,
                 devices=self.devices,
-                weights=weights,
+                weights=self.weights_over(data),
                 test=data.test,
                 held_out=data.held_out,
                 engine=self.engine,

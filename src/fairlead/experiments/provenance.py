@@ -9,11 +9,13 @@ from importlib.metadata import version
 
 import numpy
 import torch
+from torch import Tensor
 
 from fairlead import __version__
 from fairlead.federation import Federation
 from fairlead.numerics.native import has_numba
 from fairlead.records import PathRun
+from fairlead.text import ClientNames, names_from
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,16 @@ class ClientFacts:
     """None if the data have no names."""
     held_out: bool | None
     """Whether figures per client are of their own test data, not of training data; None if unknown."""
+
+    @property
+    def omega(self) -> Tensor:
+        """The weights as a vector, (N,)."""
+        return torch.tensor(self.weights, dtype=torch.float64)
+
+    @property
+    def client_names(self) -> ClientNames | None:
+        """The names as data have them."""
+        return None if self.names is None else names_from(numpy.asarray(self.names, dtype=object))
 
     @property
     def real(self) -> bool:

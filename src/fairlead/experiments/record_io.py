@@ -162,14 +162,7 @@ def recorded_run(
     no_data = REAL_CLIENTS
     if error is not None:
         no_data = f"the clients' data cannot be read here ({str(error).rstrip('.')}); {_UNTOLD}"
-    names = None if clients.names is None else names_from(np.asarray(clients.names, dtype=object))
-    return Recorded(
-        tuple(records),
-        torch.tensor(clients.weights, dtype=torch.float64),
-        names,
-        algorithm=algorithm,
-        no_data=no_data,
-    )
+    return Recorded(tuple(records), clients.omega, clients.client_names, algorithm=algorithm, no_data=no_data)
 
 
 def read_recorded(path: Path) -> Recorded:

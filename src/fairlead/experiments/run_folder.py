@@ -172,6 +172,16 @@ def load_records(folder: str | PathLike[str]) -> list[RoundRecord]:
     return RunFolder(Path(folder)).records()
 
 
+class _FileName:
+    """The name of a file; as an attribute of a `RunFolder`, its path there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: "RunFolder", owner: type["RunFolder"]) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of one run.
@@ -182,37 +192,14 @@ class RunFolder:
 
     path: Path
 
-    @property
-    def spec_file(self) -> Path:
-        return self.path / "spec.toml"
-
-    @property
-    def rounds_file(self) -> Path:
-        return self.path / "rounds.jsonl"
-
-    @property
-    def provenance_file(self) -> Path:
-        return self.path / "provenance.json"
-
-    @property
-    def clients_file(self) -> Path:
-        return self.path / "clients.json"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.path / "checkpoint"
-
-    @property
-    def summary_file(self) -> Path:
-        return self.path / "summary.json"
-
-    @property
-    def model_file(self) -> Path:
-        return self.path / "model.safetensors"
-
-    @property
-    def best_file(self) -> Path:
-        return self.path / "best.safetensors"
+    spec_file = _FileName("spec.toml")
+    rounds_file = _FileName("rounds.jsonl")
+    provenance_file = _FileName("provenance.json")
+    clients_file = _FileName("clients.json")
+    checkpoint = _FileName("checkpoint")
+    summary_file = _FileName("summary.json")
+    model_file = _FileName("model.safetensors")
+    best_file = _FileName("best.safetensors")
 
     def holds_run(self) -> bool:
         """Whether a run has started here."""

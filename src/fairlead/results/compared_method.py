@@ -1,7 +1,7 @@
 """`compare`: several algorithms on one experiment, over seeds, in memory or in a folder."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -131,9 +131,6 @@ class ComparedMethods(Displayed, Sequence[ComparedMethod]):
         if place not in named:
             raise FieldError(f"{place!r} is not a method of this comparison." + did_you_mean(place, named))
         return named[place]
-
-    def __iter__(self) -> Iterator[ComparedMethod]:
-        return iter(self.methods)
 
     def __repr__(self) -> str:
         return f"<ComparedMethods: {', '.join(method.name for method in self.methods)}>"

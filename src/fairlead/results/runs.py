@@ -6,23 +6,21 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from fairlead.charts.display import FrameLibrary, frame_library, frame_of
 from fairlead.errors import FairleadError, FieldError, RunFolderError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.provenance import Provenance, failure_in
+from fairlead.experiments.provenance import ClientFacts, Provenance, failure_in
 from fairlead.experiments.record_io import row_of
 from fairlead.experiments.run_folder import RunFolder, RunSummary
 from fairlead.experiments.study import FoundRun, Label, describe_labels, runs_below
 from fairlead.presets import fedavg
 from fairlead.records import Evaluation, RoundRecord
 from fairlead.results.run_archive import ArchivedRun, load_archive, no_run_in
-from fairlead.text import ClientNames, counted, names_from
+from fairlead.text import ClientNames, counted
 from fairlead.worlds.base import objective_weights
 
 _ANY_ALGORITHM = fedavg(lr=1.0)
@@ -134,7 +132,7 @@ def read_run(found: FoundRun) -> ReportedRun:
         # Its process died before it could note why, and the study noticed.
         outcome = found.outcome
     state, reason = _ending(outcome, f"after {len(records)} of {experiment.rounds} rounds")
-    return replace(
+    run = replace(
         nothing,
         seed=experiment.seed,
         state=state,
@@ -143,13 +141,13 @@ def read_run(found: FoundRun) -> ReportedRun:
         spec=spec,
         records=records,
         origin=tuple(map(_origin, starts)),
-        weights=clients.weights,
-        names=clients.names,
-        held_out=clients.held_out,
-        real=clients.real,
         summary=summary,
         detailed=True,
     )
+    if clients is None:
+        return run
+    names, held_out = clients.client_names, clients.held_out
+    return replace(run, weights=clients.omega, names=names, held_out=held_out, real=clients.real)
 
 
 def _origin(start: Provenance) -> dict[str, str | None]:
@@ -167,37 +165,28 @@ def _ending(outcome: str, after: str) -> tuple[RunState, str]:
     return "running", f"Still running, or ended without notice, {after}."
 
 
-class _Clients(NamedTuple):
-    weights: Tensor | None
-    names: ClientNames | None
-    held_out: bool | None
-    real: bool = False
-
-
-def _clients_of(folder: RunFolder, experiment: Experiment) -> _Clients:
+def _clients_of(folder: RunFolder, experiment: Experiment) -> ClientFacts | None:
     """As the run noted them, or else as their data have them."""
     noted = folder.clients()
     if noted is not None:
-        names = None if noted.names is None else names_from(np.asarray(noted.names, dtype=object))
-        return _Clients(torch.tensor(noted.weights, dtype=torch.float64), names, noted.held_out, noted.real)
+        return noted
     # Methods on the same clients share one entry: nothing else of the experiment matters here.
     asked = replace(experiment, algorithm=_ANY_ALGORITHM, task=None, keep_best=None, stop_when=None, rounds=1)
     try:
         return _loaded_clients(asked)
     except (FairleadError, OSError, ImportError):
         # The data may lie on the machine that made the run; all other figures do not need them.
-        return _Clients(None, None, None)
+        return None
 
 
 @cache
-def _loaded_clients(experiment: Experiment) -> _Clients:
+def _loaded_clients(experiment: Experiment) -> ClientFacts:
     """ω as `Experiment.build` has it, names, and the data that `worlds.evaluation` measures clients on."""
-    data, weights = experiment.load(), experiment.weights
-    if weights is None:
-        weights = "examples" if data.weights is None else tuple(data.weights.tolist())
+    data = experiment.load()
+    weights = objective_weights(experiment.weights_over(data), data.train.sizes)
+    names = None if data.train.names is None else tuple(map(str, data.train.names))
     divided = data.test is not None and data.test.num_clients == data.train.num_clients
-    held_out = data.held_out is not None or divided
-    return _Clients(objective_weights(weights, data.train.sizes), data.train.names, held_out)
+    return ClientFacts(tuple(weights.tolist()), names, data.held_out is not None or divided)
 
 
 _ORIGIN = ("machine", "precision", "engine", "torch", "fairlead", "git_commit", "date", "seconds")
