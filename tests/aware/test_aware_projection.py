@@ -28,7 +28,7 @@ from fairlead.aggregators.remembered import FedAWARE
 from fairlead.aggregators.weighted import FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.errors import ClashError, FieldError
-from fairlead.memory.update_memory import UpdateMemory, aware_memory_of
+from fairlead.memory.update_memory import UpdateMemory
 from fairlead.optimizers.base import Optimizer
 from fairlead.optimizers.descent import SGD, Yogi
 from fairlead.plain_data import from_plain, to_plain
@@ -232,7 +232,7 @@ def test_preset_takes_the_arguments_of_fedaware() -> None:
     (projection,) = released.transforms
     assert isinstance(projection, AwareProjection)
     assert isinstance(aggregator, FedAWARE)
-    assert aware_memory_of(projection) == aware_memory_of(aggregator)
+    assert projection.aware == aggregator.aware
     full = with_aware(base, start="full_first_round")
     assert full.sampler == fedaware(lr=0.1, cohort_size=3, start="full_first_round").sampler
     assert full.transforms == (AwareProjection(0.5),)

@@ -14,7 +14,7 @@ import fairlead as fl
 from fairlead.errors import ClashError, FieldError
 from fairlead.experiments.record_io import record_from_line, record_to_line, row_of
 from fairlead.presets import METHODS
-from fairlead.reproductions.closed_form import Balls, ClosedFormWorld
+from fairlead.reproductions.closed_form import ClosedFormWorld
 
 Array = npt.NDArray[np.float64]
 
@@ -148,9 +148,8 @@ def test_records_from_before_there_were_any_still_load() -> None:
 
 
 def test_clients_without_their_data_are_refused_at_once() -> None:
-    balls = Balls(torch.eye(2, dtype=torch.float64), fl.EqualWork(), fl.PerfectLink())
-    run = fl.Federation(
-        fl.presets.fedavg(lr=0.1), ClosedFormWorld(balls, lambda steps: steps * 0.1, balls.optimum)
-    )
+    centers = torch.eye(2, dtype=torch.float64)
+    world = ClosedFormWorld(centers, fl.EqualWork(), fl.PerfectLink(), lambda steps: steps * 0.1)
+    run = fl.Federation(fl.presets.fedavg(lr=0.1), world)
     with pytest.raises(ClashError, match="gradients_every needs the clients' data"):
         run.train(1, gradients_every=1)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fairlead as fl
-from fairlead.reproductions.closed_form import Balls, ClosedFormWorld, reach_of
+from fairlead.reproductions.closed_form import ClosedFormWorld, reach_of
 from fairlead.settings import fedacs_quadratics_dynamic
 from fairlead.theory.quadratics import LocalWork
 
@@ -47,7 +47,7 @@ def test_rounds_agree_with_the_simulated_world(preset: str, solver: str) -> None
         weights="uniform",
         dtype=torch.float64,
     )
-    closed = ClosedFormWorld(Balls(centers, setting.work, setting.link), reach_of(local), start)
+    closed = ClosedFormWorld(centers, setting.work, setting.link, reach_of(local), start)
     ends = []
     for world in (simulated, closed):
         federation = fl.Federation(algorithm, world, seed=4)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import fairlead as fl
 from fairlead.reproductions import REPRODUCTIONS
 from fairlead.reproductions.claims import TableCell
-from fairlead.reproductions.closed_form import BIAS_TABLE, _EverySet
+from fairlead.reproductions.closed_form import BIAS_TABLE, every_set
 from fairlead.reproductions.reproduction import Computation, Request
 from fairlead.reproductions.weng2025 import FIGURE_7
 
@@ -97,11 +97,11 @@ def test_biases_of_figure_7_by_hand(tmp_path: Path) -> None:
 
 def test_every_set_of_arrivals_comes_as_often_as_it_should() -> None:
     """Rates 1, ½ and ¼: of eight rounds client 1 is in four, client 2 in two, both of them in one."""
-    period = _EverySet((1.0, 0.5, 0.25)).period
+    period = every_set((1.0, 0.5, 0.25)).arrivals
     assert len(period) == 8
     assert [sum(client in arrived for arrived in period) for client in range(3)] == [8, 4, 2]
     assert sum(arrived == (0, 1, 2) for arrived in period) == 1
-    assert _EverySet((1.0, 1.0)).period == [(0, 1)]
+    assert every_set((1.0, 1.0)).arrivals == ((0, 1),)
 
 
 def test_the_bias_table_knows_who_is_claimed_to_reach_the_optimum() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import fairlead as fl
 from fairlead.reproductions import OMITTED, reproduction_named
 from fairlead.reproductions.claims import TableCell
-from fairlead.reproductions.closed_form import Balls, ClosedFormWorld, reach_of
+from fairlead.reproductions.closed_form import ClosedFormWorld, reach_of
 from fairlead.reproductions.reproduction import Computation, Request
 from fairlead.theory.quadratics import LocalWork
 
@@ -93,8 +93,8 @@ def test_the_moments_are_those_of_the_library() -> None:
     setting = fl.settings.fedacs_quadratics_static()
     centers = np.random.default_rng(0).normal(size=(20, 10))
     centers -= centers.mean(0)
-    balls = Balls(torch.from_numpy(centers), setting.work, setting.link)
-    world = ClosedFormWorld(balls, reach_of(LocalWork(0.02, 1)), balls.optimum)
+    reach = reach_of(LocalWork(0.02, 1))
+    world = ClosedFormWorld(torch.from_numpy(centers), setting.work, setting.link, reach)
     run = fl.Federation(fl.presets.fedacs(lr=0.02, steps=1, batch_size=None, cohort_size=6), world, seed=0)
     squares = [float(run.params.square().sum()) for _ in run.train(4000)]
     assert np.mean(squares) == pytest.approx(mean_square(centers, 0.02, 6, 4000), rel=0.1)

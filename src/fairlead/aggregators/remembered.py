@@ -9,16 +9,13 @@ from fairlead.aggregators.base import Aggregator, normalized, weighted_sum
 from fairlead.client_table import ClientTable, PartState, table_in, tensor_in
 from fairlead.errors import FieldError
 from fairlead.memory.update_memory import (
+    AwareFields,
     FirstVisit,
     MovingAverages,
-    RowLength,
-    Start,
     UpdateMemory,
     averages_of,
-    aware_memory_of,
     remembers_everything,
     resolve_alpha,
-    resolve_aware,
     with_remembered_part,
 )
 from fairlead.records import (
@@ -221,7 +218,7 @@ class RememberedMean(Aggregator):
 
 
 @dataclass(frozen=True)
-class FedAWARE(Aggregator):
+class FedAWARE(AwareFields, Aggregator):
     """Follows the shortest vector in the hull of all clients' moving-averaged updates (Zeng 2025, Algorithm 1).
 
         m_i ← (1 − α) m_i + α Δ_i  for i ∈ R,    λ = argmin ‖Σ λ_j m_j‖² over the simplex,    d = Σ λ_j m_j
@@ -263,34 +260,23 @@ class FedAWARE(Aggregator):
     True
     """
 
-    alpha: float | None = None
-    retention: float | None = None
-    start: Start = "seen"
-    first_visit: FirstVisit = "update"
-    rows: RowLength = "raw"
-    memory: UpdateMemory = UpdateMemory()
-    rho: float = 0.0
-
     references = ("zeng2025fedaware", "zeng2023gradient", "wolfe1976", "judice1994")
     exemptions = {
         "identical rows": 'rows of one length and first_visit="scaled" change the length of the remembered updates'
     }
 
     def __post_init__(self) -> None:
-        resolve_aware(self)
+        super().__post_init__()
         if self.rows == "unit" and self.memory.layers:
             raise FieldError(
                 "FedAWARE.rows must be 'raw' where UpdateMemory.layers restricts the memory, since the other "
                 f"parameters keep their own length, got {self.rows!r}."
             )
 
-    def init(self, population: Population) -> PartState:
-        return aware_memory_of(self).init(population)
-
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):
             return Aggregate(updates.delta.sum(0), state, None)
-        aware = aware_memory_of(self)
+        aware = self.aware
         recalled = aware.recall(state, updates, conditions)
         if not recalled.ready:
             share = normalized(updates.importance)

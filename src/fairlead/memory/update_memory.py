@@ -352,30 +352,31 @@ class AwareMemory:
         return Recalled({**state, "lambda": shares}, True, (point.weights * scale).cpu(), point)
 
 
-class Aware(Remembers, Protocol):
-    """A part whose fields describe an `AwareMemory`."""
+@dataclass(frozen=True)
+class AwareFields:
+    """Fields of the parts that follow AWARE's direction; `FedAWARE` describes them."""
+
+    alpha: float | None = None
+    retention: float | None = None
+    start: Start = "seen"
+    first_visit: FirstVisit = "update"
+    rows: RowLength = "raw"
+    memory: UpdateMemory = UpdateMemory()
+    rho: float = 0.0
+
+    def __post_init__(self) -> None:
+        resolve_alpha(self)
+        require_choice(self, "start", ("seen", "all_seen", "zero"))
+        require_choice(self, "rows", ("raw", "unit", "equal"))
+        require_number(self, "rho", at_least=0)
 
     @property
-    def start(self) -> Start: ...
+    def aware(self) -> AwareMemory:
+        """The memory that these fields describe."""
+        return AwareMemory(averages_of(self), self.start, self.rows, self.rho)
 
-    @property
-    def rows(self) -> RowLength: ...
-
-    @property
-    def rho(self) -> float: ...
-
-
-def resolve_aware(part: Aware) -> None:
-    """Check the fields of such a part, and express its moving average by `alpha` alone."""
-    resolve_alpha(part)
-    require_choice(part, "start", ("seen", "all_seen", "zero"))
-    require_choice(part, "rows", ("raw", "unit", "equal"))
-    require_number(part, "rho", at_least=0)
-
-
-def aware_memory_of(part: Aware) -> AwareMemory:
-    """The memory that a part's fields describe."""
-    return AwareMemory(averages_of(part), part.start, part.rows, part.rho)
+    def init(self, population: Population) -> PartState:
+        return self.aware.init(population)
 
 
 def _with_new_products(

@@ -1,9 +1,8 @@
 """Quadratic clients in closed form, where thousands of rounds are cheap: the biases of all methods, and bounds."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import partial
 from itertools import product
 from math import lcm, prod
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from fairlead.algorithm import Algorithm
 from fairlead.clients.quadratics import QuadraticProblem, Quadratics
-from fairlead.conditions.links import LinkModel
+from fairlead.conditions.links import LinkModel, ScriptedLink
 from fairlead.conditions.work import FixedSteps, WorkModel
 from fairlead.corrections.drift import Proximal
 from fairlead.experiments.experiment import Experiment
@@ -32,40 +31,6 @@ Reach = Callable[[Tensor], Tensor]
 """κ of clients that take the given numbers of local steps."""
 
 
-@dataclass(frozen=True, eq=False)
-class Balls:
-    """F_i(x) = ½‖x − e_i‖² with equal weights: the quadratics of Wang 2021 Fig. 2 and Weng 2025 Figs. 4 and 7."""
-
-    centers: Tensor
-    """e, (N, d) float64."""
-    work: WorkModel
-    link: LinkModel
-
-    @property
-    def weights(self) -> Tensor:
-        return torch.full((len(self.centers),), 1 / len(self.centers), dtype=torch.float64)
-
-    @property
-    def everyone(self) -> Tensor:
-        return torch.arange(len(self.centers))
-
-    @property
-    def optimum(self) -> Tensor:
-        return self.centers.mean(0)
-
-    def steps(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor:
-        """Local steps of the given clients, which hold one example each."""
-        return self.work.workload(
-            clients, torch.ones_like(clients), solver, round, key.fold("work")
-        ).num_steps
-
-    def arrival(self, clients: Tensor, round: int, key: Key) -> Tensor:
-        """1 − q of the given clients."""
-        rates = self.link.arrival(clients, round, key.fold("link"))
-        assert rates is not None
-        return rates
-
-
 def reach_of(work: LocalWork) -> Reach:
     """κ with y − x = κ(e − x) after τ steps of the given kind, from the oracle for a Hessian of 1."""
     one = torch.ones((1, 1), dtype=torch.float64)
@@ -80,16 +45,24 @@ def reach_of(work: LocalWork) -> Reach:
 
 
 class ClosedFormWorld(World):
-    """Clients of `Balls` that move by κ_i(e_i − x); samplers, links and aggregators are the library's own.
+    """Clients with F_i(x) = ½‖x − e_i‖² and equal weights, which move by κ_i(e_i − x).
+
+    They are the quadratics of Wang 2021 Fig. 2 and Weng 2025 Figs. 4 and 7. Symbols: e `centers` (N, d) float64, κ
+    `reach`. The run starts at the optimum unless `start` is given. Samplers, links and aggregators are the library's
+    own.
 
     For solvers without memory: an algorithm's corrections other than a proximal term, which is part of κ, have
     no effect here.
     """
 
-    def __init__(self, balls: Balls, reach: Reach, start: Tensor) -> None:
-        self.balls, self.reach, self.start = balls, reach, start
-        layout = {"x": balls.centers.shape[1]}
-        self._population = Population(balls.weights, layout, torch.device("cpu"), torch.float64)
+    def __init__(
+        self, centers: Tensor, work: WorkModel, link: LinkModel, reach: Reach, start: Tensor | None = None
+    ) -> None:
+        self.centers, self.reach, self._work, self._link = centers, reach, work, link
+        self.optimum = centers.mean(0)
+        self.start = self.optimum if start is None else start
+        weights = torch.full((len(centers),), 1 / len(centers), dtype=torch.float64)
+        self._population = Population(weights, {"x": centers.shape[1]}, torch.device("cpu"), torch.float64)
 
     @property
     def population(self) -> Population:
@@ -97,28 +70,33 @@ class ClosedFormWorld(World):
 
     @property
     def description(self) -> str:
-        return f"{self.balls.centers} {self.start} {self.balls.work!r} {self.balls.link!r}"
+        return f"{self.centers} {self.start} {self._work!r} {self._link!r}"
 
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
         return self.start, self.start.new_zeros(0)
 
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
-        everyone = self.balls.everyone
-
-        arrival = partial(self.balls.arrival, everyone, round, key)
-        steps = partial(self.balls.steps, everyone, solver, round, key)
+        everyone = torch.arange(len(self.centers))
+        arrival = partial(self._link.arrival, everyone, round, key.fold("link"))
+        steps = partial(self._steps, everyone, solver, round, key)
 
         def work() -> Tensor | None:
             return solver.effective_steps(steps(), round)
 
-        return Conditions(round, self.balls.weights, work, arrival, forecast_steps=steps)
+        return Conditions(round, self._population.weights, work, arrival, forecast_steps=steps)
+
+    def _steps(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor:
+        """Local steps of the given clients, which hold one example each."""
+        return self._work.workload(
+            clients, torch.ones_like(clients), solver, round, key.fold("work")
+        ).num_steps
 
     def work(self, order: WorkOrder) -> ClientUpdates:
         cohort, solver, key = order.cohort, order.solver, order.key
-        arrives = self.balls.link.arrives(cohort.clients, order.round, key.fold("link"))
+        arrives = self._link.arrives(cohort.clients, order.round, key.fold("link"))
         clients = cohort.clients[arrives]
-        steps = self.balls.steps(clients, solver, order.round, key)
-        delta = self.reach(steps)[:, None] * (self.balls.centers[clients] - order.anchor)
+        steps = self._steps(clients, solver, order.round, key)
+        delta = self.reach(steps)[:, None] * (self.centers[clients] - order.anchor)
         effective_steps = solver.effective_steps(steps, order.round)
         lr = solver.optimizer.lr_at(order.round)
         return ClientUpdates.of(cohort, arrives, delta, steps, effective_steps, lr=lr)
@@ -127,8 +105,8 @@ class ClosedFormWorld(World):
         return nn.Identity()
 
     def evaluate(self, params: Tensor, buffers: Tensor, *, per_client: bool = False) -> Evaluation:
-        losses = (params - self.balls.centers).square().sum(1) / 2
-        return Evaluation(float(self.balls.weights @ losses), {})
+        losses = (params - self.centers).square().sum(1) / 2
+        return Evaluation(float(self._population.weights @ losses), {})
 
 
 _CENTERS = ((2.0, -1.0), (-2.0, 0.5), (0.5, 2.5))
@@ -165,41 +143,25 @@ _TINY, _LARGE = 0.05, 0.1
 """Learning rates: methods with corrections on the clients are slow to simulate, and exact at any."""
 
 
-@dataclass(frozen=True)
-class _EverySet(LinkModel):
+def every_set(rates: tuple[float, ...]) -> ScriptedLink:
     """Lets every set of clients through in turn, as often as independent links of the given rates would.
 
-    Means over a period are then expectations, without noise. The underscore keeps it out of the parts that specs
-    can name.
+    Means over a period are then expectations, without noise. Rates are whole numbers of halves, quarters or eighths.
     """
-
-    rates: tuple[float, ...]
-
-    @cached_property
-    def period(self) -> list[tuple[int, ...]]:
-        """The sets in their order; rates are whole numbers of halves, quarters or eighths."""
-        chances = {
-            bits: prod(
-                Fraction(rate) if bit else 1 - Fraction(rate)
-                for rate, bit in zip(self.rates, bits, strict=True)
-            )
-            for bits in product((1, 0), repeat=len(self.rates))
-        }
-        length = lcm(*(chance.denominator for chance in chances.values()))
-        sets = [
-            tuple(client for client, bit in enumerate(bits) if bit)
-            for bits, chance in chances.items()
-            for _ in range(int(chance * length))
-        ]
-        # In threes, which reach every one of a power of two, so that no client is away for long.
-        return [sets[place * 3 % length] for place in range(length)]
-
-    def arrival(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
-        return torch.tensor(self.rates, dtype=torch.float64)[clients]
-
-    def arrives(self, clients: Tensor, round: int, key: Key, durations: Tensor | None = None) -> Tensor:
-        present = self.period[round % len(self.period)]
-        return torch.isin(clients, torch.tensor(present, dtype=torch.int64))
+    chances = {
+        bits: prod(
+            Fraction(rate) if bit else 1 - Fraction(rate) for rate, bit in zip(rates, bits, strict=True)
+        )
+        for bits in product((1, 0), repeat=len(rates))
+    }
+    length = lcm(*(chance.denominator for chance in chances.values()))
+    sets = [
+        tuple(client for client, bit in enumerate(bits) if bit)
+        for bits, chance in chances.items()
+        for _ in range(int(chance * length))
+    ]
+    # In threes, which reach every one of a power of two, so that no client is away for long.
+    return ScriptedLink(tuple(sets[place * 3 % length] for place in range(length)), rates)
 
 
 def _remembers(algorithm: Algorithm) -> bool:
@@ -207,13 +169,12 @@ def _remembers(algorithm: Algorithm) -> bool:
     return any(not isinstance(correction, Proximal) for correction in algorithm.solver.corrections)
 
 
-def _world(algorithm: Algorithm, lr: float, steps: tuple[int, ...], link: _EverySet) -> World:
+def _world(algorithm: Algorithm, lr: float, steps: tuple[int, ...], link: ScriptedLink) -> World:
     """Closed forms where the clients keep no memory, else the simulation."""
-    centers = torch.tensor(_CENTERS, dtype=torch.float64)
     if not _remembers(algorithm):
         mu = sum(each.mu for each in algorithm.solver.corrections if isinstance(each, Proximal))
-        balls = Balls(centers, FixedSteps(steps), link)
-        return ClosedFormWorld(balls, reach_of(LocalWork(lr, 1, mu=mu)), torch.zeros_like(centers[0]))
+        centers, reach = torch.tensor(_CENTERS, dtype=torch.float64), reach_of(LocalWork(lr, 1, mu=mu))
+        return ClosedFormWorld(centers, FixedSteps(steps), link, reach, torch.zeros_like(centers[0]))
     problem = Quadratics(linear=_CENTERS).problem(Key.from_seed(0))
     return SimulatedWorld(
         problem.task(0.0),
@@ -228,13 +189,13 @@ def _world(algorithm: Algorithm, lr: float, steps: tuple[int, ...], link: _Every
 def _distance(preset: str, arguments: dict[str, Any], cause: str, rounds: int, seed: int) -> float:
     """From the optimum to the mean model of the last period."""
     steps, rates = _CAUSES[cause]
-    link = _EverySet(rates)
+    link = every_set(rates)
     trial = METHODS[preset].build(lr=_TINY, steps=1, batch_size=None, **arguments)
     lr = _LARGE if _remembers(trial) else _TINY
     algorithm = METHODS[preset].build(lr=lr, steps=1, batch_size=None, **arguments)
     federation = Federation(algorithm, _world(algorithm, lr, steps, link), seed)
     path = [federation.params for _ in federation.train(rounds // 3 if _remembers(trial) else rounds)]
-    end = torch.stack(path[-len(link.period) :]).mean(0)
+    end = torch.stack(path[-len(link.arrivals) :]).mean(0)
     return float((end - torch.tensor(_CENTERS, dtype=torch.float64).mean(0)).norm())
 
 

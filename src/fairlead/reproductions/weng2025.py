@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from math import inf, sqrt
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ from fairlead.optimizers.descent import SGD
 from fairlead.randomness import Key
 from fairlead.reproductions import trained
 from fairlead.reproductions.claims import Best, Less, Near, Published, TableCell, below
-from fairlead.reproductions.closed_form import Balls, ClosedFormWorld, reach_of
+from fairlead.reproductions.closed_form import ClosedFormWorld, reach_of
 from fairlead.reproductions.reproduction import Computation, Request, Scale
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.settings import Setting
@@ -88,55 +89,43 @@ class _TheoryRule:
         return replace(algorithm, solver=solver)
 
 
-class _Theory(NamedTuple):
-    """The mean move of a round, E[x⁺ − x] = pace·(limit − x), exact for every η (Weng 2025 (36))."""
-
-    limit: Tensor
-    pace: float
-
-
 def _theory(
     rule: _TheoryRule, algorithm: Algorithm, world: ClosedFormWorld, rounds: int, seed: int
-) -> _Theory:
-    """Σ C_m κ_m (e_m − x) in the mean over rounds."""
-    key, balls = Key.from_seed(seed), world.balls
-    mass = torch.zeros(len(balls.centers), dtype=torch.float64)
-    for round in range(rounds):
-        facts = world.conditions(round, algorithm.solver, key)
-        assert facts.arrival is not None
-        assert facts.effective_steps is not None
-        steps = balls.steps(balls.everyone, algorithm.solver, round, key)
-        mass += rule.coefficients(facts.weights, facts.arrival, facts.effective_steps) * world.reach(steps)
-    return _Theory(mass @ balls.centers / mass.sum(), float(mass.sum()) / rounds)
+) -> tuple[Tensor, float]:
+    """Limit and pace of the mean move of a round, E[x⁺ − x] = pace·(limit − x), exact for every η (Weng 2025 (36)).
 
-
-class _Simulation(NamedTuple):
-    """A run, read with the pace that theory gives it.
-
-    What a round moves beyond pace·(limit − x) has mean zero whatever came before, so that its mean has the error
-    of independent draws although the models of a run depend on each other.
+    It is Σ C_m κ_m (e_m − x) in the mean over rounds.
     """
-
-    limit: Tensor
-    apart: float
-    """Standard errors between its limit and that of theory, as root mean square over the coordinates."""
-    rms: float
-    """√E‖x − x*‖²."""
+    mass = torch.zeros(len(world.centers), dtype=torch.float64)
+    for round in range(rounds):
+        facts = world.conditions(round, algorithm.solver, Key.from_seed(seed))
+        arrival, work, steps = facts.arrival, facts.effective_steps, facts.num_steps
+        assert arrival is not None
+        assert work is not None
+        assert steps is not None
+        mass += rule.coefficients(facts.weights, arrival, work) * world.reach(steps)
+    return mass @ world.centers / mass.sum(), float(mass.sum()) / rounds
 
 
 def _simulated(
-    algorithm: Algorithm, world: ClosedFormWorld, theory: _Theory, rounds: int, seed: int
-) -> _Simulation:
+    algorithm: Algorithm, world: ClosedFormWorld, limit: Tensor, pace: float, rounds: int, seed: int
+) -> dict[str, float]:
+    """Figures of a run, read with the pace that theory gives it.
+
+    Its bias; the standard errors between its limit and that of theory, as root mean square over the coordinates; and
+    √E‖x − x*‖². What a round moves beyond pace·(limit − x) has mean zero whatever came before, so that its mean has
+    the error of independent draws although the models of a run depend on each other.
+    """
     federation = Federation(algorithm, world, seed)
     list(federation.train(_WARMING_UP))
     path = torch.stack([federation.params, *(federation.params for _ in federation.train(rounds))])
-    beyond = path.diff(dim=0) - theory.pace * (theory.limit - path[:-1])
+    beyond = path.diff(dim=0) - pace * (limit - path[:-1])
     errors = beyond.std(0) / rounds**0.5
-    return _Simulation(
-        theory.limit + beyond.mean(0) / theory.pace,
-        float((beyond.mean(0) / errors).square().mean().sqrt()),
-        float((path - world.balls.optimum).square().sum(1).mean().sqrt()),
-    )
+    return {
+        "simulated": float((limit + beyond.mean(0) / pace - world.optimum).norm()),
+        "apart, in errors": float((beyond.mean(0) / errors).square().mean().sqrt()),
+        "rms": float((path - world.optimum).square().sum(1).mean().sqrt()),
+    }
 
 
 def _measure(
@@ -156,21 +145,21 @@ def _measure(
     for panel, setting in panels.items():
         assert isinstance(setting.clients, Quadratics)
         problem = setting.clients.problem(Key.from_seed(seed).fold("data"))
-        balls = Balls(problem.linear, setting.work, setting.link)
+        world_of = partial(ClosedFormWorld, problem.linear, setting.work, setting.link)
         for name, rule in rules.items():
             lr = setting.solver.optimizer.lr
             algorithm = rule.algorithm(setting, lr)
             if panel == calibrate and name in _CALIBRATED:
-                world = ClosedFormWorld(balls, reach_of(rule.local), balls.optimum)
-                lr *= calibration(algorithm, world.conditions(0, algorithm.solver, Key.from_seed(0)))
+                conditions = world_of(reach_of(rule.local)).conditions(0, algorithm.solver, Key.from_seed(0))
+                lr *= calibration(algorithm, conditions)
                 algorithm = rule.algorithm(setting, lr)
-            world = ClosedFormWorld(balls, reach_of(replace(rule.local, lr=lr)), balls.optimum)
-            theory = _theory(rule, algorithm, world, _FORESEEN[request.scale], seed)
-            found = _simulated(algorithm, world, theory, rounds, seed)
-            figures[TableCell(name, f"{panel}: bias")] = float((theory.limit - balls.optimum).norm())
-            figures[TableCell(name, f"{panel}: simulated")] = float((found.limit - balls.optimum).norm())
-            figures[TableCell(name, f"{panel}: apart, in errors")] = found.apart
-            figures[TableCell(name, f"{panel}: rms")] = found.rms
+            world = world_of(reach_of(replace(rule.local, lr=lr)))
+            limit, pace = _theory(rule, algorithm, world, _FORESEEN[request.scale], seed)
+            found = {
+                "bias": float((limit - world.optimum).norm()),
+                **_simulated(algorithm, world, limit, pace, rounds, seed),
+            }
+            figures |= {TableCell(name, f"{panel}: {figure}"): value for figure, value in found.items()}
     return figures
 
 

@@ -7,17 +7,8 @@ from torch import Tensor
 
 from fairlead.client_table import PartState
 from fairlead.errors import require_number
-from fairlead.memory.update_memory import (
-    FirstVisit,
-    RowLength,
-    Start,
-    UpdateMemory,
-    aware_memory_of,
-    remembered_part,
-    resolve_aware,
-    with_remembered_part,
-)
-from fairlead.records import ClientUpdates, Conditions, Limit, Population, Transformed
+from fairlead.memory.update_memory import AwareFields, remembered_part, with_remembered_part
+from fairlead.records import ClientUpdates, Conditions, Limit, Transformed
 from fairlead.transforms.base import DirectionTransform
 
 
@@ -45,7 +36,7 @@ class Clip(DirectionTransform):
 
 
 @dataclass(frozen=True)
-class AwareProjection(DirectionTransform):
+class AwareProjection(AwareFields, DirectionTransform):
     """Projects a method's step on the direction that FedAWARE would take (Zeng 2025, Proposition 3.1).
 
         step ← (⟨step, d⟩/⟨d, d⟩) d
@@ -66,30 +57,16 @@ class AwareProjection(DirectionTransform):
     does not move, and the record has `aware_zero` = 1.
     """
 
-    alpha: float | None = None
-    retention: float | None = None
-    start: Start = "seen"
-    first_visit: FirstVisit = "update"
-    rows: RowLength = "raw"
-    memory: UpdateMemory = UpdateMemory()
-    rho: float = 0.0
-
     references = ("zeng2025fedaware",)
     stage = "step"
     needs_descent = True
     needs_single_updates = True
     hides_weights = True
 
-    def __post_init__(self) -> None:
-        resolve_aware(self)
-
-    def init(self, population: Population) -> PartState:
-        return aware_memory_of(self).init(population)
-
     def transform(
         self, direction: Tensor, updates: ClientUpdates, state: PartState, conditions: Conditions
     ) -> Transformed:
-        aware = aware_memory_of(self)
+        aware = self.aware
         recalled = aware.recall(state, updates, conditions)
         facts = recalled.facts
         if not recalled.ready:
