@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import fairlead as fl
-from fairlead.errors import FairleadError
-from fairlead.experiments.method_list import listed_methods
+from fairlead.errors import ClashError, FairleadError
+from fairlead.experiments.method_list import listed_methods, on_client_side
 from fairlead.experiments.study import planned_comparison, read_seeds, split_values
 
 WORLD = """
@@ -147,6 +148,28 @@ def test_an_algorithm_by_parts_gives_its_client_side_too(tmp_path: Path) -> None
     assert avg.solver == fl.LocalSolver(fl.Adam(0.03), steps=3, batch_size=8)
     assert avg.sampler == fl.UniformWithoutReplacement(4)
     assert avg.server == fl.presets.fedavg(lr=1.0).server
+
+
+def test_another_optimizer_than_sgd_reaches_personal_training_and_replaces_no_optimizer_of_a_method(
+    tmp_path: Path,
+) -> None:
+    adam = fl.Adam(0.03, beta2=0.999)
+    algorithm = fl.Algorithm(fl.LocalSolver(adam, steps=3, batch_size=8))
+    spec = fl.to_toml(fl.Experiment(fl.Digits(6), algorithm, rounds=3))
+    ditto, tuned = algorithms(
+        tmp_path, spec, "ditto:mu=0.1:personal_lr=0.5,fedavg_finetuned:lr=0.2:beta2=0.9"
+    ).values()
+    assert ditto.solver.personal is not None
+    assert (ditto.solver.optimizer, ditto.solver.personal.optimizer) == (adam, replace(adam, lr=0.5))
+    assert (ditto.solver.personal.batch_size, ditto.solver.personal.steps) == (8, 3)
+    assert tuned.solver.personal is not None
+    assert tuned.solver.optimizer == tuned.solver.personal.optimizer == fl.Adam(0.2, beta2=0.9)
+    for name, own in (("pfedme:mu=2", "MoreauSGD"), ("per_fedavg", "MetaSGD"), ("apfl", "MixedSGD")):
+        with pytest.raises(ClashError, match=rf"^Method {name}: \w+ trains clients with {own}, which has no"):
+            algorithms(tmp_path, spec, name)
+    steps = fl.presets.pfedme(lr=0.01, inner_steps=1)
+    avg, _ = on_client_side("fedavg", steps)
+    assert avg == fl.presets.fedavg(lr=0.01)
 
 
 def test_a_spec_file_gives_its_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

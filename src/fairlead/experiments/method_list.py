@@ -9,16 +9,19 @@ from pathlib import Path
 import tomli_w
 
 from fairlead.algorithm import Algorithm
-from fairlead.errors import FairleadError, FieldError
+from fairlead.errors import ClashError, FairleadError, FieldError
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.spec import TomlTable, from_toml, load_experiment, read_table
 from fairlead.experiments.study import Label, ListedMethod, refuse_repeated, split_values
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.descent import SGD
+from fairlead.optimizers.personal import MetaSGD, MixedSGD, MoreauSGD
 from fairlead.plain_data import Plain, refuse_unknown, to_plain
 from fairlead.presets import METHODS, ClientSide, method_named
 from fairlead.samplers.base import Sampler
 
+_PERSONAL = (MetaSGD, MixedSGD, MoreauSGD)
+"""Optimizers that are a part of their method."""
 WHOLE: Mapping[str, Label] = {"algorithm": "whole"}
 """Taken from the spec by its own algorithm."""
 
@@ -109,13 +112,21 @@ def on_client_side(
     The client side is the optimizer, local work and batch size of the clients, and the size of the cohort. `values`
     such as "mu=0.1" or "server.lr=0.5" replace arguments and fields.
     """
-    given = {re.split(r"[.=]", value, maxsplit=1)[0].strip() for value in values}
+    given = {_first_name(value) for value in values}
     clients = own.solver.optimizer
-    if len(clients.cycle) > 1:
+    if isinstance(clients, _PERSONAL):
         # The steps of a personal method belong to it.
         clients = SGD(clients.lr, schedule=clients.schedule, weight_decay=clients.weight_decay)
     plain = replace(own.solver, optimizer=clients, corrections=(), personal=None)
     solver: TomlTable = to_plain(plain, LocalSolver)
+    if type(clients) is not SGD:
+        # Its fields are no arguments of presets.
+        names = {field.name for field in fields(clients)}
+        its = [value for value in values if _first_name(value) in names]
+        values = [value for value in values if value not in its]
+        changes = [f"solver.optimizer.{value.strip()}" for value in its]
+        changed = from_toml(Algorithm, tomli_w.dumps({"solver": solver}), changes)
+        solver = to_plain(changed.solver, LocalSolver)
     optimizer = solver["optimizer"]
     # Presets always set epochs or steps, so these are arguments.
     length: TomlTable = (
@@ -123,19 +134,13 @@ def on_client_side(
     )
     cohort = {} if "cohort_size" in given else _cohort(to_plain(own.sampler, Sampler))
     beside = {name: value for name, value in solver.items() if name not in ("epochs", "steps")}
-    table: TomlTable = {"preset": preset, "lr": optimizer["lr"], **length, **cohort, "solver": beside}
-    paths = {
-        **{name: f"solver.{name}" for name in ("batch_size", "clip", "step_schedule")},
-        **{field.name: f"solver.optimizer.{field.name}" for field in fields(clients)},
-    }
-    if type(clients) is SGD:
-        # All of it are arguments of presets, which may use them for more than the update.
-        arguments = {n: v for n, v in {**optimizer, **beside}.items() if n in ClientSide.__annotations__}
-        table, paths = {"preset": preset, **arguments, **length, **cohort}, {}
-    changes = [
-        re.sub(r"^\s*(\w+)(?=\s*=)", lambda found: paths.get(found[1], found[1]), value) for value in values
-    ]
-    algorithm = from_toml(Algorithm, tomli_w.dumps(table), changes)
+    # Presets may use them for more than the update.
+    arguments = {n: v for n, v in {**optimizer, **beside}.items() if n in ClientSide.__annotations__}
+    table: TomlTable = {"preset": preset, **arguments, **length, **cohort}
+    if type(clients) is not SGD:
+        simple = [value for value in values if _first_name(value) != "solver"]
+        table["solver"] = _optimizers(from_toml(Algorithm, tomli_w.dumps(table), simple), preset, optimizer)
+    algorithm = from_toml(Algorithm, tomli_w.dumps(table), values)
     taken: TomlTable = {
         **{"optimizer" if name == "type" else name: value for name, value in optimizer.items()},
         **length,
@@ -145,6 +150,24 @@ def on_client_side(
         **cohort,
     }
     return algorithm, {name: _label(value) for name, value in taken.items() if name not in given}
+
+
+def _first_name(value: str) -> str:
+    """The argument or part that a value such as "server.lr=0.5" changes."""
+    return re.split(r"[.=]", value, maxsplit=1)[0].strip()
+
+
+def _optimizers(algorithm: Algorithm, preset: str, optimizer: TomlTable) -> TomlTable:
+    """Fields of a preset's solver that make it use another optimizer than SGD, at the same learning rates."""
+    solver, personal = algorithm.solver, algorithm.solver.personal
+    for each in (solver, personal):
+        if each is not None and isinstance(each.optimizer, _PERSONAL):
+            raise ClashError(
+                f"{preset} trains clients with {type(each.optimizer).__name__}, which has no place for the "
+                f"{optimizer['type']} of the spec: give clients SGD in the spec, or leave {preset} out."
+            )
+    own = {} if personal is None else {"personal": {"optimizer": {**optimizer, "lr": personal.optimizer.lr}}}
+    return {"optimizer": {**optimizer, "lr": solver.optimizer.lr}, **own}
 
 
 def refuse_same(algorithms: Mapping[str, Algorithm]) -> None:
