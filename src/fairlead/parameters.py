@@ -272,6 +272,31 @@ def _unkeyed(culprit: str) -> EngineError:
 
 
 @contextmanager
+def watched_calls(
+    module: nn.Module, enter: Callable[[str], object], leave: Callable[[str], object]
+) -> Iterator[None]:
+    """Within the block, report the class and name of every module in a module as its call begins and ends."""
+
+    def hook(report: Callable[[str], object], label: str) -> Callable[..., None]:
+        # A hook that returns something would change inputs or outputs.
+        def call(*_: Any) -> None:
+            report(label)
+
+        return call
+
+    hooks = []
+    for name, part in module.named_modules():
+        label = f"{type(part).__name__} {name!r}" if name else type(part).__name__
+        hooks.append(part.register_forward_pre_hook(hook(enter, label)))
+        hooks.append(part.register_forward_hook(hook(leave, label)))
+    try:
+        yield
+    finally:
+        for each in hooks:
+            each.remove()
+
+
+@contextmanager
 def _generator_watch(module: nn.Module, device: torch.device) -> Iterator[list[str]]:
     """Collects the modules whose call advanced torch's generator, innermost first."""
 
@@ -282,23 +307,12 @@ def _generator_watch(module: nn.Module, device: torch.device) -> Iterator[list[s
     culprits: list[str] = []
     entered: list[bytes] = []
 
-    def leave(label: str) -> Callable[..., None]:
-        def note(*_: Any) -> None:
-            if entered.pop() != state():
-                culprits.append(label)
+    def leave(label: str) -> None:
+        if entered.pop() != state():
+            culprits.append(label)
 
-        return note
-
-    hooks = []
-    for name, part in module.named_modules():
-        label = f"{type(part).__name__} {name!r}" if name else type(part).__name__
-        hooks.append(part.register_forward_pre_hook(lambda *_: entered.append(state())))
-        hooks.append(part.register_forward_hook(leave(label)))
-    try:
+    with watched_calls(module, lambda _: entered.append(state()), leave):
         yield culprits
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _dropout_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, bool]:

@@ -26,16 +26,17 @@ from fairlead.randomness import Key
 from fairlead.records import Broadcast, Vectors
 from fairlead.task import AnyMetric, PerExample, Task
 from fairlead.worlds.device import usable_device
-from fairlead.worlds.engines.base import LocalJobs, LocalReturns, Objective
+from fairlead.worlds.engines.base import LocalReturns, Objective
 from fairlead.worlds.engines.loop import LoopEngine
-from fairlead.worlds.evaluation import evaluate
+from fairlead.worlds.evaluation import figures_of_one
 from fairlead.worlds.executor import (
-    derive_masks,
+    ClientBlock,
+    Train,
+    do_work,
     draw_batches,
-    finish_work,
     local_steps,
-    run_jobs,
-    start_buffers,
+    own_models,
+    take_steps,
 )
 
 _RUN = re.compile(r"[0-9a-f]{8,64}")
@@ -135,50 +136,32 @@ class ClientMemory:
         return sorted(self.folder.glob(f"{version}-*.safetensors"))
 
 
-def _run(
-    objective: Objective,
-    question: Question,
-    order: Broadcast,
-    memory: Vectors,
-    num_steps: int,
-    batch_size: int,
-) -> LocalReturns:
-    """The local steps of an order on the only client of `objective`, whose memory has one row."""
-    batches = draw_batches(0, int(objective.data.sizes[0]), num_steps, batch_size, question.batches)
-    noise = [question.noise] if objective.draws_noise else None
-    jobs = LocalJobs(
-        clients=[question.client],
-        steps=local_steps(order.solver, order.round, [batches], noise),
-        anchor=order.anchor,
-        buffers=start_buffers(order, memory),
-        shared=order.shared,
-        memory={name: memory[name] for name in order.solver.step_memory},
-    )
-    return run_jobs(LoopEngine(), objective, jobs, torch.tensor([0]), objective.data.sizes)
+def _one_client(
+    objective: Objective, question: Question, memory: Vectors, num_steps: int
+) -> tuple[ClientBlock, Train[Broadcast]]:
+    """The only client of `objective`, and its local steps on the batches of a question."""
+    steps, batch_size = torch.tensor([num_steps]), torch.tensor([question.batch_size])
+    rows = {name: vector[None] for name, vector in memory.items()}
+    client = ClientBlock(torch.tensor([question.client]), objective.data.sizes, steps, batch_size, rows)
 
+    def train(order: Broadcast, block: ClientBlock) -> LocalReturns:
+        size, own_steps, examples = (int(each) for each in (block.sizes, block.num_steps, block.batch_sizes))
+        batches = draw_batches(0, size, own_steps, examples, question.batches)
+        noise = [question.noise] if objective.draws_noise else None
+        drawn = local_steps(order.solver, order.round, [batches], noise)
+        return take_steps(LoopEngine(), objective, order, block, drawn, torch.tensor([0]))
 
-def _run_personal(
-    objective: Objective, question: Question, order: Broadcast, memory: Vectors
-) -> LocalReturns:
-    """The local steps of personal training, which are the client's own to count."""
-    solver, sizes = order.solver, objective.data.sizes
-    num_steps, batch_size = int(solver.count_steps(sizes)[0]), int(solver.batches(sizes)[0])
-    return _run(objective, question, order, memory, num_steps, batch_size)
+    return client, train
 
 
 def work_locally(
     objective: Objective, question: Question, memory: Vectors, num_steps: int
 ) -> tuple[RecordDict, Vectors]:
     """Train on the only client of `objective`: the answer, and the memory to keep if the server uses it."""
-    solver, sizes, steps = question.order.solver, objective.data.sizes, torch.tensor([num_steps])
-    memory = {name: vector[None] for name, vector in memory.items()}
-    if solver.kept_training is not None:
-        order = derive_masks(question.order, solver.kept_training, objective.model)
-        returns = _run_personal(objective, question, order, memory)
-        memory = finish_work(order, memory, solver.kept_training.count_steps(sizes), None, returns).memory
-    order = derive_masks(question.order, solver, objective.model)
-    returns = _run(objective, question, order, memory, num_steps, question.batch_size)
-    result = finish_work(order, memory, steps, solver.effective_steps(steps, order.round), returns)
+    order = question.order
+    client, train = _one_client(objective, question, memory, num_steps)
+    effective_steps = order.solver.effective_steps(client.num_steps, order.round)
+    result, returns = do_work(order, client, effective_steps, objective.model, train)
     content = messages.answer(
         result.delta[0],
         result.buffers[0],
@@ -186,7 +169,7 @@ def work_locally(
         client=question.client,
         round=order.round,
         num_steps=num_steps,
-        num_examples=int(sizes[0]),
+        num_examples=int(client.sizes[0]),
         loss=float(returns.loss[0]),
     )
     return content, {name: row[0] for name, row in result.memory.items()}
@@ -194,14 +177,9 @@ def work_locally(
 
 def own_model(objective: Objective, question: Question, memory: Vectors) -> tuple[Tensor, Tensor]:
     """Parameters and running statistics of the model that the only client of `objective` uses itself."""
-    solver = question.order.solver
-    order = derive_masks(question.order, solver.personal or solver, objective.model)
-    memory = {name: vector[None] for name, vector in memory.items()}
-    if solver.personal is not None and solver.kept_training is None:
-        returns = _run_personal(objective, question, order, memory)
-        return order.anchor + returns.delta[0], returns.buffers[0]
-    used = order.solver.used(order.anchor[None], memory, order.shared)
-    return used[0], start_buffers(order, memory).expand(1, -1)[0]
+    client, train = _one_client(objective, question, memory, question.num_steps)
+    params, buffers = own_models(question.order, client, objective.model, train)
+    return params[0], buffers[0]
 
 
 Examples = tuple[ArrayLike, ArrayLike]
@@ -338,11 +316,8 @@ def make_client_app(
         else:
             params, buffers, on_training_data = messages.read_evaluation_request(content, form(), place)
         data = examples(context, test=not on_training_data)
-        one = torch.ones(1, dtype=torch.float64)
-        found = evaluate(model(), task, params, buffers, train=data, test=None, weights=one, per_client=False)
-        return messages.metrics_reply(
-            client_of(context), len(data.inputs), {"loss": found.loss, **found.metrics}
-        )
+        found = figures_of_one(model(), task, params, buffers, data)
+        return messages.metrics_reply(client_of(context), len(data.inputs), found)
 
     return app
 

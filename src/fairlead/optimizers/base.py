@@ -89,6 +89,8 @@ class InverseSquareRoot(Schedule):
 
 
 OptimizerState = dict[str, Tensor]
+Stepped = tuple[Tensor, OptimizerState]
+"""Parameters and state after a step."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,7 @@ class Optimizer(Component, ABC):
         """State before the first step."""
 
     @abstractmethod
-    def step(
-        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
-    ) -> tuple[Tensor, OptimizerState]:
+    def step(self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor) -> Stepped:
         """Parameters and state after one step."""
 
     @property
@@ -134,7 +134,7 @@ class Optimizer(Component, ABC):
         """The batches of a cycle of gradients, by number from 0: one batch and one gradient for most."""
         return (0,)
 
-    def start(self, anchor: Tensor, own: Tensor) -> tuple[Tensor, OptimizerState]:
+    def start(self, anchor: Tensor, own: Tensor) -> Stepped:
         """Where a client that starts from `own` takes its first gradient, and the state before it."""
         return own, self.init(own)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fairlead.errors import FieldError, require_choice, require_number
-from fairlead.optimizers.base import Optimizer, OptimizerState
+from fairlead.optimizers.base import Optimizer, OptimizerState, Stepped
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,7 @@ class SGD(Optimizer):
     def init(self, params: Tensor) -> OptimizerState:
         return {"velocity": torch.zeros_like(params)} if self.momentum else {}
 
-    def step(
-        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
-    ) -> tuple[Tensor, OptimizerState]:
+    def step(self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor) -> Stepped:
         gradient = self.penalized(params, gradient)
         if not self.momentum:
             return torch.addcmul(params, lr, gradient, value=-1), state
@@ -89,9 +87,7 @@ class _Adaptive(Optimizer, ABC):
     def init(self, params: Tensor) -> OptimizerState:
         return {"m": torch.zeros_like(params), "v": torch.full_like(params, self.initial_v)}
 
-    def step(
-        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
-    ) -> tuple[Tensor, OptimizerState]:
+    def step(self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor) -> Stepped:
         gradient = self.penalized(params, gradient)
         m = self.beta1 * state["m"] + (1 - self.beta1) * gradient
         v = self.second_moment(state["v"], gradient.square())
@@ -102,9 +98,7 @@ class _Adaptive(Optimizer, ABC):
     def second_moment(self, v: Tensor, square: Tensor) -> Tensor:
         """v after a gradient with the given square."""
 
-    def scaled(
-        self, m: Tensor, v: Tensor, state: OptimizerState, lr: Tensor
-    ) -> tuple[Tensor, OptimizerState]:
+    def scaled(self, m: Tensor, v: Tensor, state: OptimizerState, lr: Tensor) -> Stepped:
         """The step along m and v, and the rest of the state after it."""
         return lr * m / (v.sqrt() + self.eps), {}
 
@@ -158,9 +152,7 @@ class Adam(_Discounted):
     def init(self, params: Tensor) -> OptimizerState:
         return {**super().init(params), "t": params.new_zeros((*params.shape[:-1], 1))}
 
-    def scaled(
-        self, m: Tensor, v: Tensor, state: OptimizerState, lr: Tensor
-    ) -> tuple[Tensor, OptimizerState]:
+    def scaled(self, m: Tensor, v: Tensor, state: OptimizerState, lr: Tensor) -> Stepped:
         t = state["t"] + 1
         if self.bias_correction:
             m, v = m / (1 - self.beta1**t), v / (1 - self.beta2**t)
@@ -207,9 +199,7 @@ class AMSGrad(_Discounted):
     def init(self, params: Tensor) -> OptimizerState:
         return {**super().init(params), "v_max": torch.zeros_like(params)}
 
-    def scaled(
-        self, m: Tensor, v: Tensor, state: OptimizerState, lr: Tensor
-    ) -> tuple[Tensor, OptimizerState]:
+    def scaled(self, m: Tensor, v: Tensor, state: OptimizerState, lr: Tensor) -> Stepped:
         v_max = torch.maximum(state["v_max"], v)
         if self.floor == "square":
             v_max = v_max.clamp(min=self.eps)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairlead.errors import require_integer, require_number
-from fairlead.optimizers.base import Optimizer, OptimizerState
+from fairlead.optimizers.base import Optimizer, OptimizerState, Stepped
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,7 @@ class MetaSGD(Optimizer):
             slots |= {"outer": torch.zeros_like(params), "ahead": torch.zeros_like(params)}
         return slots
 
-    def step(
-        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
-    ) -> tuple[Tensor, OptimizerState]:
+    def step(self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor) -> Stepped:
         gradient, base, phase = self.penalized(params, gradient), state["base"], state["phase"]
         adapted = base - self.inner_lr * gradient
         if self.delta is None:
@@ -100,9 +98,7 @@ class MoreauSGD(Optimizer):
     def init(self, params: Tensor) -> OptimizerState:
         return {"base": params, "phase": torch.zeros_like(params[..., :1])}
 
-    def step(
-        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
-    ) -> tuple[Tensor, OptimizerState]:
+    def step(self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor) -> Stepped:
         base, phase = state["base"], state["phase"]
         theta = params - self.inner_lr * (self.penalized(params, gradient) + self.mu * (params - base))
         moved = base - lr * self.mu * (base - theta)
@@ -140,12 +136,10 @@ class MixedSGD(Optimizer):
     def init(self, params: Tensor) -> OptimizerState:
         return {"own": params, "shared": params, "phase": torch.zeros_like(params[..., :1])}
 
-    def start(self, anchor: Tensor, own: Tensor) -> tuple[Tensor, OptimizerState]:
+    def start(self, anchor: Tensor, own: Tensor) -> Stepped:
         return anchor, {**self.init(own), "shared": anchor}
 
-    def step(
-        self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor
-    ) -> tuple[Tensor, OptimizerState]:
+    def step(self, params: Tensor, gradient: Tensor, state: OptimizerState, lr: Tensor) -> Stepped:
         gradient, first = self.penalized(params, gradient), state["phase"] == 0
         shared = torch.where(first, state["shared"] - lr * gradient, state["shared"])
         own = torch.where(first, state["own"], state["own"] - lr * self.mix * gradient)

@@ -106,27 +106,30 @@ def evaluate_each(
     `models` are client, parameters (d,) and running statistics (b,); clients without a model or examples have NaN.
     """
     by_client: dict[str, Tensor] = {}
-    one = torch.ones(1, dtype=torch.float64)
     for client, params, buffers in models:
         inputs, targets = data.examples_of(client)
         if not len(inputs):
             continue
         own = ClientData(inputs, targets, torch.tensor([0, len(inputs)]))
-        found = evaluate(
-            model,
-            task,
-            params,
-            buffers,
-            train=own,
-            test=None,
-            weights=one,
-            per_client=False,
-            channels_last=channels_last,
-        )
-        for name, value in {"loss": found.loss, **found.metrics}.items():
+        found = figures_of_one(model, task, params, buffers, own, channels_last=channels_last)
+        for name, value in found.items():
             nobody = torch.full((data.num_clients,), math.nan, dtype=torch.float64)
             by_client.setdefault(name, nobody)[client] = value
     return personal_means(by_client)
+
+
+def figures_of_one(
+    model: FlatModule,
+    task: Task,
+    params: Tensor,
+    buffers: Tensor,
+    data: ClientData,
+    *,
+    channels_last: bool = False,
+) -> dict[str, float]:
+    """Loss and metrics on the data of a single client."""
+    figures = _figures(model, task, task.named_metrics(), params, buffers, channels_last, data)
+    return {name: float(_of_clients(data, figure)) for name, figure in figures.items()}
 
 
 def personal_means(by_client: Mapping[str, Tensor]) -> Evaluation:

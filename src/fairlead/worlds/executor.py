@@ -4,7 +4,7 @@ Batches and all other chance of local work are drawn before it starts.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
@@ -125,6 +125,11 @@ class ClientBlock:
         for first in range(0, len(self), most):
             yield self.some(slice(first, first + most))
 
+    def training(self, solver: LocalSolver) -> "ClientBlock":
+        """The same clients with the work that a solver plans."""
+        num_steps, batch_sizes = solver.count_steps(self.sizes), solver.batches(self.sizes)
+        return replace(self, num_steps=num_steps, batch_sizes=batch_sizes)
+
     def some(self, part: slice | Tensor) -> "ClientBlock":
         """These clients alone."""
         return ClientBlock(
@@ -206,6 +211,40 @@ def finish_work(
     return FinishedWork(result.delta, kept, result.message, buffers)
 
 
+Train = Callable[[OrderT, ClientBlock], LocalReturns]
+"""Does the local steps of an order."""
+
+
+def do_work(
+    order: OrderT, block: ClientBlock, effective_steps: Tensor | None, model: FlatModule, train: Train[OrderT]
+) -> tuple[FinishedWork, LocalReturns]:
+    """All local work of clients in a round: training that they keep for themselves, then that of their updates."""
+    kept = order.solver.kept_training
+    if kept is not None:
+        personal, own = derive_masks(order, kept, model), block.training(kept)
+        finished = finish_work(personal, own.memory, own.num_steps, None, train(personal, own))
+        block = replace(block, memory=finished.memory)
+    order = derive_masks(order, order.solver, model)
+    returns = train(order, block)
+    return finish_work(order, block.memory, block.num_steps, effective_steps, returns), returns
+
+
+def own_models(
+    order: OrderT, block: ClientBlock, model: FlatModule, train: Train[OrderT]
+) -> tuple[Tensor, Tensor]:
+    """Parameters (m, d) and running statistics (m, b) of the models that clients use themselves."""
+    solver, own = order.solver, order.solver.personal or order.solver
+    order, block = derive_masks(order, own, model), block.training(own)
+    params = own.used(order.anchor.expand(len(block), -1), block.memory, order.shared).clone()
+    buffers = start_buffers(order, block.memory).expand(len(block), -1)
+    able = (block.sizes > 0).nonzero().flatten()
+    if solver.personal is not None and solver.kept_training is None and len(able):
+        returns = train(order, block.some(able))
+        params[able] += returns.delta
+        buffers = buffers.index_copy(0, able.to(buffers.device), returns.buffers)
+    return params, buffers
+
+
 class ClientExecutor(ABC):
     """Does the local work of clients. All executors of a world give the same bits."""
 
@@ -264,25 +303,31 @@ class LocalExecutor(ClientExecutor):
         else:
             objective, first_rows = self.host_data.load(block.clients)
         draw = self._draw(order.round, order.solver, order.key, block, first_rows)
-        jobs = LocalJobs(
-            clients=draw.clients,
-            steps=self._drawn_ahead.pop(draw) if draw in self._drawn_ahead else draw.steps(),
-            anchor=order.anchor,
-            buffers=start_buffers(order, block.memory),
-            shared=order.shared,
-            memory={name: block.memory[name] for name in order.solver.step_memory},
-        )
+        steps = self._drawn_ahead.pop(draw) if draw in self._drawn_ahead else draw.steps()
         with self.arithmetic.on(objective.device):
-            return run_jobs(self.engine, objective, jobs, first_rows, block.sizes)
+            return take_steps(self.engine, objective, order, block, steps, first_rows)
 
 
-def run_jobs(
-    engine: Engine, objective: Objective, jobs: LocalJobs, first_rows: Tensor, sizes: Tensor
+def take_steps(
+    engine: Engine,
+    objective: Objective,
+    order: Broadcast,
+    block: ClientBlock,
+    steps: LocalSteps,
+    first_rows: Tensor,
 ) -> LocalReturns:
-    """The local work of clients whose `sizes` examples begin at `first_rows` of the objective's data."""
+    """The local work of clients whose examples begin at `first_rows` of the objective's data."""
+    jobs = LocalJobs(
+        clients=block.clients.tolist(),
+        steps=steps,
+        anchor=order.anchor,
+        buffers=start_buffers(order, block.memory),
+        shared=order.shared,
+        memory={name: block.memory[name] for name in order.solver.step_memory},
+    )
     returns = engine.run(objective, jobs)
     if jobs.steps.solver.needs_anchor_gradient:
-        return returns._replace(anchor_gradient=_anchor_gradients(objective, jobs, first_rows, sizes))
+        return returns._replace(anchor_gradient=_anchor_gradients(objective, jobs, first_rows, block.sizes))
     return returns
 
 

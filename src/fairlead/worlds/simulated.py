@@ -46,10 +46,9 @@ from fairlead.worlds.executor import (
     ClientBlock,
     ClientExecutor,
     LocalExecutor,
-    derive_masks,
-    finish_work,
+    do_work,
+    own_models,
     refuse_unknown_parameters,
-    start_buffers,
 )
 
 _PREFETCHED_CLIENTS = 100_000
@@ -281,16 +280,9 @@ class SimulatedWorld(World):
         responders = self._responders(cohort, solver, order.round, order.key)
         clients, num_steps = responders.block.clients, responders.block.num_steps
         block = replace(responders.block, memory=self._read(order.memory, clients))
-        if solver.kept_training is not None:
-            personal, own = self._personal_block(order, solver.kept_training, block)
-            returns = executor.train(personal, own)
-            memory = finish_work(personal, own.memory, own.num_steps, None, returns).memory
-            block = replace(block, memory=memory)
-        order = derive_masks(order, solver, self.objective.model)
-        results = executor.train(order, block)
-        self._paths = PathRun.tally([*self._paths, *results.ran])
         effective_steps = solver.effective_steps(num_steps, order.round)
-        finished = finish_work(order, block.memory, num_steps, effective_steps, results)
+        finished, results = do_work(order, block, effective_steps, self.objective.model, executor.train)
+        self._paths = PathRun.tally([*self._paths, *results.ran])
         return ClientUpdates.of(
             cohort,
             responders.places,
@@ -309,14 +301,6 @@ class SimulatedWorld(World):
 
     def _read(self, memory: PartState, clients: Tensor) -> Vectors:
         return {name: table_in(memory, name).read(clients) for name in memory}
-
-    def _personal_block(
-        self, order: WorkOrder, personal: LocalSolver, block: ClientBlock
-    ) -> tuple[WorkOrder, ClientBlock]:
-        """The order and the block of the same clients for their personal training."""
-        num_steps, batch_sizes = personal.count_steps(block.sizes), personal.batches(block.sizes)
-        own = replace(block, num_steps=num_steps, batch_sizes=batch_sizes)
-        return derive_masks(order, personal, self.objective.model), own
 
     @property
     def prefetches(self) -> bool:
@@ -370,22 +354,15 @@ class SimulatedWorld(World):
     def personal_models(
         self, solver: LocalSolver, state: ServerState, key: Key, clients: Tensor | None = None
     ) -> Iterator[tuple[int, Tensor, Tensor]]:
-        shared = solver if solver.is_personal else replace(solver, corrections=())
-        own, nothing = solver.personal or shared, torch.empty(0)
+        used, nothing = solver if solver.is_personal else replace(solver, corrections=()), torch.empty(0)
         everyone = torch.arange(self.population.num_clients)
         cohort = Cohort(everyone if clients is None else clients, nothing, nothing)
-        broadcast = (state.round, own, state.params, state.buffers, state.shared)
-        order = derive_masks(WorkOrder(*broadcast, cohort, state.memory, key), own, self.objective.model)
+        broadcast = (state.round, used, state.params, state.buffers, state.shared)
+        order, none = WorkOrder(*broadcast, cohort, state.memory, key), nothing.long()
         for clients in torch.split(cohort.clients, self.executor.block or _EVALUATED_TOGETHER):
-            memory, sizes = self._read(state.memory, clients), self.behavior.sizes[clients]
-            block = ClientBlock(clients, sizes, own.count_steps(sizes), own.batches(sizes), memory)
-            params = own.used(state.params.expand(len(clients), -1), memory, order.shared).clone()
-            buffers = start_buffers(order, memory).expand(len(clients), -1)
-            able = (sizes > 0).nonzero().flatten()
-            if solver.personal is not None and solver.kept_training is None and len(able):
-                returns = self.executor.train(order, block.some(able))
-                params[able] += returns.delta
-                buffers = buffers.index_copy(0, able.to(buffers.device), returns.buffers)
+            memory = self._read(state.memory, clients)
+            block = ClientBlock(clients, self.behavior.sizes[clients], none, none, memory)
+            params, buffers = own_models(order, block, self.objective.model, self.executor.train)
             yield from zip(clients.tolist(), params, buffers, strict=True)
 
     def objective_at(self, params: Tensor, buffers: Tensor) -> float:

@@ -1,10 +1,8 @@
 """The choice of an engine by model and device, and the reason for it."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +10,7 @@ from torch import Tensor, nn
 from fairlead.errors import ClashError, EngineError, FieldError, did_you_mean
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.descent import SGD
+from fairlead.parameters import watched_calls
 from fairlead.randomness import keyed_uniform
 from fairlead.worlds.base import EngineName
 from fairlead.worlds.engines.base import Engine, LocalJobs, LocalSteps, Objective
@@ -114,7 +113,11 @@ def _try_stacked(
     objective: Objective, params: Tensor, buffers: Tensor, rows: Tensor, noise: Tensor | None
 ) -> Tensor:
     """Losses of two clients at once; an error names the module that cannot run so."""
-    with _naming_modules(objective.model.module) as running, warnings.catch_warnings():
+    running: list[str] = []
+    with (
+        watched_calls(objective.model.module, running.append, lambda _: running.pop()),
+        warnings.catch_warnings(),
+    ):
         # An operation without a batching rule runs one client after another: worse than the loop.
         warnings.filterwarnings("error", message="There is a performance drop", category=UserWarning)
         try:
@@ -134,27 +137,6 @@ def _try_stacked(
                 'depends on values, or use engine="loop".'
             ) from error
     return losses.detach()
-
-
-@contextmanager
-def _naming_modules(module: nn.Module) -> Iterator[list[str]]:
-    """A list of the modules that are being called, the innermost last."""
-    running: list[str] = []
-    hooks = []
-    for name, part in module.named_modules():
-
-        def enter(part: nn.Module, args: Any, name: str = name) -> None:
-            running.append(f"{type(part).__name__} {name!r}" if name else type(part).__name__)
-
-        def leave(part: nn.Module, args: Any, output: Any) -> None:
-            running.pop()
-
-        hooks += [part.register_forward_pre_hook(enter), part.register_forward_hook(leave)]
-    try:
-        yield running
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 _LARGE_ON_CPU = 1_000_000
