@@ -35,14 +35,8 @@ from fairlead.flower.requests import log_round, refuse_unsuitable
 from fairlead.flower.roster import LOG, warn_of_claims
 from fairlead.flower.strategy_world import ArrayLayout, ReportedWeights, StrategyWorld
 from fairlead.randomness import Key
-from fairlead.records import (
-    RoundRecord,
-    ServerState,
-    StoredRecords,
-)
-from fairlead.reply_checks import (
-    ReplyLimits,
-)
+from fairlead.records import RoundRecord, ServerState, StoredRecords
+from fairlead.reply_checks import ReplyLimits
 from fairlead.round import initial_state, run_round
 
 _ARRAYS, _CONFIG = "arrays", "config"

@@ -16,6 +16,11 @@ _PROGRAMS = 4096
 """Programs among which the sums are shared out, by rows and by columns."""
 
 
+def padded(number: int) -> int:
+    """The next power of two, and 16 at least, as block products need."""
+    return max(16, triton.next_power_of_2(number))
+
+
 def products_with_all(rows: Tensor, at: Tensor) -> Tensor:
     """⟨row_i, row_j⟩ of the rows i at these positions with all rows j: (at, rows) float64, by tensor cores.
 
@@ -31,7 +36,7 @@ def products_with_all(rows: Tensor, at: Tensor) -> Tensor:
     with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
         _sum_share[(blocks, parts)](
             *(rows, at, sums, count, dim, rows.stride(0), len(at), share),
-            CHOSEN=max(16, triton.next_power_of_2(len(at))),
+            CHOSEN=padded(len(at)),
             ROWS=_ROWS,
             COLUMNS=_COLUMNS,
             num_warps=_WARPS,

@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fairlead.numerics.kernels_triton import padded
+
 _PROGRAMS, _SPREAD = 1024, 1024
 """Programs that keep a device busy, until which sums over pixels are split; and numbers that are spread at once."""
 
@@ -80,20 +82,15 @@ def blocks_of(kernel: str, layer: ConvolutionSizes) -> Blocks:
     if known is not None and layer.PRECISION == "tf32":
         return known
     if kernel == "forward":
-        summed = _power(layer.SIDE * layer.PITCH, 32)
-        return Blocks(64, summed, _power(layer.OUTPUTS, 64), 1 if summed == 16 else 3, 4)
+        summed = min(padded(layer.SIDE * layer.PITCH), 32)
+        return Blocks(64, summed, min(padded(layer.OUTPUTS), 64), 1 if summed == 16 else 3, 4)
     if kernel == "by_images":
-        return Blocks(128, _power(layer.OUTPUTS, 32), _power(layer.CHANNELS, 64), 3, 4, spread=True)
-    summed = _power(layer.SIDE**2 * layer.PITCH, 64)
+        return Blocks(128, min(padded(layer.OUTPUTS), 32), min(padded(layer.CHANNELS), 64), 3, 4, spread=True)
+    summed = min(padded(layer.SIDE**2 * layer.PITCH), 64)
     if layer.PRECISION != "tf32":
         # Three products for one would need more registers than there are.
-        return Blocks(16, summed, _power(layer.OUTPUTS, 32), 1, 4, turned=True)
-    return Blocks(16, summed, _power(layer.OUTPUTS, 64), 1, 2, turned=True)
-
-
-def _power(number: int, most: int) -> int:
-    """The next power of two, 16 at least, as block products need."""
-    return min(max(1 << (number - 1).bit_length(), 16), most)
+        return Blocks(16, summed, min(padded(layer.OUTPUTS), 32), 1, 4, turned=True)
+    return Blocks(16, summed, min(padded(layer.OUTPUTS), 64), 1, 2, turned=True)
 
 
 def convolve(

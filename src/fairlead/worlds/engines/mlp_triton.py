@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fairlead.numerics.kernels_triton import padded
 from fairlead.worlds.engines.base import PlainSGD
 from fairlead.worlds.engines.dense import Affine
 from fairlead.worlds.engines.lanes import LaneSchedule
@@ -48,14 +49,14 @@ class MlpDescent:
         error, each_loss = params.new_empty((width, batch, classes)), params.new_empty((width, batch))
         common = (params, params.stride(0), schedule.rows, counter, lanes, batch, inputs, units)
         precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
-        examples = min(_padded(batch), 64)
+        examples = min(padded(batch), 64)
         _project[(width, triton.cdiv(units, _OUTPUTS), _PARTS * triton.cdiv(batch, examples))](
             *common, self.examples, partial, EXAMPLES=examples, PRECISION=precision
         )
         _score[(width, triton.cdiv(batch, _SCORED))](
             *(*common, partial, self.targets, schedule.weight),
             *(hidden, hidden_error, error, each_loss, classes),
-            CLASSES=_padded(classes),
+            CLASSES=padded(classes),
             PRECISION=precision,
             num_stages=1,
         )
@@ -70,11 +71,6 @@ class MlpDescent:
             PRECISION=precision,
             num_stages=1,
         )
-
-
-def _padded(number: int) -> int:
-    """The next power of two, and 16 at least, as block products need."""
-    return max(1 << (number - 1).bit_length(), 16)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

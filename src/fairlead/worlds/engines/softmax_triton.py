@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fairlead.numerics.kernels_triton import padded
 from fairlead.worlds.engines.softmax_kernels import LinearWork
 
 _WIDEST = {16: 1024, 32: 256}
@@ -15,10 +16,10 @@ _WIDEST = {16: 1024, 32: 256}
 
 def fits(width: int, num_classes: int, device: torch.device) -> bool:
     """Whether one program can hold a layer: its weights in registers, factors of products in shared memory."""
-    padded, classes = _padded(width), _padded(num_classes)
+    length, classes = padded(width), padded(num_classes)
     properties = triton.runtime.driver.active.utils.get_device_properties(device.index)
-    needed = 4 * padded * (classes + _most_examples(padded))
-    return padded <= _WIDEST.get(classes, 0) and needed <= int(properties["max_shared_mem"])
+    needed = 4 * length * (classes + _most_examples(length))
+    return length <= _WIDEST.get(classes, 0) and needed <= int(properties["max_shared_mem"])
 
 
 def run_on_gpu(work: LinearWork) -> tuple[Tensor, Tensor]:
@@ -26,7 +27,7 @@ def run_on_gpu(work: LinearWork) -> tuple[Tensor, Tensor]:
     device, width = work.anchor.device, work.inputs.shape[1]
     delta = work.anchor.new_empty((len(work.num_steps), len(work.anchor)))
     loss = work.anchor.new_empty(len(work.num_steps))
-    padded, classes = _padded(width), _padded(work.num_classes)
+    length, classes = padded(width), padded(work.num_classes)
     with torch.cuda.device_of(work.anchor):  # type: ignore[no-untyped-call]
         _kernel[(len(work.num_steps),)](
             *(work.inputs.contiguous(), work.targets, work.rows.to(device), work.starts.to(device)),
@@ -36,24 +37,19 @@ def run_on_gpu(work: LinearWork) -> tuple[Tensor, Tensor]:
             BIASED=len(work.anchor) > width * work.num_classes,
             SCALED=work.input_scale != 1,
             PROXIMAL=work.mu != 0,
-            CHUNK=min(_padded(int(work.batch_sizes.max())), _most_examples(padded)),
+            CHUNK=min(padded(int(work.batch_sizes.max())), _most_examples(length)),
             CLASSES=classes,
-            WIDTH=padded,
-            num_warps=4 if padded <= 64 else 8,
+            WIDTH=length,
+            num_warps=4 if length <= 64 else 8,
             num_stages=1,
             enable_fp_fusion=True,
         )
     return delta, loss
 
 
-def _most_examples(padded: int) -> int:
+def _most_examples(length: int) -> int:
     """How many examples of so many inputs are processed together."""
-    return min(max(8192 // padded, 16), 64)
-
-
-def _padded(number: int) -> int:
-    """The next power of two, and 16 at least, as block products need."""
-    return max(1 << (number - 1).bit_length(), 16)
+    return min(max(8192 // length, 16), 64)
 
 
 def _train_job(
