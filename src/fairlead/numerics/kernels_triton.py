@@ -18,7 +18,7 @@ _PROGRAMS = 4096
 
 def padded(number: int) -> int:
     """The next power of two, and 16 at least, as block products need."""
-    return max(16, triton.next_power_of_2(number))
+    return max(16, int(triton.next_power_of_2(number)))
 
 
 def products_with_all(rows: Tensor, at: Tensor) -> Tensor:
