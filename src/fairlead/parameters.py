@@ -69,7 +69,7 @@ class FlatModule:
 
         A pattern is a name with wildcards, "head" or "normalization"; one that fits no parameter is refused.
         """
-        like, modules = self.initial_params(), dict(self.module.named_modules())
+        like, modules = next(self.module.parameters()), dict(self.module.named_modules())
 
         def normalizes(name: str) -> bool:
             return isinstance(modules[name.rpartition(".")[0]], _NORMS)
@@ -91,17 +91,17 @@ class FlatModule:
                     "OwnParameters.parameters must leave something to share, and 'head' is all of a model with one "
                     "layer: use a model with more layers, or '*' for training without sharing."
                 )
-        own, kept = (
-            [any(fits(name, pattern) for pattern in patterns) for name in names]
-            for names in (self.names, self._buffer_names)
-        )
+
+        def is_own(name: str) -> bool:
+            return any(fits(name, pattern) for pattern in patterns)
+
+        def mask(chosen: list[bool], sizes: list[int]) -> Tensor:
+            return torch.tensor(chosen).repeat_interleave(torch.tensor(sizes)).to(like)
+
         # Other buffers are constants, which all clients share.
-        kept = [is_own and normalizes(name) for name, is_own in zip(self._buffer_names, kept, strict=True)]
-        params, buffers = (
-            [like.new_full((size,), is_own) for size, is_own in zip(sizes, chosen, strict=True)]
-            for sizes, chosen in ((self.sizes, own), (self._buffer_sizes, kept))
-        )
-        return torch.cat(params), torch.cat(buffers) if any(kept) else None
+        kept = [is_own(name) and normalizes(name) for name in self._buffer_names]
+        params = mask([is_own(name) for name in self.names], self.sizes)
+        return params, mask(kept, self._buffer_sizes) if any(kept) else None
 
     def to(self, device: torch.device, dtype: torch.dtype) -> FlatModule:
         """A copy on another device and in another floating-point type."""

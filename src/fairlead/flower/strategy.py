@@ -127,11 +127,7 @@ class FlowerStrategy(Strategy):
 
         with nullcontext() if self._store is None else self._store.claimed():
             world, state = self._begin(initial_arrays)
-            arrays = (
-                world.layout.filled(initial_arrays, state.params, state.buffers)
-                if self._done
-                else initial_arrays
-            )
+            arrays = world.layout.filled(initial_arrays, state.params, state.buffers)
             result = super().start(
                 grid,
                 arrays,

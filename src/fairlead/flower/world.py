@@ -300,6 +300,10 @@ class FlowerWorld(World):
         """Fetch answers until the round ends."""
         received: dict[int, ReceivedUpdate] = {}
         refused: list[Refusal] = []
+
+        def refuse(client: int, reason: str, fault: str) -> None:
+            refused.append(Refusal(client, reason, f"Client {client} {fault}."))
+
         most, pending = self.rules.first, self._pending.by_client
         asked = {client for client, request in pending.items() if request.round == order.round}
         busy = pending.keys() & order.cohort.clients.tolist()
@@ -310,8 +314,7 @@ class FlowerWorld(World):
                 if isinstance(found, Refusal):
                     refused.append(found)
                 elif most is not None and len(received) >= most:
-                    sentence = f"Client {request.client} was not among the first {most} updates."
-                    refused.append(Refusal(request.client, "late", sentence))
+                    refuse(request.client, "late", f"was not among the first {most} updates")
                 else:
                     received[request.client] = found
             complete = most is not None and len(received) >= most
@@ -323,12 +326,9 @@ class FlowerWorld(World):
             sleep(self.rules.poll)
         for client in sorted(asked & owed):
             if complete:
-                refused.append(
-                    Refusal(client, "late", f"Client {client} was not among the first {most} updates.")
-                )
+                refuse(client, "late", f"was not among the first {most} updates")
             else:
-                sentence = f"Client {client} did not answer within the deadline of {self.rules.deadline:g} s."
-                refused.append(Refusal(client, "deadline", sentence))
+                refuse(client, "deadline", f"did not answer within the deadline of {self.rules.deadline:g} s")
         return received, refused
 
     def _client_metrics(self, content_for: Callable[[int], RecordDict]) -> dict[str, Tensor]:

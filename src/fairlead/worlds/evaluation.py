@@ -71,17 +71,15 @@ def evaluate(
     figures_on = partial(_figures, model, task, task.named_metrics(), params, buffers, channels_last)
     figures = None if test is None else figures_on(test)
     by_client: dict[str, Tensor] = {}
-    if per_client and held_out is not None:
-        own = figures if figures is not None and held_out is test else figures_on(held_out)
-        by_client = {name: _of_clients(held_out, figure) for name, figure in own.items()}
-    elif per_client or figures is None:
-        of_train = figures_on(train)
-        by_client = {name: _of_clients(train, figure) for name, figure in of_train.items()}
+    if per_client or figures is None:
+        data = train if held_out is None else held_out
+        own = figures if figures is not None and data is test else figures_on(data)
+        by_client = {name: _of_clients(data, figure) for name, figure in own.items()}
     if figures is None:
         overall = {}
         for name, values in by_client.items():
-            counts, share = train.sizes > 0, weights
-            if isinstance(of_train[name], _WholeSet):
+            counts, share = data.sizes > 0, weights
+            if isinstance(own[name], _WholeSet):
                 counts = counts & ~values.isnan()
                 share = weights / weights[counts].sum()
             overall[name] = float(share[counts] @ values[counts]) if bool(counts.any()) else math.nan
