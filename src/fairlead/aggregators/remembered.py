@@ -1,5 +1,6 @@
 """The server's memory of updates, and the methods that follow it: MIFA, FedVARP, RememberedMean and FedAWARE."""
 
+from abc import ABC
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ from fairlead.aggregators.base import Aggregator, normalized, weighted_sum
 from fairlead.client_table import ClientTable, PartState, table_in, tensor_in
 from fairlead.errors import FieldError
 from fairlead.memory.update_memory import (
-    AwareFields,
+    AwareMemory,
     FirstVisit,
     MovingAverages,
     UpdateMemory,
@@ -42,12 +43,6 @@ def empty_table(population: Population) -> ClientTable:
     )
 
 
-def nothing_remembered(population: Population) -> PartState:
-    """Last updates y_i = 0 and their mean Σ ω_i y_i = 0."""
-    mean = torch.zeros(population.num_parameters, dtype=torch.float64, device=population.device)
-    return {"last": empty_table(population), "mean": mean}
-
-
 def renewed(state: PartState, updates: ClientUpdates, old: Tensor, weights: Tensor) -> PartState:
     """The memory with y_i ← Δ_i for the clients that arrived; `old` are their rows so far, `weights` all ω.
 
@@ -66,8 +61,19 @@ def remembered_mean(expected: ExpectedRound) -> MeanCoefficients:
     return MeanCoefficients(expected.conditions.weights * expected.reachable, "long run", remembers=True)
 
 
+class LastUpdates(Aggregator, ABC):
+    """Family of methods that remember all clients' last updates y_i, zero at first, and their mean Σ ω_i y_i."""
+
+    def init(self, population: Population) -> PartState:
+        mean = torch.zeros(population.num_parameters, dtype=torch.float64, device=population.device)
+        return {"last": empty_table(population), "mean": mean}
+
+    def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients:
+        return remembered_mean(expected)
+
+
 @dataclass(frozen=True)
-class MIFA(Aggregator):
+class MIFA(LastUpdates):
     """Follows the mean of all clients' last updates, fresh or remembered (Gu et al. 2021).
 
         y_i ← Δ_i for i ∈ R,   then Σ_j ω_j y_j
@@ -84,9 +90,6 @@ class MIFA(Aggregator):
 
     references = ("gu2021mifa",)
 
-    def init(self, population: Population) -> PartState:
-        return nothing_remembered(population)
-
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):
             return Aggregate(updates.delta.sum(0), state, updates.importance)
@@ -97,12 +100,9 @@ class MIFA(Aggregator):
         remembered = ClientWeights(absent, weights[absent])
         return Aggregate(direction, after, weights[updates.clients], remembered)
 
-    def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients:
-        return remembered_mean(expected)
-
 
 @dataclass(frozen=True)
-class FedVARP(Aggregator):
+class FedVARP(LastUpdates):
     """Averages the changes of the updates, and adds the mean of all remembered ones.
 
         Σ_R p̂_i(Δ_i − y_i) + Σ_j ω_j y_j,   then y_i ← Δ_i for i ∈ R
@@ -120,9 +120,6 @@ class FedVARP(Aggregator):
 
     references = ("jhunjhunwala2022fedvarp",)
 
-    def init(self, population: Population) -> PartState:
-        return nothing_remembered(population)
-
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):
             return Aggregate(updates.delta.sum(0), state, updates.importance)
@@ -134,9 +131,6 @@ class FedVARP(Aggregator):
         recalled = weights.index_add(0, updates.clients, -share)[seen]
         after = renewed(state, updates, old, weights)
         return Aggregate(direction, after, share, ClientWeights(seen, recalled))
-
-    def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients:
-        return remembered_mean(expected)
 
 
 @dataclass(frozen=True)
@@ -218,7 +212,7 @@ class RememberedMean(Aggregator):
 
 
 @dataclass(frozen=True)
-class FedAWARE(AwareFields, Aggregator):
+class FedAWARE(AwareMemory, Aggregator):
     """Follows the shortest vector in the hull of all clients' moving-averaged updates (Zeng 2025, Algorithm 1).
 
         m_i ← (1 − α) m_i + α Δ_i  for i ∈ R,    λ = argmin ‖Σ λ_j m_j‖² over the simplex,    d = Σ λ_j m_j
@@ -276,15 +270,14 @@ class FedAWARE(AwareFields, Aggregator):
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         if not len(updates):
             return Aggregate(updates.delta.sum(0), state, None)
-        aware = self.aware
-        recalled = aware.recall(state, updates, conditions)
+        recalled = self.recall(state, updates, conditions)
         if not recalled.ready:
             share = normalized(updates.importance)
             return Aggregate(weighted_sum(share, updates.delta), recalled.state, share, facts=recalled.facts)
         after, coefficients = recalled.state, recalled.coefficients
-        remembered = aware.averages.by_client(after, coefficients, conditions.weights)
-        direction = _remembered_step(aware.averages, after, coefficients, updates)
-        shares = aware.shares(recalled, conditions.weights)
+        remembered = self.averages.by_client(after, coefficients, conditions.weights)
+        direction = _remembered_step(self.averages, after, coefficients, updates)
+        shares = self.shares(recalled, conditions.weights)
         return Aggregate(direction, after, None, remembered, recalled.facts, shares)
 
     def limit(self, weights: Tensor) -> Limit | None:

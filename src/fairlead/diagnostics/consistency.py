@@ -28,6 +28,8 @@ _NOTABLE = 0.01
 """Share of misplaced weight below which the report does not look for reasons."""
 _SHOWN = 20
 """Most clients in the table of a notebook."""
+_TITLES = {"intended": "intended ω", "surrogate": "effective Ω", "predicted": "Ω of theory"}
+"""Of the weights of clients."""
 
 
 def chi_square(intended: Tensor, surrogate: Tensor) -> float:
@@ -116,14 +118,14 @@ class ConsistencyReport(Displayed):
         told = "no weights" if share is None else f"{share:.1%} of the weight misplaced"
         return f"<ConsistencyReport: {told} in {counted(self.rounds, 'round')}>"
 
+    def _weights(self) -> dict[str, Tensor]:
+        """ω, and Ω as measured and of theory where they are known."""
+        weights = zip(_TITLES, (self.intended, self.surrogate, self.predicted_weights), strict=True)
+        return {name: values for name, values in weights if values is not None}
+
     def rows(self) -> list[dict[str, Any]]:
         """ω, Ω as measured and Ω of theory of every client."""
-        columns = {
-            "intended": self.intended,
-            "surrogate": self.surrogate,
-            "predicted": self.predicted_weights,
-        }
-        known = {name: values.tolist() for name, values in columns.items() if values is not None}
+        known = {name: values.tolist() for name, values in self._weights().items()}
         return [
             {
                 "client": client if self.names is None else str(self.names[client]),
@@ -137,32 +139,23 @@ class ConsistencyReport(Displayed):
             self.rows(), key=lambda row: -abs(row.get("surrogate", row["intended"]) - row["intended"])
         )
         shown = worst[:_SHOWN]
-        named = {
-            "client": "client",
-            "intended": "intended ω",
-            "surrogate": "effective Ω",
-            "predicted": "Ω of theory",
-        }
-        table = {
-            title: [f"{row[key]:.2%}" if isinstance(row[key], float) else str(row[key]) for row in shown]
-            for key, title in named.items()
-            if key in worst[0]
-        }
+        table = {"client": [str(row["client"]) for row in shown]}
+        table |= {_TITLES[name]: [f"{row[name]:.2%}" for row in shown] for name in self._weights()}
         return Display("Consistency", (str(self),), table, self._charts())
 
     def _charts(self) -> tuple[Chart, ...]:
         """The weights of all clients, smallest ω first."""
-        order = self.intended.argsort()
-        weights = {
-            "intended ω": self.intended,
-            "effective Ω": self.surrogate,
-            "Ω of theory": self.predicted_weights,
-        }
+        order, colors = self.intended.argsort(), list(_TITLES)
         places = tuple(float(place) for place in range(len(order)))
         series = tuple(
-            Series(places, tuple(values[order].tolist()), label=name, place=place, joined=False)
-            for place, (name, values) in enumerate(weights.items())
-            if values is not None
+            Series(
+                places,
+                tuple(values[order].tolist()),
+                label=_TITLES[name],
+                place=colors.index(name),
+                joined=False,
+            )
+            for name, values in self._weights().items()
         )
         across = AxisScale.fitted(places, margin=0.02)
         up = AxisScale.fitted([value for each in series for value in each.y], bounds=(0.0, 1.0))

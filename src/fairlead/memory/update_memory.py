@@ -298,19 +298,30 @@ class AwareMemory:
 
         d = Σ λ_i m_i  with  λ = argmin ‖Σ λ_i m_i‖² over the simplex               (Zeng 2025 (2))
 
-    `rows` = "raw" takes the averages as they are, "unit" scales each to length 1 first, "equal" to their mean length.
-    `start` sets the hull until
-    all clients have arrived once: only the clients seen so far ("seen"); none, and the method has not started
-    ("all_seen"); or all, the others at zero, so that d = 0 ("zero").
+    Parts that follow d derive from it; `FedAWARE` describes the fields.
 
     The inner products are float64 and part of the state: rebuilt from the rows, a resumed run would differ in its last
     bits.
     """
 
-    averages: MovingAverages
-    start: Start
-    rows: RowLength
+    alpha: float | None = None
+    retention: float | None = None
+    start: Start = "seen"
+    first_visit: FirstVisit = "update"
+    rows: RowLength = "raw"
+    memory: UpdateMemory = UpdateMemory()
     rho: float = 0.0
+
+    def __post_init__(self) -> None:
+        resolve_alpha(self)
+        require_choice(self, "start", ("seen", "all_seen", "zero"))
+        require_choice(self, "rows", ("raw", "unit", "equal"))
+        require_number(self, "rho", at_least=0)
+
+    @property
+    def averages(self) -> MovingAverages:
+        """The moving averages that these fields describe."""
+        return averages_of(self)
 
     def shares(self, recalled: Recalled, weights: Tensor) -> ClientWeights | None:
         """λ by client, where something was solved."""
@@ -350,33 +361,6 @@ class AwareMemory:
         shares = torch.zeros_like(last)
         shares[table.clients] = point.weights.cpu()
         return Recalled({**state, "lambda": shares}, True, (point.weights * scale).cpu(), point)
-
-
-@dataclass(frozen=True)
-class AwareFields:
-    """Fields of the parts that follow AWARE's direction; `FedAWARE` describes them."""
-
-    alpha: float | None = None
-    retention: float | None = None
-    start: Start = "seen"
-    first_visit: FirstVisit = "update"
-    rows: RowLength = "raw"
-    memory: UpdateMemory = UpdateMemory()
-    rho: float = 0.0
-
-    def __post_init__(self) -> None:
-        resolve_alpha(self)
-        require_choice(self, "start", ("seen", "all_seen", "zero"))
-        require_choice(self, "rows", ("raw", "unit", "equal"))
-        require_number(self, "rho", at_least=0)
-
-    @property
-    def aware(self) -> AwareMemory:
-        """The memory that these fields describe."""
-        return AwareMemory(averages_of(self), self.start, self.rows, self.rho)
-
-    def init(self, population: Population) -> PartState:
-        return self.aware.init(population)
 
 
 def _with_new_products(

@@ -42,13 +42,8 @@ class TokenModel(Model, ABC):
         """Refuse settings of the encoder that are not allowed."""
 
     @abstractmethod
-    def encoder(self, vocabulary: int, length: int) -> nn.Module:
-        """A module from tokens (batch, length) to features (batch, length, width)."""
-
-    @property
-    @abstractmethod
-    def encoder_width(self) -> int:
-        """Features per position that the encoder gives."""
+    def encoder(self, vocabulary: int, length: int) -> tuple[nn.Module, int]:
+        """A module from tokens (batch, length) to features (batch, length, width), and the width."""
 
     def build(self, shape: ExampleShape) -> nn.Module:
         name = type(self).__name__
@@ -62,8 +57,8 @@ class TokenModel(Model, ABC):
         if vocabulary < shape.tokens:
             largest = shape.tokens - 1
             raise field_error(self, "vocabulary", f"above the largest token, {largest}", self.vocabulary)
-        encoder = self.encoder(vocabulary, shape.inputs[0])
-        return TokenReadout(encoder, self.encoder_width, shape.outputs, self.pooling, self.padding)
+        encoder, width = self.encoder(vocabulary, shape.inputs[0])
+        return TokenReadout(encoder, width, shape.outputs, self.pooling, self.padding)
 
 
 class TokenReadout(nn.Module):
@@ -119,15 +114,11 @@ class CharLSTM(TokenModel):
         require_integer(self, "embedding", "hidden", at_least=1)
         require_integer(self, "layers", at_least=1, at_most=MOST_LAYERS)
 
-    def encoder(self, vocabulary: int, length: int) -> nn.Module:
+    def encoder(self, vocabulary: int, length: int) -> tuple[nn.Module, int]:
         embedding = nn.Embedding(vocabulary, self.embedding)
         nn.init.xavier_uniform_(embedding.weight)
         widths = [self.embedding, *[self.hidden] * (self.layers - 1)]
-        return nn.Sequential(embedding, *(_LSTM(width, self.hidden) for width in widths))
-
-    @property
-    def encoder_width(self) -> int:
-        return self.hidden
+        return nn.Sequential(embedding, *(_LSTM(width, self.hidden) for width in widths)), self.hidden
 
 
 class _LSTM(nn.Module):
@@ -188,7 +179,7 @@ class TextTransformer(TokenModel):
             raise field_error(self, "width", f"a multiple of heads={self.heads}", self.width)
         require_number(self, "dropout", at_least=0, below=1)
 
-    def encoder(self, vocabulary: int, length: int) -> nn.Module:
+    def encoder(self, vocabulary: int, length: int) -> tuple[nn.Module, int]:
         encoder = nn.Sequential(
             _Embedding(vocabulary, length, self.width),
             nn.Dropout(self.dropout),
@@ -201,11 +192,7 @@ class TextTransformer(TokenModel):
                 nn.init.normal_(parameter, 0.0, 0.02 / math.sqrt(2 * self.layers) if into_stream else 0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
-        return encoder
-
-    @property
-    def encoder_width(self) -> int:
-        return self.width
+        return encoder, self.width
 
 
 class _Embedding(nn.Module):

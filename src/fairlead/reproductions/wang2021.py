@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +25,9 @@ from fairlead.reproductions.reproduction import Computation, Request, Scale
 from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedTable
 from fairlead.settings import Setting
 from fairlead.theory.convergence import convergence_factors
+
+_computation = partial(Computation, reference="wang2021fednova")
+_table = partial(TrainedTable, reference="wang2021fednova")
 
 
 def _experiment(setting: Setting, algorithm: Algorithm, rounds: int, seed: int) -> Experiment:
@@ -69,9 +73,8 @@ def _lemma_1(request: Request, seed: int) -> Mapping[TableCell, float]:
     return figures
 
 
-LEMMA_1 = Computation(
+LEMMA_1 = _computation(
     name="wang2021_lemma_1",
-    reference="wang2021fednova",
     where="Lemma 1, (5) and (29)-(33)",
     claim="With unequal local steps FedAvg converges to the minimizer of a surrogate objective, which "
     "weights clients by their steps.",
@@ -107,9 +110,8 @@ def _lemma_5(request: Request, seed: int) -> Mapping[TableCell, float]:
     return figures
 
 
-LEMMA_5 = Computation(
+LEMMA_5 = _computation(
     name="wang2021_lemma_5",
-    reference="wang2021fednova",
     where="Lemma 5, (61)-(64)",
     claim="With two clients of unequal work ‖∇F‖² at FedAvg's limit tends to χ²κ² as η → 0: (13) is tight.",
     claims=(
@@ -175,9 +177,8 @@ def _theorem_4(request: Request, seed: int) -> Mapping[TableCell, float]:
     return figures
 
 
-THEOREM_4 = Computation(
+THEOREM_4 = _computation(
     name="wang2021_theorem_4",
-    reference="wang2021fednova",
     where="Theorem 4, (18), (19) and (83); §V-A, best α",
     claim="If F is strongly convex the error is O(1/(mτ̄T)), and FedProx's best α of order √(m/τ̄)/T^(1/6).",
     claims=(
@@ -243,9 +244,8 @@ def _squared(method: str, panel: str) -> TableCell:
     return TableCell(method, f"‖x − x*‖², {panel}")
 
 
-FIGURE_2 = Computation(
+FIGURE_2 = _computation(
     name="wang2021_figure_2",
-    reference="wang2021fednova",
     where="Fig. 2",
     claim="With equal steps all methods reach the optimum, FedProx later; with random steps FedNova comes much "
     "closer than FedAvg and FedProx, and VRLSGD does not converge.",
@@ -304,9 +304,8 @@ def _figure_4(request: Request, seed: int) -> Mapping[TableCell, float]:
     return figures
 
 
-FIGURE_4 = Computation(
+FIGURE_4 = _computation(
     name="wang2021_figure_4",
-    reference="wang2021fednova",
     where="Fig. 4",
     claim="A larger α = ημ makes FedProx less biased and slower: at α = 1 it has no bias and counts one step, while "
     "FedNova is neither biased nor slower. FedProx has at most the variance of FedAvg.",
@@ -341,9 +340,8 @@ _FIGURE_5 = {
     "30 % asked, random epochs": TableColumn(_on_all_examples(settings.fednova_synthetic_random())),
 }
 
-FIGURE_5 = TrainedTable(
+FIGURE_5 = _table(
     name="wang2021_figure_5",
-    reference="wang2021fednova",
     where="Fig. 5",
     claim="On Synthetic(1, 1) FedNova has a lower training loss than FedAvg, with all clients and with some, at equal "
     "and at random epochs.",
@@ -398,9 +396,8 @@ _COLUMNS = {
     )
 }
 
-TABLE_1 = TrainedTable(
+TABLE_1 = _table(
     name="wang2021_table_1",
-    reference="wang2021fednova",
     where="Table I",
     claim="On CIFAR-10 with unequal local steps FedNova is more accurate than FedAvg with plain, momentum and "
     "proximal local solvers.",

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import permutations, product
 from statistics import linear_regression
 
@@ -28,6 +29,8 @@ from fairlead.reproductions.trained import Size, TableColumn, TableRow, TrainedT
 from fairlead.settings import Setting, consensus_cifar100, consensus_femnist
 from fairlead.task import Task
 from fairlead.worlds.simulated import SimulatedWorld
+
+_computation = partial(Computation, reference="wang2024unreasonable")
 
 _LR, _DRIFT_STEPS = 0.3, 10
 _LOCAL_STEPS = (1, 2, 5, 10, 50)
@@ -65,9 +68,8 @@ def _theorem_3(request: Request, seed: int) -> Mapping[TableCell, float]:
     return figures
 
 
-THEOREM_3 = Computation(
+THEOREM_3 = _computation(
     name="wang2024_theorem_3",
-    reference="wang2024unreasonable",
     where="Theorem 3, (16)-(18)",
     claim="Where clients share p(y | x), local steps have no bias in the limit of many clients, and more of them "
     "converge in fewer rounds.",
@@ -127,9 +129,8 @@ def _theorem_2(request: Request, seed: int) -> Mapping[TableCell, float]:
     return figures
 
 
-THEOREM_2 = Computation(
+THEOREM_2 = _computation(
     name="wang2024_theorem_2",
-    reference="wang2024unreasonable",
     where="Theorem 2, (9) and (11)",
     claim="FedAvg ends within a distance set by noise, ρ and the bias δ_c of local SGD, which quadratics do not have.",
     claims=(
@@ -223,9 +224,8 @@ def _on_the_way(request: Request, seed: int) -> Mapping[TableCell, float]:
     return figures
 
 
-FIGURE_3 = Computation(
+FIGURE_3 = _computation(
     name="wang2024_figure_3",
-    reference="wang2024unreasonable",
     where="Fig. 3",
     claim="At the optimum the mean drift of naturally split clients nearly vanishes, while that of an artificial split "
     "is close to its bound.",
@@ -244,9 +244,8 @@ FIGURE_3 = Computation(
     judged_at=("full",),
 )
 
-FIGURE_4 = Computation(
+FIGURE_4 = _computation(
     name="wang2024_figure_4",
-    reference="wang2024unreasonable",
     where="Fig. 4",
     claim="During FedAvg the mean drift of naturally split clients is several times below its bound.",
     claims=tuple(

@@ -31,6 +31,8 @@ from fairlead.theory.convergence import calibrated_lr
 from fairlead.theory.prediction import calibration
 from fairlead.theory.quadratics import LocalWork
 
+_computation = partial(Computation, reference="weng2025fedacs")
+
 _ROUNDS: dict[Scale, int] = {"smoke": 20, "small": 120, "full": 2_000}
 _FORESEEN: dict[Scale, int] = {"smoke": 20, "small": 100, "full": 1_000}
 """Rounds whose work and links the theory averages."""
@@ -202,9 +204,8 @@ _RUN_LONG: dict[Scale, str] = {
     "full": "theory, and 2,000 simulated rounds of each rule after 30 others",
 }
 
-FIGURE_4 = Computation(
+FIGURE_4 = _computation(
     name="weng2025_figure_4",
-    reference="weng2025fedacs",
     where="Fig. 4",
     claim="Under unequal work and links FedAvg misses the optimum with every local solver, and FedACS reaches it.",
     claims=(
@@ -226,9 +227,8 @@ FIGURE_4 = Computation(
     judged_at=("small", "full"),
 )
 
-FIGURE_7 = Computation(
+FIGURE_7 = _computation(
     name="weng2025_figure_7",
-    reference="weng2025fedacs",
     where="Fig. 7",
     claim="FedACS ends closest to the optimum, followed by FedNova and then by rules that correct links alone.",
     claims=(
@@ -280,9 +280,8 @@ def _inconsistency(request: Request, seed: int) -> Mapping[TableCell, float]:
 
 
 _BIASED = ("FedAvg", "c-a-FedAvg", "FedNova")
-COROLLARY_2_1 = Computation(
+COROLLARY_2_1 = _computation(
     name="weng2025_corollary_2_1",
-    reference="weng2025fedacs",
     where="Corollary 2.1 and G.3",
     claim="A biased rule ends at least ‖∇F(x̃)‖/L from the optimum, where ‖∇F(x̃)‖ is at most √χ²·κ, as it is for two "
     "clients; FedACS ends at the optimum.",

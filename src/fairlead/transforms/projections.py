@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fairlead.client_table import PartState
 from fairlead.errors import require_number
-from fairlead.memory.update_memory import AwareFields, remembered_part, with_remembered_part
+from fairlead.memory.update_memory import AwareMemory, remembered_part, with_remembered_part
 from fairlead.records import ClientUpdates, Conditions, Limit, Transformed
 from fairlead.transforms.base import DirectionTransform
 
@@ -36,7 +36,7 @@ class Clip(DirectionTransform):
 
 
 @dataclass(frozen=True)
-class AwareProjection(AwareFields, DirectionTransform):
+class AwareProjection(AwareMemory, DirectionTransform):
     """Projects a method's step on the direction that FedAWARE would take (Zeng 2025, Proposition 3.1).
 
         step ← (⟨step, d⟩/⟨d, d⟩) d
@@ -66,8 +66,7 @@ class AwareProjection(AwareFields, DirectionTransform):
     def transform(
         self, direction: Tensor, updates: ClientUpdates, state: PartState, conditions: Conditions
     ) -> Transformed:
-        aware = self.aware
-        recalled = aware.recall(state, updates, conditions)
+        recalled = self.recall(state, updates, conditions)
         facts = recalled.facts
         if not recalled.ready:
             return Transformed(direction, recalled.state, facts)
@@ -75,7 +74,7 @@ class AwareProjection(AwareFields, DirectionTransform):
         facts["aware_zero"] = float(recalled.is_zero)
         projected = torch.zeros_like(step)
         if not recalled.is_zero:
-            axis = aware.averages.combined(recalled.state, recalled.coefficients, direction).double()
+            axis = self.averages.combined(recalled.state, recalled.coefficients, direction).double()
             axis = axis / torch.linalg.vector_norm(axis)
             along = axis @ step.double()
             length = float(torch.linalg.vector_norm(step.double()))
@@ -83,8 +82,8 @@ class AwareProjection(AwareFields, DirectionTransform):
             projected = (along * axis).to(step)
         changed = with_remembered_part(recalled.state, direction, projected)
         weights = conditions.weights
-        remembered = aware.averages.by_client(recalled.state, recalled.coefficients, weights)
-        return Transformed(changed, recalled.state, facts, remembered, aware.shares(recalled, weights))
+        remembered = self.averages.by_client(recalled.state, recalled.coefficients, weights)
+        return Transformed(changed, recalled.state, facts, remembered, self.shares(recalled, weights))
 
     def limit(self, weights: Tensor) -> Limit:
         return Limit(
