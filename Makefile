@@ -32,10 +32,10 @@ test-full: $(VENV)/installed-test
 	$(BIN)/pytest -n 2 -m ''
 
 # The documentation as pages in build/site; a warning is an error. Needs no network.
-docs: $(VENV)/installed-test
+docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-docs-serve: $(VENV)/installed-test
+docs-serve: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 # The report page in a real browser: needs chromium and chromedriver beside what `make test` needs.
@@ -71,6 +71,10 @@ format: $(VENV)/installed-test
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(VENV)/installed-docs: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
