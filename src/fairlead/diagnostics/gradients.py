@@ -167,19 +167,17 @@ def near_optimum(
     buffers: Tensor | None = None,
     weights: Tensor | None = None,
     iterations: int = 200,
-    tolerance: float = 0.0,
-    seed: int = 0,
 ) -> NearOptimum:
     """Minimize Σ w_i F_i centrally by L-BFGS with a strong Wolfe line search.
 
     Symbols: w `weights`, ω of the objective unless given; weight on a single client finds that client's own
-    optimum. The start is `params`, else the world's initial model under `seed`. The search ends after
-    `iterations` or as soon as no entry of the gradient exceeds `tolerance`. A model that can fit all data
-    exactly has its optimum at infinity or at interpolation: check the gradient norm of the result.
+    optimum. The start is `params`, else the world's initial model under seed 0. The search ends after `iterations`, or
+    where the gradient is zero. A model that can fit all data exactly has its optimum at infinity or at interpolation:
+    check the gradient norm of the result.
     """
     if iterations < 1:
         raise FieldError(f"near_optimum needs iterations of at least 1, got {iterations}.")
-    start = world.initial_model(Key.from_seed(seed))[0] if params is None else params
+    start = world.initial_model(Key.from_seed(0))[0] if params is None else params
     running = _buffers(world, buffers)
     point = start.detach().clone().requires_grad_()
     data, objective = world.clients, world.objective
@@ -209,7 +207,7 @@ def near_optimum(
         [point],
         max_iter=iterations,
         max_eval=2 * iterations + 10,
-        tolerance_grad=tolerance,
+        tolerance_grad=0.0,
         tolerance_change=0.0,
         history_size=_HISTORY,
         line_search_fn="strong_wolfe",

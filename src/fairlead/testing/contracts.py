@@ -63,19 +63,12 @@ CONTRACTS: Mapping[type[Component], tuple[str, ...]] = {
 """Contracts that a part may exempt itself from; all others bind every part."""
 
 
-def role_of(part: Component) -> type[Component]:
-    """The role whose check a part must pass."""
-    for role in CHECKS:
-        if isinstance(part, role):
-            return role
-    raise AssertionError(
-        f"{type(part).__name__} has no role with a contract: {', '.join(role.__name__ for role in CHECKS)}."
-    )
-
-
 def check_part(part: Component) -> None:
     """Raise an `AssertionError` unless a part keeps the contract of its role and survives a spec."""
-    role = role_of(part)
+    role = next((role for role in CHECKS if isinstance(part, role)), None)
+    if role is None:
+        roles = ", ".join(role.__name__ for role in CHECKS)
+        raise AssertionError(f"{type(part).__name__} has no role with a contract: {roles}.")
     for contract, reason in part.exemptions.items():
         if contract not in CONTRACTS.get(role, ()) or not reason:
             raise AssertionError(

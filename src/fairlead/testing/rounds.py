@@ -87,11 +87,6 @@ def make_updates(
     )
 
 
-def no_updates(asked: Sequence[int], importance: Tensor, dtype: torch.dtype) -> ClientUpdates:
-    """A round without arrivals."""
-    return make_updates(asked, [], importance, torch.zeros((0, NUM_PARAMETERS), dtype=dtype))
-
-
 def frozen_copy(updates: ClientUpdates) -> dict[str, Tensor]:
     """Copies of every tensor in the updates, to see whether a part changed one."""
     values = {field.name: getattr(updates, field.name) for field in fields(updates)}

@@ -26,7 +26,6 @@ from fairlead.testing.rounds import (
     make_conditions,
     make_population,
     make_updates,
-    no_updates,
     same_tensors,
     through_checkpoint,
     uneven_weights,
@@ -191,7 +190,7 @@ def _check_special_rows(part: Aggregator) -> None:
 
 def _check_empty_round(part: Aggregator) -> None:
     weights, (first, second, _) = uneven_weights(), _rounds()
-    nothing = no_updates([0, 1], weights[:2], torch.float64)
+    nothing = make_updates([0, 1], [], weights[:2], draws("nothing", 0, NUM_PARAMETERS))
     for warm, state in (
         ("before any update", part.init(make_population(weights))),
         ("after a round", _directions(part, [first])[1]),
@@ -256,12 +255,9 @@ def check_sampler(part: Sampler) -> None:
 def _observed(part: Sampler, state: PartState, conditions: Conditions, *, empty: bool) -> PartState:
     cohort = part.draw(state, conditions, Key.from_seed(1))
     before = contents(state)
-    if empty:
-        updates = no_updates(cohort.clients.tolist(), cohort.importance, torch.float64)
-    else:
-        asked = cohort.clients.tolist()
-        delta = draws("observed", NUM_CLIENTS, NUM_PARAMETERS)[cohort.clients]
-        updates = make_updates(asked, asked, cohort.importance, delta, cohort.clients + 1)
+    came = cohort.clients[:0] if empty else cohort.clients
+    delta = draws("observed", NUM_CLIENTS, NUM_PARAMETERS)[came]
+    updates = make_updates(cohort.clients.tolist(), came.tolist(), cohort.importance, delta, came + 1)
     after = part.observe(state, conditions, cohort, updates)
     if not same_tensors(before, contents(state)):
         raise fault(part, "not change its old state in place")
