@@ -279,6 +279,13 @@ class ClientData:
             self._selected(held_out, offsets_of(counts)),
         )
 
+    def blank(self, rows: int, device: torch.device) -> "ClientData":
+        """Zeros in the form of these examples, on a device, so many of a single client."""
+        inputs, targets = (
+            part.new_zeros((rows, *part.shape[1:]), device=device) for part in (self.inputs, self.targets)
+        )
+        return ClientData(inputs, targets, torch.tensor([0, rows]))
+
     def _selected(self, rows: Tensor, offsets: Tensor) -> Self:
         return replace(self, inputs=self.inputs[rows], targets=self.targets[rows], offsets=offsets)
 

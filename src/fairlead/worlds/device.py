@@ -167,14 +167,7 @@ class HostData:
         return self._room, starts[:-1]
 
     def _allocate(self, rows: int) -> Objective:
-        inputs, targets = self._source.data.inputs, self._source.data.targets
-        device = self._source.device
-        room = ClientData(
-            torch.zeros((rows, *inputs.shape[1:]), dtype=inputs.dtype, device=device),
-            torch.zeros((rows, *targets.shape[1:]), dtype=targets.dtype, device=device),
-            torch.tensor([0, rows]),
-        )
-        return replace(self._source, data=room)
+        return replace(self._source, data=self._source.data.blank(rows, self._source.device))
 
 
 def stays_on_host(data: ClientData, device: torch.device) -> bool:

@@ -113,11 +113,12 @@ class SimulatedWorld(World):
         data_on: DataPlace = "auto",
         tables_in: str | PathLike[str] | None = None,
     ) -> None:
+        work, link = work or EqualWork(), link or PerfectLink()
         for field, value, kind in (
             ("task", task, Task),
             ("clients", clients, ClientData),
-            ("work", work or EqualWork(), WorkModel),
-            ("link", link or PerfectLink(), LinkModel),
+            ("work", work, WorkModel),
+            ("link", link, LinkModel),
         ):
             require_instance(self, field, value, kind)
         if devices is not None:
@@ -142,7 +143,6 @@ class SimulatedWorld(World):
         self.held_out = None if held_out is None else held_out.to(self.device, dtype)
         if held_out is test or (held_out is None and test and test.num_clients == clients.num_clients):
             self.held_out = self.test
-        work, link = work or EqualWork(), link or PerfectLink()
         for condition in (work, link, *([devices] if devices else [])):
             refuse_misfits(condition, clients.num_clients, has_devices=devices is not None)
         omega = objective_weights(weights, clients.sizes, clients.names)

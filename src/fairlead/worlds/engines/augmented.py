@@ -108,7 +108,7 @@ class AugmentedInputs:
         return changed.flatten(0, 1)
 
     def _allocate(self, rows: int) -> ClientData:
-        example, targets = self._changed(slice(0, 1), None), self._source.data.targets
+        example = self._changed(slice(0, 1), None)
         shape = example.shape[1:]
         if self._by_kernel:
             channels, height, width = shape
@@ -117,11 +117,9 @@ class AugmentedInputs:
             inputs = room[..., :channels].permute(0, 3, 1, 2)
         else:
             inputs = example.new_zeros((rows, *shape))
-        return ClientData(
-            inputs,
-            torch.zeros((rows, *targets.shape[1:]), dtype=targets.dtype, device=example.device),
-            torch.tensor([0, rows]),
-        )
+        targets = self._source.data.targets
+        blank = targets.new_zeros((rows, *targets.shape[1:]), device=example.device)
+        return ClientData(inputs, blank, torch.tensor([0, rows]))
 
 
 def _kernel_takes(objective: Objective) -> bool:

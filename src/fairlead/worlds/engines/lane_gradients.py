@@ -59,9 +59,8 @@ class OwnStack(StackedPath):
     def refusal(self, objective: Objective, jobs: LocalJobs | None = None) -> str | None:
         if objective.draws_noise:
             return "the model draws dropout or augmentation"
-        return (
-            None if isinstance(objective.model.module, StackableModule) else "the model is no StackableModule"
-        )
+        is_stackable = isinstance(objective.model.module, StackableModule)
+        return None if is_stackable else "the model is no StackableModule"
 
     def losses(self, objective: Objective, buffers: Tensor) -> StackedLosses:
         module = objective.model.module
@@ -85,11 +84,8 @@ class BatchedProducts(StackedPath):
     def refusal(self, objective: Objective, jobs: LocalJobs | None = None) -> str | None:
         if objective.draws_noise:
             return "the model draws dropout or augmentation"
-        return (
-            None
-            if dense_layers(objective)
-            else "the model is no plain stack of linear and elementwise layers"
-        )
+        is_plain = dense_layers(objective)
+        return None if is_plain else "the model is no plain stack of linear and elementwise layers"
 
     def losses(self, objective: Objective, buffers: Tensor) -> StackedLosses:
         sizes, shapes, layers = objective.model.sizes, objective.model.shapes, dense_layers(objective)

@@ -221,11 +221,8 @@ class SoftmaxNumba(_SoftmaxKernel):
     def _misfit(self, width: int, num_classes: int, anchor: Tensor) -> str | None:
         if width * num_classes > _LARGEST:
             return f"the layer has more than {_LARGEST} weights, for which batched products are faster"
-        return (
-            None
-            if anchor.dtype in (torch.float32, torch.float64)
-            else "the parameters are not float32 or float64"
-        )
+        is_precise = anchor.dtype in (torch.float32, torch.float64)
+        return None if is_precise else "the parameters are not float32 or float64"
 
     def _train(self, work: LinearWork) -> tuple[Tensor, Tensor]:
         return run_natively(work)

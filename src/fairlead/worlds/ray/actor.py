@@ -145,14 +145,11 @@ class Recipe:
     @staticmethod
     def of(simulation: SimulatedWorld) -> "Recipe":
         objective, data = simulation.objective, simulation.clients
-        # New tensors rather than empty slices, with which all memory of what they are cut from would travel.
-        inputs, targets = (
-            values.new_empty((0, *values.shape[1:]), device="cpu") for values in (data.inputs, data.targets)
-        )
-        nobody = ClientData(inputs, targets, torch.tensor([0, 0]))
-        model = objective.model.to(torch.device("cpu"), simulation.dtype)
+        cpu = torch.device("cpu")
+        model = objective.model.to(cpu, simulation.dtype)
         return Recipe(
-            objective=replace(objective, model=model, data=nobody),
+            # New data rather than empty slices, with which all memory of what they are cut from would travel.
+            objective=replace(objective, model=model, data=data.blank(0, cpu)),
             # Without the graphs that it may have captured, which mean nothing elsewhere.
             engine=replace(cast("Any", simulation.engine)),
             arithmetic=simulation.arithmetic,
