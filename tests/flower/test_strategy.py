@@ -128,7 +128,7 @@ def test_its_rounds_can_be_diagnosed(tmp_path: Path) -> None:
         strategy.diagnosis()
     trained(strategy, tmp_path, 30)
     found = strategy.diagnosis()
-    assert (found.rounds, found.advice.preset) == (30, "fednova")
+    assert (found.rounds, found.advice.preset) == (30, "scaffold")
     omega = torch.tensor(SIZES, dtype=torch.float64) / sum(SIZES)
     surrogate = omega * torch.tensor(STEPS) / (omega @ torch.tensor(STEPS, dtype=torch.float64))
     measured = found.finding("measured")
