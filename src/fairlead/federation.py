@@ -262,10 +262,8 @@ class Federation(Displayed):
         return replace(record, gradients=gradient_figures(self, record))
 
     def __repr__(self) -> str:
-        clients, rounds = (
-            counted(self.world.population.num_clients, "client"),
-            counted(self.state.round, "round"),
-        )
+        clients = counted(self.world.population.num_clients, "client")
+        rounds = counted(self.state.round, "round")
         return f"<Federation of {clients} after {rounds}, seed {self.seed}>"
 
     def display(self) -> Display:

@@ -12,7 +12,6 @@ from fairlead.clients.data import ClientData
 from fairlead.clients.pool import Pool
 from fairlead.clients.source import PooledSource, table_task
 from fairlead.errors import DataError, field_error
-from fairlead.models.base import LogisticRegression
 from fairlead.models.sequences import TextTransformer
 from fairlead.task import Task
 
@@ -66,8 +65,7 @@ class InMemory(PooledSource):
         inputs = pool.inputs
         if not inputs.is_floating_point() and inputs.dtype != torch.uint8:
             return Task(TextTransformer(vocabulary=int(inputs.max()) + 1))
-        regression = pool.targets.is_floating_point()
-        return table_task(None, regression=regression) if regression else Task(LogisticRegression())
+        return table_task(None, regression=pool.targets.is_floating_point())
 
 
 def in_memory(clients: object) -> object:

@@ -247,10 +247,8 @@ class LocalFederation:
         These are found by their environment, since Flower puts some into sessions of their own, and a process whose
         parent was killed has no other mark.
         """
-        alive, mark = (
-            {process.pid for process in started if process.poll() is None},
-            self.environment["FLWR_HOME"],
-        )
+        alive = {process.pid for process in started if process.poll() is None}
+        mark = self.environment["FLWR_HOME"]
         for process in Path("/proc").glob("[0-9]*"):
             # It may end in between, or belong to another user; that of a zombie is empty.
             with suppress(OSError):

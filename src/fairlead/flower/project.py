@@ -147,20 +147,15 @@ def _task_words(experiment: Experiment) -> dict[str, str]:
         "    return data.inputs[rows], data.targets[rows]"
     )
     if data.held_out is not None:
-        words["TEST_DATA"] = (
-            f'{test}"""The same of the examples that this client holds out."""\n{load.format("held_out")}'
-        )
+        meaning, body = "The same of the examples that this client holds out.", load.format("held_out")
     elif data.test is not None and data.test.num_clients == data.train.num_clients:
-        words["TEST_DATA"] = (
-            f'{test}"""The same of this client\'s part of the test set."""\n{load.format("test")}'
-        )
-    elif data.test is not None:
+        meaning, body = "The same of this client's part of the test set.", load.format("test")
+    else:
         # Every client has all of it, so the mean over clients is that over the test set.
-        words["TEST_DATA"] = (
-            f'{test}"""The test set, which all clients share."""\n'
-            "    data = fl.load_experiment(SPEC).load().test\n"
-            "    return data.inputs, data.targets"
-        )
+        meaning = "The test set, which all clients share."
+        body = "    data = fl.load_experiment(SPEC).load().test\n    return data.inputs, data.targets"
+    if data.test is not None or data.held_out is not None:
+        words["TEST_DATA"] = f'{test}"""{meaning}"""\n{body}'
     return {
         "MODEL": f"    return fl.{task.model!r}.build({example_shape(data.train, data.test, data.held_out)!r})",
         "DATA": load.format("train"),

@@ -152,9 +152,7 @@ class FlowerStrategy(Strategy):
             self._await(grid, lambda nodes: len(nodes) >= self.start_with, "to start")
         self._arrays = arrays
         # The app may have changed the model between rounds: the round starts from the model that it hands over.
-        params, buffers = (
-            world.layout.flatten(arrays, part) for part in (world.layout.params, world.layout.buffers)
-        )
+        params, buffers = world.layout.flatten(arrays)
         self._state = replace(state, params=params, buffers=buffers)
         self._asked = self._sampled(world, self._state)
         asked = self._asked.tolist()
@@ -246,7 +244,7 @@ class FlowerStrategy(Strategy):
         if self._world is not None and self._state is not None:
             return self._world, self._state
         layout = ArrayLayout.of(arrays, self._statistics)
-        model = layout.flatten(arrays, layout.params), layout.flatten(arrays, layout.buffers)
+        model = layout.flatten(arrays)
         world = StrategyWorld(layout, self.num_clients, model, self._weights, self._limits)
         state = initial_state(self.algorithm, world, self._key)
         if self._store is not None:

@@ -54,9 +54,11 @@ class ArrayLayout:
     def sizes(self) -> dict[str, int]:
         return {name: prod(shape) for name, shape in self.params.items()}
 
-    def flatten(self, arrays: ArrayRecord, part: Shapes) -> Tensor:
-        """The vector of a part in a record that the server itself made."""
-        return self.join({name: torch.from_numpy(arrays[name].numpy().copy()) for name in part}, part)
+    def flatten(self, arrays: ArrayRecord) -> tuple[Tensor, Tensor]:
+        """Parameters and running statistics in a record that the server itself made."""
+        names = (*self.params, *self.buffers)
+        tensors = {name: torch.from_numpy(arrays[name].numpy().copy()) for name in names}
+        return self.join(tensors, self.params), self.join(tensors, self.buffers)
 
     def join(self, tensors: Mapping[str, Tensor], part: Shapes) -> Tensor:
         return torch.cat([torch.empty(0), *(tensors[name].reshape(-1) for name in part)])
