@@ -61,8 +61,7 @@ class ReplyLimits:
     """Share of the entries of an array that may be subnormal."""
 
     def __post_init__(self) -> None:
-        require_integer(self, "max_steps", at_least=1)
-        require_integer(self, "max_examples", at_least=1)
+        require_integer(self, "max_steps", "max_examples", at_least=1)
         require_number(self, "max_entry", above=0)
         require_number(self, "max_subnormal", at_least=0, at_most=1)
 
