@@ -145,12 +145,11 @@ class LogNormalDevices(DeviceModel):
         slowness = _factor(slowness)
         rate = _factor(self.rate_sigma * key.fold("rate").normal(clients))
         medians = _stated_profile(self, clients)
-        return DeviceProfile(
-            medians.step_seconds * slowness,
-            medians.example_seconds * slowness,
-            medians.latency,
-            medians.download * rate,
-            medians.upload * rate,
+        return medians._replace(
+            step_seconds=medians.step_seconds * slowness,
+            example_seconds=medians.example_seconds * slowness,
+            download=medians.download * rate,
+            upload=medians.upload * rate,
         )
 
 

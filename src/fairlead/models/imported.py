@@ -122,13 +122,10 @@ def _promises_module(make: Any) -> bool:
 
 
 def _is_pair(value: object) -> bool:
-    return (
-        isinstance(value, tuple)
-        and len(value) == 2
-        and isinstance(value[0], str)
-        and value[0].isidentifier()
-        and isinstance(value[1], Argument)
-    )
+    match value:
+        case (str() as name, bool() | int() | float() | str()):
+            return name.isidentifier()
+    return False
 
 
 def _signature(make: Callable[..., Any]) -> inspect.Signature | None:
