@@ -89,7 +89,7 @@ def test_what_is_written_and_said() -> None:
         "finished: fednova (1 of 1 run did not finish). Methods with such runs are not ranked.",
         "2 runs of 2 methods are in out/page.html",
         "1 of them did not finish; the page says why.",
-        "10 files of tables are in tables",
+        "11 files of tables are in tables",
         "12 files of figures are in figures",
     ]
     assert Path("out/page.html").exists()
