@@ -101,6 +101,7 @@ def _environment() -> Environment:
         "describe_standing": describe_standing,
         "counted": counted,
         "show": show,
+        "shown": shown,
         "client_rows_at_most": _CLIENT_ROWS,
         "shortened": charts.shortened,
         "bands_at_once": BANDS_AT_ONCE,
@@ -209,16 +210,7 @@ def _reasons(summaries: Sequence[Summary]) -> list[tuple[ReportedRun, str, str]]
     return [*unfinished, *((run, "repeated", left_out) for run in repeated)]
 
 
-class _ClientSection(NamedTuple):
-    """The clients of a run."""
-
-    note: str
-    columns: list[str]
-    rows: list[tuple[str, list[str]]]
-
-
-@dataclass(frozen=True)
-class _RunEntry:
+class _RunEntry(NamedTuple):
     """A run with its figures, if it has any."""
 
     run: ReportedRun
@@ -227,48 +219,19 @@ class _RunEntry:
     figures: RunFigures | None = None
 
     @property
-    def facts(self) -> str:
-        """Its setting, method, seed, length and result."""
-        run, found = self.run, self.figures
-        facts = [
-            run.setting,
-            "" if self.method is None else self.method.label,
-            "" if run.seed is None else f"seed {run.seed}",
-            counted(len(run.records), "round"),
-            "" if found is None or found.value is None else show(found.value, self.measure.kind),
-        ]
-        return " · ".join(filter(None, facts))
+    def clients(self) -> list[tuple[int, float, float]]:
+        """Number, ω and Ω of every client, largest error of the weight first; NaN where they are unknown."""
+        if self.figures is None:
+            return []
+        report, count = self.figures.consistency, len(self.figures.clients)
+        asked = [math.nan] * count if report is None else report.intended.tolist()
+        surrogate = None if report is None else report.surrogate
+        really = [math.nan] * len(asked) if surrogate is None else surrogate.tolist()
 
-    @property
-    def clients(self) -> _ClientSection | None:
-        """ω, Ω and the measure of the clients, largest error of the weight first."""
-        figures = self.figures
-        if figures is None or (figures.consistency is None and not figures.clients):
-            return None
-        report, values, names = figures.consistency, figures.clients, figures.run.names
-        count = len(values) if report is None else len(report.intended)
-        unknown = [math.nan] * count
-        asked = unknown if report is None else report.intended.tolist()
-        really = unknown if report is None or report.surrogate is None else report.surrogate.tolist()
-        moved = [
-            0.0 if math.isnan(ours) else abs(ours - theirs)
-            for ours, theirs in zip(really, asked, strict=True)
-        ]
-        rows = []
-        for client in sorted(range(count), key=lambda client: moved[client], reverse=True)[:_CLIENT_ROWS]:
-            ratio = really[client] / asked[client] if asked[client] > 0 else None
-            cells = [show(asked[client], "share"), show(really[client], "share"), show(ratio, "factor")]
-            if values:
-                cells.append(show(values[client], self.measure.kind))
-            rows.append((str(client) if names is None else shown(str(names[client])), cells))
-        measured_on = {True: " (held-out)", False: " (training)", None: ""}[figures.run.held_out]
-        measured = [f"{self.measure.quantity.title}{measured_on}"] if values else []
-        note = (
-            f"The {_CLIENT_ROWS} of {count} clients with the largest error of the weight."
-            if count > _CLIENT_ROWS
-            else ""
-        )
-        return _ClientSection(note, ["intended ω", "effective Ω", "Ω/ω", *measured], rows)
+        def moved(client: tuple[int, float, float]) -> float:
+            return 0.0 if math.isnan(client[2]) else abs(client[2] - client[1])
+
+        return sorted(zip(range(len(asked)), asked, really, strict=True), key=moved, reverse=True)
 
 
 def _entries(summary: Summary) -> list[_RunEntry]:
