@@ -144,6 +144,8 @@ def _experiment_of(app: Path) -> tuple[Experiment, Path]:
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the processes of a federation as Ctrl-C does; while they end, ignore all three."""
+    from fairlead.experiments.runner import handling
+
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def interrupt(*_: object) -> None:
@@ -151,12 +153,8 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    previous = {number: signal.signal(number, interrupt) for number in signals}
-    try:
+    with handling(signals, interrupt):
         yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _settings(app: Path) -> dict[str, Any]:

@@ -101,9 +101,7 @@ def say_run(ended: Run, resume_hint: str) -> None:
     quantity = comparison.measure.quantity
     if len(quantity.read(run.run)) <= 2:
         quantity = TRAIN_LOSS
-    curve = quantity.read(run.run)
-    points = list(zip(map(float, curve.rounds), curve.values, strict=True))
-    chart = draw_line(points)
+    chart = draw_line(list(quantity.read(run.run).points))
     if chart:
         say(f"{quantity.title} over the rounds:\n{chart}\n")
     say(f"{counted(summary.rounds, 'round')} {'is' if summary.rounds == 1 else 'are'} in {folder}")

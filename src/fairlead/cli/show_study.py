@@ -126,10 +126,8 @@ def compared(
     target: float | None = None,
 ) -> tuple[list[Summary], list[PlannedMethod]]:
     """The comparison of the planned runs, one for each setting, and their methods in the order of the plan."""
-    folders = {study.store(run).path for run in planned}
-    runs = [read_run(found) for found in runs_of_study(study) if found.folder.path in folders]
     summaries = summarize(
-        runs,
+        [read_run(found) for found in runs_of_study(study, planned)],
         targets=() if target is None else (target,),
         metric=measure.metric,
         minimize=not measure.higher,
@@ -245,9 +243,8 @@ def say_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: floa
     _draw(summary)
     say()
     say(sentences.headline(summary))
-    for method in summary.methods:
-        if method is not summary.baseline:
-            say(f"{method.label}: {sentences.describe_standing(summary, method)}.")
+    for sentence in sentences.standings(summary):
+        say(sentence)
     say_notes([summary])
     _say_failures(rows, "method")
 

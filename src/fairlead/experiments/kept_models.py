@@ -47,7 +47,11 @@ class KeptModel:
 
     def module(self) -> nn.Module:
         """The model in evaluation mode."""
-        module = self._fresh() if self.form is None else self.form
+        module = self.form
+        if module is None:
+            if self.facts.shape is None:
+                raise _unbuildable()
+            module = self.experiment.learning_task.build(self.facts.shape, Key.from_seed(0)).module
         own = {name: tuple(value.shape) for name, value in module.state_dict().items()}
         theirs = {name: tuple(value.shape) for name, value in self.tensors.items()}
         if differing := sorted(dict(own.items() ^ theirs.items())):
@@ -58,11 +62,6 @@ class KeptModel:
         floating = [value.dtype for value in self.tensors.values() if value.is_floating_point()]
         module.to(floating[0]).load_state_dict(self.tensors)
         return module.eval()
-
-    def _fresh(self) -> nn.Module:
-        if self.facts.shape is None:
-            raise _unbuildable()
-        return self.experiment.learning_task.build(self.facts.shape, Key.from_seed(0)).module
 
 
 def keep_model(

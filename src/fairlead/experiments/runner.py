@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from os import PathLike
@@ -23,16 +23,25 @@ from fairlead.federation import Federation
 from fairlead.records import RoundRecord
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_Handler = Callable[[int, FrameType | None], None] | signal.Handlers
+
+
+@contextmanager
+def handling(signals: Iterable[int], handler: _Handler) -> Iterator[None]:
+    """Let a handler receive signals, if this is the main thread: Python lets no other receive any."""
+    in_main = threading.current_thread() is threading.main_thread()
+    previous = {number: signal.signal(number, handler) for number in signals if in_main}
+    try:
+        yield
+    finally:
+        for number, former in previous.items():
+            signal.signal(number, former)
 
 
 @contextmanager
 def interrupts(on_interrupt: Callable[[], None] | None = None) -> Iterator[threading.Event]:
     """An event that the first Ctrl-C or SIGTERM sets; the second raises `KeyboardInterrupt`."""
     interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        # Python lets only the main thread receive signals.
-        yield interrupted
-        return
 
     def receive(number: int, frame: FrameType | None) -> None:
         if interrupted.is_set():
@@ -42,13 +51,9 @@ def interrupts(on_interrupt: Callable[[], None] | None = None) -> Iterator[threa
             on_interrupt()
 
     # Signals that the parent process ignores stay ignored.
-    handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    previous = {number: signal.signal(number, receive) for number in handled}
-    try:
+    heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    with handling(heeded, receive):
         yield interrupted
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 Ending = Literal["finished", "interrupted"]

@@ -145,12 +145,14 @@ def runs_below(path: Path) -> Iterator[FoundRun]:
                 yield from runs_below(inner)
 
 
-def runs_of_study(study: StudyFolder) -> list[FoundRun]:
-    """Every run in the index of a study."""
+def runs_of_study(study: StudyFolder, planned: Sequence[PlannedRun] | None = None) -> list[FoundRun]:
+    """Every run in the index of a study, or those that were planned."""
     path = study.path.resolve()
+    asked = None if planned is None else {run.folder for run in planned}
     return [
         FoundRun(study.store(entry), entry.labels, entry.outcome, path, entry.from_spec)
         for entry in study.runs()
+        if asked is None or entry.folder in asked
     ]
 
 

@@ -22,7 +22,7 @@ from fairlead.errors import FairleadError, FieldError
 from fairlead.experiments import start_worker
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.run_folder import RunFolder
-from fairlead.experiments.runner import interrupts, run_experiment
+from fairlead.experiments.runner import handling, interrupts, run_experiment
 from fairlead.experiments.study import PlannedRun, StudyFolder
 from fairlead.experiments.tracking import LiveFigures, RoundFigures
 from fairlead.federation import Federation
@@ -313,19 +313,16 @@ def serve(connection: Connection, every: int, keep: bool, threads: int) -> None:
 def _inherited(environment: Mapping[str, str]) -> Iterator[None]:
     """Start processes with some variables set; they ignore Ctrl-C, which the terminal sends to all processes."""
     former = {name: os.environ.get(name) for name in environment}
-    in_main = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
     os.environ.update(environment)
     try:
-        yield
+        with handling([signal.SIGINT], signal.SIG_IGN):
+            yield
     finally:
         for name, value in former.items():
             if value is None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-        if in_main:
-            signal.signal(signal.SIGINT, handler)
 
 
 def run_study(

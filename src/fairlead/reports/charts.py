@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median_low, quantiles
 
 from fairlead.charts.chart import MARKERS_SHOWN, AxisScale, Chart, ChartAxis, LineStyle, Points, Series
@@ -225,12 +226,7 @@ def curves(chart: Chart) -> list[DrawnCurve]:
         # Side by side: intervals of points at the same round would cover each other.
         aside = _ASIDE * (order - (len(chart.series) - 1) / 2) if series.is_point else 0.0
         places = [across(chart.x, x) + aside for x in series.x]
-
-        def at_heights(
-            values: Sequence[float], places: Sequence[float] = places, axis: ChartAxis = chart.y
-        ) -> list[tuple[float, float]]:
-            return [(place, up(axis, value)) for place, value in zip(places, values, strict=True)]
-
+        at_heights = partial(_at_heights, chart.y, places)
         points = at_heights(series.y)
         band = ""
         margins: list[float | None] = [None] * len(points)
@@ -252,6 +248,10 @@ def curves(chart: Chart) -> list[DrawnCurve]:
             )
         )
     return drawn
+
+
+def _at_heights(axis: ChartAxis, places: Sequence[float], values: Sequence[float]) -> Points:
+    return [(place, up(axis, value)) for place, value in zip(places, values, strict=True)]
 
 
 def _marked(series: Series) -> Iterable[int]:

@@ -10,7 +10,7 @@ from fairlead.reports.tables import report_tables
 from fairlead.results.comparison import Summary, summarize
 from fairlead.results.curves import ROUNDS, TRAIN_LOSS
 from fairlead.results.runs import ReportedRun
-from fairlead.results.sentences import describe_standing, headline
+from fairlead.results.sentences import headline, standings
 from fairlead.text import counted
 
 _COLUMNS = 5
@@ -24,12 +24,8 @@ def summary_display(summary: Summary) -> Display:
     # Other figures of the same metric follow in the report.
     for column in tables[0].columns[:_COLUMNS] if tables else ():
         table[column.title] = [f"{cell.text} {cell.detail}".strip() for cell in column.cells]
-    standings = [
-        f"{method.label}: {describe_standing(summary, method)}."
-        for method in summary.methods
-        if method is not summary.baseline
-    ]
-    return Display("Comparison", (headline(summary), *standings), table, _charts(summary))
+    lines = (headline(summary), *standings(summary))
+    return Display("Comparison", lines, table, _charts(summary))
 
 
 def federation_display(federation: Federation) -> Display:

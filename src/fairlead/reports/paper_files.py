@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,17 +46,17 @@ _ESCAPES = str.maketrans(
 def write_tables(summary: Summary, folder: Path) -> list[Path]:
     """Every table of the report as a .tex and a .csv file."""
     labels = [method.label for method in summary.methods]
-    written = []
+    texts = {}
+    for table in report_tables(summary):
+        texts[folder / f"{table.name}.tex"] = latex_table(table, labels)
+        texts[folder / f"{table.name}.csv"] = csv_table(table, labels)
+    if summary.clients is not None:
+        texts[folder / f"{summary.key('by-client')}.csv"] = csv_clients(summary)
     with disk_errors(folder, "written", FieldError):
         folder.mkdir(parents=True, exist_ok=True)
-        for table in report_tables(summary):
-            for ending, text in (("tex", latex_table(table, labels)), ("csv", csv_table(table, labels))):
-                written.append(folder / f"{table.name}.{ending}")
-                written[-1].write_text(text, encoding="utf-8", newline="")
-        if summary.clients is not None:
-            written.append(folder / f"{summary.key('by-client')}.csv")
-            written[-1].write_text(csv_clients(summary), encoding="utf-8", newline="")
-    return written
+        for file, text in texts.items():
+            file.write_text(text, encoding="utf-8", newline="")
+    return list(texts)
 
 
 def latex_table(table: ReportTable, labels: Sequence[str]) -> str:
@@ -90,21 +90,23 @@ def csv_table(table: ReportTable, labels: Sequence[str]) -> str:
         for field in ("mean", "low", "high", "std", "count"):
             head = f"{column.title} {'runs' if field == 'count' else field}"
             columns.append([head, *(getattr(each, field, None) for each in found)])
-    buffer = io.StringIO()
-    csv.writer(buffer).writerows(zip(*columns, strict=True))
-    return buffer.getvalue()
+    return _csv(zip(*columns, strict=True))
 
 
 def csv_clients(summary: Summary) -> str:
     """The measure of every client in every run, one row each; empty where it is not defined."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer)
-    writer.writerow(["method", "seed", "client", summary.measure.metric])
+    rows: list[list[object]] = [["method", "seed", "client", summary.measure.metric]]
     for method in summary.methods:
         for run in method.runs:
             for client, value in enumerate(run.clients):
                 name = client if run.run.names is None else run.run.names[client]
-                writer.writerow([method.label, run.seed, name, value if math.isfinite(value) else None])
+                rows.append([method.label, run.seed, name, value if math.isfinite(value) else None])
+    return _csv(rows)
+
+
+def _csv(rows: Iterable[Sequence[object]]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer).writerows(rows)
     return buffer.getvalue()
 
 

@@ -282,8 +282,7 @@ def _in_folder(study: StudyFolder, planned: Sequence[PlannedRun], jobs: int, pro
     for outcome in outcomes.values():
         if outcome in ("interrupted", "waiting"):
             raise KeyboardInterrupt
-    folders = {study.store(run).path for run in planned}
-    runs = [read_run(each) for each in runs_of_study(study) if each.folder.path in folders]
+    runs = [read_run(found) for found in runs_of_study(study, planned)]
     if not any(run.records for run in runs):
         raise RunFolderError(f"No run in {study.path} could be used: {runs[0].reason}")
     return [(run, None) for run in runs]

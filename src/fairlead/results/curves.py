@@ -1,7 +1,7 @@
 """Learning curves: of one run, and as means over the seeds of a method."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from statistics import pstdev
@@ -40,19 +40,22 @@ class Curve:
         return cls(tuple(done for done, _ in pairs), tuple(value for _, value in pairs))
 
     @property
+    def points(self) -> Iterator[tuple[int, float]]:
+        """(round, value) of every measurement."""
+        return zip(self.rounds, self.values, strict=True)
+
+    @property
     def finite(self) -> Self:
         """The curve without infinite values, those that are not numbers, and those too large to be drawn."""
-        points = zip(self.rounds, self.values, strict=True)
-        return self.of(point for point in points if abs(point[1]) <= LARGEST)
+        return self.of(point for point in self.points if abs(point[1]) <= LARGEST)
 
     def __len__(self) -> int:
         return len(self.values)
 
     def minus(self, other: Self, before: int = 0) -> list[float]:
         """The differences to another curve, that many rounds before, where both were measured."""
-        known = {done + before: value for done, value in zip(other.rounds, other.values, strict=True)}
-        points = zip(self.rounds, self.values, strict=True)
-        return [value - known[done] for done, value in points if done in known]
+        known = {done + before: value for done, value in other.points}
+        return [value - known[done] for done, value in self.points if done in known]
 
     @property
     def spacing(self) -> int:
@@ -61,11 +64,7 @@ class Curve:
 
     def tail_mean(self, total: int, last: int) -> float | None:
         """Mean of the measurements in the `last` of `total` rounds; None without any."""
-        tail = [
-            value
-            for done, value in zip(self.rounds, self.values, strict=True)
-            if total - last < done <= total
-        ]
+        tail = [value for done, value in self.points if total - last < done <= total]
         return mean_of(tail) if tail else None
 
     def best(self, *, higher: bool) -> float | None:
@@ -87,10 +86,8 @@ class Curve:
 
     def rounds_to(self, target: float, *, higher: bool) -> int | None:
         """Rounds until the target was first met; None if it never was."""
-        points = zip(self.rounds, self.values, strict=True)
-        return next(
-            (done for done, value in points if (value >= target if higher else value <= target)), None
-        )
+        met = (done for done, value in self.points if (value >= target if higher else value <= target))
+        return next(met, None)
 
 
 def tenth(rounds: int) -> int:

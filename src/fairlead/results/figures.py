@@ -127,7 +127,8 @@ def experiment_measure(
     own = [f"personal_{name}" for name in evaluated]
     # First for a personal method; for others, the figures of clients with the one model.
     evaluated = [*own, *evaluated] if experiment.algorithm.solver.is_personal else [*evaluated, *own]
-    return _chosen([*evaluated, *_AT_THE_END, "train_loss"], metric, figure, named, minimize=minimize)
+    chosen = _named_or_first(metric, [*evaluated, *_AT_THE_END, "train_loss"])
+    return measure_named(chosen, figure, minimize=minimize, metrics=named)
 
 
 def runs_measure(
@@ -146,21 +147,14 @@ def runs_measure(
     if not known and planned:
         # Nothing was evaluated yet.
         known = [metric or "accuracy"]
-    metrics = curves.metrics_of(runs)
-    return _chosen([*known, *_AT_THE_END, "train_loss"], metric, figure, metrics, minimize=minimize)
+    chosen = _named_or_first(metric, [*known, *_AT_THE_END, "train_loss"])
+    return measure_named(chosen, figure, minimize=minimize, metrics=curves.metrics_of(runs))
 
 
-def _chosen(
-    known: Sequence[str],
-    metric: str | None,
-    figure: FigureName,
-    metrics: Mapping[str, AnyMetric],
-    *,
-    minimize: bool,
-) -> Measure:
+def _named_or_first(metric: str | None, known: Sequence[str]) -> str:
     if metric is not None and metric not in known:
         raise FieldError(f"{metric!r} is not a metric of these runs." + did_you_mean(metric, known))
-    return measure_named(metric or known[0], figure, minimize=minimize, metrics=metrics)
+    return metric or known[0]
 
 
 def _ended_alike(one: ReportedRun, other: ReportedRun) -> bool:

@@ -224,6 +224,12 @@ def describe_standing(summary: Summary, method: MethodFigures) -> StandingText:
     return StandingText(judgement, f"{text} ({shown})" if shown else text)
 
 
+def standings(summary: Summary) -> list[str]:
+    """A sentence for each method but the baseline."""
+    rivals = [method for method in summary.methods if method is not summary.baseline]
+    return [f"{method.label}: {describe_standing(summary, method)}." for method in rivals]
+
+
 def show_lead(summary: Summary, method: MethodFigures, other: MethodFigures) -> str:
     """A sentence on whether a method is clearly better than another that is not the baseline."""
     difference = method.difference_to(other)
