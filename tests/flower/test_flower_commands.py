@@ -160,6 +160,19 @@ def test_an_app_for_real_clients_says_what_to_fill_in(tmp_path: Path) -> None:
     assert "Return this client's inputs and targets" in source
 
 
+def test_the_data_of_an_app_are_found_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "\n".join(f"{row % 2},{row % 2},{row}" for row in range(12))
+    Path("patients.csv").write_text(f"hospital,ill,age\n{rows}\n")
+    clients = '[clients]\ntype = "CsvTable"\npath = "patients.csv"\ntarget = "ill"\nclient = "hospital"\n'
+    Path("spec.toml").write_text(f'rounds = 1\n[algorithm]\npreset = "fedavg"\nlr = 0.1\n{clients}')
+    invoked("init", "spec.toml", "table_app")
+    monkeypatch.chdir("table_app")
+    assert load_experiment("table_app/spec.toml").load().train.num_clients == 2
+
+
 def test_what_init_refuses(tmp_path: Path) -> None:
     (tmp_path / "spec.toml").write_text(SPEC)
     (tmp_path / "full").mkdir()

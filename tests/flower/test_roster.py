@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 from direct_grid import FIRST_NODE, DirectGrid
@@ -11,6 +12,7 @@ from flwr.app import Message
 from flwr.proto.node_pb2 import NodeInfo
 from small_federation import SIZES, build_model, client_apps, get_data
 
+from fairlead.errors import DataError
 from fairlead.flower import make_client_app
 from fairlead.flower.messages import ModelForm
 from fairlead.flower.roster import Member, Roster
@@ -85,3 +87,18 @@ def test_a_node_that_was_put_right_is_asked_again(tmp_path: Path) -> None:
     grid.away, grid.apps[1] = set(), good
     looked(roster, grid)
     assert roster.node_of(1) == FIRST_NODE + 1
+
+
+def test_the_wait_ends_when_no_client_can_load_its_data(tmp_path: Path) -> None:
+    """Each node is asked three times."""
+
+    def unreadable(context: object) -> NoReturn:
+        raise DataError("The path patients.csv does not exist.")
+
+    grid = DirectGrid({client: make_client_app(build_model, unreadable) for client in range(3)}, tmp_path)
+    roster = looked(Roster(3, DIGEST), grid, times=3)
+    assert not roster.is_hopeless
+    looked(roster, grid, times=3)
+    assert roster.is_hopeless
+    assert len(grid.sent) == 9
+    assert roster.faults[FIRST_NODE] == "failed to load its client: The path patients.csv does not exist."

@@ -1,10 +1,11 @@
 """A Flower app for a spec: model, data, client, server and configuration, ready to run."""
 
 import keyword
+import os.path
 import re
 import subprocess
 import sys
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -89,12 +90,23 @@ def write_project(experiment: Experiment, folder: Path) -> list[Path]:
     imports = [f"import {module}  # noqa: F401" for module in sorted(modules)]
     why = ["", "# spec.toml names parts of these modules."] if imports else []
     contents[folder / name / "__init__.py"] = "\n".join(['"""A federation on Flower."""', *why, *imports, ""])
-    contents[folder / name / "spec.toml"] = to_toml(experiment)
+    contents[folder / name / "spec.toml"] = to_toml(_with_absolute_paths(experiment))
     with disk_errors(folder, "written", FieldError):
         for file, content in contents.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content, encoding="utf-8")
     return list(contents)
+
+
+def _with_absolute_paths(experiment: Experiment) -> Experiment:
+    """The experiment with its data and trace files at absolute paths, since nodes start in other folders."""
+    found = {}
+    for name in ("clients", "work", "link"):
+        part = getattr(experiment, name)
+        paths = {key: getattr(part, key, None) for key in ("path", "test_path")}
+        changes = {key: os.path.abspath(os.path.expanduser(path)) for key, path in paths.items() if path}
+        found[name] = replace(part, **changes) if changes else part
+    return replace(experiment, **found)
 
 
 def _package_name(folder: Path) -> str:

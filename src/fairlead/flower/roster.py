@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from logging import getLogger
 
 import torch
-from flwr.app import Error, Message, MessageType, RecordDict
+from flwr.app import Message, MessageType, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from torch import Tensor
@@ -151,21 +151,24 @@ class Roster:
             if node is None:
                 continue
             if message.has_error():
-                self._note_failure(node, message.error)
+                # A node that died before it answered may return under the same id.
+                if message.error.code not in _LOST:
+                    self._note_failure(node, printable(message.error.reason or str(message.error.code)))
+                continue
+            refused = refusal_in(message.content)
+            if refused is not None:
+                self._note_failure(node, refused[1])
                 continue
             fault = self._fault_of(node, message.content)
             if fault is not None:
                 self._rejected.add(node)
                 self._announce(node, f"was rejected: {fault}")
 
-    def _note_failure(self, node: int, error: Error) -> None:
-        # A node that died before it answered may return under the same id.
-        if error.code in _LOST:
-            return
+    def _note_failure(self, node: int, reason: str) -> None:
         self._failures[node] = self._failures.get(node, 0) + 1
         if self._failures[node] >= _ATTEMPTS:
             self._rejected.add(node)
-        self._announce(node, f"failed to load its client: {printable(error.reason or str(error.code))}")
+        self._announce(node, f"failed to load its client: {reason}")
 
     def _announce(self, node: int, fault: str) -> None:
         if self.faults.get(node) != fault:
@@ -174,9 +177,6 @@ class Roster:
 
     def _fault_of(self, node: int, content: RecordDict) -> str | None:
         """The fault of a node; None for a node that is now introduced."""
-        refused = refusal_in(content)
-        if refused is not None:
-            return refused[1]
         try:
             found = Introduction.from_records(content)
         except RequestError as error:
