@@ -13,7 +13,6 @@ from fairlead.experiments.study import PlannedRun
 from fairlead.experiments.tracking import RoundFigures, figures_of
 from fairlead.experiments.workers import Advanced, Began, Event, Said
 from fairlead.records import Evaluation, RoundRecord
-from fairlead.text import divergence
 
 _LINES = 10
 """Lines of a piped run that evaluates nothing."""
@@ -139,8 +138,6 @@ def describe_round(figures: RoundFigures, evaluation: Evaluation | None) -> str:
         f"arrived {figures.arrived}/{figures.asked}",
         None if figures.train_loss is None else f"train loss {figures.train_loss:.4g}",
         None if evaluation is None else describe_evaluation(evaluation),
-        None if figures.elud is None else f"e-LUD {figures.elud:.3g}",
-        None if figures.chi_square is None else f"χ² {divergence(figures.chi_square)}",
     )
     return "  ".join(filter(None, facts))
 

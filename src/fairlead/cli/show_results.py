@@ -47,7 +47,7 @@ class RunFollowers:
 
     def begin(self, federation: Federation) -> None:
         done, run = federation.state.round, self.experiment
-        self._live = LiveFigures(federation)
+        self._live = LiveFigures()
         self.progress.begin(self.name, run.rounds, done, evaluating=run.evaluate_every > 0)
         for opened in self.opening:
             self.logs.append(opened(self.store, run, done))

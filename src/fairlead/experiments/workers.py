@@ -25,7 +25,6 @@ from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.runner import handling, interrupts, run_experiment
 from fairlead.experiments.study import PlannedRun, StudyFolder
 from fairlead.experiments.tracking import LiveFigures, RoundFigures
-from fairlead.federation import Federation
 from fairlead.records import RoundRecord
 from fairlead.worlds.device import shared_gpus
 
@@ -105,13 +104,7 @@ class RunExecutor:
     def _run(
         self, experiment: Experiment, store: RunFolder, tell: Callable[[Event], None], stop: threading.Event
     ) -> str:
-        live: LiveFigures
-        told = float("-inf")
-
-        def begin(federation: Federation) -> None:
-            nonlocal live
-            live = LiveFigures(federation)
-            tell(Began(federation.state.round))
+        live, told = LiveFigures(), float("-inf")
 
         def advance(record: RoundRecord) -> None:
             nonlocal told
@@ -127,7 +120,7 @@ class RunExecutor:
             checkpoint_every=self._checkpoints.every,
             data=self._data(experiment),
             stop=stop,
-            on_start=begin,
+            on_start=lambda federation: tell(Began(federation.state.round)),
             on_round=advance,
             on_recovery=lambda text: tell(Said(text)),
         )
