@@ -105,10 +105,16 @@ def test_ctrl_c_leaves_a_run_that_goes_on_exactly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sign", "count"), [("study/runs.json", 1), ("study/*/provenance.json", 2)], ids=["starting", "training"]
+    ("sign", "count", "pause"),
+    [("study/runs.json", 1, 1.5), ("study/*/provenance.json", 2, 0.0)],
+    ids=["starting", "training"],
 )
-def test_workers_end_with_a_killed_parent(sign: str, count: int, tmp_path: Path) -> None:
-    """Their round would take minutes. Standard error stays open until the last of them has ended."""
+def test_workers_end_with_a_killed_parent(sign: str, count: int, pause: float, tmp_path: Path) -> None:
+    """Their round would take minutes. Standard error stays open until the last of them has ended.
+
+    A starting worker has read the message by which Python starts it, and imports torch; before that Python itself prints
+    a traceback.
+    """
     (tmp_path / "spec.toml").write_text(SPEC.replace("steps = 2", "steps = 1000000"))
     command = ["sweep", "spec.toml", "--grid", "seed=0,1", "--jobs", "2", "-o", "study", "-q"]
     sweep = subprocess.Popen(
@@ -120,6 +126,7 @@ def test_workers_end_with_a_killed_parent(sign: str, count: int, tmp_path: Path)
     deadline = time.monotonic() + 120
     while len(list(tmp_path.glob(sign))) < count and time.monotonic() < deadline:
         time.sleep(0.02)
+    time.sleep(pause)
     sweep.kill()
     assert sweep.communicate(timeout=60)[1] == ""
 
