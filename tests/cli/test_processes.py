@@ -112,8 +112,8 @@ def test_ctrl_c_leaves_a_run_that_goes_on_exactly(tmp_path: Path) -> None:
 def test_workers_end_with_a_killed_parent(sign: str, count: int, pause: float, tmp_path: Path) -> None:
     """Their round would take minutes. Standard error stays open until the last of them has ended.
 
-    A starting worker has read the message by which Python starts it, and imports torch; before that Python itself prints
-    a traceback.
+    A starting worker has read the message by which Python starts it, and imports torch. Before that Python itself
+    prints a traceback.
     """
     (tmp_path / "spec.toml").write_text(SPEC.replace("steps = 2", "steps = 1000000"))
     command = ["sweep", "spec.toml", "--grid", "seed=0,1", "--jobs", "2", "-o", "study", "-q"]
