@@ -78,6 +78,27 @@ def test_the_card_says_where_the_model_comes_from(run: fl.Run, tmp_path: Path) -
         assert fact in card
 
 
+def test_the_card_of_a_table_says_how_to_apply_the_model(tmp_path: Path) -> None:
+    rows = "\n".join(f"{'ab'[row % 2]},{['no', 'yes'][row % 3 == 0]},{row},{2 * row}" for row in range(12))
+    (tmp_path / "patients.csv").write_text(f"hospital,ill,age,dose\n{rows}\n")
+    data = fl.CsvTable(str(tmp_path / "patients.csv"), "ill", "hospital", standardize=True)
+    fl.run_experiment(fl.Experiment(data, fl.presets.fedavg(lr=0.1), 1), tmp_path / "run")
+    made = [
+        fl.export_model(tmp_path / "run", tmp_path / f"model{ending}") for ending in (".safetensors", ".pt")
+    ]
+    assert [each.card.name for each in made] == ["model.safetensors.md", "model.pt.md"]
+    card = made[0].card.read_text()
+    ages = torch.arange(12.0)
+    assert "Subtract the mean of a feature and divide by its scale." in card
+    assert f"| 0 | age | 5.5 | {ages.std(correction=0):.9g} |\n| 1 | dose | 11 | " in card
+    assert "| output | class |\n|---|---|\n| 0 | no |\n| 1 | yes |\n" in card
+    assert "Pixels" not in card
+    (tmp_path / "patients.csv").unlink()
+    assert (
+        "patients.csv does not exist" in fl.export_model(tmp_path / "run", tmp_path / "m.pt").card.read_text()
+    )
+
+
 def test_the_source_of_an_own_model_is_in_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = "from torch import nn\n\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))"
     (tmp_path / "exported_net.py").write_text(source)

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fairlead.clients.columns import Columns, Names, Owners, refuse_repeated, require_known
 from fairlead.clients.files import existing, existing_file, existing_folder, read_as, read_text, refuse_bomb
@@ -116,6 +117,18 @@ class TableFile(TableSource, ABC):
         """The table in a file."""
 
     def pool(self) -> Pool:
+        pool = self._as_written()
+        if not self.standardize:
+            return pool
+        mean, std = _scale(pool)
+        test = None if pool.test_inputs is None else (pool.test_inputs - mean) / std
+        return replace(pool, inputs=(pool.inputs - mean) / std, test_inputs=test)
+
+    def scale(self) -> tuple[Tensor, Tensor] | None:
+        """Mean and standard deviation of each feature, if the features are standardized."""
+        return _scale(self._as_written()) if self.standardize else None
+
+    def _as_written(self) -> Pool:
         train = self.read(self.path)
         columns = train
         is_test = None
@@ -127,8 +140,7 @@ class TableFile(TableSource, ABC):
             is_test = _says_test(columns, self.split)
         used = (self.target, *names_of(self.client), *names_of(self.split))
         features = names_of(self.features) or tuple(name for name in columns.cells if name not in used)
-        pool = self.examples(columns, features, is_test)
-        return _standardized(pool) if self.standardize else pool
+        return self.examples(columns, features, is_test)
 
 
 @dataclass(frozen=True)
@@ -260,7 +272,7 @@ def _says_test(columns: Columns, split: str) -> NDArray[np.bool_]:
     return np.array([cell == "test" for cell in cells], dtype=bool)
 
 
-def _standardized(pool: Pool) -> Pool:
+def _scale(pool: Pool) -> tuple[Tensor, Tensor]:
     # A single column may hold arrays of bytes or of whole numbers.
     inputs = pool.inputs if pool.inputs.is_floating_point() else pool.inputs.to(torch.float32)
     mean, std = inputs.mean(0), inputs.std(0, correction=0)
@@ -268,9 +280,7 @@ def _standardized(pool: Pool) -> Pool:
         # Over the known values; those to be imputed come later, since a test set may still be drawn.
         mean = inputs.nanmean(0)
         std = (inputs - mean).square().nanmean(0).sqrt()
-    std = torch.where(std > 0, std, 1.0)
-    test = None if pool.test_inputs is None else (pool.test_inputs - mean) / std
-    return replace(pool, inputs=(inputs - mean) / std, test_inputs=test)
+    return mean, torch.where(std > 0, std, 1.0)
 
 
 def _require_delimiter(table: CsvTable | CsvText) -> None:

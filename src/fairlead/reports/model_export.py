@@ -14,8 +14,10 @@ from torch import nn
 
 from fairlead.algorithm import Algorithm
 from fairlead.checkpoint.store import save_module
+from fairlead.clients.tables import TableFile
 from fairlead.component import Component
-from fairlead.errors import FieldError, disk_errors, one_line
+from fairlead.errors import DataError, FieldError, disk_errors, one_line
+from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.kept_models import KeptModel, ModelFacts, Which, kept_model
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.experiments.study import FoundRun
@@ -59,7 +61,7 @@ def export_model(
     if file.suffix not in FORMATS:
         raise FieldError(f"The exported file must end in {', '.join(FORMATS)}, got {str(file)!r}.")
     model = kept_model(folder, which, module)
-    card = file.with_suffix(".md")
+    card = file.with_name(f"{file.name}.md")
     text = _card(model, read_run(FoundRun(RunFolder(Path(folder)))), file.stem)
     with disk_errors(file, "written", FieldError):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -138,6 +140,7 @@ def _card(model: KeptModel, run: ReportedRun, title: str) -> str:
         tensors=model.tensors,
         size=sum(value.numel() for value in model.tensors.values()),
         source=_source(recipe),
+        table=_table(experiment),
     )
 
 
@@ -155,6 +158,31 @@ def _metrics(facts: ModelFacts, run: ReportedRun) -> dict[str, str]:
     if facts.metric is None and run.summary is not None:
         found["objective Σ ω_i F_i over the training data"] = run.summary.objective
     return {name: f"{value:.6g}" for name, value in found.items()}
+
+
+class _TableFacts(NamedTuple):
+    """The meaning of inputs and outputs, for data from a table."""
+
+    features: list[tuple[str, str, str]]
+    """Name, mean and scale of each; the last two are empty unless features are standardized."""
+    classes: tuple[str, ...]
+    problem: str = ""
+    """Why the table cannot be read now."""
+
+
+def _table(experiment: Experiment) -> _TableFacts | None:
+    clients = experiment.clients
+    if not isinstance(clients, TableFile) or clients.tokens is not None:
+        return None
+    try:
+        data, scale = experiment.load().train, clients.scale()
+    except DataError as error:
+        return _TableFacts([], (), str(error))
+    numbers = [] if scale is None else [(f"{m:.9g}", f"{s:.9g}") for m, s in zip(*scale, strict=True)]
+    # Flags of missing values come last and are not scaled.
+    numbers += [("", "") if scale is None else ("0", "1")] * (len(data.features) - len(numbers))
+    features = [(name, *pair) for name, pair in zip(data.features, numbers, strict=True)]
+    return _TableFacts(features, data.class_names or ())
 
 
 def _source(recipe: Model | nn.Module | None) -> str:
