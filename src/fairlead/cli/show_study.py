@@ -188,7 +188,11 @@ def planned_facts(
     summary = next((each for each in summaries if found in each.methods), None)
     done = [run for run in (found.runs if found else ()) if run.run.finished]
     reached = {} if target is None else {str(run.seed): run.rounds_to(target) for run in done}
-    seeds = {str(run.seed): asdict(run.run.summary) for run in done if run.run.summary is not None}
+    seeds = {
+        str(run.seed): {**asdict(run.run.summary), "objective": run.objective}
+        for run in done
+        if run.run.summary is not None
+    }
     figures = ("value", "difference", "standing", "verdict", "final", "objective", "misplaced_weight")
     return {
         **method.labels,

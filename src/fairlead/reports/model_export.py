@@ -155,8 +155,8 @@ def _metrics(facts: ModelFacts, run: ReportedRun) -> dict[str, str]:
     record = run.records[facts.rounds - 1] if 0 < facts.rounds <= len(run.records) else None
     evaluation = None if record is None else record.evaluation
     found = {} if evaluation is None else {"loss": evaluation.loss, **evaluation.metrics}
-    if facts.metric is None and run.summary is not None:
-        found["objective Σ ω_i F_i over the training data"] = run.summary.objective
+    if facts.metric is None and run.objective is not None:
+        found["objective Σ ω_i F_i over the training data"] = run.objective
     return {name: f"{value:.6g}" for name, value in found.items()}
 
 

@@ -72,7 +72,8 @@ class ComparedMethod:
     def objective(self) -> float:
         """Σ ω_i F_i of the final model, mean over seeds: the intended loss, over the clients' training data."""
         found = self.figures.over_seeds(lambda run: run.objective)
-        assert found is not None
+        if found is None:
+            raise FieldError(f"{self.name} has no objective of one model: its clients keep parameters.")
         return found.mean
 
     @cached_property

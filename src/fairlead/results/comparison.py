@@ -18,14 +18,15 @@ from fairlead.results.runs import ReportedRun, read_runs
 _Lead = Literal["no common seed", "behind on common seeds", "noise unknown", "beyond noise", "within noise"]
 """The first method against a baseline whose runs finished."""
 Ranking = (
-    Literal["not evaluated", "one method", "not comparable", "unfinished", "all diverged", "diverged"]
+    Literal["not evaluated", "one method", "not comparable", "not measured"]
+    | Literal["unfinished", "all diverged", "diverged"]
     | Literal["nothing learned", "tied", "baseline first", "baseline unfinished", "baseline diverged"]
     | _Lead
 )
 """The result of a comparison."""
 Standing = (
-    Literal["no round", "one method", "baseline", "not comparable", "failed", "diverged", "no common seed"]
-    | Literal["noise unknown", "unfinished", "better", "worse", "unclear"]
+    Literal["no round", "one method", "baseline", "not comparable", "failed", "diverged", "not measured"]
+    | Literal["no common seed", "noise unknown", "unfinished", "better", "worse", "unclear"]
 )
 """The result for one method against the baseline."""
 
@@ -139,6 +140,11 @@ class Summary:
         return [method for method in self.methods if method.num_diverged]
 
     @property
+    def unmeasured(self) -> list[MethodFigures]:
+        """The methods whose runs finished without the measure."""
+        return [each for each in self.methods if each.runs and each.method.complete and each.unmeasured]
+
+    @property
     def tied(self) -> list[MethodFigures]:
         """The complete methods with the same mean as the first."""
         first = self.evaluated[0].value
@@ -158,7 +164,10 @@ class Summary:
             return "one method"
         if not self.ranked:
             return "not comparable"
-        if sum(method.complete for method in self.evaluated) < 2:
+        few = sum(method.complete for method in self.evaluated) < 2
+        if self.baseline in self.unmeasured or (few and self.unmeasured):
+            return "not measured"
+        if few:
             return "diverged" if self.diverged else "unfinished"
         if not first.method.learned:
             return "nothing learned"
@@ -193,6 +202,8 @@ class Summary:
             return "failed"
         if method.num_diverged or baseline.num_diverged:
             return "diverged"
+        if method.unmeasured or baseline.unmeasured:
+            return "not measured"
         if difference is None:
             return "no common seed"
         if difference.half_width is None:

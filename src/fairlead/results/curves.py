@@ -200,7 +200,7 @@ def _objective(run: ReportedRun) -> Curve:
 
     def read(record: RoundRecord) -> float | None:
         evaluation = record.evaluation
-        if weights is None or evaluation is None or evaluation.client_loss is None:
+        if weights is None or not run.one_model or evaluation is None or evaluation.client_loss is None:
             return None
         losses = torch.tensor(evaluation.client_loss, dtype=weights.dtype)
         asked = weights > 0

@@ -114,7 +114,7 @@ def measure_named(
 
 
 def _at_the_end(metric: str, run: ReportedRun) -> Curve:
-    value = None if run.summary is None else getattr(run.summary, metric)
+    value = run.objective if metric == "objective" else getattr(run.summary, metric, None)
     return Curve((), ()) if value is None else Curve((len(run.records),), (value,))
 
 
@@ -223,7 +223,7 @@ class RunFigures:
     @property
     def objective(self) -> float | None:
         """Σ ω_i F_i of the final model."""
-        return None if self.run.summary is None else self.run.summary.objective
+        return self.run.objective
 
     @property
     def eludd(self) -> float | None:
@@ -359,6 +359,11 @@ class MethodFigures:
     def num_diverged(self) -> int:
         """The number of runs that diverged."""
         return sum(run.diverged for run in self.runs)
+
+    @property
+    def unmeasured(self) -> bool:
+        """Whether no run has the measure, not even a diverged one."""
+        return self.value is None and not self.num_diverged
 
     @property
     def complete(self) -> bool:

@@ -68,7 +68,8 @@ class MethodRuns:
         Nothing is known of runs that finished without a summary, and of those that may still be resumed.
         """
         return any(
-            run.state != "failed" and (not run.finished or run.summary is None or run.summary.learned)
+            run.state != "failed"
+            and (not run.finished or run.summary is None or not run.one_model or run.summary.learned)
             for run in (*self.runs, *self.unusable)
         )
 

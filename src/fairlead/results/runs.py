@@ -73,6 +73,16 @@ class ReportedRun:
         return self.state == "finished"
 
     @property
+    def one_model(self) -> bool:
+        """Whether its clients share all parameters, so that Σ ω_i F_i is the objective of a model that they use."""
+        return self.experiment is None or self.experiment.algorithm.solver.own_parameters is None
+
+    @property
+    def objective(self) -> float | None:
+        """Σ ω_i F_i of the final model; None also where clients keep parameters of their own."""
+        return self.summary.objective if self.summary is not None and self.one_model else None
+
+    @property
     def label(self) -> str | None:
         """The name that its study gives its method; None for a run on its own."""
         own = {name: value for name, value in self.labels.items() if name not in ("seed", "setting")}

@@ -23,6 +23,7 @@ _HEADLINES: dict[Ranking, str] = {
     "not evaluated": "No run was evaluated, so there is nothing to compare yet.",
     "one method": "{first}: {value} {over}.",
     "not comparable": "These runs are of {differing}, which cannot be compared, so no method is ranked first.",
+    "not measured": "{lacking}",
     "unfinished": "{finished} has finished all its runs, so no method is ranked first.",
     "all diverged": "There is nothing to compare.",
     "diverged": "{finished} has a finite {measure} at the end of all its runs, so no method is ranked first.",
@@ -46,6 +47,7 @@ _STANDINGS: dict[Standing, tuple[str, str]] = {
     "not comparable": ("", "{why_not}"),
     "failed": ("", "{shortfall}"),
     "diverged": ("", "{divergence}"),
+    "not measured": ("", "not comparable, because {lacking} no {measure}"),
     "no common seed": ("", "no run of the same seed and length as {baseline}'s"),
     "noise unknown": ("", "{difference}; {seeds}, so the noise is unknown"),
     "unfinished": ("", "{difference} on the seeds that both finished"),
@@ -100,11 +102,30 @@ def _headline_values(summary: Summary) -> dict[str, str]:
         "over": f"{measure.described}{so_far}, {counted(found.count, 'seed')}",
         "differing": _differing(summary),
         "finished": f"Only {complete[0]}" if complete else "No method",
+        "lacking": _lacking(summary),
         "tied": listed([method.label for method in summary.tied]),
         "behind": _behind(summary),
         "ahead": ahead,
         "seeds": "" if difference is None else difference.too_few,
     }
+
+
+def _has_none(methods: Sequence[MethodFigures]) -> str:
+    return f"{listed([each.label for each in methods])} {'has' if len(methods) == 1 else 'have'}"
+
+
+def _lacking(summary: Summary) -> str:
+    """Sentences on finished methods without the measure."""
+    missing = f"{_has_none(summary.unmeasured)} no {summary.measure.name}"
+    in_training = [each for each in summary.evaluated if not any(run.run.held_out for run in each.runs)]
+    if not summary.measure.metric.startswith("personal_"):
+        return f"{missing}, so no method is ranked first."
+    if not in_training:
+        return f"{missing}, because its clients were not evaluated one by one. Set per_client = true to compare them."
+    return (
+        f"{missing}, because no examples of clients are held out. That of {listed([m.label for m in in_training])} "
+        "is on training data, which flatters. Set clients.holdout = 0.2 to compare them."
+    )
 
 
 def _unit(measure: Measure) -> str:
@@ -213,6 +234,8 @@ def describe_standing(summary: Summary, method: MethodFigures) -> StandingText:
         "why_not": "" if baseline is None else _why_not(method.method, baseline.method),
         "difference": difference and f"{difference.text(measure.kind, sign=True)}{_unit(measure)}",
         "seeds": difference and difference.too_few,
+        "lacking": _has_none([each for each in (method, baseline) if each is not None and each.unmeasured]),
+        "measure": measure.name,
         "objective": f"; objective {otherwise} by {_by_objective(method)}" if otherwise else "",
     }
     judgement, numbers = _STANDINGS[standing]
