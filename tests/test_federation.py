@@ -108,7 +108,9 @@ def test_evaluated_records_describe_the_model_after_the_round() -> None:
 @pytest.mark.parametrize("name", ["rounds", "evaluate_every", "gradients_every"])
 def test_negative_counts_are_refused_at_once(name: str) -> None:
     asked: dict[str, Any] = {"rounds": 3, name: -1}
-    with pytest.raises(FieldError, match=rf"Federation\.train needs {name} of at least 0, got -1\."):
+    with pytest.raises(
+        FieldError, match=rf"Federation\.train\.{name} must be a whole number of at least 0, got -1\."
+    ):
         federation().train(**asked)
 
 

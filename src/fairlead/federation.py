@@ -18,7 +18,7 @@ from fairlead.aggregators.base import LinearAggregator
 from fairlead.algorithm import Algorithm
 from fairlead.charts.display import Display, Displayed
 from fairlead.checkpoint.store import KEPT, load_state, save_state, warn
-from fairlead.errors import ClashError, ConsistencyWarning, FieldError, require_instance
+from fairlead.errors import ClashError, ConsistencyWarning, FieldError, require_instance, short
 from fairlead.memory.run_budget import refuse_too_large
 from fairlead.privacy import PrivacyStatement
 from fairlead.randomness import Key
@@ -195,8 +195,10 @@ class Federation(Displayed):
         gradients_every = self.gradients_every if gradients_every is None else gradients_every
         counts = {"rounds": rounds, "evaluate_every": evaluate_every, "gradients_every": gradients_every}
         for name, value in counts.items():
-            if value < 0:
-                raise FieldError(f"Federation.train needs {name} of at least 0, got {value}.")
+            if not hasattr(value, "__index__") or value < 0:
+                raise FieldError(
+                    f"Federation.train.{name} must be a whole number of at least 0, got {short(value)}."
+                )
         if gradients_every and self.world.simulation is None:
             raise ClashError(
                 "Federation.train with gradients_every needs the clients' data, which only a simulated world has: "

@@ -7,8 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fairlead.component import Component
-from fairlead.errors import FieldError, field_error, require_integer, require_number
+from fairlead.errors import FieldError, require_integer, require_number
 from fairlead.records import RoundRecord
+
+
+def refuse_percentage(metric: str, target: float, named: str) -> None:
+    """Raise if a target of the accuracy, which the user knows as `named`, is no share."""
+    if metric == "accuracy" and not 0 <= target <= 1:
+        meant = f": write {target / 100:g} for {target:g} %" if 1 < target <= 100 else ""
+        raise FieldError(f"{named} must be from 0 to 1 for accuracy, got {target:g}{meant}.")
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,9 @@ class StopRule(Component):
         require_integer(self, "patience", at_least=1, optional=True)
         require_number(self, "target", optional=True)
         if self.patience is None and self.target is None:
-            raise field_error(self, "patience", "a whole number of at least 1 unless there is a target", None)
+            raise FieldError("stop_when needs patience or target.")
+        if self.target is not None:
+            refuse_percentage(self.metric, self.target, "stop_when.target")
 
     def best_so_far(self) -> BestSoFar:
         """The best value of its metric, before the first round."""

@@ -183,6 +183,14 @@ class Task(Component):
             named[name] = metric
         return named
 
+    def how_to_add(self, metric: str) -> str:
+        """A sentence on how to evaluate a known metric too; empty for others."""
+        names = [name for name in self.metrics if isinstance(name, str)]
+        if metric not in METRICS or metric in names or len(names) < len(self.metrics):
+            return ""
+        listed = ",".join(f'"{name}"' for name in (*names, metric))
+        return f" Add it to the task: --set 'task.metrics=[{listed}]'."
+
     def minimizes(self, metric: str) -> bool:
         """Whether smaller is better of a metric of the task, or of the loss."""
         return minimizes(metric, self.named_metrics())

@@ -96,7 +96,7 @@ def test_the_message_names_the_columns(write: Callable[[str], str]) -> None:
         source(write(HEAD + ROWS), "refuse").pool()
     assert str(caught.value).endswith(
         "t.csv, line 3, column 'pressure' is empty ('NA'); rows lack a value in the columns 'age' (1) and 'pressure' "
-        '(1): fill it in, or drop incomplete rows with missing="drop", or impute features with missing="median", '
+        '(1): fill them in, or drop incomplete rows with missing="drop", or impute features with missing="median", '
         '"mode" or "flag".'
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -105,6 +106,11 @@ def test_bars_are_shown_on_request(capsys: pytest.CaptureFixture[str], tmp_path:
 def test_wrong_arguments_are_refused_before_anything_runs(tmp_path: Path) -> None:
     wrong = (
         ({"seeds": ()}, "compare.seeds must be different whole numbers"),
+        (
+            {"seeds": 2},
+            "compare.seeds must be different whole numbers, at least one, such as [0, 1] or range(5), got 2.",
+        ),
+        ({"metric": "f1_macro"}, "not a metric of these runs. Add it to the task: --set 'task.metrics=["),
         ({"seeds": (1, 1)}, "compare.seeds must be different whole numbers"),
         ({"metric": "f1"}, "'f1' is not a metric"),
         ({"target": 90.0}, "compare.target must be from 0 to 1"),
@@ -114,6 +120,17 @@ def test_wrong_arguments_are_refused_before_anything_runs(tmp_path: Path) -> Non
         with pytest.raises(fl.errors.FieldError, match=re.escape(message)):
             fl.compare(EXPERIMENT, METHODS, **arguments)
     assert not (tmp_path / "new").exists()
+    wrong_type: Any = "study.toml"
+    with pytest.raises(fl.errors.FieldError, match=r"got 'study.toml': load_experiment reads a spec\."):
+        fl.compare(wrong_type, METHODS)
+    with pytest.raises(
+        fl.errors.FieldError, match=r"Experiment.algorithm must be an Algorithm, .* got 'study"
+    ):
+        replace(EXPERIMENT, algorithm=wrong_type)
+    with pytest.raises(
+        fl.errors.FieldError, match=r"rounds must be a whole number of at least 0, got 'study"
+    ):
+        EXPERIMENT.build().train(wrong_type)
 
 
 @pytest.fixture(scope="module")

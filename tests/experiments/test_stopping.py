@@ -109,8 +109,13 @@ def test_the_command_reads_the_rule_from_a_spec(tmp_path: Path, monkeypatch: pyt
 
 
 def test_rules_that_cannot_work_are_refused() -> None:
-    with pytest.raises(fl.errors.FieldError, match=r"StopRule.patience must be"):
+    with pytest.raises(fl.errors.FieldError, match=r"stop_when needs patience or target\."):
         fl.StopRule("loss")
+    with pytest.raises(fl.errors.FieldError, match=r"from 0 to 1 for accuracy, got 80: write 0\.8 for 80 %"):
+        fl.StopRule("accuracy", target=80)
+    with pytest.raises(fl.errors.FieldError) as caught:
+        replace(experiment(), keep_best="f1_macro")
+    assert str(caught.value).endswith("""Add it to the task: --set 'task.metrics=["accuracy","f1_macro"]'.""")
     with pytest.raises(
         fl.errors.FieldError, match=r"stop_when.metric must be one of 'loss', 'accuracy', got 'f1'"
     ):

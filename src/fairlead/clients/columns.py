@@ -224,12 +224,14 @@ class Columns:
         row, column = min((int(gaps[column][0]), column) for column in lacking)
         cell = self.cells[column][row]
         found = f" ({_shown(cell)})" if isinstance(cell, str) and cell.strip() else ""
-        counts = " and ".join(f"{column!r} ({len(gaps[column])})" for column in lacking)
-        others = f"; rows lack a value in the columns {counts}" if len(lacking) > 1 else ""
+        *most, last = (f"{column!r} ({len(gaps[column])})" for column in lacking)
+        others = (
+            f"; rows lack a value in the columns {', '.join(most)} and {last}" if len(lacking) > 1 else ""
+        )
         cure = "" if imputed else ', or impute features with missing="median", "mode" or "flag"'
         raise DataError(
-            f"{self.place(column, row)} is empty{found}{others}: fill it in, or drop incomplete rows with "
-            f'missing="drop"{cure}.'
+            f"{self.place(column, row)} is empty{found}{others}: fill {'them' if others else 'it'} in, or drop "
+            f'incomplete rows with missing="drop"{cure}.'
         )
 
 

@@ -95,6 +95,10 @@ class Experiment(Component, Displayed):
         object.__setattr__(self, "clients", in_memory(self.clients))
         if not isinstance(self.clients, ClientSource):
             raise field_error(self, "clients", f"a source of clients or their data, {ALLOWED}", self.clients)
+        if not isinstance(self.algorithm, Algorithm):
+            raise field_error(
+                self, "algorithm", "an Algorithm, such as presets.fedavg(lr=0.1)", self.algorithm
+            )
         freeze_lists(self)
         require_integer(self, "rounds", "lanes", at_least=1)
         require_integer(self, "block", at_least=1, optional=True)
@@ -120,7 +124,9 @@ class Experiment(Component, Displayed):
             raise ClashError(f"Experiment.{field} needs evaluations: set evaluate_every to 1 or more.")
         known = ["loss", *self.learning_task.named_metrics()] if self.has_task else [metric]
         if metric not in known:
-            raise field_error(self, field, f"one of {', '.join(map(repr, known))}", metric)
+            error = field_error(self, field, f"one of {', '.join(map(repr, known))}", metric)
+            error.args = (f"{error}{self.learning_task.how_to_add(metric)}",)
+            raise error
 
     @property
     def has_task(self) -> bool:

@@ -182,6 +182,10 @@ def _extended(file: Path, extending: tuple[Path, ...]) -> TomlTable:
     if not isinstance(base, str):
         raise FieldError(f"extends in {file} must be the path of a spec, got {short(base)}.")
     extending = (*extending, file.resolve())
+    if (file.parent / base).resolve() == file.resolve():
+        raise FieldError(f"{file} extends itself.")
+    if not (file.parent / base).exists():
+        raise FieldError(f"{file} extends {file.parent / base}, which does not exist.")
     if (file.parent / base).resolve() in extending:
         raise FieldError(f"{file} extends {base}, which in turn extends {file}: remove one of the two.")
     return _merged(_extended(file.parent / base, extending), table)

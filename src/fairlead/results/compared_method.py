@@ -1,7 +1,7 @@
 """`compare`: several algorithms on one experiment, over seeds, in memory or in a folder."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -11,7 +11,7 @@ from typing import Any, overload
 from fairlead.algorithm import Algorithm
 from fairlead.charts.display import Display, Displayed
 from fairlead.diagnostics.consistency import ConsistencyReport
-from fairlead.errors import FieldError, RunFolderError, did_you_mean
+from fairlead.errors import FieldError, RunFolderError, did_you_mean, short
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.method_list import on_client_side, preset_and_values, refuse_same
 from fairlead.experiments.provenance import client_facts
@@ -197,15 +197,23 @@ def compare(
     FedAvg optimized another objective: 1 of 2 clients got 90% of the weight instead of 50%.
     FedNova optimized the intended objective.
     """
+    if not isinstance(experiment, Experiment):
+        raise FieldError(
+            f"compare.experiment must be an Experiment, got {short(experiment)}: load_experiment reads a spec."
+        )
     if isinstance(methods, str) or not methods:
         raise FieldError(
             f"compare needs at least one algorithm by name, or a list of presets, got {methods!r}."
         )
     algorithms = methods if isinstance(methods, Mapping) else _presets(experiment, methods)
     refuse_same(algorithms)
-    seeds = [experiment.seed] if seeds is None else list(seeds)
+    given = [experiment.seed] if seeds is None else seeds
+    seeds = list(given) if isinstance(given, Iterable) else []
     if not seeds or len(set(seeds)) < len(seeds):
-        raise FieldError(f"compare.seeds must be different whole numbers, at least one, got {seeds}.")
+        raise FieldError(
+            "compare.seeds must be different whole numbers, at least one, such as [0, 1] or range(5), got "
+            f"{short(given)}."
+        )
     if folder is not None and on_round is not None:
         raise FieldError(
             "compare.on_round must be left out with a folder, whose runs may be in other processes."

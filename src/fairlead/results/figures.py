@@ -18,6 +18,7 @@ from fairlead.results.curves import Axis, Curve, FigureName, Quantity
 from fairlead.results.estimates import Comparative, Estimate, NumberKind, estimate, mean_of, paired_difference
 from fairlead.results.methods import MethodRuns
 from fairlead.results.runs import ReportedRun
+from fairlead.stopping import refuse_percentage
 from fairlead.task import METRICS, AnyMetric, minimizes
 from fairlead.theory.prediction import known_limit
 
@@ -86,9 +87,7 @@ class Measure:
                 f"{named} must be left out where runs are compared by {self.metric}, which only the final model "
                 f"has, got {target:g}."
             )
-        if self.metric == "accuracy" and not 0 <= target <= 1:
-            meant = f": write {target / 100:g} for {target:g} %" if 1 < target <= 100 else ""
-            raise FieldError(f"{named} must be from 0 to 1 for accuracy, got {target:g}{meant}.")
+        refuse_percentage(self.metric, target, named)
 
 
 def measure_named(
@@ -122,12 +121,14 @@ def experiment_measure(
     experiment: Experiment, metric: str | None, figure: FigureName = "last-tenth", *, minimize: bool = False
 ) -> Measure:
     """The measure of an experiment: its first metric unless one is named, or its objective if it evaluates nothing."""
-    named = experiment.learning_task.named_metrics()
+    task = experiment.learning_task
+    named = task.named_metrics()
     evaluated = [*named, "loss"] if experiment.evaluate_every else []
     own = [f"personal_{name}" for name in evaluated]
     # First for a personal method; for others, the figures of clients with the one model.
     evaluated = [*own, *evaluated] if experiment.algorithm.solver.is_personal else [*evaluated, *own]
-    chosen = _named_or_first(metric, [*evaluated, *_AT_THE_END, "train_loss"])
+    cure = task.how_to_add(metric) if metric is not None and evaluated else ""
+    chosen = _named_or_first(metric, [*evaluated, *_AT_THE_END, "train_loss"], cure)
     return measure_named(chosen, figure, minimize=minimize, metrics=named)
 
 
@@ -151,9 +152,12 @@ def runs_measure(
     return measure_named(chosen, figure, minimize=minimize, metrics=curves.metrics_of(runs))
 
 
-def _named_or_first(metric: str | None, known: Sequence[str]) -> str:
+def _named_or_first(metric: str | None, known: Sequence[str], cure: str = "") -> str:
     if metric is not None and metric not in known:
-        raise FieldError(f"{metric!r} is not a metric of these runs." + did_you_mean(metric, known))
+        # Personal metrics are named only to those who ask for one, or compare a personal method.
+        personal = any(name.startswith("personal_") for name in (metric, known[0]))
+        shown = [name for name in known if personal or not name.startswith("personal_")]
+        raise FieldError(f"{metric!r} is not a metric of these runs.{cure or did_you_mean(metric, shown)}")
     return metric or known[0]
 
 
