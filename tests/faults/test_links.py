@@ -26,6 +26,8 @@ from fairlead.round import initial_state, run_round
 from fairlead.testing.rounds import make_conditions, make_population, make_updates
 
 FAILING = (0.0, 0.1, 0.3, 0.5, 0.9)
+PRESETS = METHODS.keys() - {"fedper", "fedrep", "fedbn"}
+"""Without those whose clients keep some layers of a model: the one here is a single vector."""
 ROUNDS = 500 if FULL else 15
 REPEATS = 2000 if FULL else 150
 STANDARD_ERRORS = 3.0 if FULL else 4.0
@@ -107,7 +109,7 @@ def test_every_preset_gets_through_and_empty_rounds_change_nothing(
     failing: float, figure: Callable[[str], None]
 ) -> None:
     here, key, empty = world(failing), fl.Key.from_seed(1), 0
-    for name in METHODS:
+    for name in PRESETS:
         method = algorithm(name)
         counting = {
             field for part, field in COUNTERS.items() if type(getattr(method, field)).__name__ == part
@@ -127,7 +129,7 @@ def test_every_preset_gets_through_and_empty_rounds_change_nothing(
     assert failing > 0 or empty == 0
     assert failing < 0.9 or empty > 0, "the run must meet what it is made for"
     figure(
-        f"links failing {failing:.0%}: {len(METHODS)} presets x {ROUNDS} rounds completed, {empty} rounds empty"
+        f"links failing {failing:.0%}: {len(PRESETS)} presets x {ROUNDS} rounds completed, {empty} rounds empty"
     )
 
 

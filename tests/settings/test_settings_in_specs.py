@@ -360,6 +360,7 @@ def test_arguments_of_no_setting_are_refused() -> None:
 
 def test_the_known_fields_name_the_setting() -> None:
     with pytest.raises(
-        FairleadError, match=r"zzz is not a field of Experiment\. Known: .*, setting, stop_when, tables_in, task"
+        FairleadError,
+        match=r"zzz is not a field of Experiment\. Known: .*, setting, stop_when, tables_in, task",
     ):
         read("zzz = 1")

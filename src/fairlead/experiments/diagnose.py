@@ -240,7 +240,7 @@ def diagnose(
     >>> unequal = fl.FixedSteps((1, 9) * 6)
     >>> found = diagnose(Experiment(world, fl.presets.fedavg(lr=0.01, steps=1), rounds=100, work=unequal))
     >>> found.advice.preset
-    'fednova'
+    'scaffold'
     """
     if rounds is not None and rounds < 1:
         raise FieldError(f"diagnose needs rounds of at least 1, got {rounds}.")
