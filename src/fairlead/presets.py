@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import wraps
+from inspect import Parameter, signature
 from typing import Any, Literal, ParamSpec, Required, TypedDict, Unpack
 
 from fairlead.aggregators.remembered import MIFA, FedAWARE, FedVARP, RememberedMean, StaleFedVARP
@@ -77,10 +79,28 @@ def method(
     """Enter a preset into the table of methods."""
 
     def enter(build: Callable[_Arguments, Algorithm]) -> Callable[_Arguments, Algorithm]:
-        METHODS[build.__name__] = Method(build.__name__, build, corrects, references)
-        return build
+        name, needed = build.__name__, needed_arguments(build)
+
+        @wraps(build)
+        def checked(*args: _Arguments.args, **given: _Arguments.kwargs) -> Algorithm:
+            for argument in needed:
+                if argument not in given:
+                    raise FieldError(f"{name} needs {argument}: write {name}({argument}=0.1).")
+            return build(*args, **given)
+
+        METHODS[name] = Method(name, checked, corrects, references)
+        return checked
 
     return enter
+
+
+def needed_arguments(build: Callable[..., Algorithm]) -> list[str]:
+    """The arguments of a preset that have no default, besides those of the client side."""
+    return [
+        name
+        for name, argument in signature(build).parameters.items()
+        if argument.default is Parameter.empty and argument.kind is not Parameter.VAR_KEYWORD
+    ]
 
 
 def method_named(name: str) -> Method:

@@ -22,8 +22,8 @@ def refuse_percentage(metric: str, target: float, named: str) -> None:
 class StopRule(Component):
     """Ends a run early: once a `metric` reaches a `target`, or has not improved in `patience` evaluations.
 
-    The `metric` is one of the task, or "loss". Larger is better, except for losses and metrics that say so
-    themselves; `minimize` overrides that.
+    The `metric` is one of the task, or "loss"; with "personal_" before it, of the models that clients use. Larger is
+    better, except for losses and metrics that say so themselves; `minimize` overrides that.
 
     >>> StopRule("accuracy", patience=3)
     StopRule(metric='accuracy', patience=3, target=None, minimize=None)
@@ -69,12 +69,13 @@ class BestSoFar:
         if record.evaluation is None:
             return False
         known = {"loss": record.evaluation.loss, **record.evaluation.metrics}
-        if self.metric not in known:
+        value = known.get(self.metric, record.evaluation.overall(self.metric))
+        if value is None:
             raise FieldError(
                 f"keep_best and stop_when must name a metric that is evaluated ({', '.join(known)}), got "
                 f"{self.metric!r}."
             )
-        score = self.sign * known[self.metric]
+        score = self.sign * value
         if score > self.score:
             self.score, self.since = score, 0
             return True

@@ -118,7 +118,10 @@ class Tied(nn.Module):
 
 
 def test_refusals_are_sentences(tmp_path: Path) -> None:
-    with pytest.raises(fl.errors.FieldError, match=r"keep_best must be one of 'loss', 'accuracy', got 'f1'"):
+    with pytest.raises(
+        fl.errors.FieldError,
+        match=r"keep_best must be one of 'loss', 'accuracy', 'personal_loss', .*got 'f1'",
+    ):
         replace(BEST, keep_best="f1")
     with pytest.raises(fl.errors.ClashError, match="keep_best needs evaluations"):
         replace(BEST, evaluate_every=0)

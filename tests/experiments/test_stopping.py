@@ -117,7 +117,8 @@ def test_rules_that_cannot_work_are_refused() -> None:
         replace(experiment(), keep_best="f1_macro")
     assert str(caught.value).endswith("""Add it to the task: --set 'task.metrics=["accuracy","f1_macro"]'.""")
     with pytest.raises(
-        fl.errors.FieldError, match=r"stop_when.metric must be one of 'loss', 'accuracy', got 'f1'"
+        fl.errors.FieldError,
+        match=r"stop_when.metric must be one of 'loss', 'accuracy', 'personal_loss', .*got 'f1'",
     ):
         replace(experiment(), stop_when=fl.StopRule("f1", patience=1))
     with pytest.raises(fl.errors.ClashError, match="needs evaluations"):

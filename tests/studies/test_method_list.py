@@ -188,8 +188,9 @@ def test_a_spec_file_gives_its_algorithm(tmp_path: Path, monkeypatch: pytest.Mon
     ("methods", "message"),
     [
         ("fedavgg", "'fedavgg' is not a preset. Did you mean 'fedavg'?"),
-        ("feddyn", "Method feddyn: alpha is missing: the preset feddyn needs it."),
-        ("fedprox", "Method fedprox: mu is missing: the preset fedprox needs it."),
+        ("feddyn", "feddyn needs alpha: write feddyn:alpha=0.1."),
+        ("fedprox", "fedprox needs mu: write fedprox:mu=0.1."),
+        ("ditto:lr=0.2", "ditto needs mu: write ditto:lr=0.2:mu=0.1."),
         ("fedavg:mu=1", "Method fedavg:mu=1: mu is not an argument of the preset fedavg."),
         (
             "fedavg,fedavg:lr=0.05",

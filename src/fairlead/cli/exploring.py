@@ -282,6 +282,9 @@ def export(
     module = None if model is None else ImportedModel(model).build(ExampleShape(shape or (), 0))
     made = export_model(folder, output, "best" if best else "last", module=module, input_shape=shape)
     if as_json:
-        print_json({"file": str(made.file), "card": str(made.card), "rounds": made.rounds})
+        facts = {"file": str(made.file), "card": str(made.card), "rounds": made.rounds}
+        print_json({**facts, "caveat": made.caveat or None})
     else:
         say(f"Wrote {made.file} (the model after {counted(made.rounds, 'round')}) and its card {made.card}.")
+        if made.caveat:
+            say(made.caveat)

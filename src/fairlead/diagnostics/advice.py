@@ -223,12 +223,19 @@ _OTHER_LENGTH = 0.8
 """Ratio of step lengths below which, or above whose inverse, the server's learning rate compensates it."""
 
 
+_PERSONAL = (
+    "The method gives each client a model of its own, so no advice on weights applies. To ask whether one model is "
+    'enough, diagnose the same clients with preset = "fedavg" and clients.holdout = 0.2.'
+)
+
+
 def diagnosis_of(evidence: Evidence, against: Sequence[str] = ()) -> Diagnosis:
     """Findings and advice on the evidence; `against` names presets to predict beside the advised one."""
     situation = situation_of(evidence)
     rule = rule_for(situation)
-    if rule.preset is None:
-        reason = f"No advice: {rule.why.format(missing=situation.missing)}."
+    personal = evidence.algorithm is not None and evidence.algorithm.solver.is_personal
+    if personal or rule.preset is None:
+        reason = _PERSONAL if personal else f"No advice: {rule.why.format(missing=situation.missing)}."
         advised, advice = None, Advice("undecided", None, {}, None, reason, {}, "none")
     else:
         advised = predict_preset(rule.preset, evidence)

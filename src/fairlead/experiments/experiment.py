@@ -123,6 +123,8 @@ class Experiment(Component, Displayed):
         if not self.evaluate_every:
             raise ClashError(f"Experiment.{field} needs evaluations: set evaluate_every to 1 or more.")
         known = ["loss", *self.learning_task.named_metrics()] if self.has_task else [metric]
+        if self.algorithm.solver.is_personal or self.evaluates_clients:
+            known += [f"personal_{name}" for name in known]
         if metric not in known:
             error = field_error(self, field, f"one of {', '.join(map(repr, known))}", metric)
             error.args = (f"{error}{self.learning_task.how_to_add(metric)}",)
@@ -168,7 +170,8 @@ class Experiment(Component, Displayed):
 
     def minimizes(self, metric: str) -> bool:
         """Whether smaller is better."""
-        return self.learning_task.minimizes(metric) if self.has_task else minimizes(metric)
+        shared = metric.removeprefix("personal_")
+        return self.learning_task.minimizes(shared) if self.has_task else minimizes(shared)
 
     @property
     def evaluates_clients(self) -> bool:

@@ -1,5 +1,6 @@
 """The models that the folder of a run keeps: the last one, and the best by a metric."""
 
+import warnings
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -44,6 +45,15 @@ class KeptModel:
     facts: ModelFacts
     form: nn.Module | None = None
     """A module of the same form; None to build one from the experiment."""
+
+    @property
+    def caveat(self) -> str:
+        """A sentence if clients keep parameters, so that this is not the model that they use; else empty."""
+        own = self.experiment.algorithm.solver.own_parameters
+        if not own:
+            return ""
+        kept = "all parameters" if "*" in own else f"parameters of their own ({', '.join(own)})"
+        return f"Clients keep {kept}; this is not the model that a client uses."
 
     def module(self) -> nn.Module:
         """The model in evaluation mode."""
@@ -124,9 +134,13 @@ def load_model(
 
     `which` is "last", for an unfinished run the model of its newest checkpoint, or "best" for a run with `keep_best`.
     The model is built from the spec of the run. If the folder has no recipe for it, as after a run of real clients,
-    give a `module` of the same form: it receives the parameters.
+    give a `module` of the same form: it receives the parameters. A warning says if clients keep parameters of their
+    own, because none of them uses this model.
     """
-    return kept_model(folder, which, module).module()
+    model = kept_model(folder, which, module)
+    if model.caveat:
+        warnings.warn(model.caveat, stacklevel=2)
+    return model.module()
 
 
 def _unbuildable() -> FieldError:

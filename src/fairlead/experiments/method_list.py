@@ -17,7 +17,7 @@ from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.descent import SGD
 from fairlead.optimizers.personal import MetaSGD, MixedSGD, MoreauSGD
 from fairlead.plain_data import Plain, refuse_unknown, to_plain
-from fairlead.presets import METHODS, ClientSide, method_named
+from fairlead.presets import METHODS, ClientSide, method_named, needed_arguments
 from fairlead.samplers.base import Sampler
 
 _PERSONAL = (MetaSGD, MixedSGD, MoreauSGD)
@@ -189,7 +189,9 @@ def _listed(
     if is_own or is_file:
         text = ":".join([own_name(spec if is_own else base), *values])
     else:
-        method_named(base)
+        for argument in needed_arguments(method_named(base).build):
+            if argument not in map(_first_name, values):
+                raise FieldError(f"{base} needs {argument}: write {text}:{argument}=0.1.")
     try:
         if is_own:
             return text, ListedMethod(load_experiment(spec, [*overrides, *changes]), WHOLE)

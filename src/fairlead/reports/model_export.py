@@ -40,6 +40,8 @@ class ExportedModel(NamedTuple):
     """Markdown: data, clients, method, objectives, metrics, parameters and versions."""
     rounds: int
     """Rounds after which the model was taken."""
+    caveat: str = ""
+    """A sentence if clients keep parameters, so that this is not the model that they use."""
 
 
 def export_model(
@@ -72,7 +74,7 @@ def export_model(
         else:
             _export_onnx(model, file, input_shape)
         card.write_text(text, encoding="utf-8")
-    return ExportedModel(file, card, model.facts.rounds)
+    return ExportedModel(file, card, model.facts.rounds, model.caveat)
 
 
 def _export_onnx(model: KeptModel, file: Path, input_shape: tuple[int, ...] | None) -> None:
@@ -130,6 +132,7 @@ def _card(model: KeptModel, run: ReportedRun, title: str) -> str:
     return made.get_template("model_card.md.jinja").render(
         title=title,
         facts=model.facts,
+        caveat=model.caveat,
         rounds=counted(model.facts.rounds, "round"),
         run=run,
         experiment=experiment,
