@@ -24,7 +24,7 @@ settings.register_profile("fairlead", deadline=None, derandomize=True, max_examp
 settings.load_profile("fairlead")
 
 # Triton comes with torch for CUDA alone, and its kernels cannot be imported without it.
-collect_ignore_glob = [] if find_spec("triton") else ["*_triton.py"]
+collect_ignore_glob = [] if find_spec("triton") else ["*_triton.py", "*/lane_convolutions.py"]
 
 _NEEDED = {
     "tests/studies/test_frames.py": ("pandas", "polars"),

@@ -20,8 +20,8 @@ from test_import_order import LAYERS, MODULES, imports_of
 import fairlead
 
 LIMITS = {
-    "files": 216,
-    "code lines": 32_600,
+    "files": 214,
+    "code lines": 32_350,
     "share of imports": 0.10,
     "chain": 25,
     "modules of a round": 60,
