@@ -67,6 +67,7 @@ format: $(VENV)/installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/python docs/front_door.py
 	$(BIN)/python docs/map.py
+	$(BIN)/python docs/method_pages.py
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

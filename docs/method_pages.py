@@ -1,11 +1,14 @@
 """The generated part of docs/methods.md: every preset with its cost, its equations and its papers.
 
-Made when the site is built (`site_hooks.py`). What a method keeps and sends is counted in a short run of it.
+Made when the site is built (`site_hooks.py`); `python docs/method_pages.py` also writes the table into the file, for
+those who read it without the site. What a method keeps and sends is counted in a short run of it.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import fairlead as fl
@@ -60,6 +63,16 @@ def table() -> str:
 def sections() -> str:
     """What every preset is made of, with the equations of its parts and its papers in full."""
     return "\n\n".join(_section(method) for method in METHODS.values())
+
+
+def filled(markdown: str, *, whole: bool) -> str:
+    """A page with the table, and with the sections if it is `whole`, between the comments that name them."""
+    made = {"table of methods": table, **({"methods one by one": sections} if whole else {})}
+    for mark, make in made.items():
+        parts = re.split(rf"(<!-- {mark} -->\n).*?(<!-- end -->)", markdown, maxsplit=1, flags=re.DOTALL)
+        if len(parts) > 1:
+            markdown = f"{parts[0]}{parts[1]}\n{make()}\n\n{''.join(parts[2:])}"
+    return markdown
 
 
 def as_published(method: Method) -> fl.Algorithm:
@@ -139,3 +152,8 @@ def _equations(part: type) -> str:
     paragraphs = (inspect.getdoc(part) or "").split("\n\n")
     found = [text for text in paragraphs if all(line.startswith("    ") for line in text.splitlines())]
     return "".join(f"\n\n{text}" for text in found)
+
+
+if __name__ == "__main__":
+    page = Path(__file__).with_name("methods.md")
+    page.write_text(filled(page.read_text(encoding="utf-8"), whole=False), encoding="utf-8")

@@ -22,8 +22,6 @@ OUTSIDE = (
     "examples/README.md",
 )
 """Pages that belong beside the code, and are part of the site as well."""
-GENERATED = {"table of methods": method_pages.table, "methods one by one": method_pages.sections}
-"""What takes the place of a comment with this text."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -41,10 +39,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Fill in what is generated, and lead links of the repository to pages of the site."""
-    for mark, make in GENERATED.items():
-        markdown = (
-            markdown.replace(f"<!-- {mark} -->", make()) if f"<!-- {mark} -->" in markdown else markdown
-        )
+    markdown = method_pages.filled(markdown, whole=True)
     return re.sub(r"\]\(([^)#\s:]+\.(?:md|svg))", lambda link: f"]({_in_site(link[1], page.file)}", markdown)
 
 

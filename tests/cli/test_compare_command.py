@@ -85,8 +85,8 @@ def test_the_text_says_which_is_better_and_whether_it_is_noise() -> None:
 
 
 def test_one_seed_says_nothing_about_noise() -> None:
-    result = call("--methods", "fedavg,fednova", "--seeds", "3")
-    verdict = r"^fednova: [+−]?[\d.]+ points; one seed, so the noise is unknown\.$"
+    result = call("--methods", "fedavg,fednova:lr=0.2", "--seeds", "3")
+    verdict = r"^fednova:lr=0.2: [+−]?[\d.]+ points; one seed, so the noise is unknown\.$"
     assert re.search(verdict, result.stdout, flags=re.MULTILINE)
     assert "├" not in result.stdout
 
@@ -160,7 +160,7 @@ def test_a_problem_without_metrics_is_compared_by_its_objective() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--methods fedavgg", "fairlead: 'fedavgg' is not a preset. Did you mean 'fedavg'?"),
+        ("--methods fedavgg", "fairlead: Method fedavgg: 'fedavgg' is not a preset. Did you mean 'fedavg'?"),
         (
             "--methods fedavg --seeds a",
             "fairlead: --seeds must be different whole numbers from 0 to 9223372036854775807, such as 0..4 or 0,1,2, "

@@ -83,3 +83,8 @@ def test_methods_are_on_their_page_with_equation_and_cost(site: Path) -> None:
     assert row is not None
     assert re.findall(r"<td>([^<]*)</td>", row[0])[:6] == ["work, links, drift", "d", "2d", "2d", "d", "sums"]
     assert "c ← c + Σ_R ω_i (c_i⁺ − c_i)" in text
+
+
+def test_the_page_of_methods_has_its_table_as_a_file() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert all(f"| [`{name}`](#{name}) |" in text for name in fairlead.presets.METHODS)

@@ -95,3 +95,25 @@ def test_a_device_given_on_the_command_line_wins() -> None:
 def test_shells_complete_commands() -> None:
     done = CliRunner().invoke(app, ["--help"])
     assert "--install-completion" in done.output
+
+
+def test_data_paths_start_from_the_folder_of_the_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else from the working directory, if the file is there alone."""
+    inner, here = tmp_path / "inner", tmp_path / "here"
+    for folder in (inner, here):
+        folder.mkdir()
+    text = 'rounds = 1\n[algorithm]\npreset = "fedavg"\nlr = 0.1\n'
+    text += '[clients]\ntype = "CsvTable"\npath = "d.csv"\ntarget = "y"\n'
+    (inner / "spec.toml").write_text(text)
+    monkeypatch.chdir(here)
+
+    def path() -> str:
+        return fl.load_experiment(inner / "spec.toml").clients.path  # type: ignore[attr-defined]
+
+    assert path() == str(inner / "d.csv")
+    (here / "d.csv").write_text("x,y\n1,0\n")
+    assert path() == "d.csv"
+    (inner / "d.csv").write_text("x,y\n1,0\n")
+    assert path() == str(inner / "d.csv")

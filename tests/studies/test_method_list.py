@@ -187,17 +187,20 @@ def test_a_spec_file_gives_its_algorithm(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("methods", "message"),
     [
-        ("fedavgg", "'fedavgg' is not a preset. Did you mean 'fedavg'?"),
-        ("feddyn", "feddyn needs alpha: write feddyn:alpha=0.1."),
-        ("fedprox", "fedprox needs mu: write fedprox:mu=0.1."),
-        ("ditto:lr=0.2", "ditto needs mu: write ditto:lr=0.2:mu=0.1."),
+        ("fedavgg", "Method fedavgg: 'fedavgg' is not a preset. Did you mean 'fedavg'?"),
+        ("feddyn", "Method feddyn: feddyn needs alpha: write feddyn:alpha=0.1."),
+        ("fedprox", "Method fedprox: fedprox needs mu: write fedprox:mu=0.1."),
+        ("ditto:lr=0.2", "Method ditto:lr=0.2: ditto needs mu: write ditto:lr=0.2:mu=0.1."),
         ("fedavg:mu=1", "Method fedavg:mu=1: mu is not an argument of the preset fedavg."),
         (
             "fedavg,fedavg:lr=0.05",
             "fedavg and fedavg:lr=0.05 are the same algorithm: leave one of them out.",
         ),
         ("fedavg,fednova,fedavg", "Every method must be listed once, got 'fedavg' 2 times."),
-        ("absent.toml", "Method absent: The spec absent.toml cannot be read: No such file or directory."),
+        (
+            "absent.toml",
+            "Method absent.toml: The spec absent.toml cannot be read: No such file or directory.",
+        ),
     ],
 )
 def test_refusals(tmp_path: Path, methods: str, message: str) -> None:

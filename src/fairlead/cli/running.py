@@ -99,6 +99,15 @@ def compare(
     seeds: Annotated[
         str | None, Option(help="Seeds, such as 0,1,2. Default: those of \\[compare], else 0..4.")
     ] = None,
+    tune: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME=VALUES",
+            help="First try every method at these values, such as lr=0.01,0.03,0.1, on seeds of their own, and compare "
+            "each at its best; several are combined.",
+        ),
+    ] = None,
+    tune_seeds: Annotated[int, Option(help="Number of seeds of --tune.", min=1, max=1000)] = 2,
     overrides: opt.OverridesOption = None,
     rounds: opt.RoundsOption = None,
     device: opt.DeviceOption = None,
@@ -126,7 +135,8 @@ def compare(
     import fairlead.cli.show_study as show
     from fairlead.cli.show_results import comparison_facts
     from fairlead.experiments.method_list import compare_table, listed_methods
-    from fairlead.experiments.study import planned_comparison, read_seeds
+    from fairlead.experiments.study import planned_comparison, planned_tuning, read_seeds
+    from fairlead.results.comparison import chosen_methods
     from fairlead.results.figures import experiment_measure
 
     changes = opt.all_overrides(overrides, rounds, device)
@@ -135,7 +145,8 @@ def compare(
     said = compare_table(spec)
     methods = said.methods if methods is None else methods
     of_seeds = read_seeds(said.seeds or "0..4", "compare.seeds") if seeds is None else read_seeds(seeds)
-    planned = planned_comparison(listed_methods(spec, methods, changes), of_seeds)
+    found = listed_methods(spec, methods, changes, tune or [])
+    planned, trials = planned_comparison(found, of_seeds), planned_tuning(found, tune_seeds, of_seeds)
     # Clients' own models are measured in all runs if some method has any.
     experiments = [each.experiment for each in planned]
     first = next((each for each in experiments if each.algorithm.solver.is_personal), experiments[0])
@@ -150,16 +161,22 @@ def compare(
         target = said.target
     study = show.study_folder(output, spec, "compare", planned, changes)
     silent = quiet or as_json
+    if trials:
+        show.leave_interrupted(show.run_and_show(study, trials, jobs, checkpoint_every, quiet=silent), silent)
+        (summary,), _ = show.compared(study, [], {}, measure, trials=trials)
+        planned = planned_comparison(chosen_methods(found, summary), of_seeds)
     outcomes = show.run_and_show(study, planned, jobs, checkpoint_every, quiet=silent)
     study.put_first(planned)
-    (summary,), rows = show.compared(study, planned, outcomes, measure, target)
+    (summary,), rows = show.compared(study, planned, outcomes, measure, target, trials)
     if as_json:
         facts = {"folder": str(study.path), **comparison_facts(summary), "target": target}
         print_json({**facts, "methods": [show.planned_facts(row, [summary], target) for row in rows]})
     elif not quiet:
         show.say_comparison(summary, rows, target)
-        show.say_where(study, len(planned), measure, default, target)
-    show.leave(outcomes, quiet=silent)
+        show.say_where(study, len(planned) + len(trials), measure, default, target)
+    # A method without a usable setting failed too.
+    lost = {tuning.method: "failed" for tuning in summary.tunings if not tuning.chosen}
+    show.leave({**outcomes, **lost}, quiet=silent)
 
 
 def sweep(

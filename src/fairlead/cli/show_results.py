@@ -20,13 +20,13 @@ from fairlead.experiments.tracking import LiveFigures, OpenTracker, Tracker
 from fairlead.federation import Federation
 from fairlead.records import RoundRecord
 from fairlead.results.compared_method import ComparedMethod
-from fairlead.results.comparison import Summary, summarize
+from fairlead.results.comparison import Summary, Tuning, summarize
 from fairlead.results.curves import TRAIN_LOSS
 from fairlead.results.estimates import Estimate, show
 from fairlead.results.figures import Measure, MethodFigures
 from fairlead.results.run_archive import table_name
 from fairlead.results.runs import ReportedRun, read_run
-from fairlead.results.sentences import describe_standing, headline
+from fairlead.results.sentences import describe_standing, headline, tunings
 from fairlead.text import counted, divergence
 
 _TOLD = 0.005
@@ -201,6 +201,8 @@ def say_report(summaries: Sequence[Summary], page: Path | None) -> None:
     for summary in summaries:
         text = headline(summary) if summary.methods else summary.study.absences
         say(f"{summary.setting}: {text}" if summary.setting else text)
+        for sentence in tunings(summary):
+            say(sentence)
     say_notes(summaries)
     say(f"{counted(number, 'run')} of {methods}{settings} {'is' if number == 1 else 'are'} in {page}")
     if unfinished:
@@ -257,7 +259,25 @@ def _summary_facts(summary: Summary) -> dict[str, Any]:
 def comparison_facts(summary: Summary) -> dict[str, Any]:
     """The measure and the baseline of a comparison for JSON: the same in every command."""
     baseline = None if summary.baseline is None else summary.baseline.label
-    return {**measure_facts(summary.measure), "baseline": baseline}
+    tunings = [_tuning_facts(tuning) for tuning in summary.tunings]
+    return {
+        **measure_facts(summary.measure),
+        "baseline": baseline,
+        **({"tuning": tunings} if tunings else {}),
+    }
+
+
+def _tuning_facts(tuning: Tuning) -> dict[str, Any]:
+    """The settings of a method that were tried, with their figures on the tuning seeds."""
+    tried = [{**each._asdict(), "value": estimate_facts(each.value)} for each in tuning.settings]
+    chosen = [each.name for each in tuning.chosen]
+    return {
+        "method": tuning.method,
+        "seeds": tuning.seeds,
+        "chosen": chosen[0] if chosen else None,
+        "at_edge": tuning.edges,
+        "settings": tried,
+    }
 
 
 def measure_facts(measure: Measure) -> dict[str, Any]:

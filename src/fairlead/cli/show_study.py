@@ -73,13 +73,18 @@ def run_and_show(
             raise Exit(INTERRUPTED) from None
 
 
-def leave(outcomes: Mapping[str, str], *, quiet: bool) -> None:
-    """End the command with the exit status of the outcomes."""
+def leave_interrupted(outcomes: Mapping[str, str], quiet: bool) -> None:
+    """End the command if a run was interrupted."""
     if any(outcome in ("interrupted", "waiting") for outcome in outcomes.values()):
         if not quiet:
             done = sum(outcome == "finished" for outcome in outcomes.values())
             say(f"Stopped with {done} of {len(outcomes)} runs finished. Re-run the command to resume.")
         raise Exit(INTERRUPTED)
+
+
+def leave(outcomes: Mapping[str, str], *, quiet: bool) -> None:
+    """End the command with the exit status of the outcomes."""
+    leave_interrupted(outcomes, quiet)
     if any(outcome != "finished" for outcome in outcomes.values()):
         raise Exit(_FAILED)
 
@@ -124,10 +129,14 @@ def compared(
     outcomes: Mapping[str, str],
     measure: Measure,
     target: float | None = None,
+    trials: Sequence[PlannedRun] = (),
 ) -> tuple[list[Summary], list[PlannedMethod]]:
-    """The comparison of the planned runs, one for each setting, and their methods in the order of the plan."""
+    """The comparison of the planned runs, one for each setting, and their methods in the order of the plan.
+
+    The summary also has the tuning of the methods by `trials`.
+    """
     summaries = summarize(
-        [read_run(found) for found in runs_of_study(study, planned)],
+        [read_run(found) for found in runs_of_study(study, [*planned, *trials])],
         targets=() if target is None else (target,),
         metric=measure.metric,
         minimize=not measure.higher,
@@ -242,11 +251,13 @@ _SPARE = ("chi-square", "by\nchance", "time", "objective\ndifference", "seeds", 
 
 def say_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: float | None) -> None:
     """The table and the charts of a comparison, and what they say."""
-    _print_comparison(summary, rows, target)
-    _print_clients(summary)
-    _draw(summary)
-    say()
-    say(sentences.headline(summary))
+    _print_tunings(summary)
+    if rows:
+        _print_comparison(summary, rows, target)
+        _print_clients(summary)
+        _draw(summary)
+        say()
+        say(sentences.headline(summary))
     for sentence in sentences.standings(summary):
         say(sentence)
     say_notes([summary])
@@ -269,6 +280,26 @@ def show_trial(
     facts = {"folder": str(study.path), "rounds": planned[0].experiment.rounds, **comparison_facts(summary)}
     methods = [planned_facts(row, [summary], None) for row in rows]
     return {**facts, "methods": methods, "recommended": verdict.method, "reason": verdict.sentence}
+
+
+def _print_tunings(summary: Summary) -> None:
+    """The settings of tuned methods, the choices, and warnings."""
+    rows = [
+        [
+            tuning.method,
+            setting.label,
+            "" if setting.value is None else setting.value.text(tuning.measure.kind),
+            setting.problem or ("chosen" if setting.chosen else ""),
+        ]
+        for tuning in summary.tunings
+        for setting in tuning.settings
+    ]
+    if rows:
+        column = _measure_column(summary.measure)
+        say()
+        print_table(["tuned", "setting", column, ""], rows, numbers=[column])
+    for sentence in sentences.tunings(summary):
+        say(sentence)
 
 
 def _print_comparison(summary: Summary, rows: Sequence[PlannedMethod], target: float | None) -> None:

@@ -1,7 +1,7 @@
 """The methods of a comparison: presets on the client side of a spec, the spec's own algorithm, and other specs."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
@@ -11,12 +11,21 @@ import tomli_w
 from fairlead.algorithm import Algorithm
 from fairlead.errors import ClashError, FairleadError, FieldError
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.spec import TomlTable, from_toml, load_experiment, read_table
-from fairlead.experiments.study import Label, ListedMethod, refuse_repeated, split_values
+from fairlead.experiments.spec import TomlTable, from_toml, load_experiment, read_table, to_toml
+from fairlead.experiments.study import (
+    Label,
+    ListedMethod,
+    as_label,
+    grid_axis,
+    grid_points,
+    refuse_repeated,
+    setting_name,
+    split_values,
+)
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.descent import SGD
 from fairlead.optimizers.personal import MetaSGD, MixedSGD, MoreauSGD
-from fairlead.plain_data import Plain, refuse_unknown, to_plain
+from fairlead.plain_data import Plain, refuse_unknown, settable_fields, to_plain
 from fairlead.presets import METHODS, ClientSide, method_named, needed_arguments
 from fairlead.samplers.base import Sampler
 
@@ -74,26 +83,63 @@ def own_name(spec: str | PathLike[str]) -> str:
 
 
 def listed_methods(
-    spec: str | PathLike[str], methods: str | None, overrides: Sequence[str] = ()
+    spec: str | PathLike[str], methods: str | None, overrides: Sequence[str] = (), tune: Sequence[str] = ()
 ) -> dict[str, ListedMethod]:
     """The methods of a list such as "fedavg,fedprox:mu=0.1,other.toml" on the experiment of a spec, by name.
 
     A preset is the method as defined, with the client side of the spec. The spec's own algorithm is listed by the
     name of its file. Without a list, FedAvg and the spec's own algorithm are compared. Overrides change the spec.
+    With `tune`, such as "lr=0.01,0.1", every method is listed at each point of this grid.
     """
     own = load_experiment(spec, overrides)
     texts = ["fedavg", own_name(spec)] if methods is None else split_values(methods, "methods")
-    found = [_listed(text.strip(), own, spec, overrides) for text in texts]
-    refuse_repeated([name for name, _ in found], "Every method must be listed once")
-    if not any(method.from_spec is WHOLE for _, method in found):
-        _refuse_without_effect(overrides, own_name(spec))
-    algorithms = {name: method.experiment.algorithm for name, method in found}
-    if methods is None and algorithms["fedavg"] == own.algorithm:
+    if methods is None and on_client_side("fedavg", own.algorithm)[0] == own.algorithm:
         raise FieldError(
             f"compare needs methods, because the algorithm of {spec} is FedAvg itself: --methods fedavg,fednova, or "
             "methods = [...] under [compare]."
         )
-    refuse_same(algorithms)
+    found = _over_grid(texts, tune, lambda text, more: _listed(text.strip(), more, own, spec, overrides))
+    if not any(method.from_spec is WHOLE for method in found.values()):
+        _refuse_without_effect(overrides, own_name(spec))
+    return found
+
+
+def methods_on(
+    experiment: Experiment, methods: Mapping[str, Algorithm] | Sequence[str], tune: Sequence[str] = ()
+) -> dict[str, ListedMethod]:
+    """The same for algorithms by name or a list of presets, on an experiment."""
+    if not isinstance(methods, Mapping):
+        return _over_grid(methods, tune, lambda text, more: _preset(text, more, experiment))
+
+    def build(name: str, more: Sequence[str]) -> tuple[str, ListedMethod]:
+        algorithm = methods[name]
+        if more:
+            changes = [_place(value, algorithm) for value in more]
+            algorithm = from_toml(Algorithm, to_toml(algorithm), changes)
+        return name, ListedMethod(replace(experiment, algorithm=algorithm))
+
+    return _over_grid(list(methods), tune, build)
+
+
+def _over_grid(
+    texts: Sequence[str],
+    tune: Sequence[str],
+    build: Callable[[str, Sequence[str]], tuple[str, ListedMethod]],
+) -> dict[str, ListedMethod]:
+    """Every method, or each at all points of one grid; `build` takes a method and values, and returns its name too."""
+    axes, found = [grid_axis(text) for text in tune], list[tuple[str, ListedMethod]]()
+    refuse_repeated([name for name, _ in axes], "Every name must be tuned once")
+    for text in texts:
+        for point in grid_points(axes):
+            values, labels = [*map("=".join, point)], {name: as_label(value) for name, value in point}
+            try:
+                method, listed = build(text, values)
+            except FairleadError as error:
+                raise type(error)(f"Method {':'.join([text, *values])}: {error}") from error
+            tuned = {"tuned": method, **labels} if labels else {}
+            found.append((setting_name(method, labels), listed._replace(tuned=tuned)))
+    refuse_repeated([name for name, _ in found], "Every method must be listed once")
+    refuse_same({name: method.experiment.algorithm for name, method in found})
     return dict(found)
 
 
@@ -180,27 +226,47 @@ def refuse_same(algorithms: Mapping[str, Algorithm]) -> None:
 
 
 def _listed(
-    text: str, own: Experiment, spec: str | PathLike[str], overrides: Sequence[str]
+    text: str, more: Sequence[str], own: Experiment, spec: str | PathLike[str], overrides: Sequence[str]
 ) -> tuple[str, ListedMethod]:
-    """The name of a method and the experiment with it."""
+    """A method of a list with more values: the spec's own algorithm, that of another spec, or a preset."""
     base, values = preset_and_values(text)
-    changes, is_file = [f"algorithm.{value}" for value in values], base.endswith(".toml")
+    is_file = base.endswith(".toml")
     is_own = base == own_name(spec) or (is_file and Path(base).resolve() == Path(spec).resolve())
-    if is_own or is_file:
-        text = ":".join([own_name(spec if is_own else base), *values])
-    else:
-        for argument in needed_arguments(method_named(base).build):
-            if argument not in map(_first_name, values):
-                raise FieldError(f"{base} needs {argument}: write {text}:{argument}=0.1.")
-    try:
-        if is_own:
-            return text, ListedMethod(load_experiment(spec, [*overrides, *changes]), WHOLE)
-        if is_file:
-            return text, ListedMethod(replace(own, algorithm=load_experiment(base, changes).algorithm), {})
-        algorithm, taken = on_client_side(base, own.algorithm, values)
-        return text, ListedMethod(replace(own, algorithm=algorithm), taken)
-    except FairleadError as error:
-        raise type(error)(f"Method {text}: {error}") from error
+    if not is_own and not is_file:
+        return _preset(text, more, own)
+    file, given = spec if is_own else base, _once([*values, *more])
+    name, table = ":".join([own_name(file), *values]), read_table(file).get("algorithm")
+    if given and isinstance(table, dict) and "preset" not in table:
+        given = [_place(value, load_experiment(file).algorithm) for value in given]
+    changes = [f"algorithm.{value}" for value in given]
+    if is_own:
+        return name, ListedMethod(load_experiment(spec, [*overrides, *changes]), WHOLE)
+    return name, ListedMethod(replace(own, algorithm=load_experiment(base, changes).algorithm), {})
+
+
+def _preset(text: str, more: Sequence[str], own: Experiment) -> tuple[str, ListedMethod]:
+    """A preset with more values and the client side of an experiment's algorithm."""
+    base, values = preset_and_values(text)
+    given = _once([*values, *more])
+    for argument in needed_arguments(method_named(base).build):
+        if argument not in map(_first_name, given):
+            raise FieldError(f"{base} needs {argument}: write {text}:{argument}=0.1.")
+    algorithm, taken = on_client_side(base, own.algorithm, given)
+    return text, ListedMethod(replace(own, algorithm=algorithm), taken)
+
+
+def _once(values: Sequence[str]) -> Sequence[str]:
+    refuse_repeated(
+        [value.partition("=")[0].strip() for value in values], "Every value must be given or tuned once"
+    )
+    return values
+
+
+def _place(value: str, algorithm: Algorithm) -> str:
+    """A value such as "lr=0.1" with the path of the part of the client side that has it."""
+    name, solver = _first_name(value), algorithm.solver
+    parts = {"": algorithm, "solver.optimizer.": solver.optimizer, "solver.": solver}
+    return next((path for path, part in parts.items() if name in settable_fields(type(part))), "") + value
 
 
 def _cohort(sampler: TomlTable) -> TomlTable:

@@ -7,6 +7,7 @@ preset change it: a table with `type` takes the place of the preset's part, a ta
 it. A table `[compare]` is left to `fairlead compare`. `extends = "base.toml"` merges a spec into another one beside it.
 """
 
+import os.path
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -176,6 +177,8 @@ def read_table(path: str | PathLike[str]) -> TomlTable:
 
 def _extended(file: Path, extending: tuple[Path, ...]) -> TomlTable:
     table = _parse(read_setup(file, "spec"), str(file))
+    for part in ("clients", "work", "link", "devices"):
+        _start_paths(table.get(part), file.resolve().parent)
     base = table.pop("extends", None)
     if base is None:
         return table
@@ -189,6 +192,17 @@ def _extended(file: Path, extending: tuple[Path, ...]) -> TomlTable:
     if (file.parent / base).resolve() in extending:
         raise FieldError(f"{file} extends {base}, which in turn extends {file}: remove one of the two.")
     return _merged(_extended(file.parent / base, extending), table)
+
+
+def _start_paths(part: Plain, folder: Path) -> None:
+    """Let relative paths of data start from the folder of the spec; one that exists only here is left alone."""
+    if not isinstance(part, dict) or folder == Path.cwd().resolve():
+        return
+    for key, value in part.items():
+        _start_paths(value, folder)
+        if key in ("path", "test_path") and isinstance(value, str) and not value.startswith("~"):
+            beside = folder / value
+            part[key] = str(beside) if os.path.exists(beside) or not os.path.exists(value) else value
 
 
 def _merged(base: TomlTable, own: TomlTable) -> TomlTable:

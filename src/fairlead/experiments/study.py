@@ -120,6 +120,8 @@ class ListedMethod(NamedTuple):
     experiment: Experiment
     from_spec: Mapping[str, Label] | None = None
     """As in `PlannedRun`."""
+    tuned: Mapping[str, Label] = {}
+    """The labels of its tuning runs, if it is one of the settings of a method that is tuned."""
 
 
 class FoundRun(NamedTuple):
@@ -158,7 +160,7 @@ def runs_of_study(study: StudyFolder, planned: Sequence[PlannedRun] | None = Non
 
 def describe_labels(labels: Mapping[str, Label]) -> str:
     """Labels in one line: a method by its name alone, a seed as such, anything else as key=value."""
-    words = {"method": "{value}", "seed": "seed {value}"}
+    words = {"method": "{value}", "tuned": "tuning {value}", "seed": "seed {value}"}
     return ", ".join(words.get(key, f"{key}={{value}}").format(value=value) for key, value in labels.items())
 
 
@@ -174,6 +176,8 @@ _SPAN = re.compile(r"\s*(-?\d{1,18})\.\.(-?\d{1,18})\s*")
 _MOST = 10_000
 """Values of a list, and runs of a sweep: planning so many takes about a minute."""
 _OPENING, _CLOSING = "([{", ")]}"
+_TUNING_SEED = 10_000
+"""The first of the seeds for tuning: far from those that people give, so that more of these change nothing."""
 
 
 def split_values(text: str, named: str) -> list[str]:
@@ -237,6 +241,27 @@ def planned_comparison(methods: Mapping[str, ListedMethod], seeds: Sequence[int]
     ]
 
 
+def planned_tuning(
+    methods: Mapping[str, ListedMethod], num_seeds: int, seeds: Sequence[int]
+) -> list[PlannedRun]:
+    """A run for every setting that is tuned and each of so many seeds, none of which is among `seeds`."""
+    if num_seeds < 1:
+        raise FieldError(f"The number of tuning seeds must be at least 1, got {num_seeds}.")
+    others = itertools.islice(
+        (seed for seed in itertools.count(_TUNING_SEED) if seed not in seeds), num_seeds
+    )
+    runs = planned_comparison({name: each for name, each in methods.items() if each.tuned}, list(others))
+    labels = [{**methods[str(run.labels["method"])].tuned, "seed": run.experiment.seed} for run in runs]
+    return [
+        replace(run, folder=f"tuning/{run.folder}", labels=own) for run, own in zip(runs, labels, strict=True)
+    ]
+
+
+def setting_name(method: str, values: Mapping[str, Label]) -> str:
+    """A method with values, as in the list of a comparison."""
+    return ":".join([method, *(f"{name}={value}" for name, value in values.items())])
+
+
 def refuse_repeated(names: Sequence[str], rule: str) -> None:
     """Raise if a name is in the list twice."""
     for name in names:
@@ -268,7 +293,7 @@ def planned_sweep(
     The draws depend on `draw_seed` and their number in the list alone: asking for more adds to them. A setting that
     is drawn twice, as few whole numbers are, is run once.
     """
-    axes, drawn = [_axis(text) for text in grid], [_range(text) for text in ranges]
+    axes, drawn = [grid_axis(text) for text in grid], [_range(text) for text in ranges]
     if bool(drawn) != bool(draws):
         raise FieldError("--random N needs --range PATH=RANGE, and --range needs --random N.")
     if not 0 <= draws <= _MOST:
@@ -279,25 +304,29 @@ def planned_sweep(
         )
     refuse_repeated([path for path, _ in (*axes, *drawn)], "Every field must be swept once")
     settings = dict.fromkeys(_drawn(drawn, number, draw_seed) for number in range(draws)) if drawn else [()]
-    points = itertools.product(*([(path, value) for value in values] for path, values in axes))
-    if (number := len(settings) * math.prod(len(values) for _, values in axes)) > _MOST:
-        raise FieldError(
-            f"A sweep must have at most {_MOST} runs, got {number} points of --grid and --random."
-        )
     planned = []
-    for setting, point in itertools.product(settings, points):
+    for setting, point in itertools.product(settings, grid_points(axes, len(settings))):
         changes = [f"{path}={value}" for path, value in (*setting, *point)]
-        labels: dict[str, Label] = {path: _number(value) for path, value in (*setting, *point)}
+        labels: dict[str, Label] = {path: as_label(value) for path, value in (*setting, *point)}
         experiment = load_experiment(spec, [*overrides, *changes])
         planned.append(PlannedRun(folder_name(",".join(changes)), labels, experiment))
     return planned
 
 
-def _axis(text: str) -> tuple[str, list[str]]:
+def grid_points(
+    axes: Sequence[tuple[str, list[str]]], times: int = 1
+) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Every combination of the values of fields, refused if there are too many when each is taken so many times."""
+    if (number := times * math.prod(len(values) for _, values in axes)) > _MOST:
+        raise FieldError(f"A grid must have at most {_MOST} points, got {number}.")
+    return itertools.product(*([(path, value) for value in values] for path, values in axes))
+
+
+def grid_axis(text: str) -> tuple[str, list[str]]:
     """A field and its values."""
     path, values = _assignment(text, "seed=0..4 or algorithm.lr=0.01,0.1")
     split = split_values(values, f"The grid of {path}")
-    if not all(split) or len(set(map(_number, split))) < len(split):
+    if not all(split) or len(set(map(as_label, split))) < len(split):
         raise FieldError(f"The grid of {path} must be a list of different values, got {values!r}.")
     return path, split
 
@@ -338,7 +367,7 @@ def _assignment(text: str, example: str) -> tuple[str, str]:
     return path.strip(), value.strip()
 
 
-def _number(text: str) -> Label:
+def as_label(text: str) -> Label:
     """A value as a number where it is one, so that tables and frames can sort it."""
     for kind in (int, float):
         try:

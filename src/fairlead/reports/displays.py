@@ -10,7 +10,7 @@ from fairlead.reports.tables import report_tables
 from fairlead.results.comparison import Summary, summarize
 from fairlead.results.curves import ROUNDS, TRAIN_LOSS
 from fairlead.results.runs import ReportedRun
-from fairlead.results.sentences import headline, standings
+from fairlead.results.sentences import headline, standings, tunings
 from fairlead.text import counted
 
 _COLUMNS = 5
@@ -24,7 +24,7 @@ def summary_display(summary: Summary) -> Display:
     # Other figures of the same metric follow in the report.
     for column in tables[0].columns[:_COLUMNS] if tables else ():
         table[column.title] = [f"{cell.text} {cell.detail}".strip() for cell in column.cells]
-    lines = (headline(summary), *standings(summary))
+    lines = (headline(summary), *standings(summary), *tunings(summary))
     return Display("Comparison", lines, table, _charts(summary))
 
 

@@ -26,7 +26,7 @@ from fairlead.results.curves import AXES, ROUNDS, Axis, Quantity
 from fairlead.results.estimates import show
 from fairlead.results.figures import Measure, MethodFigures, RunFigures
 from fairlead.results.runs import ReportedRun
-from fairlead.results.sentences import COVERED, describe_standing, headline
+from fairlead.results.sentences import COVERED, describe_standing, headline, tunings
 from fairlead.text import counted, shown
 
 _LINKS = {
@@ -99,6 +99,7 @@ def _environment() -> Environment:
         "style_of": LineStyle,
         "headline": headline,
         "describe_standing": describe_standing,
+        "tunings": tunings,
         "counted": counted,
         "show": show,
         "shown": shown,
@@ -152,7 +153,7 @@ class _SettingSection:
     def sections(self) -> set[str]:
         """Keys of the sections that have content."""
         keys = {table.key for table in self.tables}
-        if self.summary.methods or self.summary.study.absent:
+        if self.summary.methods or self.summary.study.absent or self.summary.tunings:
             keys.add("standing")
         return keys | {"curves"} if self.curves else keys
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -11,28 +11,26 @@ from typing import Any, overload
 from fairlead.algorithm import Algorithm
 from fairlead.charts.display import Display, Displayed
 from fairlead.diagnostics.consistency import ConsistencyReport
-from fairlead.errors import FieldError, RunFolderError, did_you_mean, short
+from fairlead.errors import FairleadError, FieldError, RunFolderError, did_you_mean, short
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.method_list import on_client_side, preset_and_values, refuse_same
+from fairlead.experiments.method_list import methods_on
 from fairlead.experiments.provenance import client_facts
 from fairlead.experiments.runner import summarize as summarize_run
 from fairlead.experiments.study import (
-    ListedMethod,
     PlannedRun,
     StudyFolder,
     planned_comparison,
-    refuse_repeated,
+    planned_tuning,
     runs_of_study,
 )
 from fairlead.experiments.workers import run_study
 from fairlead.federation import Federation
-from fairlead.presets import method_named
 from fairlead.records import Evaluation, RoundRecord
-from fairlead.results.comparison import Summary, summarize
+from fairlead.results.comparison import Summary, chosen_methods, summarize
 from fairlead.results.curves import FigureName
 from fairlead.results.figures import MethodFigures, RunFigures, experiment_measure
 from fairlead.results.runs import ReportedRun, read_run
-from fairlead.results.sentences import describe_standing, objective_verdict
+from fairlead.results.sentences import describe_standing, objective_verdict, tunings
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +127,8 @@ class ComparedMethods(Displayed, Sequence[ComparedMethod]):
         if not isinstance(place, str):
             return self.methods[place]
         named = {method.name: method for method in self.methods}
+        chosen = {each.name: tuning.method for tuning in self.summary.tunings for each in tuning.chosen}
+        named |= {chosen[name]: method for name, method in named.items() if name in chosen}
         if place not in named:
             raise FieldError(f"{place!r} is not a method of this comparison." + did_you_mean(place, named))
         return named[place]
@@ -172,6 +172,8 @@ def compare(
     minimize: bool = False,
     figure: FigureName = "last-tenth",
     target: float | None = None,
+    tune: Mapping[str, Sequence[Any]] | None = None,
+    tune_seeds: int = 2,
     progress: bool | None = None,
     on_round: Callable[[str, RoundRecord], None] | None = None,
 ) -> ComparedMethods:
@@ -185,7 +187,9 @@ def compare(
     `minimize` that less of it is better; `target` is a value of it to reach. Without a `folder` the runs stay in
     memory, and `on_round` gets the name and the record of each round. With a `folder` each run has its own in it, as
     `fairlead compare` writes them: calling `compare` again resumes interrupted runs and skips finished ones, and
-    `jobs` runs are executed at a time, in processes of their own. `progress` shows bars, by default in notebooks and
+    `jobs` runs are executed at a time, in processes of their own. `tune`, such as {"lr": [0.01, 0.1]}, first tries
+    every method at each of these values on `tune_seeds` other seeds, and compares each at its best; the record is in
+    `summary.tunings`, and `on_round` gets none of these rounds. `progress` shows bars, by default in notebooks and
     on terminals.
 
     >>> import fairlead as fl
@@ -205,8 +209,8 @@ def compare(
         raise FieldError(
             f"compare needs at least one algorithm by name, or a list of presets, got {methods!r}."
         )
-    algorithms = methods if isinstance(methods, Mapping) else _presets(experiment, methods)
-    refuse_same(algorithms)
+    texts = [f"{name}={','.join(map(str, values))}" for name, values in (tune or {}).items()]
+    listed = methods_on(experiment, methods, texts)
     given = [experiment.seed] if seeds is None else seeds
     seeds = list(given) if isinstance(given, Iterable) else []
     if not seeds or len(set(seeds)) < len(seeds):
@@ -218,24 +222,35 @@ def compare(
         raise FieldError(
             "compare.on_round must be left out with a folder, whose runs may be in other processes."
         )
-    planned = planned_comparison(
-        {name: ListedMethod(replace(experiment, algorithm=each)) for name, each in algorithms.items()}, seeds
-    )
-    measure = experiment_measure(planned[0].experiment, metric, figure, minimize=minimize)
+    measure = experiment_measure(next(iter(listed.values())).experiment, metric, figure, minimize=minimize)
     if target is not None:
         measure.refuse_target(target, "compare.target")
-    if folder is None:
-        kept, found = None, _in_memory(planned, on_round, progress)
-    else:
-        kept, found = Path(folder), _in_folder(StudyFolder(Path(folder)), planned, jobs, progress)
-    (summary,) = summarize(
-        [run for run, _ in found],
-        baseline=next(iter(algorithms)),
-        metric=measure.metric,
-        minimize=minimize,
-        figure=figure,
-        targets=() if target is None else (target,),
-    )
+    kept, tried = None if folder is None else Path(folder), list[ReportedRun]()
+
+    def run(planned: Sequence[PlannedRun], *, tuning: bool = False) -> _Found:
+        if kept is not None:
+            return _in_folder(StudyFolder(kept), planned, jobs, progress, tuning=tuning)
+        return _in_memory(planned, None if tuning else on_round, progress, tuning=tuning)
+
+    def summary_of(runs: Sequence[ReportedRun], baseline: str | None) -> Summary:
+        (summary,) = summarize(
+            [*runs, *tried],
+            baseline=baseline,
+            metric=measure.metric,
+            minimize=minimize,
+            figure=figure,
+            targets=() if target is None else (target,),
+        )
+        return summary
+
+    if tune:
+        tried = [each for each, _ in run(planned_tuning(listed, tune_seeds, seeds), tuning=True)]
+        tuned = summary_of([], None)
+        listed = chosen_methods(listed, tuned)
+        if not listed:
+            raise FieldError(" ".join(tunings(tuned)))
+    found = run(planned_comparison(listed, seeds))
+    summary = summary_of([each for each, _ in found], next(iter(listed)))
     compared = tuple(
         ComparedMethod(
             figures.label,
@@ -248,51 +263,58 @@ def compare(
     return ComparedMethods(compared, summary, kept)
 
 
-def _presets(experiment: Experiment, texts: Sequence[str]) -> dict[str, Algorithm]:
-    refuse_repeated(list(texts), "Every method must be listed once")
-    found = {}
-    for text in texts:
-        name, values = preset_and_values(text)
-        found[text], _ = on_client_side(method_named(name).name, experiment.algorithm, values)
-    return found
-
-
 _Found = list[tuple[ReportedRun, Federation | None]]
 
 
 def _in_memory(
-    planned: Sequence[PlannedRun], on_round: Callable[[str, RoundRecord], None] | None, progress: bool | None
+    planned: Sequence[PlannedRun],
+    on_round: Callable[[str, RoundRecord], None] | None,
+    progress: bool | None,
+    *,
+    tuning: bool,
 ) -> _Found:
+    """Run in this process; a setting that fails in tuning is a failed run, since others may be chosen."""
     from fairlead.cli.progress import RoundProgress
 
     found: _Found = []
     data = None
     with RoundProgress(quiet=not _is_shown(progress, on_round is None)) as shown:
         for place, run in enumerate(planned):
-            experiment, name = run.experiment, str(run.labels["method"])
+            experiment = run.experiment
             if not place or planned[place - 1].experiment.seed != experiment.seed:
                 data = experiment.load()
-            federation = experiment.build(data)
-            for record in federation.train():
-                shown.show(run.name, record, experiment.rounds, evaluating=experiment.evaluate_every > 0)
-                if on_round:
-                    on_round(name, record)
-            found.append((_run_of(run, federation), federation))
+            try:
+                federation = experiment.build(data)
+                for record in federation.train():
+                    shown.show(run.name, record, experiment.rounds, evaluating=experiment.evaluate_every > 0)
+                    if on_round:
+                        on_round(str(run.labels["method"]), record)
+                found.append((_run_of(run, federation), None if tuning else federation))
+            except FairleadError as error:
+                if not tuning:
+                    raise
+                failed = ReportedRun(
+                    run.name, Path(run.folder), run.labels, state="failed", reason=str(error)
+                )
+                found.append((failed, None))
     return found
 
 
-def _in_folder(study: StudyFolder, planned: Sequence[PlannedRun], jobs: int, progress: bool | None) -> _Found:
+def _in_folder(
+    study: StudyFolder, planned: Sequence[PlannedRun], jobs: int, progress: bool | None, *, tuning: bool
+) -> _Found:
     from fairlead.cli.progress import StudyProgress
 
     study.refuse_other_lengths(planned)
     with StudyProgress(len(planned), quiet=not _is_shown(progress)) as shown:
         outcomes = run_study(study, planned, jobs=jobs, watch=shown.watch)
-    study.put_first(planned)
+    if not tuning:
+        study.put_first(planned)
     for outcome in outcomes.values():
         if outcome in ("interrupted", "waiting"):
             raise KeyboardInterrupt
     runs = [read_run(found) for found in runs_of_study(study, planned)]
-    if not any(run.records for run in runs):
+    if not tuning and not any(run.records for run in runs):
         raise RunFolderError(f"No run in {study.path} could be used: {runs[0].reason}")
     return [(run, None) for run in runs]
 

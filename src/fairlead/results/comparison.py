@@ -1,14 +1,14 @@
 """The one comparison: methods against a baseline, their ranking, and whether differences exceed the noise."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
 from fairlead.errors import FieldError
-from fairlead.experiments.study import folder_name
+from fairlead.experiments.study import Label, ListedMethod, describe_labels, folder_name, setting_name
 from fairlead.results.curves import FigureName
 from fairlead.results.estimates import Estimate, mean_of
 from fairlead.results.figures import Measure, MethodFigures, RunFigures, own_target, runs_measure
@@ -26,7 +26,7 @@ Ranking = (
 """The result of a comparison."""
 Standing = (
     Literal["no round", "one method", "baseline", "not comparable", "failed", "diverged", "not measured"]
-    | Literal["no common seed", "noise unknown", "unfinished", "better", "worse", "unclear"]
+    | Literal["no common seed", "equal", "noise unknown", "unfinished", "better", "worse", "unclear"]
 )
 """The result for one method against the baseline."""
 
@@ -47,6 +47,49 @@ class ClientValues(NamedTuple):
         return f"Of seed {self.seed}, since every seed deals the clients anew."
 
 
+class TriedSetting(NamedTuple):
+    """A setting of a method on the tuning seeds."""
+
+    name: str
+    """As in the list of a comparison, such as "fedavg:lr=0.1"."""
+    values: Mapping[str, Label]
+    value: Estimate | None
+    problem: str
+    """Why it cannot be chosen; empty if it can."""
+    chosen: bool
+
+    @property
+    def label(self) -> str:
+        return describe_labels(self.values)
+
+
+class Tuning(NamedTuple):
+    """The settings of a method that were tried on seeds of their own."""
+
+    method: str
+    measure: Measure
+    seeds: list[int]
+    settings: list[TriedSetting]
+    """In their planned order. Those with results are chosen, or the best while there are no results."""
+    best: str | None
+    """The name of the best that can be chosen; None without any."""
+
+    @property
+    def chosen(self) -> list[TriedSetting]:
+        return [setting for setting in self.settings if setting.chosen]
+
+    @property
+    def edges(self) -> list[str]:
+        """Chosen numbers that are the smallest or the largest tried, in words."""
+        found = []
+        for name, value in ((name, value) for each in self.chosen for name, value in each.values.items()):
+            numbers = [tried for each in self.settings if not isinstance(tried := each.values[name], str)]
+            for end, edge in (("smallest", min), ("largest", max)):
+                if len(set(numbers)) > 1 and value == edge(numbers):
+                    found.append(f"{name}={value} is the {end} value tried")
+        return found
+
+
 @dataclass(frozen=True, eq=False)
 class Summary:
     """All figures of the runs under one setting."""
@@ -59,6 +102,8 @@ class Summary:
     """None if no run could be read."""
     targets: tuple[float, ...]
     methods: tuple[MethodFigures, ...]
+    tunings: tuple[Tuning, ...] = ()
+    """The methods whose settings were tuned."""
 
     def titled(self, title: str) -> str:
         """A title that also names the setting."""
@@ -206,9 +251,17 @@ class Summary:
             return "not measured"
         if difference is None:
             return "no common seed"
+        if difference.is_zero and method.both_complete:
+            return "equal"
         if difference.half_width is None:
             return "noise unknown"
         return (method.judged or "unclear") if method.both_complete else "unfinished"
+
+
+def chosen_methods(methods: Mapping[str, ListedMethod], summary: Summary) -> dict[str, ListedMethod]:
+    """The chosen setting of each method that has one."""
+    chosen = {setting.name for tuning in summary.tunings for setting in tuning.chosen}
+    return {name: method for name, method in methods.items() if name in chosen}
 
 
 class SummaryOptions(TypedDict, total=False):
@@ -253,7 +306,8 @@ def summarize(runs: Sequence[ReportedRun], **options: Unpack[SummaryOptions]) ->
     baseline, targets = options.get("baseline"), options.get("targets", ())
     metric, minimize = options.get("metric"), options.get("minimize", False)
     figure = options.get("figure", "last-tenth")
-    studies = {setting: group_runs(some) for setting, some in by_setting(runs).items()}
+    groups = by_setting([run for run in runs if run.tuned is None]) or {"": []}
+    studies = {setting: group_runs(some) for setting, some in groups.items()}
     methods = [method for study in studies.values() for method in study.methods]
     labels = list(dict.fromkeys(method.label for method in methods))
     sound = {method.label for method in methods if not method.failed}
@@ -264,8 +318,38 @@ def summarize(runs: Sequence[ReportedRun], **options: Unpack[SummaryOptions]) ->
         own = None if baseline in sound and baseline not in here else baseline
         evaluated = any(record.evaluation for run in study.runs for record in run.records)
         measure = runs_measure(study.runs if evaluated else runs, metric, figure, minimize=minimize)
-        summaries.append(_summarize(setting, study, measure, labels, baseline=own, targets=targets))
+        summary = _summarize(setting, study, measure, labels, baseline=own, targets=targets)
+        # Only a study without settings is tuned.
+        summaries.append(summary if setting else replace(summary, tunings=tuple(_tunings(runs, measure))))
     return summaries
+
+
+def _tunings(runs: Sequence[ReportedRun], measure: Measure) -> Iterator[Tuning]:
+    """The tuning of every method of each study."""
+    results = {(run.study, run.label) for run in runs if run.tuned is None}
+    for study, method in dict.fromkeys((run.study, run.tuned) for run in runs if run.tuned is not None):
+        own = [run for run in runs if (run.study, run.tuned) == (study, method)]
+        groups = group_runs(own)
+        summary = _summarize("", groups, measure, groups.labels, baseline=None, targets=())
+        figures = {each.label: each for each in summary.methods}
+        tried = []
+        for label, run in {run.label or "": run for run in own}.items():
+            values = {name: value for name, value in run.labels.items() if name not in ("tuned", "seed")}
+            found, name = figures.get(label), setting_name(str(method), values)
+            tries = MethodRuns(label, (), tuple(run for run in own if run.label == label))
+            sound = found is not None and found.complete
+            problem = "" if sound else tries.shortfall or f"its {measure.name} diverged or is missing"
+            tried.append(
+                TriedSetting(
+                    name, values, None if found is None else found.value, problem, (study, name) in results
+                )
+            )
+        usable = {each.label: each.name for each in tried if not each.problem}
+        best = next((usable[each.label] for each in summary.best_first if each.label in usable), None)
+        if not any(each.chosen for each in tried):
+            tried = [each._replace(chosen=each.name == best) for each in tried]
+        seeds = sorted({int(run.labels["seed"]) for run in own})
+        yield Tuning(str(method), measure, seeds, tried, best)
 
 
 def _summarize(

@@ -47,6 +47,11 @@ class Estimate:
         return None if self.half_width is None else abs(self.mean) > self.half_width
 
     @property
+    def is_zero(self) -> bool:
+        """Whether a difference is 0 on every seed."""
+        return self.mean == 0 and not self.std
+
+    @property
     def too_few(self) -> str:
         """The seeds behind a difference without an interval, in words."""
         return "one seed" if self.count == 1 else "only two seeds with equal differences"

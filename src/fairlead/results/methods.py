@@ -152,16 +152,18 @@ class Study:
 
     @property
     def from_spec(self) -> str:
-        """A sentence on the parts of its spec that each method of a comparison has; empty if they were not noted."""
+        """Sentences on the parts of its spec that each method of a comparison has; empty if they were not noted."""
         groups: dict[str, list[str]] = {}
         for method in self.methods:
             taken = method.runs[0].from_spec
             if taken is not None:
-                what = ", ".join(f"{name}={value}" for name, value in taken.items()) or "nothing"
-                text = "its whole algorithm" if taken.get("algorithm") == "whole" else what
+                what = ", ".join(f"{name} {value}" for name, value in taken.items()) or "nothing"
+                text = "the whole algorithm" if taken.get("algorithm") == "whole" else what
                 groups.setdefault(text, []).append(method.label)
-        said = "; ".join(f"{listed(labels)}: {what}" for what, labels in groups.items())
-        return f"Taken from the spec – {said}." if said else ""
+        takes = {what: "takes" if len(labels) == 1 else "take" for what, labels in groups.items()}
+        return " ".join(
+            f"{listed(found)} {takes[what]} {what} from the spec." for what, found in groups.items()
+        )
 
     @property
     def absences(self) -> str:

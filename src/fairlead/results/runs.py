@@ -85,8 +85,13 @@ class ReportedRun:
     @property
     def label(self) -> str | None:
         """The name that its study gives its method; None for a run on its own."""
-        own = {name: value for name, value in self.labels.items() if name not in ("seed", "setting")}
+        own = {name: value for name, value in self.labels.items() if name not in ("seed", "setting", "tuned")}
         return describe_labels(own) or None
+
+    @property
+    def tuned(self) -> str | None:
+        """The method whose setting it tries; None if it is not a tuning run."""
+        return str(self.labels["tuned"]) if "tuned" in self.labels else None
 
     @property
     def setting(self) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairlead.diagnostics.consistency import ConsistencyReport
-from fairlead.results.comparison import Ranking, Standing, Summary
+from fairlead.results.comparison import Ranking, Standing, Summary, Tuning
 from fairlead.results.estimates import show_difference, show_estimate
 from fairlead.results.figures import Measure, MethodFigures
 from fairlead.results.methods import MethodRuns
@@ -49,6 +49,7 @@ _STANDINGS: dict[Standing, tuple[str, str]] = {
     "diverged": ("", "{divergence}"),
     "not measured": ("", "not comparable, because {lacking} no {measure}"),
     "no common seed": ("", "no run of the same seed and length as {baseline}'s"),
+    "equal": ("equal", "in {measure} on {pairs}{objective}"),
     "noise unknown": ("", "{difference}; {seeds}, so the noise is unknown"),
     "unfinished": ("", "{difference} on the seeds that both finished"),
     "better": ("better", "{difference}{objective}"),
@@ -62,7 +63,7 @@ class StandingText(NamedTuple):
     """A method against the baseline in words."""
 
     judgement: str
-    """"better", "worse" or "no clear difference"; empty where nothing is judged."""
+    """"better", "worse", "equal" or "no clear difference"; empty where nothing is judged."""
     numbers: str
 
     def __str__(self) -> str:
@@ -77,6 +78,7 @@ def headline(summary: Summary) -> str:
         _HEADLINES[ranking].format(**values),
         _contradictions(summary),
         _unlearned(summary),
+        _lengths(summary),
         divergences(summary),
         summary.study.shortfalls,
     )
@@ -201,6 +203,23 @@ def _unlearned(summary: Summary) -> str:
     )
 
 
+def _lengths(summary: Summary) -> str:
+    """A sentence on methods that `stop_when` ended at different rounds; empty if all runs are of one length."""
+    said, lengths = [], set[int]()
+    for method in summary.methods:
+        ended = [run.run for run in method.runs if run.run.finished]
+        done = sorted({len(run.records) for run in ended if run.experiment and run.experiment.stop_when})
+        lengths |= {*done}
+        if done:
+            said.append(f"{method.label} after {' to '.join(map(str, dict.fromkeys((done[0], done[-1]))))}")
+    if len(lengths) < 2 or not summary.study.comparable:
+        return ""
+    return (
+        f"stop_when ended runs at different rounds: {', '.join(said)}. Every figure is of a run's own last rounds, so "
+        "methods are compared after unequal work."
+    )
+
+
 def divergences(summary: Summary) -> str:
     """A sentence on methods whose runs diverged; empty if there are none."""
     found = [f"{each.label} (in {_diverged_runs(each)})" for each in summary.diverged]
@@ -234,6 +253,7 @@ def describe_standing(summary: Summary, method: MethodFigures) -> StandingText:
         "why_not": "" if baseline is None else _why_not(method.method, baseline.method),
         "difference": difference and f"{difference.text(measure.kind, sign=True)}{_unit(measure)}",
         "seeds": difference and difference.too_few,
+        "pairs": difference and ("one seed" if difference.count == 1 else f"all {difference.count} seeds"),
         "lacking": _has_none([each for each in (method, baseline) if each is not None and each.unmeasured]),
         "measure": measure.name,
         "objective": f"; objective {otherwise} by {_by_objective(method)}" if otherwise else "",
@@ -251,6 +271,27 @@ def standings(summary: Summary) -> list[str]:
     """A sentence for each method but the baseline."""
     rivals = [method for method in summary.methods if method is not summary.baseline]
     return [f"{method.label}: {describe_standing(summary, method)}." for method in rivals]
+
+
+def tunings(summary: Summary) -> list[str]:
+    """A sentence for each method that was tuned, with a warning where the choice is at an edge of the grid."""
+    return [_tuned(tuning) for tuning in summary.tunings]
+
+
+def _tuned(tuning: Tuning) -> str:
+    tried = f"{counted(len(tuning.settings), 'setting')} on {counted(len(tuning.seeds), 'tuning seed')}"
+    if not tuning.chosen:
+        reasons = "; ".join(f"{each.label}: {each.problem}" for each in tuning.settings)
+        return f"{tuning.method} is not compared, because none of {tried} can be chosen ({reasons})."
+    said = f"{tuning.method}: {listed([each.label for each in tuning.chosen])} chosen of {tried}."
+    better = [each.label for each in tuning.settings if each.name == tuning.best and not each.chosen]
+    if better:
+        said += (
+            f" By {tuning.measure.described}, {better[0]} is better: another measure or fewer seeds decided."
+        )
+    return said + "".join(
+        f" {edge}: extend the grid, since a better one may lie beyond." for edge in tuning.edges
+    )
 
 
 def show_lead(summary: Summary, method: MethodFigures, other: MethodFigures) -> str:
