@@ -22,8 +22,17 @@ OUTSIDE = (
     "examples/README.md",
 )
 """Pages that belong beside the code, and are part of the site as well."""
-GENERATED = {"table of methods": method_pages.table, "methods one by one": method_pages.sections}
+GENERATED = {"table of methods": method_pages.table}
 """What takes the place of a comment with this text."""
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the page of every method below that of all."""
+    pages = [{name: f"methods/{name}.md"} for name in method_pages.METHODS]
+    config.nav = [
+        {"Methods": ["methods.md", *pages]} if "Methods" in entry else entry for entry in config.nav or []
+    ]
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -32,7 +41,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         reference = api_pages.pages()
     except api_pages.IncompleteError as error:
         raise PluginError(str(error)) from error
-    for path, text in reference.items():
+    for path, text in {**reference, **method_pages.pages()}.items():
         files.append(File.generated(config, path, content=text))
     for path in OUTSIDE:
         files.append(File.generated(config, path, content=(ROOT / path).read_text(encoding="utf-8")))
