@@ -1,27 +1,39 @@
-"""The generated part of docs/methods.md: every preset with its cost, its equations and its papers.
+"""The table of docs/methods.md, and a page for every preset: its update, costs, use, figures and papers.
 
 Made when the site is built (`site_hooks.py`); `python docs/method_pages.py` also writes the table into the file, for
-those who read it without the site. What a method keeps and sends is counted in a short run of it.
+those who read it without the site. A short run counts the vectors that a method keeps and sends. The equations are
+those of the docstrings of its parts.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from api_pages import GROUPS, in_markdown
+from equations import split_remark, typeset
 
 import fairlead as fl
 from fairlead.client_table import ClientTable, PartState
 from fairlead.component import Component, summary
+from fairlead.diagnostics.advice import RULES
 from fairlead.errors import FieldError
 from fairlead.experiments.spec_fields import argument_parameters
 from fairlead.presets import METHODS, Method
 from fairlead.privacy import part_needing_single_updates
 from fairlead.references import reference
+from fairlead.reproductions import REPRODUCTIONS
+from fairlead.reproductions.reproduction import ReproducedFigure, load_outcomes
+from fairlead.reproductions.trained import TrainedTable
 
 NUM_CLIENTS, DIM = 7, 11
 """Of the federation that costs are counted in: no small number of vectors makes either."""
+OUTCOMES = load_outcomes(Path(__file__).parents[1] / "reproductions")
+WHEN = tomllib.loads(Path(__file__).with_name("when_to_use.toml").read_text(encoding="utf-8"))
 
 
 class Cost(NamedTuple):
@@ -37,8 +49,8 @@ class Cost(NamedTuple):
     """Kept by the server for every client."""
 
 
-def table() -> str:
-    """One row for every preset."""
+def table(*, linked: bool) -> str:
+    """One row for every preset; on the site it is `linked` to its page."""
     lines = [
         "| preset | corrects | client keeps | sent down | sent up | server keeps | server sees | papers |",
         "|---|---|---|---|---|---|---|---|",
@@ -47,7 +59,7 @@ def table() -> str:
         algorithm = as_published(method)
         cost = cost_of(algorithm)
         cells = [
-            f"[`{method.name}`](#{method.name})",
+            f"[`{method.name}`](methods/{method.name}.md)" if linked else f"`{method.name}`",
             ", ".join(method.corrects) or "–",
             _vectors(cost.client),
             _vectors(cost.down),
@@ -60,19 +72,19 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def sections() -> str:
-    """What every preset is made of, with the equations of its parts and its papers in full."""
-    return "\n\n".join(_section(method) for method in METHODS.values())
+def pages() -> dict[str, str]:
+    """The Markdown of the page of every preset by its path."""
+    return {f"methods/{method.name}.md": _page(method) for method in METHODS.values()}
 
 
-def filled(markdown: str, *, whole: bool) -> str:
-    """A page with the table, and with the sections if it is `whole`, between the comments that name them."""
-    made = {"table of methods": table, **({"methods one by one": sections} if whole else {})}
-    for mark, make in made.items():
-        parts = re.split(rf"(<!-- {mark} -->\n).*?(<!-- end -->)", markdown, maxsplit=1, flags=re.DOTALL)
-        if len(parts) > 1:
-            markdown = f"{parts[0]}{parts[1]}\n{make()}\n\n{''.join(parts[2:])}"
-    return markdown
+def filled(markdown: str, *, linked: bool) -> str:
+    """A page with the table between the comments that name it."""
+    parts = re.split(r"(<!-- table of methods -->\n).*?(<!-- end -->)", markdown, maxsplit=1, flags=re.DOTALL)
+    return (
+        f"{parts[0]}{parts[1]}\n{table(linked=linked)}\n\n{''.join(parts[2:])}"
+        if len(parts) > 1
+        else markdown
+    )
 
 
 def as_published(method: Method) -> fl.Algorithm:
@@ -127,33 +139,199 @@ def _needs_single_updates(algorithm: fl.Algorithm) -> bool:
     return any(part_needing_single_updates(part) for part in parts)
 
 
-def _section(method: Method) -> str:
+def _page(method: Method) -> str:
     algorithm = as_published(method)
-    solver = algorithm.solver
-    solvers = (solver, solver.personal) if solver.personal else (solver,)
-    local = [
-        part for each in solvers for part in (*each.corrections, each.optimizer) if type(part) is not fl.SGD
+    parts = [
+        f"# `{method.name}`",
+        _described(inspect.getdoc(method.build) or ""),
+        "## When to use it",
+        *_when(method),
+        "## A round",
+        *_round(algorithm),
+        "## Costs and claims",
+        _facts(method, algorithm),
+        "## In code",
+        _code(method),
+        "## Its parts",
+        *(_part(part) for part in _parts(algorithm)),
+        *_measured(method),
+        "## Papers",
+        "\n".join(f"- {reference(key)}" for key in method.references),
     ]
-    parts = {
-        type(part): part
-        for part in (algorithm.sampler, *local, algorithm.aggregator, algorithm.server)
-        if part not in (fl.FullParticipation(), fl.SGD(1.0))
-    }.values()
-    made_of = "\n\n".join(
-        f"`{type(part).__name__}`: {summary(type(part))}{_equations(type(part))}" for part in parts
+    return "\n\n".join(parts) + "\n"
+
+
+def _when(method: Method) -> Iterator[str]:
+    yield WHEN[method.name]
+    reasons = dict.fromkeys(rule.why for rule in RULES if rule.preset == method.name)
+    if reasons:
+        yield "`fairlead diagnose` [advises it](../choosing.md) where"
+        yield "\n".join(f"- {reason};" for reason in reasons)[:-1] + "."
+
+
+def _round(algorithm: fl.Algorithm) -> Iterator[str]:
+    """The full update, step by step, with the options that the preset sets."""
+    yield "**1. The server asks a cohort.** " + _step(algorithm.sampler)
+    solver = algorithm.solver
+    yield "**2. Every client of it starts from the global model and takes local steps**, one for each batch D."
+    start = "" if any(isinstance(each, fl.StaleStart) for each in solver.corrections) else "y ← x\n"
+    yield typeset(f"{start}g = ∇F_i(y; D)")
+    for correction in solver.corrections:
+        yield _step(correction)
+    yield _step(solver.optimizer)
+    if not any(isinstance(each, fl.OwnParameters | fl.StaleStart) for each in solver.corrections):
+        yield "It uploads the change of its parameters."
+        yield typeset("Δ_i = y_i − x")
+    yield "**3. The server combines the updates that arrived.** " + _step(algorithm.aggregator)
+    server = algorithm.server
+    yield "**4. The server moves the model.**"
+    if _is_plain(server):
+        yield typeset("x ← x + d" if server.lr == 1 else "x ← x + η d")
+    else:
+        yield "In these equations y is the global model x, and g = −d. " + _step(server)
+    if solver.personal:
+        yield "**Each client then trains a model of its own**, which it uses instead of the global one."
+        for part in (*solver.personal.corrections, solver.personal.optimizer):
+            yield _step(part)
+
+
+def _is_plain(part: Component) -> bool:
+    return isinstance(part, fl.SGD) and not part.momentum
+
+
+def _step(part: Component) -> str:
+    """The sentence and the equations of a part, for the options that it has."""
+    if _is_plain(part):
+        return typeset("y ← y − η g")
+    lines = [line for block in _equations(type(part)) for line in block.splitlines()]
+    if isinstance(part, fl.Adam | fl.Adagrad | fl.AMSGrad | fl.Yogi):
+        lines.insert(0, "m ← β₁ m + (1 − β₁) g")
+        lines += [] if isinstance(part, fl.AMSGrad) else ["y ← y − η m/(√v + ε)"]
+    shown = "\n".join(_as_direction(split_remark(line)[0]) for line in lines if _applies(part, line))
+    text = summary(type(part)) + (f"\n\n{typeset(shown)}" if shown else "")
+    inner = getattr(part, "inner", None)
+    return f"{text}\n\n`inner` here: {_step(inner)}" if isinstance(inner, Component) else text
+
+
+def _applies(part: Component, line: str) -> bool:
+    """Whether a line is meant for the option that the part has, such as over = "asked"."""
+    remark = split_remark(line)[1]
+    chosen = re.match(r'(\w+) = "(\w+)"', remark)
+    if chosen:
+        return bool(getattr(part, chosen[1]) == chosen[2])
+    if remark in ("first order", "Hessian-free"):
+        return (getattr(part, "delta", None) is None) == (remark == "first order")
+    return bool(getattr(part, remark)) if remark in ("momentum", "nesterov") else True
+
+
+def _as_direction(line: str) -> str:
+    """An equation of an aggregator with its direction d on the left."""
+    line = line.replace("direction", "d")
+    return f"d = {line}" if line.startswith(("Σ_R", "τ_eff")) else line.replace("then Σ", "then d = Σ")
+
+
+def _facts(method: Method, algorithm: fl.Algorithm) -> str:
+    cost = cost_of(algorithm)
+    rows = {
+        "corrects": ", ".join(method.corrects) or "–",
+        "client keeps": _vectors(cost.client),
+        "sent down": _vectors(cost.down),
+        "sent up": _vectors(cost.up),
+        "server keeps": _server(cost),
+        "server sees": "single updates" if _needs_single_updates(algorithm) else "sums",
+    }
+    lines = ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
+    return "\n".join(lines) + "\n\n[Methods](../methods.md) explains the words and compares all methods."
+
+
+def _code(method: Method) -> str:
+    arguments = argument_parameters(method.build)
+    own = [each for each in arguments if each.name not in fl.presets.ClientSide.__annotations__]
+    needed = "".join(f", {each.name}=0.1" for each in own if each.required)
+    spec = "".join(f"\n{each.name} = 0.1" for each in own if each.required)
+    lines = ["| argument | type | default |", "|---|---|---|"]
+    for each in own:
+        cells = (f"`{each.name}`", f"`{each.written}`", "needed" if each.required else f"`{each.default}`")
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    table = "\n\n" + "\n".join(lines) if own else ""
+    return (
+        f"```python\nfl.presets.{method.name}(lr=0.1{needed})\n```\n\n"
+        f'```toml\n[algorithm]\npreset = "{method.name}"\nlr = 0.1{spec}\n```{table}\n\n'
+        "The other arguments are [those of all presets](../reference/presets.md#ClientSide)."
     )
-    papers = "\n".join(f"- {reference(key)}" for key in method.references)
-    text = inspect.getdoc(method.build) or ""
-    return f"### `{method.name}` {{ #{method.name} }}\n\n{text}\n\n{made_of}\n\n{papers}"
 
 
-def _equations(part: type) -> str:
+def _parts(algorithm: fl.Algorithm) -> list[type[Component]]:
+    solver = algorithm.solver
+    local = [
+        part for each in (solver, solver.personal) if each for part in (*each.corrections, each.optimizer)
+    ]
+    inner = getattr(algorithm.aggregator, "inner", None)
+    parts = (algorithm.sampler, *local, algorithm.aggregator, *([inner] if inner else []), algorithm.server)
+    return list(dict.fromkeys(type(part) for part in parts if not _is_plain(part)))
+
+
+def _part(part: type[Component]) -> str:
+    room = part.__module__.split(".")[1]
+    (page,) = (group.file for group in GROUPS if room in group.modules)
+    name = part.__name__
+    heading = f"### `{name}` {{ #{name} }}\n\n[Reference](../reference/{page}.md#{name})"
+    return f"{heading}\n\n{_described(inspect.getdoc(part) or '')}"
+
+
+def _described(docstring: str) -> str:
+    """A docstring in Markdown, with its equations typeset."""
+    paragraphs = docstring.split("\n\n")
+    return "\n\n".join(
+        typeset(inspect.cleandoc(text)) if _is_equation(text) else in_markdown(text) for text in paragraphs
+    )
+
+
+def _is_equation(paragraph: str) -> bool:
+    return all(line.startswith("    ") for line in paragraph.splitlines())
+
+
+def _equations(part: type) -> list[str]:
     """The indented blocks of a docstring."""
     paragraphs = (inspect.getdoc(part) or "").split("\n\n")
-    found = [text for text in paragraphs if all(line.startswith("    ") for line in text.splitlines())]
-    return "".join(f"\n\n{text}" for text in found)
+    return [inspect.cleandoc(text) for text in paragraphs if _is_equation(text)]
+
+
+def _measured(method: Method) -> Iterator[str]:
+    """Its figures in tables of papers that were run here, beside FedAvg's and the published ones."""
+    lines = []
+    for name, scale in sorted({(outcome.name, outcome.scale) for outcome in OUTCOMES}):
+        (outcome,) = (each for each in OUTCOMES if (each.name, each.scale) == (name, scale))
+        entry = REPRODUCTIONS[name]
+        if scale == "small" and any(each.name == name and each.scale == "full" for each in OUTCOMES):
+            continue
+        if not isinstance(entry, TrainedTable):
+            continue
+        plain = {cell for cell, row in entry.cells.items() if row.preset == method.name and row.aware is None}
+        by_place = {(figure.row, figure.column): figure for figure in outcome.figures}
+        for (row, column), figure in by_place.items():
+            if ":" not in row and any(cell.row == row and column.startswith(cell.column) for cell in plain):
+                average = by_place.get(("FedAvg", column))
+                published = "–" if figure.published is None else f"{figure.published:g}"
+                cells = (f"`{name}` ({scale})", row, column, _figure(figure), _figure(average), published)
+                lines.append(f"| {' | '.join(cells)} |")
+    if lines:
+        yield "## Measured"
+        yield (
+            "From [the reproductions](../reproductions.md), with half the 95 % interval over seeds. A row of another "
+            "name has other arguments."
+        )
+        head = "| reproduction | row | column | here | FedAvg here | published |"
+        yield "\n".join([head, "|---|---|---|---|---|---|", *lines])
+
+
+def _figure(figure: ReproducedFigure | None) -> str:
+    if figure is None:
+        return "–"
+    margin = "" if figure.half_width is None else f" ± {figure.half_width:.2g}"
+    return f"{figure.ours:.4g}{margin}"
 
 
 if __name__ == "__main__":
     page = Path(__file__).with_name("methods.md")
-    page.write_text(filled(page.read_text(encoding="utf-8"), whole=False), encoding="utf-8")
+    page.write_text(filled(page.read_text(encoding="utf-8"), linked=False), encoding="utf-8")

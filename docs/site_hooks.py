@@ -24,13 +24,22 @@ OUTSIDE = (
 """Pages that belong beside the code, and are part of the site as well."""
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the page of every method below that of all."""
+    pages = [{name: f"methods/{name}.md"} for name in method_pages.METHODS]
+    config.nav = [
+        {"Methods": ["methods.md", *pages]} if "Methods" in entry else entry for entry in config.nav or []
+    ]
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what is not in docs/."""
     try:
         reference = api_pages.pages()
     except api_pages.IncompleteError as error:
         raise PluginError(str(error)) from error
-    for path, text in reference.items():
+    for path, text in {**reference, **method_pages.pages()}.items():
         files.append(File.generated(config, path, content=text))
     for path in OUTSIDE:
         files.append(File.generated(config, path, content=(ROOT / path).read_text(encoding="utf-8")))
@@ -39,7 +48,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Fill in what is generated, and lead links of the repository to pages of the site."""
-    markdown = method_pages.filled(markdown, whole=True)
+    markdown = method_pages.filled(markdown, linked=True)
     return re.sub(r"\]\(([^)#\s:]+\.(?:md|svg))", lambda link: f"]({_in_site(link[1], page.file)}", markdown)
 
 

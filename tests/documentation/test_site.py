@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from page_blocks import ROOT
@@ -75,16 +76,51 @@ def test_the_build_ends_at_a_name_that_is_left_out_or_says_nothing(monkeypatch: 
         api_pages.pages()
 
 
-def test_methods_are_on_their_page_with_equation_and_cost(site: Path) -> None:
-    text = (site / "methods.html").read_text(encoding="utf-8")
+def test_every_method_has_a_page_with_its_costs_and_typeset_equations(site: Path) -> None:
+    table = (site / "methods.html").read_text(encoding="utf-8")
     for name in fairlead.presets.METHODS:
-        assert f'id="{name}"' in text
-    row = re.search(r"<tr>\s*<td><a href=\"#scaffold\">.*?</tr>", text, flags=re.DOTALL)
+        text = (site / "methods" / f"{name}.html").read_text(encoding="utf-8")
+        assert f'href="methods/{name}.html"' in table
+        equations = re.findall(r"<math.*?</math>", text, flags=re.DOTALL)
+        assert len(equations) >= 4
+        for equation in equations:
+            ElementTree.fromstring(equation)
+            # Every subscript and fraction is drawn, and none is left as text.
+            assert not re.search(r">[_/]<", equation), (name, equation)
+    row = re.search(r"<tr>\s*<td><a href=\"methods/scaffold.html\">.*?</tr>", table, flags=re.DOTALL)
     assert row is not None
     assert re.findall(r"<td>([^<]*)</td>", row[0])[:6] == ["work, links, drift", "d", "2d", "2d", "d", "sums"]
-    assert "c ← c + Σ_R ω_i (c_i⁺ − c_i)" in text
+    scaffold = (site / "methods" / "scaffold.html").read_text(encoding="utf-8")
+    assert (
+        'alttext="g ← g − c_i + c c_i⁺ = c_i − c + (x − y_i)/(η‖a_i‖₁) c ← c + Σ_R ω_i (c_i⁺ − c_i)"'
+        in scaffold
+    )
+    assert 'alttext="d = Σ_R p̂_i Δ_i, p̂_i = importance_i/Σ_R importance_j"' in scaffold
+
+
+def test_equations_have_the_structure_that_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    typeset = import_module("equations").typeset
+
+    def rows(block: str) -> list[str]:
+        return re.findall(r"<mtd><mrow>(.*?)</mrow></mtd>", typeset(block))
+
+    low = "<msub><mi>{}</mi><mi>{}</mi></msub>".format
+    assert rows("Σ_R ω_i x_i/(η K)") == [
+        f"<munder><mo>∑</mo><mi>R</mi></munder>{low('ω', 'i')}"
+        f"<mfrac>{low('x', 'i')}<mrow><mi>η</mi><mi>K</mi></mrow></mfrac>"
+    ]
+    # A sum below a fraction takes the product behind it, and nothing more.
+    assert rows("n/Σ ω_j n_j + c") == [
+        f"<mfrac><mi>n</mi><mrow><mo>∑</mo>{low('ω', 'j')}{low('n', 'j')}</mrow></mfrac><mo>+</mo><mi>c</mi>"
+    ]
+    assert rows("v̂ once y² is known") == [
+        '<mover accent="true"><mi>v</mi><mo>^</mo></mover><mtext>\xa0once\xa0</mtext><msup><mi>y</mi><mo>2</mo></msup>'
+        "<mtext>\xa0is known</mtext>"
+    ]
+    assert "<mtext>over = &quot;asked&quot;</mtext>" in typeset('x     (over = "asked")')
 
 
 def test_the_page_of_methods_has_its_table_as_a_file() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
-    assert all(f"| [`{name}`](#{name}) |" in text for name in fairlead.presets.METHODS)
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert all(f"| `{name}` |" in text for name in fairlead.presets.METHODS)

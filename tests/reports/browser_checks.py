@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from fabricated import Made, fabricate
+from PIL import Image
 from web_driver import Browser, browser
 
 from fairlead.reports import summarize_settings, write_page
@@ -49,7 +52,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", ["one", "once", "twenty", "failed", "kept"])
-@pytest.mark.parametrize("width", [400, 1600])
+@pytest.mark.parametrize("width", [400, 1280, 1600])
 @pytest.mark.parametrize("dark", [False, True])
 def test_nothing_sticks_out_and_nothing_is_complained_of(
     window: Browser, pages: dict[str, Path], name: str, width: int, dark: bool
@@ -107,14 +110,198 @@ def test_rows_and_their_axis_have_one_zero(window: Browser, pages: dict[str, Pat
     assert room >= 150
 
 
-def test_a_table_that_goes_on_has_a_shadow_at_that_edge(window: Browser, pages: dict[str, Path]) -> None:
-    """It comes of layers of which some move with the table; at its end they cover the shadow."""
-    window.open(pages["twenty"], width=1200)
-    hinted = """
-      const box = document.querySelector("#results .scroll");
-      return [box.scrollWidth > box.clientWidth, getComputedStyle(box).backgroundAttachment];
+@pytest.mark.parametrize("name", ["one", "once", "twenty", "failed", "kept"])
+@pytest.mark.parametrize("width", [400, 800, 1280, 1600])
+def test_no_table_is_cut_off(window: Browser, pages: dict[str, Path], name: str, width: int) -> None:
+    """Details go below figures, or every row becomes a card; of the runs too, once they are opened."""
+    window.open(pages[name], width=width)
+    window.run("for (const each of document.querySelectorAll('details')) each.open = true;")
+    hidden = """
+      return [...document.querySelectorAll(".scroll")]
+        .filter((box) => box.scrollWidth > box.clientWidth + 1)
+        .map((box) => box.getAttribute("aria-label"));
     """
-    assert window.run(hinted) == [True, "local, local, scroll, scroll, scroll"]
+    window.run("dispatchEvent(new Event('resize'))")
+    assert window.run(hidden) == []
+
+
+def test_a_wide_table_is_first_made_denser_then_into_cards(window: Browser, pages: dict[str, Path]) -> None:
+    """In a card every figure has its own title."""
+    state = "return document.querySelector('#results .scroll').className"
+    window.open(pages["twenty"], width=1280)
+    assert window.run(state) == "scroll compact"
+    window.open(pages["twenty"], width=400)
+    assert window.run(state) == "scroll compact cards"
+    first = """
+      const cell = document.querySelector("#results tbody td:nth-child(3)");
+      return [cell.dataset.head, getComputedStyle(cell, "::before").content];
+    """
+    assert window.run(first) == ["Last 10 %", '"Last 10 %"']
+
+
+CHART = "#curves .by-rounds .chart"
+BOX = f"""
+  const chart = document.querySelector("{CHART}");
+  chart.scrollIntoView({{block: "center"}});
+  const box = chart.getBoundingClientRect();
+  return [box.left, box.top, box.width, box.height];
+"""
+TICKS = f"""
+  const frame = document.querySelector("{CHART} .frame");
+  return [...frame.querySelectorAll("text:not(.axis)")].map((text) => text.textContent);
+"""
+
+
+def _at(window: Browser, share: float) -> tuple[float, float]:
+    """A place in the middle of the first chart, at a share of its horizontal axis."""
+    left, top, width, height = window.run(BOX)
+    return left + width * (54 + 394 * share) / 460, top + height / 2
+
+
+def test_a_chart_is_zoomed_by_dragging_and_back_by_a_double_click(
+    window: Browser, pages: dict[str, Path]
+) -> None:
+    """Accuracies of twenty methods over five rounds: rounds 4 and 5 alone have ticks of their own, and fit again."""
+    window.open(pages["twenty"], width=1600)
+    as_drawn, path = window.run(TICKS), f"return document.querySelector('{CHART} .line').getAttribute('d')"
+    line = window.run(path)
+    window.drag(_at(window, 0.7), _at(window, 1.0))
+    assert window.run(path) != line
+    rounds = [text for text in window.run(TICKS) if "%" not in text]
+    assert rounds == ["4", "5"]
+    assert window.run("return document.querySelectorAll('figure.zoomed').length") == 1
+    # Curves fill the chart: the best ends in the top tenth of it, and the worst in the lowest.
+    ends = window.run(
+        f"return [...document.querySelector('{CHART}').querySelectorAll('.line')]"
+        ".map((path) => Number(path.getAttribute('d').split(' ').pop()))"
+    )
+    assert min(ends) < 10 + 0.1 * 238
+    assert max(ends) > 10 + 0.9 * 238
+    window.run(f"document.querySelector('{CHART}').dispatchEvent(new Event('dblclick'))")
+    assert window.run(path) == line
+    assert window.run(TICKS) == as_drawn
+    assert window.complaints() == []
+
+
+def test_a_zoomed_chart_tells_the_values_that_it_shows(window: Browser, pages: dict[str, Path]) -> None:
+    window.open(pages["one"], width=1600)
+    window.drag(_at(window, 0.3), _at(window, 0.7))
+    window.point_at(*_at(window, 0.5))
+    assert window.run("return document.getElementById('tip').innerText").split("\n") == [
+        "Rounds: 2",
+        "run\t50.0 %",
+    ]
+
+
+def test_a_chart_is_zoomed_with_the_keyboard(window: Browser, pages: dict[str, Path]) -> None:
+    window.open(pages["twenty"], width=1600)
+    as_drawn = window.run(TICKS)
+    window.run(f"document.querySelector('{CHART}').focus()")
+    window.press("+")
+    assert window.run(TICKS) != as_drawn
+    window.press("-")
+    assert window.run(TICKS) == as_drawn
+    window.press("+", "+", "0")
+    assert window.run(TICKS) == as_drawn
+
+
+def test_axes_fit_the_methods_that_are_shown(window: Browser, pages: dict[str, Path]) -> None:
+    """Method 0 stays at 10 to 11 %: alone, it has an axis of its own."""
+    window.open(pages["twenty"], width=1600)
+    window.click("[data-toggle-all='hide']")
+    window.click("[data-toggle='0']")
+    heights = [float(text.split()[0]) for text in window.run(TICKS) if "%" in text]
+    assert len(heights) >= 3
+    assert max(heights) < 30
+    window.click("[data-toggle-all='show']")
+    assert max(float(text.split()[0]) for text in window.run(TICKS) if "%" in text) > 60
+
+
+def test_a_figure_is_enlarged_and_shrunk(window: Browser, pages: dict[str, Path]) -> None:
+    window.open(pages["twenty"], width=1600)
+    width = f"return document.querySelector('{CHART}').getBoundingClientRect().width"
+    small = window.run(width)
+    window.click("figure .tools button:first-child")
+    assert window.run(width) > 1.8 * small
+    assert window.run("return document.documentElement.scrollWidth") == 1600
+    sizes = f"""
+      const chart = document.querySelector("{CHART}");
+      const scale = chart.getBoundingClientRect().width / 460;
+      return [...chart.querySelectorAll("text")].map((text) => parseFloat(getComputedStyle(text).fontSize) * scale);
+    """
+    assert 11 <= min(window.run(sizes)) <= max(window.run(sizes)) <= 19
+    window.click("figure .tools button:first-child")
+    assert window.run(width) == small
+
+
+def test_seeds_are_drawn_on_demand_and_zoomed_too(window: Browser, pages: dict[str, Path]) -> None:
+    """Two seeds for each of twenty methods, one above and one below the mean."""
+    window.open(pages["twenty"], width=1600)
+    count = f"return document.querySelector('{CHART}').querySelectorAll('.seed').length"
+    assert window.run(count) == 0
+    window.click("[data-seeds-shown]")
+    assert window.run(count) == 40
+    around = f"""
+      const group = document.querySelector("{CHART} .method");
+      const last = (path) => Number(path.getAttribute("d").replace("h0", "").split(" ").pop());
+      return [...group.querySelectorAll(".seed, .line")].map(last).sort((a, b) => a - b)
+        .indexOf(last(group.querySelector(".line")));
+    """
+    assert window.run(around) == 1
+    window.drag(_at(window, 0.5), _at(window, 1.0))
+    assert window.run(around) == 1
+    window.click("[data-seeds-shown]")
+    assert window.run(count) == 0
+    window.open(pages["one"], width=1600)
+    assert window.run("return document.querySelector('[data-seeds-shown]')") is None
+
+
+def test_figures_are_saved_as_svg_and_png(window: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
+    """In light colors, also from a dark page; with the names of the methods that are shown, and of no others."""
+    window.open(pages["twenty"], width=1600, dark=True)
+    window.click("[data-toggle='3']")
+    drawn = window.saved("figure .tools button:nth-child(2)", tmp_path)
+    assert drawn.name == "accuracy.svg"
+    text = drawn.read_text(encoding="utf-8")
+    names = {each.text for each in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")}
+    assert {"Accuracy", "Rounds", "a_method_of_a_long_name_04"} <= names
+    assert "a_method_of_a_long_name_03" not in names
+    assert "rgb(11, 107, 176)" in text
+    assert "var(" not in text
+    assert "class=" not in text
+    picture = Image.open(window.saved("figure .tools button:nth-child(3)", tmp_path))
+    assert picture.format == "PNG"
+    assert picture.width == 3 * 460
+    assert picture.convert("RGB").getpixel((2, 2)) == (255, 255, 255)
+    assert len(picture.convert("RGB").getcolors(1_000_000) or ()) > 20
+    rows = window.saved("#standing .tools button:nth-child(1)", tmp_path)
+    assert rows.name == "standing.svg"
+    assert "a_method_of_a_long_name_19" in rows.read_text(encoding="utf-8")
+    assert window.complaints() == []
+
+
+def test_tables_are_saved_as_csv_and_latex(window: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
+    """Those of figures in full precision, all others as they are shown."""
+    window.open(pages["twenty"], width=1600)
+    results = window.saved("#results .tools a:nth-child(1)", tmp_path)
+    assert results.name == "results.csv"
+    rows = list(csv.reader(results.read_text(encoding="utf-8").splitlines()))
+    assert rows[0][:3] == ["method", "Seeds", "Last 10 % mean"]
+    assert float(rows[1][2]) == pytest.approx(0.105)
+    assert len(rows) == 21
+    typeset = window.saved("#results .tools a:nth-child(2)", tmp_path)
+    assert typeset.name == "results.tex"
+    assert r"a\_method\_of\_a\_long\_name\_00" in typeset.read_text(encoding="utf-8")
+    window.run("document.querySelector('details').open = true")
+    clients = window.saved("details .tools:has(+ .scroll .sortable) button:nth-child(1)", tmp_path)
+    rows = list(csv.reader(clients.read_text(encoding="utf-8").splitlines()))
+    assert rows[0][:4] == ["Client", "intended ω", "effective Ω", "Ω/ω"]
+    assert rows[1][:4] == ["0", "25.0 %", "75.0 %", "3.00×"]
+    typeset = window.saved("details .tools:has(+ .scroll .sortable) button:nth-child(2)", tmp_path)
+    lines = typeset.read_text(encoding="utf-8").splitlines()
+    assert lines[2].startswith(r"  Client & intended $\omega$ & effective $\Omega$")
+    assert r"  0 & 25.0 \% & 75.0 \% & 3.00$\times$" in lines[4]
+    assert window.complaints() == []
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -312,7 +499,7 @@ def test_everything_that_can_be_used_can_be_reached_with_the_keyboard(
 ) -> None:
     window.open(pages["failed"], width=1600)
     reached = set()
-    for _ in range(60):
+    for _ in range(120):
         window.press(TAB)
         reached.add(
             window.run(

@@ -6,10 +6,15 @@ import re
 from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from fabricated import Made, fabricate, fabricate_study
-from page_tree import page_of
+from page_tree import Element, page_of
+
+from fairlead.reports import summarize_settings
+from fairlead.reports.paper_files import csv_table, latex_table
+from fairlead.reports.tables import report_tables
 
 HOSTILE = "<script>alert('x')<&\"> onload=1"
 
@@ -25,12 +30,14 @@ def test_nothing_is_fetched_and_only_the_pages_own_code_may_run(tmp_path: Path) 
     assert rules["default-src"] == "'none'"
     every = page.all()
     links = [
-        element.attributes[name]
+        (element.attributes[name] or "", "download" in element.attributes)
         for element in every
         for name in ("src", "href")
         if name in element.attributes
     ]
-    assert all(link and link.startswith("#") for link in links)
+    # A file to download is in its own link.
+    assert all(link.startswith("data:" if download else "#") for link, download in links)
+    assert rules["img-src"] == "data:"
     assert not {"link", "img", "iframe", "object", "base"} & {element.name for element in every}
     assert not re.search(r"@import|url\((?!#)", text)
 
@@ -65,7 +72,8 @@ def test_ids_are_unique_and_links_lead_somewhere(tmp_path: Path, accuracy: tuple
     every = page.all()
     ids = [element.attributes["id"] for element in every if "id" in element.attributes]
     assert len(ids) == len(set(ids))
-    referred = [str(link.attributes["href"])[1:] for link in page.all("a")]
+    links = [link for link in page.all("a") if "download" not in link.attributes]
+    referred = [str(link.attributes["href"])[1:] for link in links]
     referred += [str(element.attributes["aria-labelledby"]) for element in page.all("section")]
     referred += [str(element.attributes["for"]) for element in every if "for" in element.attributes]
     assert set(referred) <= set(ids)
@@ -184,3 +192,62 @@ def test_runs_that_were_never_evaluated(tmp_path: Path) -> None:
     _, page = page_of(tmp_path)
     titles = [heading.text for heading in page.all("h3")]
     assert titles == ["Training loss", "e-LUD", "χ²(ω‖Ω)"]
+
+
+def _head(page: Element) -> dict[str, list[str]]:
+    (head,) = page.all("dl", class_="conditions")
+    return {
+        row.all("dt")[0].text: [span.words() for span in row.all("dd")[0].all("span")]
+        for row in head.all("div")
+    }
+
+
+def test_the_head_has_the_conditions_of_the_runs(tmp_path: Path) -> None:
+    """Two clients that take one and three steps over perfect links; methods are named where they differ."""
+    fabricate(tmp_path / "fedavg-0", Made("fedavg", steps=(1, 3)))
+    _, page = page_of(tmp_path)
+    head = _head(page)
+    assert list(head) == ["Data", "Model", "Clients", "Work", "Links", "Learning rate", "Rounds"]
+    assert head["Clients"] == ["2, all asked in a round"]
+    assert head["Work"] == ["FixedSteps(steps=[1, 3])"]
+    assert head["Links"] == ["PerfectLink"]
+    assert head["Learning rate"] == ["0.1; SGD, batches of 32"]
+    assert head["Rounds"] == ["2, evaluated every 1"]
+    fabricate(tmp_path / "fednova-0", Made("fednova", steps=(1, 3), lr=0.2))
+    _, page = page_of(tmp_path)
+    assert _head(page)["Learning rate"] == [
+        "fedavg: 0.1; SGD, batches of 32",
+        "fednova: 0.2; SGD, batches of 32",
+    ]
+
+
+def test_the_ranking_says_who_gained_and_lost_weight(tmp_path: Path) -> None:
+    """Asked ¼ and ¾; with 3 against 1 steps, really ¾ and ¼."""
+    fabricate(tmp_path / "fedavg-0", Made("fedavg", steps=(3, 1)))
+    fabricate(tmp_path / "scaffold-0", Made("scaffold", steps=(3, 1)))
+    _, page = page_of(tmp_path)
+    reasons = {
+        row.all("span", class_="label")[0].words(): row.all("span", class_="why")[0].text
+        for row in page.all("ol", class_="standing")[0].all("li")[:2]
+    }
+    assert reasons["fedavg"] == (
+        "It optimized another objective: 1 of 2 clients got 75% of the weight instead of 25%. Client 0 gained most "
+        "(3.00× its weight), client 1 lost most (0.33×)."
+    )
+    assert reasons["scaffold"].startswith("It optimized the intended objective by design")
+
+
+def test_every_table_of_figures_can_be_saved(tmp_path: Path) -> None:
+    """As the files that --tables writes."""
+    (summary,) = summarize_settings([fabricate_study(tmp_path)])
+    _, page = page_of(tmp_path)
+    files = {
+        str(link.attributes["download"]): unquote(str(link.attributes["href"]).split(",", 1)[1])
+        for link in page.all("a")
+        if "download" in link.attributes
+    }
+    labels = [method.label for method in summary.methods]
+    tables = report_tables(summary)
+    assert files == {f"{table.name}.csv": csv_table(table, labels) for table in tables} | {
+        f"{table.name}.tex": latex_table(table, labels) for table in tables
+    }

@@ -91,3 +91,18 @@ def test_a_chart_without_a_common_stretch_says_so(tmp_path: Path) -> None:
         (plot,) = accuracy.all("div", class_=f"by-{axis}")
         said = "No curve: the runs have no virtual time, or their ranges do not overlap."
         assert (len(plot.all("svg")), plot.words() == said) == ((1, False) if drawn else (0, True))
+
+
+def test_every_seed_has_a_line_behind_the_mean(tmp_path: Path) -> None:
+    """Accuracies of 0.4 and 0.6 after the last round: their heights are as far below and above the mean's."""
+    for seed in (0, 1):
+        fabricate(tmp_path / f"fedavg-{seed}", Made("fedavg", seed, (0.2, 0.4 + 0.2 * seed)))
+    _, page = page_of(tmp_path)
+    (group,) = page.all("div", class_="by-rounds")[0].all("g", class_="method")
+    runs = [[float(y) for y in run.split()] for run in str(group.attributes["data-seeds"]).split("|")]
+    (line,) = group.all("path", class_="line")
+    mean = float(str(line.attributes["d"]).split("L")[-1].split()[1])
+    assert len(runs) == 2
+    assert runs[0][0] == runs[1][0]
+    assert runs[0][1] > mean > runs[1][1]
+    assert runs[0][1] - mean == pytest.approx(mean - runs[1][1], abs=0.2)

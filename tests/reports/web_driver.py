@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 """The key under which the protocol hands out elements."""
 _STARTS_WITHIN = 30.0
+_SAVED_WITHIN = 20.0
 
 
 class Browser:
@@ -42,6 +43,12 @@ class Browser:
 
     def click(self, selector: str) -> None:
         found = self._call("POST", "/element", {"using": "css selector", "value": selector})
+        # Away from the edges, where the legend covers what lies below it.
+        self._call(
+            "POST",
+            "/execute/sync",
+            {"script": "arguments[0].scrollIntoView({block: 'center'})", "args": [found]},
+        )
         self._call("POST", f"/element/{found[ELEMENT]}/click", {})
 
     def press(self, *keys: str) -> None:
@@ -52,6 +59,36 @@ class Browser:
     def point_at(self, x: float, y: float) -> None:
         move = {"type": "pointerMove", "x": round(x), "y": round(y), "duration": 0}
         self._call("POST", "/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": [move]}]})
+
+    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Press the button of the mouse at one place and release it at another."""
+        (x0, y0), (x1, y1) = ((round(x), round(y)) for x, y in (start, end))
+        moves: list[dict[str, Any]] = [
+            {"type": "pointerMove", "x": x0, "y": y0, "duration": 0},
+            {"type": "pointerDown", "button": 0},
+            {"type": "pointerMove", "x": (x0 + x1) // 2, "y": (y0 + y1) // 2, "duration": 20},
+            {"type": "pointerMove", "x": x1, "y": y1, "duration": 20},
+            {"type": "pointerUp", "button": 0},
+        ]
+        self._call("POST", "/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": moves}]})
+
+    def saved(self, selector: str, folder: Path) -> Path:
+        """The file that a click on a link or button downloads."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.devtools("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+        before = set(folder.iterdir())
+        self.click(selector)
+        deadline = time.monotonic() + _SAVED_WITHIN
+        while time.monotonic() < deadline:
+            done = [
+                file
+                for file in set(folder.iterdir()) - before
+                if file.suffix != ".crdownload" and file.stat().st_size
+            ]
+            if done and not list(folder.glob("*.crdownload")) and not done[0].name.startswith("."):
+                return done[0]
+            time.sleep(0.05)
+        raise TimeoutError(f"{selector} saved nothing.")
 
     def complaints(self) -> list[str]:
         """What the browser logged: broken policies and script errors."""

@@ -137,6 +137,8 @@ class Series:
     """Tooltips of the values of a row; empty where values are not drawn one by one."""
     joined: bool = True
     """Whether a line joins the points of a curve."""
+    seeds: tuple[tuple[float, ...], ...] = ()
+    """y of every run, where the curve is the mean of several."""
 
     @property
     def style(self) -> LineStyle:

@@ -216,6 +216,8 @@ class DrawnCurve:
     markers: str
     positions: str
     values: str
+    seeds: str
+    """Heights of every run at the points of the mean."""
 
 
 def curves(chart: Chart) -> list[DrawnCurve]:
@@ -245,6 +247,7 @@ def curves(chart: Chart) -> list[DrawnCurve]:
                 marker(series.style, [points[place] for place in _marked(series)]),
                 "|".join(show(x, chart.x.kind) for x in series.x),
                 "|".join(texts),
+                "|".join(" ".join(f"{up(chart.y, value):.1f}" for value in run) for run in series.seeds),
             )
         )
     return drawn
@@ -264,7 +267,8 @@ def _marked(series: Series) -> Iterable[int]:
 
 
 def _path(points: Points) -> str:
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    # Two digits, so that the curve stays smooth when a reader zooms in.
+    return "M" + "L".join(f"{x:.2f} {y:.2f}" for x, y in points)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ import math
 import re
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -18,16 +19,19 @@ from fairlead import __version__
 from fairlead.charts.chart import BANDS_AT_ONCE, Chart, LineStyle, Series
 from fairlead.charts.display import Display
 from fairlead.charts.figures import COLORS
+from fairlead.component import Component
+from fairlead.component import summary as first_sentence
+from fairlead.conditions.work import EqualWork
 from fairlead.errors import FieldError, disk_errors
-from fairlead.reports import charts
+from fairlead.reports import charts, paper_files
 from fairlead.reports.tables import ReportTable, report_tables
 from fairlead.results.comparison import Summary
 from fairlead.results.curves import AXES, ROUNDS, Axis, Quantity
 from fairlead.results.estimates import show
 from fairlead.results.figures import Measure, MethodFigures, RunFigures
 from fairlead.results.runs import ReportedRun
-from fairlead.results.sentences import COVERED, describe_standing, headline, tunings
-from fairlead.text import counted, shown
+from fairlead.results.sentences import COVERED, describe_standing, headline, tunings, why
+from fairlead.text import counted, listed, shown
 
 _LINKS = {
     "standing": "At a glance",
@@ -92,10 +96,12 @@ def _environment() -> Environment:
     made.filters |= {
         "breakable": _breakable,
         "digest": _digest,
+        "why": why,
         "px": lambda value: f"{value:.1f}".removesuffix(".0"),
     }
     made.globals |= {
         "svg": charts,
+        "paper": paper_files,
         "style_of": LineStyle,
         "headline": headline,
         "describe_standing": describe_standing,
@@ -124,7 +130,82 @@ def _digest(text: str) -> str:
 
 def _breakable(label: str) -> Markup:
     """A label with line breaks allowed after separators."""
-    return Markup("<wbr>").join(re.split(r"(?<=[-_/.,+ ])", label))
+    return Markup("<wbr>").join(re.split(r"(?<=[-_/,+ (])|(?<=\.)(?!\d)", label))
+
+
+_FACT_LENGTH = 160
+"""Longest description of a part in the head, in characters."""
+
+
+class _Fact(NamedTuple):
+    """A condition of the runs in the head of the page."""
+
+    text: str
+    explanation: str = ""
+
+    @classmethod
+    def of(cls, part: object) -> Self:
+        if not isinstance(part, Component):
+            return cls(type(part).__name__)
+        return cls(charts.shortened(_worded(part), _FACT_LENGTH), first_sentence(type(part)))
+
+
+def _worded(value: object) -> str:
+    """A part with the fields that are not at their defaults; equal neighbors of a list are counted."""
+    if isinstance(value, Component):
+        own = [(each, getattr(value, each.name)) for each in fields(value)]
+        told = [
+            f"{each.name}={_worded(content)}"
+            for each, content in own
+            # Data and functions in memory have no short text.
+            if isinstance(content, Component | tuple | str | int | float) and content != each.default
+        ]
+        return f"{type(value).__name__}({', '.join(told)})" if told else type(value).__name__
+    if isinstance(value, tuple):
+        groups = [(_worded(item), len(list(same))) for item, same in groupby(value)]
+        return ", ".join(f"{count} × {text}" if count > 1 else text for text, count in groups).join("[]")
+    return str(value)
+
+
+def _conditions(summary: Summary) -> dict[str, list[tuple[_Fact, str]]]:
+    """Data, model, clients, work, links, learning rate and rounds; with the names of methods where they differ."""
+    by_method = {method.label: _facts_of(method) for method in summary.methods}
+    found: dict[str, list[tuple[_Fact, str]]] = {}
+    for name in dict.fromkeys(name for facts in by_method.values() for name in facts):
+        labels: dict[_Fact, list[str]] = {}
+        for label, facts in by_method.items():
+            if name in facts:
+                labels.setdefault(facts[name], []).append(label)
+        found[name] = [(fact, listed(own) if len(labels) > 1 else "") for fact, own in labels.items()]
+    return found
+
+
+def _facts_of(method: MethodFigures) -> dict[str, _Fact]:
+    experiment, runs = method.method.experiment, method.method.counted
+    if experiment is None or not runs:
+        return {}
+    solver, server = experiment.algorithm.solver, experiment.algorithm.server
+    steps = counted(solver.epochs or 1, "epoch") if solver.steps is None else counted(solver.steps, "step")
+    equal = _Fact(f"{steps} by every client")
+    asked = sorted({len(record.asked) for run in runs for record in run.records})
+    number = None if runs[0].weights is None else len(runs[0].weights)
+    cohort = "all" if asked == [number] else " to ".join(map(str, dict.fromkeys((asked[0], asked[-1]))))
+    batch = "full batches" if solver.batch_size is None else f"batches of {solver.batch_size}"
+    at_server = "" if server.lr == 1.0 else f", {server.lr:.3g} on the server"
+    every = experiment.evaluate_every
+    return {
+        "Data": _Fact.of(experiment.clients),
+        "Model": _Fact.of(experiment.learning_task.model) if experiment.has_task else _Fact("of the clients"),
+        "Clients": _Fact(
+            f"{cohort} asked in a round" if number is None else f"{number}, {cohort} asked in a round"
+        ),
+        "Work": equal if isinstance(experiment.work, EqualWork) else _Fact.of(experiment.work),
+        "Links": _Fact.of(experiment.link),
+        "Learning rate": _Fact(
+            f"{solver.optimizer.lr:g}{at_server}; {type(solver.optimizer).__name__}, {batch}"
+        ),
+        "Rounds": _Fact(f"{experiment.rounds}, {f'evaluated every {every}' if every else 'not evaluated'}"),
+    }
 
 
 @dataclass(frozen=True)
@@ -137,6 +218,7 @@ class _SettingSection:
     tables: list[ReportTable]
     clients: dict[str, Chart | None]
     """Charts of clients by the key of the table beside them."""
+    conditions: dict[str, list[tuple[_Fact, str]]]
 
     @classmethod
     def of(cls, summary: Summary) -> Self:
@@ -147,6 +229,7 @@ class _SettingSection:
             charts.learning_curves(summary),
             report_tables(summary),
             clients,
+            _conditions(summary),
         )
 
     @property

@@ -309,7 +309,8 @@ def band_of(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Series
     found = [each for values in read.T.tolist() if (each := estimate(values)) is not None]
     intervals = [(each.low, each.high) for each in found if each.low is not None and each.high is not None]
     lows, highs = zip(*intervals, strict=True) if len(intervals) == len(found) else (None, None)
-    return Series(tuple(positions), tuple(each.mean for each in found), lows, highs)
+    seeds = tuple(map(tuple, read.tolist())) if len(curves) > 1 else ()
+    return Series(tuple(positions), tuple(each.mean for each in found), lows, highs, seeds=seeds)
 
 
 def _common_positions(all_positions: Sequence[Sequence[float]]) -> list[float]:

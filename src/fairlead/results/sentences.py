@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.results.comparison import Ranking, Standing, Summary, Tuning
-from fairlead.results.estimates import show_difference, show_estimate
+from fairlead.results.estimates import show, show_difference, show_estimate
 from fairlead.results.figures import Measure, MethodFigures
 from fairlead.results.methods import MethodRuns
-from fairlead.text import counted, listed
+from fairlead.text import counted, label, listed
 
 COVERED = (
     "Intervals cover everything that a seed draws: the initial model, cohorts, batches, work and links, and the "
@@ -358,6 +358,30 @@ def objective_verdict(name: str, consistency: ConsistencyReport, chance: float) 
     return (
         f"{name} optimized another objective: {int(favored.sum())} of {len(intended)} clients got "
         f"{float(surrogate[favored].sum()):.0%} of the weight instead of {float(intended[favored].sum()):.0%}."
+    )
+
+
+def why(method: MethodFigures) -> str:
+    """The objective that a method optimized in its first run, and the clients that gained and lost most weight.
+
+    Empty where weights are unknown.
+    """
+    report = method.runs[0].consistency if method.runs else None
+    if report is None:
+        return ""
+    if report.surrogate is None:
+        return method.no_weights() or ""
+    chance = method.runs[0].by_chance or 0.0
+    verdict = objective_verdict("It", report, chance)
+    if report.restored or (report.total_variation or 0.0) < max(2 * chance, _EXACT):
+        return verdict
+    moved, ratios = (report.surrogate - report.intended), method.runs[0].client_ratios()
+    most, least = int(moved.argmax()), int(moved.argmin())
+    names = method.runs[0].run.names
+    gained = "" if ratios[most] is None else f" ({show(ratios[most], 'factor')} its weight)"
+    return (
+        f"{verdict} {label(most, names).capitalize()} gained most{gained}, {label(least, names)} lost most "
+        f"({show(ratios[least], 'factor')})."
     )
 
 
