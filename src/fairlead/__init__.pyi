@@ -7,7 +7,7 @@ from fairlead import settings as settings
 from fairlead import testing as testing
 from fairlead.aggregators.base import Aggregator as Aggregator, LinearAggregator as LinearAggregator
 from fairlead.aggregators.remembered import FedAWARE as FedAWARE, FedVARP as FedVARP, MIFA as MIFA, RememberedMean as RememberedMean, StaleFedVARP as StaleFedVARP
-from fairlead.aggregators.robust import CoordinateMedian as CoordinateMedian, NormBoundedMean as NormBoundedMean, TrimmedMean as TrimmedMean
+from fairlead.aggregators.robust import CoordinateMedian as CoordinateMedian, GeometricMedian as GeometricMedian, Krum as Krum, NormBoundedMean as NormBoundedMean, TrimmedMean as TrimmedMean
 from fairlead.aggregators.weighted import CommunicationAware as CommunicationAware, FedAU as FedAU, FedDyn as FedDyn, FedMGDA as FedMGDA, FedNova as FedNova, WeightedMean as WeightedMean
 from fairlead.algorithm import Algorithm as Algorithm
 from fairlead.client_table import ClientTable as ClientTable
@@ -72,7 +72,7 @@ from fairlead.task import Task as Task, accuracy as accuracy, cross_entropy as c
 from fairlead.theory.convergence import calibrated_lr as calibrated_lr, step_length as step_length
 from fairlead.theory.prediction import calibration as calibration, mean_coefficients as mean_coefficients, participation as participation
 from fairlead.transforms.base import DirectionTransform as DirectionTransform
-from fairlead.transforms.projections import AwareProjection as AwareProjection, Clip as Clip
+from fairlead.transforms.projections import AwareProjection as AwareProjection, Clip as Clip, Extrapolation as Extrapolation
 from fairlead.worlds.base import World as World
 from fairlead.worlds.ray.cluster import RayCluster as RayCluster
 from fairlead.worlds.ray.world import RayWorld as RayWorld

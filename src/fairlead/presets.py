@@ -7,7 +7,7 @@ from inspect import Parameter, signature
 from typing import Any, Literal, ParamSpec, Required, TypedDict, Unpack
 
 from fairlead.aggregators.remembered import MIFA, FedAWARE, FedVARP, RememberedMean, StaleFedVARP
-from fairlead.aggregators.robust import CoordinateMedian, NormBoundedMean, TrimmedMean
+from fairlead.aggregators.robust import CoordinateMedian, GeometricMedian, Krum, NormBoundedMean, TrimmedMean
 from fairlead.aggregators.weighted import CommunicationAware, FedAU, FedDyn, FedMGDA, FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.corrections.base import Correction
@@ -28,7 +28,7 @@ from fairlead.samplers.fixed import (
     UniformWithoutReplacement,
     WeightedWithReplacement,
 )
-from fairlead.transforms.projections import AwareProjection
+from fairlead.transforms.projections import AwareProjection, Extrapolation
 
 
 class ClientSide(TypedDict, total=False):
@@ -237,6 +237,12 @@ def fedadagrad(
     """Adagrad on the server, with the initial v of `fedadam` (Reddi et al. 2021)."""
     server = Adagrad(server_lr, beta1=beta1, eps=eps, initial_v=initial_v)
     return Algorithm(_solver(clients), _sampler(clients), WeightedMean(), server=server)
+
+
+@method("jhunjhunwala2023fedexp")
+def fedexp(*, eps: float = 1e-3, **clients: Unpack[ClientSide]) -> Algorithm:
+    """FedAvg with a longer server step where the clients' updates point apart (Jhunjhunwala et al. 2023)."""
+    return Algorithm(_solver(clients), _sampler(clients), WeightedMean(), (Extrapolation(eps),))
 
 
 @method("wang2022fedams")
@@ -468,6 +474,31 @@ def norm_bounded_mean(
 ) -> Algorithm:
     """The mean of updates of bounded length, against hostile or broken clients (Sun et al. 2019)."""
     return Algorithm(_solver(clients), _sampler(clients), NormBoundedMean(bound), server=SGD(server_lr))
+
+
+@method("blanchard2017krum")
+def krum(
+    *, hostile: float = 0.2, keep: int | None = 1, server_lr: float = 1.0, **clients: Unpack[ClientSide]
+) -> Algorithm:
+    """The update closest to most of the others, against hostile or broken clients (Blanchard et al. 2017).
+
+    `keep` updates are averaged. Krum follows one client: where clients differ, prefer `multi_krum`.
+    """
+    return Algorithm(_solver(clients), _sampler(clients), Krum(hostile, keep), server=SGD(server_lr))
+
+
+@method("blanchard2017krum")
+def multi_krum(*, hostile: float = 0.2, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
+    """The mean of the updates closest to the others, without a share `hostile` of them (Blanchard et al. 2017)."""
+    return Algorithm(_solver(clients), _sampler(clients), Krum(hostile, None), server=SGD(server_lr))
+
+
+@method("pillutla2022rfa")
+def geometric_median(
+    *, smoothing: float = 1e-6, server_lr: float = 1.0, **clients: Unpack[ClientSide]
+) -> Algorithm:
+    """The point of least distance from all updates, against hostile or broken clients (Pillutla et al. 2022)."""
+    return Algorithm(_solver(clients), _sampler(clients), GeometricMedian(smoothing), server=SGD(server_lr))
 
 
 @method("mcmahan2017fedavg", "yu2020salvaging")

@@ -45,7 +45,7 @@ PARETO = {"fedaware", "fedaware_published", "fedaware_ridge", "fedmgda_plus"}
 OWN_PARAMETERS = {"fedper", "fedrep", "fedbn"}
 ELSEWHERE = {"pfedme", "per_fedavg"}
 """Clients take gradients elsewhere than at their model, so that no ‖a_i‖ is known."""
-ROBUST = {"coordinate_median", "norm_bounded_mean", "trimmed_mean"}
+ROBUST = {"coordinate_median", "geometric_median", "krum", "multi_krum", "norm_bounded_mean", "trimmed_mean"}
 SAMPLED = {
     "fedavg",
     "fednova",

@@ -282,6 +282,7 @@ TABLE: dict[str, Averaging | Resting | Echoing] = {
     "fedavgm": Averaging(received, {}),
     "fedawe": Echoing(),
     "fedcm": Averaging(mixed_by_momentum, {"alpha": ALPHA}),
+    "fedexp": Averaging(received, {"eps": 1e6}),
     "feddyn": Resting(at_optimum, {"alpha": 1.0}),
     "fednova": Averaging(normalized_received, {}),
     "fednova_vr": Resting(at_optimum, {}),
@@ -308,7 +309,7 @@ PARETO: dict[str, dict[str, Any]] = {"fedaware": {}, "fedmgda_plus": {"epsilon":
 ON_UNIT_ROWS = {"fedaware_published", "fedaware_ridge"}
 """Methods whose steps have a length of their own; `tests/aware/test_regularized_hull.py` has them."""
 """Methods without surrogate weights: they stop wherever no direction helps every client."""
-ROBUST = {"coordinate_median", "norm_bounded_mean", "trimmed_mean"}
+ROBUST = {"coordinate_median", "geometric_median", "krum", "multi_krum", "norm_bounded_mean", "trimmed_mean"}
 """Methods without surrogate weights whose limits `tests/robust` has."""
 
 

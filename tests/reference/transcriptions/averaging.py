@@ -320,3 +320,14 @@ def fedawe(script: Script, *, echo: float = 1.0, **solver: Unpack[Solver]) -> Ar
             own[i], last[i] = x, round.number
         path.append(x)
     return np.array(path)
+
+
+def fedexp(script: Script, *, eps: float = 1e-3, **solver: Unpack[Solver]) -> Array:
+    """Jhunjhunwala et al. 2023, Algorithm 1 with p̂_i for 1/M: η_g = max(1, Σp̂‖g‖²/(2(‖Σp̂g‖² + ε)))."""
+
+    def step(round: Round, g: Updates) -> Array:
+        mean = round.mean(g)
+        squares = sum(round.share[i] * float(g[i] @ g[i]) for i in g)
+        return max(1.0, squares / (2 * (float(mean @ mean) + eps))) * mean
+
+    return follow(script, solver, step)
