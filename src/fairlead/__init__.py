@@ -22,13 +22,13 @@ CONTENTS = {
     "task": "Task accuracy cross_entropy mean_squared_error squared_error",
     "records": (
         "Aggregate ClientUpdates ClientWeights Cohort Conditions Contributions Evaluation ExpectedRound Forecast "
-        "GradientFigures Limit MeanCoefficients NotKnown Participation Population RoundRecord ServerState "
+        "GradientFigures Limit MeanCoefficients NotKnown Participation Poll Population RoundRecord ServerState "
         "Transformed WorkOrder"
     ),
     "client_table": "ClientTable",
     "randomness": "Key",
     "samplers.base": "MemorylessSampler Sampler",
-    "samplers.adaptive": "FedACS FedACSEstimated OptimalSampling WeightFeedback",
+    "samplers.adaptive": "FedACS FedACSEstimated OptimalSampling PowerOfChoice WeightFeedback",
     "samplers.fixed": (
         "FullFirstRound FullParticipation PoissonSampling ScriptedSampler UniformWithoutReplacement "
         "WeightedWithReplacement"

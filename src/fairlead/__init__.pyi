@@ -59,12 +59,12 @@ from fairlead.optimizers.descent import AMSGrad as AMSGrad, Adagrad as Adagrad, 
 from fairlead.optimizers.personal import MetaSGD as MetaSGD, MixedSGD as MixedSGD, MoreauSGD as MoreauSGD
 from fairlead.privacy import ClientPrivacy as ClientPrivacy
 from fairlead.randomness import Key as Key
-from fairlead.records import Aggregate as Aggregate, ClientUpdates as ClientUpdates, ClientWeights as ClientWeights, Cohort as Cohort, Conditions as Conditions, Contributions as Contributions, Evaluation as Evaluation, ExpectedRound as ExpectedRound, Forecast as Forecast, GradientFigures as GradientFigures, Limit as Limit, MeanCoefficients as MeanCoefficients, NotKnown as NotKnown, Participation as Participation, Population as Population, RoundRecord as RoundRecord, ServerState as ServerState, Transformed as Transformed, WorkOrder as WorkOrder
+from fairlead.records import Aggregate as Aggregate, ClientUpdates as ClientUpdates, ClientWeights as ClientWeights, Cohort as Cohort, Conditions as Conditions, Contributions as Contributions, Evaluation as Evaluation, ExpectedRound as ExpectedRound, Forecast as Forecast, GradientFigures as GradientFigures, Limit as Limit, MeanCoefficients as MeanCoefficients, NotKnown as NotKnown, Participation as Participation, Poll as Poll, Population as Population, RoundRecord as RoundRecord, ServerState as ServerState, Transformed as Transformed, WorkOrder as WorkOrder
 from fairlead.reports.model_export import export_model as export_model
 from fairlead.results.compared_method import ComparedMethod as ComparedMethod, ComparedMethods as ComparedMethods, compare as compare
 from fairlead.results.runs import load_frame as load_frame
 from fairlead.round import initial_state as initial_state, run_round as run_round
-from fairlead.samplers.adaptive import FedACS as FedACS, FedACSEstimated as FedACSEstimated, OptimalSampling as OptimalSampling, WeightFeedback as WeightFeedback
+from fairlead.samplers.adaptive import FedACS as FedACS, FedACSEstimated as FedACSEstimated, OptimalSampling as OptimalSampling, PowerOfChoice as PowerOfChoice, WeightFeedback as WeightFeedback
 from fairlead.samplers.base import MemorylessSampler as MemorylessSampler, Sampler as Sampler
 from fairlead.samplers.fixed import FullFirstRound as FullFirstRound, FullParticipation as FullParticipation, PoissonSampling as PoissonSampling, ScriptedSampler as ScriptedSampler, UniformWithoutReplacement as UniformWithoutReplacement, WeightedWithReplacement as WeightedWithReplacement
 from fairlead.stopping import StopRule as StopRule

@@ -20,7 +20,7 @@ from fairlead.memory.update_memory import UpdateMemory
 from fairlead.optimizers.base import Optimizer, Schedule
 from fairlead.optimizers.descent import SGD, Adagrad, Adam, AMSGrad, Yogi
 from fairlead.optimizers.personal import MetaSGD, MixedSGD, MoreauSGD
-from fairlead.samplers.adaptive import FedACS, FedACSEstimated, OptimalSampling, WeightFeedback
+from fairlead.samplers.adaptive import FedACS, FedACSEstimated, OptimalSampling, PowerOfChoice, WeightFeedback
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.fixed import (
     FullFirstRound,
@@ -281,6 +281,18 @@ def optimal_sampling(*, floor: float = 0.1, **clients: Unpack[ClientSide]) -> Al
     """Optimal sampling (OS of Weng 2025): draws by the norm of the last updates; lost updates count as zero."""
     sampler = OptimalSampling(_draws(clients), floor)
     return Algorithm(_solver(clients), sampler, WeightedMean(over="asked"))
+
+
+@method("cho2022power")
+def power_of_choice(*, candidates: int | None = None, **clients: Unpack[ClientSide]) -> Algorithm:
+    """Asks `candidates` for their loss, and trains those with the largest (Cho et al. 2022).
+
+    Twice the cohort is asked unless `candidates` is given.
+    """
+    cohort_size = clients.get("cohort_size")
+    if cohort_size is None or clients.get("replacement", False):
+        raise FieldError("power_of_choice needs cohort_size, and draws without replacement.")
+    return Algorithm(_solver(clients), PowerOfChoice(cohort_size, candidates), WeightedMean())
 
 
 @method("weng2025fedacs")

@@ -58,9 +58,11 @@ def test_the_bits_of_the_simulation(name: str, tmp_path: Path) -> None:
         assert replace(record, refused=()) == simulated_record
 
 
-@pytest.mark.parametrize("preset", [fl.presets.fedaware_published, fl.presets.fedaware_ridge])
+@pytest.mark.parametrize(
+    "preset", [fl.presets.fedaware_published, fl.presets.fedaware_ridge, fl.presets.power_of_choice]
+)
 def test_cohorts_drawn_by_the_servers_weights(preset: Callable[..., fl.Algorithm], tmp_path: Path) -> None:
-    """Two of three clients a round, by λ of the round before or uniformly: cohorts and bits of the simulation."""
+    """Two of three clients a round, by λ of the round before, uniformly, or by losses that they are asked for."""
     algorithm = preset(lr=0.1, epochs=2, batch_size=5, cohort_size=2)
     run = run_on_grid(
         DirectGrid(client_apps(), tmp_path / "memory"),
@@ -72,7 +74,7 @@ def test_cohorts_drawn_by_the_servers_weights(preset: Callable[..., fl.Algorithm
     twin = simulated(algorithm)
     expected = list(twin.train(6))
     assert torch.equal(run.federation.params, twin.params)
-    assert [record.asked for record in run.federation.records] == [record.asked for record in expected]
+    assert list(run.federation.records) == expected
 
 
 def test_unequal_work_planned_by_the_server_and_limited_by_clients(tmp_path: Path) -> None:

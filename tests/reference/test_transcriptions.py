@@ -97,6 +97,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "optimal_sampling": [],
     "per_fedavg": [{}, {"inner_lr": 0.7, "server_lr": 0.6}, {"delta": 0.01, "inner_lr": 0.2}],
     "pfedme": [{"mu": 2.0}, {"mu": 1.5, "inner_lr": 0.1, "inner_steps": 3, "server_lr": 0.7}],
+    "power_of_choice": [{}],
     "scaffold": [{}, {"estimate": "anchor"}, {"server_lr": 0.7, "momentum": 0.6}],
     "trimmed_mean": [{}, {"trim": 0.4, "server_lr": 0.7}, {"trim": 0.01}],
     "uniform_sampling": [{}],
@@ -104,7 +105,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
 }
 """Arguments of each preset; `optimal_sampling` is compared with its own sampler only."""
 
-WITH_REPLACEMENT = {
+WITH_COHORT_SIZE = {
     "anonymous_fednova",
     "communication_aware_fedavg",
     "communication_aware_fednova",
@@ -113,6 +114,7 @@ WITH_REPLACEMENT = {
     "fedvarp_stale",
     "importance_sampling",
     "optimal_sampling",
+    "power_of_choice",
 }
 
 
@@ -173,7 +175,7 @@ def script(
 
 def arguments(name: str, **own: Any) -> dict[str, Any]:
     """Arguments of a preset, with the draws that some of them insist on."""
-    return {"lr": 0.3, **own} | ({"cohort_size": 3} if name in WITH_REPLACEMENT else {})
+    return {"lr": 0.3, **own} | ({"cohort_size": 3} if name in WITH_COHORT_SIZE else {})
 
 
 def test_every_preset_has_a_transcription_and_a_case() -> None:
@@ -216,6 +218,7 @@ def test_preset_matches_its_transcription(
         ("uniform_sampling", 3, "uniform"),
         ("importance_sampling", 5, "draws"),
         ("optimal_sampling", 5, "draws"),
+        ("power_of_choice", 2, "draws"),
         ("fedacs", 5, "draws"),
         ("fedacs_estimated", 5, "draws"),
     ],

@@ -26,6 +26,7 @@ from fairlead.records import (
     ClientUpdates,
     Conditions,
     Evaluation,
+    Poll,
     Population,
     Refusal,
     RoundRecord,
@@ -209,6 +210,13 @@ class FlowerWorld(World):
         losses = self._client_metrics(lambda client: content).get("loss")
         return float("nan") if losses is None else self._mean(losses)
 
+    def poll(self, clients: Tensor, params: Tensor, buffers: Tensor, round: int) -> Poll:
+        """Asks clients that are at a node and free; the others have no loss."""
+        content = evaluation_request(params, buffers, on_training_data=True)
+        found = self._client_metrics(lambda client: content, clients.tolist()).get("loss")
+        losses = torch.full((len(clients),), torch.nan).double() if found is None else found[clients]
+        return Poll(clients, losses)
+
     def recall(
         self, records: Iterable[RoundRecord], solver: LocalSolver, key: Key, repeated: Sequence[int] = ()
     ) -> None:
@@ -331,10 +339,13 @@ class FlowerWorld(World):
                 refuse(client, "deadline", f"did not answer within the deadline of {self.rules.deadline:g} s")
         return received, refused
 
-    def _client_metrics(self, content_for: Callable[[int], RecordDict]) -> dict[str, Tensor]:
-        """Loss and metrics (N,) by name from the clients that have data and answer in time; NaN for the others."""
+    def _client_metrics(
+        self, content_for: Callable[[int], RecordDict], clients: Sequence[int] | None = None
+    ) -> dict[str, Tensor]:
+        """Loss and metrics (N,) by name from all or some clients that have data and answer in time; NaN for the others."""
         self.roster.refresh(self._grid)
-        places = {client: self.roster.node_of(client) for client in self.sizes.nonzero().flatten().tolist()}
+        asked = self.sizes.nonzero().flatten().tolist() if clients is None else clients
+        places = {client: self.roster.node_of(client) for client in asked}
         nodes = {client: node for client, node in places.items() if node is not None}
         found = requests.collect_metrics(self._pending, nodes, content_for, self.rules)
         everyone = [found.get(client, {}) for client in range(self.roster.num_clients)]

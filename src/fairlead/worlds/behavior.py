@@ -44,6 +44,12 @@ class MessageSizes:
         uploads = sum(self.upload_lengths(solver).values())
         return Payload(down=item * (model + shared), up=item * (model + uploads))
 
+    @property
+    def poll_payload(self) -> Payload:
+        """Bytes that a client receives and sends if it is asked for its loss."""
+        item = self.dtype.itemsize
+        return Payload(down=item * (self.num_parameters + self.num_buffers), up=item)
+
     def _params(self) -> Tensor:
         # Without content: only shapes matter.
         return torch.zeros(self.num_parameters, dtype=self.dtype, device="meta")
@@ -119,6 +125,18 @@ class ClientBehavior:
             None if durations is None else self.link.closes(durations, arrived),
             None if plan.computing is None else float(plan.computing.sum()),
         )
+
+    def poll_seconds(self, clients: Tensor, round: int) -> tuple[float | None, float | None]:
+        """Duration of a poll, until the last candidate has sent its loss, and the time that devices compute for it.
+
+        A pass over all examples counts as one step with all of them.
+        """
+        if self.devices is None:
+            return None, None
+        profile, sizes = self.devices.profile(clients, round), self.sizes[clients]
+        computing = profile.compute_seconds(torch.ones_like(sizes), sizes, sizes)
+        waiting = computing + profile.transfer_seconds(self.message_sizes.poll_payload)
+        return float(waiting.max()), float(computing.sum())
 
     def _plan(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> _Plan:
         """Local work of the given clients in a round, and its duration."""
