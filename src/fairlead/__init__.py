@@ -38,6 +38,7 @@ CONTENTS = {
     "corrections.base": "Correction LocalOutcome LocalResult",
     "corrections.past_rounds": "ClientMomentum StaleStart",
     "corrections.drift": "ControlVariates DynamicRegularizer Proximal VRLSGD",
+    "corrections.compression": "CompressedUpdate",
     "corrections.personal": "OwnParameters",
     "optimizers.personal": "MetaSGD MixedSGD MoreauSGD",
     "aggregators.base": "Aggregator LinearAggregator",

@@ -30,6 +30,7 @@ from fairlead.conditions.timed_links import CombinedLink as CombinedLink, Deadli
 from fairlead.conditions.traces import TraceEntry as TraceEntry, read_trace as read_trace, trace_of as trace_of, write_trace as write_trace
 from fairlead.conditions.work import EqualWork as EqualWork, FixedBatchSizes as FixedBatchSizes, FixedEpochs as FixedEpochs, FixedSteps as FixedSteps, LadderEpochs as LadderEpochs, LadderSteps as LadderSteps, NormalSteps as NormalSteps, RandomEpochs as RandomEpochs, RandomEpochsAndBatches as RandomEpochsAndBatches, RandomSteps as RandomSteps, ScriptedWork as ScriptedWork, TimeBudget as TimeBudget, TraceWork as TraceWork, TwoGroupEpochs as TwoGroupEpochs, TwoGroupSteps as TwoGroupSteps, WorkModel as WorkModel, Workload as Workload
 from fairlead.corrections.base import Correction as Correction, LocalOutcome as LocalOutcome, LocalResult as LocalResult
+from fairlead.corrections.compression import CompressedUpdate as CompressedUpdate
 from fairlead.corrections.drift import ControlVariates as ControlVariates, DynamicRegularizer as DynamicRegularizer, Proximal as Proximal, VRLSGD as VRLSGD
 from fairlead.corrections.past_rounds import ClientMomentum as ClientMomentum, StaleStart as StaleStart
 from fairlead.corrections.personal import OwnParameters as OwnParameters

@@ -11,6 +11,7 @@ from fairlead.aggregators.robust import CoordinateMedian, GeometricMedian, Krum,
 from fairlead.aggregators.weighted import CommunicationAware, FedAU, FedDyn, FedMGDA, FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.corrections.base import Correction
+from fairlead.corrections.compression import CompressedUpdate
 from fairlead.corrections.drift import VRLSGD, ControlVariates, DynamicRegularizer, Proximal
 from fairlead.corrections.past_rounds import ClientMomentum, StaleStart
 from fairlead.corrections.personal import OwnParameters
@@ -124,6 +125,18 @@ def fedavgm(
     """FedAvg with momentum on the server (Hsu et al. 2019)."""
     server = SGD(server_lr, momentum=server_momentum)
     return Algorithm(_solver(clients), _sampler(clients), WeightedMean(), server=server)
+
+
+@method("basu2019qsparse", "karimireddy2019feedback", "stich2018sparsified")
+def fedavg_compressed(
+    *, share: float = 0.1, bits: int | None = None, **clients: Unpack[ClientSide]
+) -> Algorithm:
+    """FedAvg with compressed updates and error feedback: Qsparse-local-SGD (Basu et al. 2019).
+
+    Clients send a `share` of the entries of an update, each in so many `bits` if given, and add the rest to the next.
+    """
+    solver = _solver(clients, CompressedUpdate(share, bits))
+    return Algorithm(solver, _sampler(clients), WeightedMean())
 
 
 @method("li2020fedprox")

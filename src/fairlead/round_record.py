@@ -36,11 +36,13 @@ def make_record(
     """The record of one round, empty ones included."""
     cohort, item = order.cohort, order.anchor.element_size()
     sent = len(order.anchor) + len(order.buffers) + sum(v.numel() for v in order.shared.values())
-    returned = [updates.delta, updates.buffers, *updates.messages.values()]
+    returned = [updates.buffers, *updates.messages.values()]
+    if order.solver.encoder is None:
+        returned.append(updates.delta)
     work, held, arrived = updates.effective_steps, aggregate.remembered, updates.clients.tolist()
     remembered = {} if held is None else dict(zip(held.clients.tolist(), held.weights.tolist(), strict=True))
     bytes_down = len(cohort.clients) * sent * item
-    bytes_up = sum(values.numel() for values in returned) * item
+    bytes_up = sum(values.nbytes for values in returned)
     virtual_seconds, device_seconds = updates.virtual_seconds, updates.device_seconds
     if poll is not None:
         # The model goes to every candidate, and one number comes back from each that answers.

@@ -33,9 +33,20 @@ METHODS: dict[str, Callable[[], fl.Algorithm]] = {
     "feddyn": lambda: fl.presets.feddyn(lr=0.1, alpha=0.1, steps=4, batch_size=5),
     "fedcm": lambda: fl.presets.fedcm(lr=0.1, steps=4, batch_size=5),
     "fedper": lambda: fl.presets.fedper(lr=0.1, epochs=2, batch_size=5),
+    "top-k": lambda: fl.presets.fedavg_compressed(lr=0.1, epochs=2, batch_size=5),
+    "quantized": lambda: fl.presets.fedavg_compressed(lr=0.1, epochs=2, batch_size=5, share=1.0, bits=3),
+    "top-k, quantized": lambda: fl.presets.fedavg_compressed(lr=0.1, steps=4, share=0.2, bits=5),
+    "compressed scaffold": lambda: compressed(fl.presets.scaffold(lr=0.1, epochs=2, batch_size=5)),
     "fedrep": lambda: fl.presets.fedrep(lr=0.1, epochs=1, batch_size=5, personal_epochs=2),
     "ditto": lambda: fl.presets.ditto(lr=0.1, mu=0.5, epochs=2, batch_size=5, personal_steps=3),
 }
+
+
+def compressed(algorithm: fl.Algorithm) -> fl.Algorithm:
+    added = (*algorithm.solver.corrections, fl.CompressedUpdate(0.3, bits=4))
+    return replace(algorithm, solver=replace(algorithm.solver, corrections=added))
+
+
 COHORTS = ((0, 1, 2), (0, 2), (1, 2, 2), (0, 1), (0, 1, 2), (2,))
 ARRIVALS = ((0, 1, 2), (2,), (1, 2), (), (0, 2), (2,))
 

@@ -54,6 +54,12 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "fedams": [{"option": 1}, {"option": 1, "eps": 0.05}, {"option": 2}, {"option": 2, "eps": 0.1}],
     "fedau": [{}, {"cutoff": 2}, {"cutoff": None}],
     "fedavg": [{}, {"momentum": 0.6}, {"momentum": 0.6, "nesterov": True}],
+    "fedavg_compressed": [
+        {"share": 0.4},
+        {"share": 1.0, "bits": 3},
+        {"share": 0.5, "bits": 4},
+        {"share": 1.0},
+    ],
     "fedavg_finetuned": [{}],
     "fedavgm": [{}, {"server_momentum": 0.5, "server_lr": 0.7}],
     "fedaware": [

@@ -282,7 +282,10 @@ class SimulatedWorld(World):
         clients, num_steps = responders.block.clients, responders.block.num_steps
         block = replace(responders.block, memory=self._read(order.memory, clients))
         effective_steps = solver.effective_steps(num_steps, order.round)
-        finished, results = do_work(order, block, effective_steps, self.objective.model, executor.train)
+        noise = order.key.fold("noise", order.round).fold
+        finished, results = do_work(
+            order, block, effective_steps, self.objective.model, executor.train, noise
+        )
         self._paths = PathRun.tally([*self._paths, *results.ran])
         return ClientUpdates.of(
             cohort,
