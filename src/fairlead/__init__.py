@@ -22,13 +22,13 @@ CONTENTS = {
     "task": "Task accuracy cross_entropy mean_squared_error squared_error",
     "records": (
         "Aggregate ClientUpdates ClientWeights Cohort Conditions Contributions Evaluation ExpectedRound Forecast "
-        "GradientFigures Limit MeanCoefficients NotKnown Participation Population RoundRecord ServerState "
+        "GradientFigures Limit MeanCoefficients NotKnown Participation Poll Population RoundRecord ServerState "
         "Transformed WorkOrder"
     ),
     "client_table": "ClientTable",
     "randomness": "Key",
     "samplers.base": "MemorylessSampler Sampler",
-    "samplers.adaptive": "FedACS FedACSEstimated OptimalSampling WeightFeedback",
+    "samplers.adaptive": "FedACS FedACSEstimated OptimalSampling PowerOfChoice WeightFeedback",
     "samplers.fixed": (
         "FullFirstRound FullParticipation PoissonSampling ScriptedSampler UniformWithoutReplacement "
         "WeightedWithReplacement"
@@ -38,14 +38,15 @@ CONTENTS = {
     "corrections.base": "Correction LocalOutcome LocalResult",
     "corrections.past_rounds": "ClientMomentum StaleStart",
     "corrections.drift": "ControlVariates DynamicRegularizer Proximal VRLSGD",
+    "corrections.compression": "CompressedUpdate",
     "corrections.personal": "OwnParameters",
     "optimizers.personal": "MetaSGD MixedSGD MoreauSGD",
     "aggregators.base": "Aggregator LinearAggregator",
     "aggregators.weighted": "CommunicationAware FedAU FedDyn FedMGDA FedNova WeightedMean",
     "aggregators.remembered": "FedAWARE FedVARP MIFA RememberedMean StaleFedVARP",
-    "aggregators.robust": "CoordinateMedian NormBoundedMean TrimmedMean",
+    "aggregators.robust": "CoordinateMedian GeometricMedian Krum NormBoundedMean TrimmedMean",
     "memory.update_memory": "UpdateMemory",
-    "transforms.projections": "AwareProjection Clip",
+    "transforms.projections": "AwareProjection Clip Extrapolation",
     "transforms.base": "DirectionTransform",
     "privacy": "ClientPrivacy",
     "clients.array_files": "LeafFolder NpzArrays",

@@ -7,7 +7,7 @@ from fairlead import settings as settings
 from fairlead import testing as testing
 from fairlead.aggregators.base import Aggregator as Aggregator, LinearAggregator as LinearAggregator
 from fairlead.aggregators.remembered import FedAWARE as FedAWARE, FedVARP as FedVARP, MIFA as MIFA, RememberedMean as RememberedMean, StaleFedVARP as StaleFedVARP
-from fairlead.aggregators.robust import CoordinateMedian as CoordinateMedian, NormBoundedMean as NormBoundedMean, TrimmedMean as TrimmedMean
+from fairlead.aggregators.robust import CoordinateMedian as CoordinateMedian, GeometricMedian as GeometricMedian, Krum as Krum, NormBoundedMean as NormBoundedMean, TrimmedMean as TrimmedMean
 from fairlead.aggregators.weighted import CommunicationAware as CommunicationAware, FedAU as FedAU, FedDyn as FedDyn, FedMGDA as FedMGDA, FedNova as FedNova, WeightedMean as WeightedMean
 from fairlead.algorithm import Algorithm as Algorithm
 from fairlead.client_table import ClientTable as ClientTable
@@ -30,6 +30,7 @@ from fairlead.conditions.timed_links import CombinedLink as CombinedLink, Deadli
 from fairlead.conditions.traces import TraceEntry as TraceEntry, read_trace as read_trace, trace_of as trace_of, write_trace as write_trace
 from fairlead.conditions.work import EqualWork as EqualWork, FixedBatchSizes as FixedBatchSizes, FixedEpochs as FixedEpochs, FixedSteps as FixedSteps, LadderEpochs as LadderEpochs, LadderSteps as LadderSteps, NormalSteps as NormalSteps, RandomEpochs as RandomEpochs, RandomEpochsAndBatches as RandomEpochsAndBatches, RandomSteps as RandomSteps, ScriptedWork as ScriptedWork, TimeBudget as TimeBudget, TraceWork as TraceWork, TwoGroupEpochs as TwoGroupEpochs, TwoGroupSteps as TwoGroupSteps, WorkModel as WorkModel, Workload as Workload
 from fairlead.corrections.base import Correction as Correction, LocalOutcome as LocalOutcome, LocalResult as LocalResult
+from fairlead.corrections.compression import CompressedUpdate as CompressedUpdate
 from fairlead.corrections.drift import ControlVariates as ControlVariates, DynamicRegularizer as DynamicRegularizer, Proximal as Proximal, VRLSGD as VRLSGD
 from fairlead.corrections.past_rounds import ClientMomentum as ClientMomentum, StaleStart as StaleStart
 from fairlead.corrections.personal import OwnParameters as OwnParameters
@@ -59,12 +60,12 @@ from fairlead.optimizers.descent import AMSGrad as AMSGrad, Adagrad as Adagrad, 
 from fairlead.optimizers.personal import MetaSGD as MetaSGD, MixedSGD as MixedSGD, MoreauSGD as MoreauSGD
 from fairlead.privacy import ClientPrivacy as ClientPrivacy
 from fairlead.randomness import Key as Key
-from fairlead.records import Aggregate as Aggregate, ClientUpdates as ClientUpdates, ClientWeights as ClientWeights, Cohort as Cohort, Conditions as Conditions, Contributions as Contributions, Evaluation as Evaluation, ExpectedRound as ExpectedRound, Forecast as Forecast, GradientFigures as GradientFigures, Limit as Limit, MeanCoefficients as MeanCoefficients, NotKnown as NotKnown, Participation as Participation, Population as Population, RoundRecord as RoundRecord, ServerState as ServerState, Transformed as Transformed, WorkOrder as WorkOrder
+from fairlead.records import Aggregate as Aggregate, ClientUpdates as ClientUpdates, ClientWeights as ClientWeights, Cohort as Cohort, Conditions as Conditions, Contributions as Contributions, Evaluation as Evaluation, ExpectedRound as ExpectedRound, Forecast as Forecast, GradientFigures as GradientFigures, Limit as Limit, MeanCoefficients as MeanCoefficients, NotKnown as NotKnown, Participation as Participation, Poll as Poll, Population as Population, RoundRecord as RoundRecord, ServerState as ServerState, Transformed as Transformed, WorkOrder as WorkOrder
 from fairlead.reports.model_export import export_model as export_model
 from fairlead.results.compared_method import ComparedMethod as ComparedMethod, ComparedMethods as ComparedMethods, compare as compare
 from fairlead.results.runs import load_frame as load_frame
 from fairlead.round import initial_state as initial_state, run_round as run_round
-from fairlead.samplers.adaptive import FedACS as FedACS, FedACSEstimated as FedACSEstimated, OptimalSampling as OptimalSampling, WeightFeedback as WeightFeedback
+from fairlead.samplers.adaptive import FedACS as FedACS, FedACSEstimated as FedACSEstimated, OptimalSampling as OptimalSampling, PowerOfChoice as PowerOfChoice, WeightFeedback as WeightFeedback
 from fairlead.samplers.base import MemorylessSampler as MemorylessSampler, Sampler as Sampler
 from fairlead.samplers.fixed import FullFirstRound as FullFirstRound, FullParticipation as FullParticipation, PoissonSampling as PoissonSampling, ScriptedSampler as ScriptedSampler, UniformWithoutReplacement as UniformWithoutReplacement, WeightedWithReplacement as WeightedWithReplacement
 from fairlead.stopping import StopRule as StopRule
@@ -72,7 +73,7 @@ from fairlead.task import Task as Task, accuracy as accuracy, cross_entropy as c
 from fairlead.theory.convergence import calibrated_lr as calibrated_lr, step_length as step_length
 from fairlead.theory.prediction import calibration as calibration, mean_coefficients as mean_coefficients, participation as participation
 from fairlead.transforms.base import DirectionTransform as DirectionTransform
-from fairlead.transforms.projections import AwareProjection as AwareProjection, Clip as Clip
+from fairlead.transforms.projections import AwareProjection as AwareProjection, Clip as Clip, Extrapolation as Extrapolation
 from fairlead.worlds.base import World as World
 from fairlead.worlds.ray.cluster import RayCluster as RayCluster
 from fairlead.worlds.ray.world import RayWorld as RayWorld

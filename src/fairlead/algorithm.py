@@ -71,7 +71,7 @@ class Algorithm(Component):
             )
         require_instance(self, "secure_aggregation", self.secure_aggregation, bool)
         if self.secure_aggregation:
-            refuse_single_updates(self.sampler, self.aggregator, *self.transforms)
+            refuse_single_updates(self.sampler, self.aggregator, *self.transforms, *self.solver.corrections)
         if self.privacy is not None:
             require_instance(self, "privacy", self.privacy, ClientPrivacy)
             self.privacy.refuse_parts(self.sampler, self.aggregator, self.transforms, self.solver.corrections)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fairlead.component import Component, MethodPart, freeze_lists
 from fairlead.corrections.base import Correction, LocalOutcome, LocalResult
+from fairlead.corrections.compression import CompressedUpdate
 from fairlead.corrections.personal import OwnParameters
 from fairlead.errors import ClashError, FieldError, require_instance, require_integer, require_number
 from fairlead.optimizers.base import Constant, Optimizer, OptimizerState, Schedule
@@ -136,8 +137,18 @@ class LocalSolver(Component):
     @property
     def step_memory(self) -> tuple[str, ...]:
         """Names of the memory that local steps read: without that of `personal`, and without running statistics."""
-        extents = (item for c in self.corrections for item in c.memory_extent.items())
+        extents = (item for c in self.step_corrections for item in c.memory_extent.items())
         return tuple(name for name, extent in extents if extent != "buffers")
+
+    @property
+    def step_corrections(self) -> tuple[Correction, ...]:
+        """The corrections that change local steps, and not the upload alone."""
+        return tuple(c for c in self.corrections if not isinstance(c, CompressedUpdate))
+
+    @property
+    def encoder(self) -> CompressedUpdate | None:
+        """The correction whose message stands for the update; None if the update itself is sent."""
+        return next((c for c in self.corrections if isinstance(c, CompressedUpdate) and c.encodes), None)
 
     @property
     def own_parameters(self) -> tuple[str, ...] | None:
@@ -277,9 +288,9 @@ class LocalSolver(Component):
         longest = int(num_steps.max()) if len(num_steps) else 0
         # Without corrections a does not depend on η, and one table serves all learning rates. It is made
         # for a power of two, so that random work does not make a new one a round.
-        lr = self.optimizer.lr_at(round) if self.corrections else 1.0
+        lr = self.optimizer.lr_at(round) if self.step_corrections else 1.0
         # Own parameters do not change how far a trained parameter moves, and personal training moves no update.
-        steps = tuple(correction for correction in self.corrections if not correction.keeps_parameters)
+        steps = tuple(correction for correction in self.step_corrections if not correction.keeps_parameters)
         optimizer = replace(self.optimizer, lr=1.0, schedule=Constant())
         probe = replace(self, optimizer=optimizer, corrections=steps, personal=None)
         table = _accumulation_table(probe, lr, _next_power_of_two(longest))
@@ -294,6 +305,19 @@ class LocalSolver(Component):
 
 def _refuse_clashes(corrections: tuple[Correction, ...]) -> None:
     """Raise if the memory of one correction would mislead another."""
+    if any(isinstance(c, CompressedUpdate) for c in corrections[:-1]):
+        raise ClashError(
+            "CompressedUpdate must be the last of LocalSolver.corrections, and the only one, since it compresses all "
+            "that is sent."
+        )
+    if corrections and isinstance(corrections[-1], CompressedUpdate):
+        for correction in corrections:
+            if correction.starts_elsewhere:
+                raise ClashError(
+                    f"{type(correction).__name__} uploads models, and CompressedUpdate would keep a part of each "
+                    "for later: remove one of them."
+                )
+        corrections = corrections[:-1]
     keepers = [c for c in corrections if c.memory_extent or c.shared_names]
     for one, other in combinations(keepers, 2):
         twice = {*one.memory_extent, *one.shared_names} & {*other.memory_extent, *other.shared_names}

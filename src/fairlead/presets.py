@@ -7,10 +7,11 @@ from inspect import Parameter, signature
 from typing import Any, Literal, ParamSpec, Required, TypedDict, Unpack
 
 from fairlead.aggregators.remembered import MIFA, FedAWARE, FedVARP, RememberedMean, StaleFedVARP
-from fairlead.aggregators.robust import CoordinateMedian, NormBoundedMean, TrimmedMean
+from fairlead.aggregators.robust import CoordinateMedian, GeometricMedian, Krum, NormBoundedMean, TrimmedMean
 from fairlead.aggregators.weighted import CommunicationAware, FedAU, FedDyn, FedMGDA, FedNova, WeightedMean
 from fairlead.algorithm import Algorithm
 from fairlead.corrections.base import Correction
+from fairlead.corrections.compression import CompressedUpdate
 from fairlead.corrections.drift import VRLSGD, ControlVariates, DynamicRegularizer, Proximal
 from fairlead.corrections.past_rounds import ClientMomentum, StaleStart
 from fairlead.corrections.personal import OwnParameters
@@ -20,7 +21,7 @@ from fairlead.memory.update_memory import UpdateMemory
 from fairlead.optimizers.base import Optimizer, Schedule
 from fairlead.optimizers.descent import SGD, Adagrad, Adam, AMSGrad, Yogi
 from fairlead.optimizers.personal import MetaSGD, MixedSGD, MoreauSGD
-from fairlead.samplers.adaptive import FedACS, FedACSEstimated, OptimalSampling, WeightFeedback
+from fairlead.samplers.adaptive import FedACS, FedACSEstimated, OptimalSampling, PowerOfChoice, WeightFeedback
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.fixed import (
     FullFirstRound,
@@ -28,7 +29,7 @@ from fairlead.samplers.fixed import (
     UniformWithoutReplacement,
     WeightedWithReplacement,
 )
-from fairlead.transforms.projections import AwareProjection
+from fairlead.transforms.projections import AwareProjection, Extrapolation
 
 
 class ClientSide(TypedDict, total=False):
@@ -124,6 +125,18 @@ def fedavgm(
     """FedAvg with momentum on the server (Hsu et al. 2019)."""
     server = SGD(server_lr, momentum=server_momentum)
     return Algorithm(_solver(clients), _sampler(clients), WeightedMean(), server=server)
+
+
+@method("basu2019qsparse", "karimireddy2019feedback", "stich2018sparsified")
+def fedavg_compressed(
+    *, share: float = 0.1, bits: int | None = None, **clients: Unpack[ClientSide]
+) -> Algorithm:
+    """FedAvg with compressed updates and error feedback: Qsparse-local-SGD (Basu et al. 2019).
+
+    Clients send a `share` of the entries of an update, each in so many `bits` if given, and add the rest to the next.
+    """
+    solver = _solver(clients, CompressedUpdate(share, bits))
+    return Algorithm(solver, _sampler(clients), WeightedMean())
 
 
 @method("li2020fedprox")
@@ -239,6 +252,12 @@ def fedadagrad(
     return Algorithm(_solver(clients), _sampler(clients), WeightedMean(), server=server)
 
 
+@method("jhunjhunwala2023fedexp")
+def fedexp(*, eps: float = 1e-3, **clients: Unpack[ClientSide]) -> Algorithm:
+    """FedAvg with a longer server step where the clients' updates point apart (Jhunjhunwala et al. 2023)."""
+    return Algorithm(_solver(clients), _sampler(clients), WeightedMean(), (Extrapolation(eps),))
+
+
 @method("wang2022fedams")
 def fedams(
     *,
@@ -275,6 +294,18 @@ def optimal_sampling(*, floor: float = 0.1, **clients: Unpack[ClientSide]) -> Al
     """Optimal sampling (OS of Weng 2025): draws by the norm of the last updates; lost updates count as zero."""
     sampler = OptimalSampling(_draws(clients), floor)
     return Algorithm(_solver(clients), sampler, WeightedMean(over="asked"))
+
+
+@method("cho2022power")
+def power_of_choice(*, candidates: int | None = None, **clients: Unpack[ClientSide]) -> Algorithm:
+    """Asks `candidates` for their loss, and trains those with the largest (Cho et al. 2022).
+
+    Twice the cohort is asked unless `candidates` is given.
+    """
+    cohort_size = clients.get("cohort_size")
+    if cohort_size is None or clients.get("replacement", False):
+        raise FieldError("power_of_choice needs cohort_size, and draws without replacement.")
+    return Algorithm(_solver(clients), PowerOfChoice(cohort_size, candidates), WeightedMean())
 
 
 @method("weng2025fedacs")
@@ -468,6 +499,31 @@ def norm_bounded_mean(
 ) -> Algorithm:
     """The mean of updates of bounded length, against hostile or broken clients (Sun et al. 2019)."""
     return Algorithm(_solver(clients), _sampler(clients), NormBoundedMean(bound), server=SGD(server_lr))
+
+
+@method("blanchard2017krum")
+def krum(
+    *, hostile: float = 0.2, keep: int | None = 1, server_lr: float = 1.0, **clients: Unpack[ClientSide]
+) -> Algorithm:
+    """The update closest to most of the others, against hostile or broken clients (Blanchard et al. 2017).
+
+    `keep` updates are averaged. Krum follows one client: where clients differ, prefer `multi_krum`.
+    """
+    return Algorithm(_solver(clients), _sampler(clients), Krum(hostile, keep), server=SGD(server_lr))
+
+
+@method("blanchard2017krum")
+def multi_krum(*, hostile: float = 0.2, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
+    """The mean of the updates closest to the others, without a share `hostile` of them (Blanchard et al. 2017)."""
+    return Algorithm(_solver(clients), _sampler(clients), Krum(hostile, None), server=SGD(server_lr))
+
+
+@method("pillutla2022rfa")
+def geometric_median(
+    *, smoothing: float = 1e-6, server_lr: float = 1.0, **clients: Unpack[ClientSide]
+) -> Algorithm:
+    """The point of least distance from all updates, against hostile or broken clients (Pillutla et al. 2022)."""
+    return Algorithm(_solver(clients), _sampler(clients), GeometricMedian(smoothing), server=SGD(server_lr))
 
 
 @method("mcmahan2017fedavg", "yu2020salvaging")

@@ -64,6 +64,19 @@ def unknown() -> None:
     return
 
 
+class Poll(NamedTuple):
+    """Losses of the global model that clients reported before a cohort was drawn."""
+
+    clients: Tensor
+    """(p,) the clients asked, ascending."""
+    losses: Tensor
+    """(p,) float64, each over its client's training data; NaN without an answer."""
+    virtual_seconds: float | None = None
+    """Duration on the clients' devices; None if the world has no clock."""
+    device_seconds: float | None = None
+    """Total computation time of the devices."""
+
+
 @dataclass(frozen=True)
 class Conditions:
     """Facts about the clients that the server may know before a round starts."""
@@ -80,6 +93,8 @@ class Conditions:
     forecast_steps: Forecast = unknown
     num_examples: Tensor | None = None
     """Examples that every client holds (N,), or None if unknown."""
+    poll: Poll | None = None
+    """Losses that clients reported for this round, if the sampler asked for them."""
 
     @classmethod
     def known(

@@ -6,8 +6,8 @@ round checks with `finite_rows`.
 """
 
 import math
-from collections.abc import Collection, Container, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection, Container, Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import reduce
 from typing import Literal, NamedTuple
@@ -97,6 +97,10 @@ class ReplyForm:
     """Names and shapes of all uploads: the update, buffers, messages of corrections."""
     dtype: torch.dtype = torch.float32
     limits: ReplyLimits = ReplyLimits()
+    dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
+    """Of the uploads that have another type."""
+    decode: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
+    """Completes the arrays of a reply whose update is encoded, or raises `ReplyError`."""
 
 
 class ReceivedUpdate(NamedTuple):
@@ -160,7 +164,7 @@ def finite_rows(updates: ClientUpdates) -> Tensor:
 
 def are_finite(rows: Tensor) -> Tensor:
     """Which of the rows hold neither NaN nor infinity, without a mask of all entries."""
-    if rows.numel() == 0:
+    if rows.numel() == 0 or not rows.is_floating_point():
         return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
     flat = rows.flatten(1)
     # NaN propagates through all of them and fails both comparisons. The norm is one kernel on a GPU, but takes a CPU
@@ -175,12 +179,12 @@ def leave_out(updates: ClientUpdates, bad: Tensor, reason: Reason, fault: str) -
     """The updates without the rows marked in `bad` (m,), whose clients are recorded as refused."""
     keep = (~bad).nonzero().flatten()
     rows: dict[str, Tensor | dict[str, Tensor]] = {}
-    for field in fields(updates):
-        value = getattr(updates, field.name)
+    for part in fields(updates):
+        value = getattr(updates, part.name)
         if isinstance(value, Tensor):
-            rows[field.name] = value[keep.to(value.device)]
+            rows[part.name] = value[keep.to(value.device)]
         elif isinstance(value, Mapping):
-            rows[field.name] = {name: part[keep.to(part.device)] for name, part in value.items()}
+            rows[part.name] = {name: each[keep.to(each.device)] for name, each in value.items()}
     refused = tuple(
         Refusal(client, reason, f"Client {client} was refused: {fault}.")
         for client in updates.clients[bad].tolist()
@@ -223,14 +227,18 @@ def _require_names(found: Mapping[str, object], expected: Collection[str], what:
 
 def _opened(arrays: Mapping[str, PackedArray], form: ReplyForm) -> dict[str, Tensor]:
     """All arrays as tensors; every header is checked before any content."""
+    dtypes = {name: form.dtypes.get(name, form.dtype) for name in form.arrays}
     contents = {
-        name: content_of(name, arrays[name], shape, form.dtype) for name, shape in form.arrays.items()
+        name: content_of(name, arrays[name], shape, dtypes[name]) for name, shape in form.arrays.items()
     }
     opened = {}
     for name, content in contents.items():
-        values = numbers_in(content, form.dtype)
+        values = numbers_in(content, dtypes[name])
         _require_sound(name, values, form.limits)
         opened[name] = values.reshape(form.arrays[name])
+    if form.decode is not None:
+        opened = form.decode(opened)
+        _require_sound("delta", opened["delta"], form.limits)
     return opened
 
 
@@ -279,7 +287,7 @@ def _length_of_npy_header(name: str, array: PackedArray) -> int:
 
 
 def _require_sound(name: str, values: Tensor, limits: ReplyLimits) -> None:
-    if not len(values):
+    if not len(values) or not values.is_floating_point():
         return
     low, high = torch.aminmax(values)
     largest = max(abs(float(low)), abs(float(high)))

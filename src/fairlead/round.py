@@ -41,6 +41,9 @@ def initial_state(algorithm: Algorithm, world: World, key: Key) -> ServerState:
         refuse_claimed_weights(algorithm.aggregator)
     if algorithm.privacy is not None:
         algorithm.privacy.refuse_world(population, buffers)
+    if algorithm.sampler.needs_losses and type(world).poll is World.poll:
+        # Its own refusal, before any work is done.
+        world.poll(torch.empty(0, dtype=torch.int64), params, buffers, 0)
     if algorithm.calibrate == "clients" and world.simulation is None:
         raise ClashError(
             'Algorithm.calibrate="clients" changes the learning rate of clients in every round, which only simulated '
@@ -92,7 +95,11 @@ def run_round(
     conditions = world.conditions(round, algorithm.solver, key)
     algorithm, calibrated = _calibrated(algorithm, conditions)
     solver = algorithm.solver
-    cohort = algorithm.sampler.draw(state.sampler, conditions, key.fold("sampler", round))
+    chance = key.fold("sampler", round)
+    candidates = algorithm.sampler.polled(state.sampler, conditions, chance)
+    if candidates is not None:
+        conditions = replace(conditions, poll=world.poll(candidates, state.params, state.buffers, round))
+    cohort = algorithm.sampler.draw(state.sampler, conditions, chance)
     order = WorkOrder(round, solver, state.params, state.buffers, state.shared, cohort, state.memory, key)
     arrived = world.work(order)
     # Queued on a device that still trains, and read after the host has prepared the next round.
@@ -135,6 +142,7 @@ def run_round(
         updates,
         aggregate,
         observed(),
+        poll=conditions.poll,
         direction=move.direction,
         step=move.step,
         facts={**move.facts, **calibrated},

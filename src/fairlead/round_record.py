@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairlead.records import Aggregate, ClientUpdates, RoundRecord, WorkOrder
+from fairlead.records import Aggregate, ClientUpdates, Poll, RoundRecord, WorkOrder
 
 
 class UpdateStatistics(NamedTuple):
@@ -27,6 +27,7 @@ def make_record(
     aggregate: Aggregate,
     statistics: UpdateStatistics,
     *,
+    poll: Poll | None,
     direction: Tensor,
     step: Tensor,
     facts: Mapping[str, float],
@@ -35,9 +36,22 @@ def make_record(
     """The record of one round, empty ones included."""
     cohort, item = order.cohort, order.anchor.element_size()
     sent = len(order.anchor) + len(order.buffers) + sum(v.numel() for v in order.shared.values())
-    returned = [updates.delta, updates.buffers, *updates.messages.values()]
+    returned = [updates.buffers, *updates.messages.values()]
+    if order.solver.encoder is None:
+        returned.append(updates.delta)
     work, held, arrived = updates.effective_steps, aggregate.remembered, updates.clients.tolist()
     remembered = {} if held is None else dict(zip(held.clients.tolist(), held.weights.tolist(), strict=True))
+    bytes_down = len(cohort.clients) * sent * item
+    bytes_up = sum(values.nbytes for values in returned)
+    virtual_seconds, device_seconds = updates.virtual_seconds, updates.device_seconds
+    if poll is not None:
+        # The model goes to every candidate, and one number comes back from each that answers.
+        bytes_down += len(poll.clients) * (len(order.anchor) + len(order.buffers)) * item
+        bytes_up += int((~poll.losses.isnan()).sum()) * item
+        if virtual_seconds is not None and device_seconds is not None:
+            virtual_seconds += poll.virtual_seconds or 0.0
+            device_seconds += poll.device_seconds or 0.0
+        facts = {**facts, "polled": float(len(poll.clients))}
     lengths = [torch.linalg.vector_norm(vector, dtype=torch.float64) for vector in (direction, step)]
     # One transfer: each number by itself would wait for the device.
     direction_norm, step_norm, *losses = torch.cat(
@@ -55,11 +69,11 @@ def make_record(
         train_loss=_weighted_loss(losses, updates.importance.tolist()),
         direction_norm=direction_norm,
         step_norm=step_norm,
-        bytes_down=len(cohort.clients) * sent * item,
-        bytes_up=sum(values.numel() for values in returned) * item,
+        bytes_down=bytes_down,
+        bytes_up=bytes_up,
         facts={**aggregate.facts, **facts},
-        virtual_seconds=updates.virtual_seconds,
-        device_seconds=updates.device_seconds,
+        virtual_seconds=virtual_seconds,
+        device_seconds=device_seconds,
         client_lr=updates.lr if len(updates) else None,
         **statistics._asdict(),
         refused=updates.refused,

@@ -59,6 +59,7 @@ def test_every_preset_can_be_compared(preset: str) -> None:
     assert method.surrogate.explanation
     if method.misplaced is None:
         robust = ("coordinate_median", "norm_bounded_mean", "trimmed_mean")
+        robust += ("geometric_median", "krum", "multi_krum")
         own_parameters = ("fedper", "fedrep", "fedbn")
         assert preset.startswith("fedaware") or preset in ("fedmgda_plus", *robust, *own_parameters)
     else:

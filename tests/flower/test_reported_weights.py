@@ -28,7 +28,13 @@ from fairlead.parameters import FlatModule
 from fairlead.worlds.base import Weights
 
 VALUES, ARRAYS = "fairlead.values", "fairlead.arrays"
-ROBUST = (fl.presets.coordinate_median, fl.presets.trimmed_mean, fl.presets.norm_bounded_mean)
+ROBUST = (
+    fl.presets.coordinate_median,
+    fl.presets.trimmed_mean,
+    fl.presets.norm_bounded_mean,
+    fl.presets.krum,
+    fl.presets.geometric_median,
+)
 MEDIAN = asking(fl.presets.coordinate_median(lr=0.1, steps=2), ((0, 1, 2),))
 
 

@@ -33,9 +33,20 @@ METHODS: dict[str, Callable[[], fl.Algorithm]] = {
     "feddyn": lambda: fl.presets.feddyn(lr=0.1, alpha=0.1, steps=4, batch_size=5),
     "fedcm": lambda: fl.presets.fedcm(lr=0.1, steps=4, batch_size=5),
     "fedper": lambda: fl.presets.fedper(lr=0.1, epochs=2, batch_size=5),
+    "top-k": lambda: fl.presets.fedavg_compressed(lr=0.1, epochs=2, batch_size=5),
+    "quantized": lambda: fl.presets.fedavg_compressed(lr=0.1, epochs=2, batch_size=5, share=1.0, bits=3),
+    "top-k, quantized": lambda: fl.presets.fedavg_compressed(lr=0.1, steps=4, share=0.2, bits=5),
+    "compressed scaffold": lambda: compressed(fl.presets.scaffold(lr=0.1, epochs=2, batch_size=5)),
     "fedrep": lambda: fl.presets.fedrep(lr=0.1, epochs=1, batch_size=5, personal_epochs=2),
     "ditto": lambda: fl.presets.ditto(lr=0.1, mu=0.5, epochs=2, batch_size=5, personal_steps=3),
 }
+
+
+def compressed(algorithm: fl.Algorithm) -> fl.Algorithm:
+    added = (*algorithm.solver.corrections, fl.CompressedUpdate(0.3, bits=4))
+    return replace(algorithm, solver=replace(algorithm.solver, corrections=added))
+
+
 COHORTS = ((0, 1, 2), (0, 2), (1, 2, 2), (0, 1), (0, 1, 2), (2,))
 ARRIVALS = ((0, 1, 2), (2,), (1, 2), (), (0, 2), (2,))
 
@@ -58,9 +69,11 @@ def test_the_bits_of_the_simulation(name: str, tmp_path: Path) -> None:
         assert replace(record, refused=()) == simulated_record
 
 
-@pytest.mark.parametrize("preset", [fl.presets.fedaware_published, fl.presets.fedaware_ridge])
+@pytest.mark.parametrize(
+    "preset", [fl.presets.fedaware_published, fl.presets.fedaware_ridge, fl.presets.power_of_choice]
+)
 def test_cohorts_drawn_by_the_servers_weights(preset: Callable[..., fl.Algorithm], tmp_path: Path) -> None:
-    """Two of three clients a round, by λ of the round before or uniformly: cohorts and bits of the simulation."""
+    """Two of three clients a round, by λ of the round before, uniformly, or by losses that they are asked for."""
     algorithm = preset(lr=0.1, epochs=2, batch_size=5, cohort_size=2)
     run = run_on_grid(
         DirectGrid(client_apps(), tmp_path / "memory"),
@@ -72,7 +85,7 @@ def test_cohorts_drawn_by_the_servers_weights(preset: Callable[..., fl.Algorithm
     twin = simulated(algorithm)
     expected = list(twin.train(6))
     assert torch.equal(run.federation.params, twin.params)
-    assert [record.asked for record in run.federation.records] == [record.asked for record in expected]
+    assert list(run.federation.records) == expected
 
 
 def test_unequal_work_planned_by_the_server_and_limited_by_clients(tmp_path: Path) -> None:

@@ -157,6 +157,11 @@ def test_the_page_has_the_table_of_every_method() -> None:
     assert told.keys() == METHODS.keys()
     for name, method in METHODS.items():
         algorithm = example_of_preset(method.build)
-        parts = (algorithm.sampler, algorithm.aggregator)
+        parts = (
+            algorithm.sampler,
+            algorithm.aggregator,
+            *algorithm.transforms,
+            *algorithm.solver.corrections,
+        )
         seen = next((part for part in map(part_needing_single_updates, parts) if part is not None), None)
         assert told[name] == ("sums" if seen is None else f"single updates (`{seen}`)"), name

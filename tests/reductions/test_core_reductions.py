@@ -256,6 +256,21 @@ def test_a_clip_above_the_norm_changes_nothing() -> None:
     assert torch.equal(ends(replace(plain, transforms=(fl.Clip(1e9),))), ends(plain))
 
 
+def test_extrapolation_of_clients_that_agree_changes_nothing() -> None:
+    """`Extrapolation`: "Reduces to no change while the updates agree ... and for large ε.\""""
+    plain = fl.Algorithm(fl.LocalSolver(fl.SGD(0.1)))
+    assert torch.equal(ends(replace(plain, transforms=(fl.Extrapolation(1e9),))), ends(plain))
+    alike = fl.Quadratics(num_clients=3, linear=((1.0,), (1.0,), (1.0,))).problem(fl.Key.from_seed(0))
+    runs = [
+        fl.Federation(replace(plain, transforms=chosen), fl.SimulatedWorld(alike.task(), alike.data()))
+        for chosen in ((fl.Extrapolation(),), ())
+    ]
+    factors = [record.facts["extrapolation"] for record in runs[0].train(3)]
+    list(runs[1].train(3))
+    assert factors == [1.0, 1.0, 1.0]
+    assert torch.equal(runs[0].params, runs[1].params)
+
+
 @pytest.mark.parametrize("skewed", [fl.LogNormalPartitioner(0.0), fl.PowerLawPartitioner(0.0)], ids=repr)
 def test_sizes_without_skew_are_iid(skewed: fl.Partitioner) -> None:
     """`LogNormalPartitioner` for σ = 0 and `PowerLawPartitioner` for exponent 0: equal sizes up to one."""

@@ -282,6 +282,7 @@ TABLE: dict[str, Averaging | Resting | Echoing] = {
     "fedavgm": Averaging(received, {}),
     "fedawe": Echoing(),
     "fedcm": Averaging(mixed_by_momentum, {"alpha": ALPHA}),
+    "fedexp": Averaging(received, {"eps": 1e6}),
     "feddyn": Resting(at_optimum, {"alpha": 1.0}),
     "fednova": Averaging(normalized_received, {}),
     "fednova_vr": Resting(at_optimum, {}),
@@ -308,10 +309,14 @@ PARETO: dict[str, dict[str, Any]] = {"fedaware": {}, "fedmgda_plus": {"epsilon":
 ON_UNIT_ROWS = {"fedaware_published", "fedaware_ridge"}
 """Methods whose steps have a length of their own; `tests/aware/test_regularized_hull.py` has them."""
 """Methods without surrogate weights: they stop wherever no direction helps every client."""
-ROBUST = {"coordinate_median", "norm_bounded_mean", "trimmed_mean"}
+ROBUST = {"coordinate_median", "geometric_median", "krum", "multi_krum", "norm_bounded_mean", "trimmed_mean"}
 """Methods without surrogate weights whose limits `tests/robust` has."""
 
 
+COMPRESSED = {"fedavg_compressed"}
+"""Methods that circle their limit, which `tests/client_methods/test_compression.py` averages."""
+BY_LOSS = {"power_of_choice"}
+"""Methods without surrogate weights: they draw by the losses of clients, which depend on the model."""
 AS_FEDAVG = {"apfl", "ditto", "fedavg_finetuned"}
 """Methods whose global model is that of FedAvg to the bit, as `tests/reductions` shows."""
 OTHER_OBJECTIVE = {"fedbn", "fedper", "fedrep", "per_fedavg", "pfedme"}
@@ -319,7 +324,9 @@ OTHER_OBJECTIVE = {"fedbn", "fedper", "fedrep", "per_fedavg", "pfedme"}
 
 
 def test_every_method_has_its_row() -> None:
-    assert set(TABLE) | set(PARETO) | ON_UNIT_ROWS | ROBUST | AS_FEDAVG | OTHER_OBJECTIVE == set(METHODS)
+    assert set(TABLE) | set(
+        PARETO
+    ) | ON_UNIT_ROWS | ROBUST | BY_LOSS | COMPRESSED | AS_FEDAVG | OTHER_OBJECTIVE == set(METHODS)
 
 
 @pytest.mark.parametrize("name", PARETO)

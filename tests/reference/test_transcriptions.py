@@ -54,6 +54,12 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "fedams": [{"option": 1}, {"option": 1, "eps": 0.05}, {"option": 2}, {"option": 2, "eps": 0.1}],
     "fedau": [{}, {"cutoff": 2}, {"cutoff": None}],
     "fedavg": [{}, {"momentum": 0.6}, {"momentum": 0.6, "nesterov": True}],
+    "fedavg_compressed": [
+        {"share": 0.4},
+        {"share": 1.0, "bits": 3},
+        {"share": 0.5, "bits": 4},
+        {"share": 1.0},
+    ],
     "fedavg_finetuned": [{}],
     "fedavgm": [{}, {"server_momentum": 0.5, "server_lr": 0.7}],
     "fedaware": [
@@ -70,6 +76,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "fedawe": [{}, {"echo": 0.6}],
     "fedbn": [{"own": ()}],
     "fedcm": [{}, {"alpha": 0.4, "server_lr": 0.8}, {"alpha": 0.3, "momentum": 0.6}],
+    "fedexp": [{}, {"eps": 0.3, "momentum": 0.6}],
     "feddyn": [{"alpha": 0.5}, {"alpha": 2.0, "momentum": 0.6}],
     "fedmgda_plus": [{"server_lr": 0.3}, {"epsilon": 0.0}, {"epsilon": 1.0}],
     "fednova": [
@@ -87,12 +94,16 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "fedvarp_stale": [{}],
     "fedyogi": [{}, {"initial_v": 1e-8, "beta1": 0.5, "beta2": 0.7, "eps": 0.1}],
     "full_participation": [{}],
+    "geometric_median": [{}, {"server_lr": 0.7, "smoothing": 0.05}],
     "importance_sampling": [{}],
+    "krum": [{}, {"hostile": 0.4, "keep": 2, "server_lr": 0.7}],
     "mifa": [{}],
+    "multi_krum": [{}, {"hostile": 0.0, "momentum": 0.6}],
     "norm_bounded_mean": [{}, {"bound": 0.4}, {"bound": 50.0, "server_lr": 0.7}],
     "optimal_sampling": [],
     "per_fedavg": [{}, {"inner_lr": 0.7, "server_lr": 0.6}, {"delta": 0.01, "inner_lr": 0.2}],
     "pfedme": [{"mu": 2.0}, {"mu": 1.5, "inner_lr": 0.1, "inner_steps": 3, "server_lr": 0.7}],
+    "power_of_choice": [{}],
     "scaffold": [{}, {"estimate": "anchor"}, {"server_lr": 0.7, "momentum": 0.6}],
     "trimmed_mean": [{}, {"trim": 0.4, "server_lr": 0.7}, {"trim": 0.01}],
     "uniform_sampling": [{}],
@@ -100,7 +111,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
 }
 """Arguments of each preset; `optimal_sampling` is compared with its own sampler only."""
 
-WITH_REPLACEMENT = {
+WITH_COHORT_SIZE = {
     "anonymous_fednova",
     "communication_aware_fedavg",
     "communication_aware_fednova",
@@ -109,6 +120,7 @@ WITH_REPLACEMENT = {
     "fedvarp_stale",
     "importance_sampling",
     "optimal_sampling",
+    "power_of_choice",
 }
 
 
@@ -169,7 +181,7 @@ def script(
 
 def arguments(name: str, **own: Any) -> dict[str, Any]:
     """Arguments of a preset, with the draws that some of them insist on."""
-    return {"lr": 0.3, **own} | ({"cohort_size": 3} if name in WITH_REPLACEMENT else {})
+    return {"lr": 0.3, **own} | ({"cohort_size": 3} if name in WITH_COHORT_SIZE else {})
 
 
 def test_every_preset_has_a_transcription_and_a_case() -> None:
@@ -212,6 +224,7 @@ def test_preset_matches_its_transcription(
         ("uniform_sampling", 3, "uniform"),
         ("importance_sampling", 5, "draws"),
         ("optimal_sampling", 5, "draws"),
+        ("power_of_choice", 2, "draws"),
         ("fedacs", 5, "draws"),
         ("fedacs_estimated", 5, "draws"),
     ],

@@ -54,6 +54,12 @@ def test_the_median_rests_at_the_median_of_the_optima() -> None:
     assert limit(fl.presets.coordinate_median(lr=LR, steps=1)) == pytest.approx(2.0, abs=1e-9)
 
 
+def test_the_geometric_median_of_numbers_is_their_median() -> None:
+    """`GeometricMedian`: "Reduces to the weighted median for models with one parameter.\""""
+    found = limit(fl.presets.geometric_median(lr=LR, steps=1, smoothing=1e-9))
+    assert found == pytest.approx(2.0, abs=1e-7)
+
+
 def test_the_trimmed_mean_rests_at_the_trimmed_mean_of_the_optima() -> None:
     """β = 0.2 leaves 0 of e = 0, 0.2 of 1, 0.2 of 2, 0.2 of 4 and 0 of 30, of 0.6 in all: 7/3."""
     assert limit(fl.presets.trimmed_mean(trim=0.2, lr=LR, steps=1)) == pytest.approx(7 / 3, abs=1e-9)
@@ -88,7 +94,10 @@ def _direction(aggregator: fl.Aggregator, updates: fl.ClientUpdates) -> torch.Te
     return aggregator.aggregate(updates, {}, fl.Conditions(0, torch.from_numpy(WEIGHTS))).direction
 
 
-@pytest.mark.parametrize("name", ["coordinate_median", "trimmed_mean", "norm_bounded_mean"])
+@pytest.mark.parametrize(
+    "name",
+    ["coordinate_median", "geometric_median", "krum", "multi_krum", "trimmed_mean", "norm_bounded_mean"],
+)
 def test_the_consistency_report_says_what_they_tend_to(name: str) -> None:
     algorithm = fl.presets.METHODS[name].build(lr=0.1)
     report = predicted_consistency(algorithm, world())

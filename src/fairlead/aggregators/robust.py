@@ -1,5 +1,6 @@
-"""Aggregators that tolerate a few hostile clients: medians, trimmed means, bounded updates."""
+"""Aggregators that tolerate a few hostile clients: medians, trimmed means, bounded updates, Krum."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,8 +9,13 @@ from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, normalized, weighted_sum
 from fairlead.client_table import PartState
-from fairlead.errors import require_choice, require_number
-from fairlead.numerics.rows import weighted_median, weighted_trimmed_mean
+from fairlead.errors import require_choice, require_integer, require_number
+from fairlead.numerics.rows import (
+    inner_products,
+    squared_distances,
+    weighted_median,
+    weighted_trimmed_mean,
+)
 from fairlead.records import Aggregate, ClientUpdates, Conditions, Limit
 
 
@@ -129,3 +135,108 @@ class NormBoundedMean(Aggregator):
             "stops where updates of bounded length cancel, so clients far from the others count less than "
             "their weight.",
         )
+
+
+@dataclass(frozen=True)
+class Krum(Aggregator):
+    """Follows the updates that are closest to most of the others (Blanchard et al. 2017).
+
+        score_i = Σ ‖Δ_i − Δ_j‖² over the m − f − 2 nearest j,   direction = Σ_S p̂_i Δ_i / Σ_S p̂_i
+
+    Symbols: m the updates that arrived, f = ⌈`hostile`·m⌉ of them hostile at most, S the `keep` updates of the lowest
+    scores, p̂_i importance normalized. `keep` = 1 is Krum; None keeps m − f updates, Multi-Krum. An update always has
+    a neighbor, however few arrive, and among equal scores those of larger importance come first.
+
+    Reduces to the update itself for one arrival, and to `WeightedMean` for `hostile` = 0 and `keep` = None.
+
+    Differs from the paper: weights p̂_i among the selected, a share of hostile clients instead of a number, and ties go
+    to larger importance instead of smaller ids. Hostile clients are counted, whatever their weight: the guarantee needs
+    2f + 2 < m. Limit: where the selected updates cancel, or jumps between clients; for clients that differ, the
+    minimizer of no weighted sum of their objectives.
+    """
+
+    hostile: float = 0.2
+    keep: int | None = 1
+
+    references = ("blanchard2017krum",)
+    robust = True
+
+    def __post_init__(self) -> None:
+        require_number(self, "hostile", at_least=0, below=0.5)
+        require_integer(self, "keep", at_least=1, optional=True)
+
+    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
+        if not len(updates):
+            return Aggregate(updates.delta.sum(0), state, updates.importance)
+        shares, arrived = normalized(updates.importance), len(updates)
+        # 0.1 of 30 is three, and not a little more.
+        hostile = math.ceil(self.hostile * arrived - 1e-9)
+        nearest = squared_distances(updates.delta).sort(dim=1).values[:, 1:]
+        scores = nearest[:, : max(arrived - hostile - 2, 1)].sum(1)
+        by_importance = shares.argsort(descending=True, stable=True)
+        order = by_importance[scores[by_importance].argsort(stable=True)]
+        kept = order[: max(arrived - hostile, 1) if self.keep is None else self.keep]
+        coefficients = torch.zeros_like(shares)
+        coefficients[kept] = normalized(shares[kept])
+        return Aggregate(weighted_sum(coefficients, updates.delta), state, coefficients)
+
+    def limit(self, weights: Tensor) -> Limit:
+        return Limit(
+            None,
+            "Krum minimizes no weighted sum of the clients' objectives: it follows the clients whose updates are "
+            "closest to the others', and leaves the rest out.",
+        )
+
+
+@dataclass(frozen=True)
+class GeometricMedian(Aggregator):
+    """Follows the point with the least weighted distance from all updates (RFA, Pillutla et al. 2022).
+
+        direction = argmin_z Σ_R p̂_i ‖z − Δ_i‖,   by   z ← Σ β_i Δ_i / Σ β_i,   β_i = p̂_i/max(ν, ‖z − Δ_i‖)
+
+    Symbols: R the clients that arrived, p̂_i their importance normalized, ν `smoothing` (Weiszfeld's algorithm,
+    smoothed). Whatever clients with less than half of p̂ send, the direction stays near the others' updates. The record
+    holds β_i/Σ β_j.
+
+    Reduces to the weighted median for models with one parameter, and to `WeightedMean` for ν above all distances.
+
+    Differs from the paper: iterates until no weight moves by more than 10⁻¹², 1000 times at most, where the paper stops
+    after three, and starts from a mean in which distant updates count less, so that huge ones cost no digits. Limit:
+    where pulls of equal length cancel; for clients that differ, the minimizer of no weighted sum of their objectives.
+    """
+
+    smoothing: float = 1e-6
+
+    references = ("pillutla2022rfa",)
+    robust = True
+
+    def __post_init__(self) -> None:
+        require_number(self, "smoothing", above=0)
+
+    def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
+        if not len(updates):
+            return Aggregate(updates.delta.sum(0), state, updates.importance)
+        shares, rows = normalized(updates.importance), updates.delta
+        usual = weighted_median(squared_distances(rows).sqrt(), shares)
+        floor = weighted_median(usual[:, None], shares).clamp(min=self.smoothing)
+        coefficients = normalized(shares / torch.maximum(usual, floor))
+        # Products of differences from a central row: those of the rows would lose the distances beside huge ones.
+        products = inner_products(rows - rows[usual.argmin()], torch.arange(len(rows))).cpu()
+        for _ in range(_ITERATIONS):
+            along = products @ coefficients
+            squares = products.diagonal() - 2 * along + coefficients @ along
+            distances = squares.clamp(min=0).sqrt()
+            before, coefficients = coefficients, normalized(shares / distances.clamp(min=self.smoothing))
+            if float((coefficients - before).abs().max()) < _SETTLED:
+                break
+        return Aggregate(weighted_sum(coefficients, updates.delta), state, coefficients)
+
+    def limit(self, weights: Tensor) -> Limit:
+        return Limit(
+            None,
+            "GeometricMedian minimizes no weighted sum of the clients' objectives: it stops where the clients' pulls "
+            "cancel if each counts with its weight, however long it is.",
+        )
+
+
+_ITERATIONS, _SETTLED = 1000, 1e-12

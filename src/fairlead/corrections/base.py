@@ -30,6 +30,8 @@ class LocalOutcome(NamedTuple):
     lr: float
     anchor_gradient: Tensor | None
     """(..., d) its full gradient at the anchor, if a correction asked for it."""
+    draws: Tensor | None = None
+    """(..., 1) int64: a key for `randomness.keyed_uniform`, if a correction asked for it."""
 
 
 class LocalResult(NamedTuple):
@@ -51,8 +53,6 @@ class Correction(MethodPart, ABC):
     over clients stay true.
     """
 
-    memory_extent: ClassVar[Mapping[str, Extent]] = {}
-    """Names of the quantities that a client keeps between its rounds; zero at first."""
     shared_names: ClassVar[tuple[str, ...]] = ()
     """Names of the vectors that the server keeps and broadcasts."""
     restores_weights: ClassVar[bool] = False
@@ -69,8 +69,18 @@ class Correction(MethodPart, ABC):
     """Whether `start_from` leaves the anchor, so that `local − anchor` is more than the client's own work."""
 
     @property
+    def memory_extent(self) -> Mapping[str, Extent]:
+        """Names of the quantities that a client keeps between its rounds; zero at first."""
+        return {}
+
+    @property
     def needs_anchor_gradient(self) -> bool:
         """Whether each client must compute its full gradient at the anchor."""
+        return False
+
+    @property
+    def needs_draws(self) -> bool:
+        """Whether `after_steps` draws random numbers."""
         return False
 
     def initial_shared(self, params: Tensor) -> Vectors:

@@ -161,9 +161,11 @@ def work_locally(
     order = question.order
     client, train = _one_client(objective, question, memory, num_steps)
     effective_steps = order.solver.effective_steps(client.num_steps, order.round)
-    result, returns = do_work(order, client, effective_steps, objective.model, train)
+    result, returns = do_work(
+        order, client, effective_steps, objective.model, train, lambda _: question.noise
+    )
     content = messages.answer(
-        result.delta[0],
+        result.delta[0] if order.solver.encoder is None else None,
         result.buffers[0],
         {name: upload[0] for name, upload in result.message.items()},
         client=question.client,

@@ -4,7 +4,7 @@
 |---|---|---|
 | introduction | none | client, number of examples, digest of the model |
 | question | params, buffers, `shared.<name>` | run, attempt, round, client, memory, solver, steps, batch, keys |
-| answer | delta, buffers, `message.<name>` | client, round, number of steps and of examples, loss |
+| answer | delta (unless encoded), buffers, `message.<name>` | client, round, number of steps and of examples, loss |
 | evaluation | params, buffers | which part of the data |
 | metrics | none | client, number of examples, loss and metrics |
 | refusal | none | reason, sentence |
@@ -28,8 +28,17 @@ from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.plain_data import from_plain, to_plain
 from fairlead.randomness import Key
-from fairlead.records import Broadcast, Vectors
-from fairlead.reply_checks import ClientReply, PackedArray, ReplyError, content_of, numbers_in
+from fairlead.records import Broadcast, Vectors, WorkOrder
+from fairlead.reply_checks import (
+    ClientReply,
+    PackedArray,
+    Reason,
+    ReplyError,
+    ReplyForm,
+    ReplyLimits,
+    content_of,
+    numbers_in,
+)
 from fairlead.worlds.behavior import MessageSizes
 
 _ARRAYS, _VALUES, _REFUSAL = "fairlead.arrays", "fairlead.values", "fairlead.refusal"
@@ -137,15 +146,41 @@ class Question:
         )
 
 
-def answer(delta: Tensor, buffers: Tensor, messages: Vectors, **values: float) -> RecordDict:
-    """The result of a client's local work; `values` are client, round, num_steps, num_examples and loss."""
+def answer(delta: Tensor | None, buffers: Tensor, messages: Vectors, **values: float) -> RecordDict:
+    """The result of a client's local work; `values` are client, round, num_steps, num_examples and loss.
+
+    Without `delta`, the messages stand for the update.
+    """
     uploads = {f"{_MESSAGE}{name}": vector for name, vector in messages.items()}
-    return _records(values, {"delta": delta, "buffers": buffers, **uploads})
+    sent = {} if delta is None else {"delta": delta}
+    return _records(values, {**sent, "buffers": buffers, **uploads})
 
 
-def answer_shapes(form: ModelForm, uploads: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the arrays in an answer with extra uploads of the given lengths."""
-    return {**form.model_shapes("delta"), **{f"{_MESSAGE}{name}": (n,) for name, n in uploads.items()}}
+def answer_form(form: ModelForm, order: WorkOrder, num_clients: int, limits: ReplyLimits) -> ReplyForm:
+    """The form of the answers to an order."""
+    encoder, dim = order.solver.encoder, form.num_parameters
+    uploads = {f"{_MESSAGE}{name}": part for name, part in form.uploads(order.solver).items()}
+    shapes = {**form.model_shapes("delta"), **{name: tuple(part.shape) for name, part in uploads.items()}}
+    if encoder is not None:
+        shapes.pop("delta")
+
+    def decode(arrays: dict[str, Tensor]) -> dict[str, Tensor]:
+        assert encoder is not None
+        message = uploads_in(arrays)
+        if (fault := encoder.fault(message, dim)) is not None:
+            raise ReplyError(Reason.OUT_OF_RANGE, fault)
+        return {**arrays, "delta": encoder.decoded(message, dim)}
+
+    return ReplyForm(
+        round=order.round,
+        num_clients=num_clients,
+        asked=frozenset(order.cohort.clients.tolist()),
+        arrays=shapes,
+        dtype=form.dtype,
+        limits=limits,
+        dtypes={name: part.dtype for name, part in uploads.items()},
+        decode=None if encoder is None else decode,
+    )
 
 
 def uploads_in(arrays: Vectors) -> dict[str, Tensor]:

@@ -24,7 +24,7 @@ from fairlead.flower.messages import (
 )
 from fairlead.flower.roster import LOG
 from fairlead.local_solver import LocalSolver
-from fairlead.records import ClientUpdates, Refusal, RoundRecord, WorkOrder
+from fairlead.records import ClientUpdates, Refusal, RoundRecord, Vectors, WorkOrder
 from fairlead.reply_checks import Reason, ReceivedUpdate, ReplyForm, validate_reply
 from fairlead.worlds.base import Weights
 
@@ -237,10 +237,10 @@ def validate_answer(
 def updates_of(
     order: WorkOrder,
     received: Mapping[int, ReceivedUpdate],
-    uploads: Mapping[str, int],
+    uploads: Vectors,
     refused: Sequence[Refusal],
 ) -> ClientUpdates:
-    """The rows of a round in the order of client ids; `uploads` are the lengths of the extra uploads.
+    """The rows of a round in the order of client ids; `uploads` are the extra uploads of a client, without content.
 
     Of client memory the server knows the version alone.
     """
@@ -253,8 +253,8 @@ def updates_of(
     )
     extra = [uploads_in(update.arrays) for update in updates]
 
-    def stacked(vectors: Sequence[Tensor], length: int) -> Tensor:
-        return torch.stack(list(vectors)) if vectors else anchor.new_zeros((0, length))
+    def stacked(vectors: Sequence[Tensor], length: int, dtype: torch.dtype = anchor.dtype) -> Tensor:
+        return torch.stack(list(vectors)) if vectors else torch.zeros((0, length), dtype=dtype)
 
     return ClientUpdates.of(
         cohort,
@@ -266,7 +266,10 @@ def updates_of(
         loss=anchor.new_tensor([update.loss for update in updates]),
         num_examples=num_examples,
         buffers=stacked([update.arrays["buffers"] for update in updates], len(order.buffers)),
-        messages={name: stacked([each[name] for each in extra], n) for name, n in uploads.items()},
+        messages={
+            name: stacked([each[name] for each in extra], len(part), part.dtype)
+            for name, part in uploads.items()
+        },
         memory={"version": rounds[:, None] + 1},
         age=order.round - rounds,
         refused=tuple(sorted(refused, key=lambda each: -1 if each.client is None else each.client)),

@@ -15,7 +15,7 @@ from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.work import EqualWork, Workload, WorkModel
 from fairlead.errors import ClashError, FairleadError, require_integer
 from fairlead.flower import requests
-from fairlead.flower.messages import ModelForm, Question, answer_shapes, evaluation_request
+from fairlead.flower.messages import ModelForm, Question, answer_form, evaluation_request
 from fairlead.flower.requests import ClientRequest, PendingRequests, RoundRules
 from fairlead.flower.roster import Estimates, Roster, warn_of_claims
 from fairlead.local_solver import LocalSolver
@@ -26,6 +26,7 @@ from fairlead.records import (
     ClientUpdates,
     Conditions,
     Evaluation,
+    Poll,
     Population,
     Refusal,
     RoundRecord,
@@ -153,15 +154,7 @@ class FlowerWorld(World):
         # With every client away, as after a failure of the link, the remaining rounds would be over in a moment.
         self._refresh_until(lambda: self._can_ask(cohort.clients.tolist()), self.rules.deadline)
         absent = self._send_questions(order)
-        uploads = self._form.upload_lengths(solver)
-        form = ReplyForm(
-            round=round,
-            num_clients=self.roster.num_clients,
-            asked=frozenset(cohort.clients.tolist()),
-            arrays=answer_shapes(self._form, uploads),
-            dtype=self._form.dtype,
-            limits=self._limits,
-        )
+        form = answer_form(self._form, order, self.roster.num_clients, self._limits)
         received, refused = self._await_answers(order, form)
         # A busy client whose late answer is used has arrived after all.
         absent = [refusal for refusal in absent if refusal.client not in received]
@@ -169,7 +162,7 @@ class FlowerWorld(World):
             sentence = f"Round {round + 1} is void: only {len(received)} updates came."
             refused += [Refusal(client, "no quorum", sentence) for client in received]
             received = {}
-        updates = requests.updates_of(order, received, uploads, (*absent, *refused))
+        updates = requests.updates_of(order, received, self._form.uploads(solver), (*absent, *refused))
         self.estimates.count(cohort.clients, updates.clients)
         in_time = updates.age == 0
         self._note_work(updates.clients[in_time], updates.num_steps[in_time], solver, round, order.key)
@@ -208,6 +201,13 @@ class FlowerWorld(World):
         content = evaluation_request(params, buffers, on_training_data=True)
         losses = self._client_metrics(lambda client: content).get("loss")
         return float("nan") if losses is None else self._mean(losses)
+
+    def poll(self, clients: Tensor, params: Tensor, buffers: Tensor, round: int) -> Poll:
+        """Asks clients that are at a node and free; the others have no loss."""
+        content = evaluation_request(params, buffers, on_training_data=True)
+        found = self._client_metrics(lambda client: content, clients.tolist()).get("loss")
+        losses = torch.full((len(clients),), torch.nan).double() if found is None else found[clients]
+        return Poll(clients, losses)
 
     def recall(
         self, records: Iterable[RoundRecord], solver: LocalSolver, key: Key, repeated: Sequence[int] = ()
@@ -331,10 +331,13 @@ class FlowerWorld(World):
                 refuse(client, "deadline", f"did not answer within the deadline of {self.rules.deadline:g} s")
         return received, refused
 
-    def _client_metrics(self, content_for: Callable[[int], RecordDict]) -> dict[str, Tensor]:
-        """Loss and metrics (N,) by name from the clients that have data and answer in time; NaN for the others."""
+    def _client_metrics(
+        self, content_for: Callable[[int], RecordDict], clients: Sequence[int] | None = None
+    ) -> dict[str, Tensor]:
+        """Loss and metrics (N,) by name from clients, or some of them, that have data and answer in time; else NaN."""
         self.roster.refresh(self._grid)
-        places = {client: self.roster.node_of(client) for client in self.sizes.nonzero().flatten().tolist()}
+        asked = self.sizes.nonzero().flatten().tolist() if clients is None else clients
+        places = {client: self.roster.node_of(client) for client in asked}
         nodes = {client: node for client, node in places.items() if node is not None}
         found = requests.collect_metrics(self._pending, nodes, content_for, self.rules)
         everyone = [found.get(client, {}) for client in range(self.roster.num_clients)]

@@ -95,6 +95,17 @@ def inner_products(rows: Tensor, chosen: Tensor) -> Tensor:
     return total
 
 
+def squared_distances(rows: Tensor) -> Tensor:
+    """‖row_i − row_j‖² of all pairs: (m, m) float64 on the CPU, symmetric, 0 on the diagonal.
+
+    >>> squared_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]])).tolist()
+    [[0.0, 25.0], [25.0, 0.0]]
+    """
+    products = inner_products(rows, torch.arange(len(rows))).cpu()
+    squares = products.diagonal()
+    return (squares + squares[:, None] - 2 * products).clamp(min=0).fill_diagonal_(0.0)
+
+
 @cache
 def _has_wide_cores(device: torch.device) -> bool:
     """Whether Triton multiplies float64 by tensor cores of a device: since 3.5, on GPUs like the A100 and H100."""

@@ -5,6 +5,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.client_table import PartState, tensor_in
@@ -324,3 +325,63 @@ class WeightFeedback(Sampler):
         fresh = torch.zeros_like(tensor_in(state, "lambda"))
         fresh[shares.clients] = shares.weights.clamp(min=0)
         return {"lambda": fresh}
+
+
+@dataclass(frozen=True)
+class PowerOfChoice(Sampler):
+    """Asks some clients for their loss, and selects those with the largest (Cho et al. 2022).
+
+        A: d clients without replacement, P(i first) = ω_i
+        S: the K of A with the largest F_i(x),   importance_i = 1/K
+
+    Symbols: K `cohort_size`, d `candidates` (None: twice K, or all clients if there are fewer), x the global model, F_i
+    the mean loss over all training examples of client i. Candidates receive the model and return one number, which the
+    record counts in its bytes and seconds; `polled` among its facts is d. Candidates without an answer come last.
+
+    Reduces to draws by weight without replacement for d = K.
+
+    The estimate Σ importance·Δ is biased towards clients with large losses: training is faster at first, and the limit
+    is not that of Σ ω_i F_i. Larger d means more bias.
+    """
+
+    cohort_size: int
+    candidates: int | None = None
+
+    references = ("cho2022power",)
+    exemptions = {"unbiased": "it prefers clients with large losses"}
+    needs_single_updates = True
+    needs_losses = True
+
+    def __post_init__(self) -> None:
+        require_integer(self, "cohort_size", at_least=1)
+        require_integer(self, "candidates", at_least=self.cohort_size, optional=True)
+
+    def init(self, population: Population) -> PartState:
+        refuse_too_many(self, self.cohort_size, population)
+        refuse_too_many(self, self.candidates or 0, population, "candidates")
+        return {}
+
+    def polled(self, state: PartState, conditions: Conditions, key: Key) -> Tensor:
+        return torch.from_numpy(np.sort(self._by_chance(conditions, key)))
+
+    def _by_chance(self, conditions: Conditions, key: Key) -> NDArray[np.int64]:
+        """A in the order of its draws, by exponential clocks as in `WeightFeedback`."""
+        weights = conditions.weights.numpy()
+        with np.errstate(divide="ignore"):
+            clocks = key.generator().exponential(size=len(weights)) / weights
+        most = min(self.candidates or 2 * self.cohort_size, int((weights > 0).sum()))
+        return np.argsort(clocks, kind="stable")[:most]
+
+    def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
+        chosen, losses = self._by_chance(conditions, key), np.full(len(conditions.weights), np.nan)
+        if conditions.poll is not None:
+            losses[conditions.poll.clients.numpy()] = conditions.poll.losses.numpy()
+        # NaN sorts last, and equal losses keep the order of the draws.
+        order = np.argsort(-losses[chosen], kind="stable")[: self.cohort_size]
+        clients = torch.from_numpy(np.sort(chosen[order]))
+        return Cohort(
+            clients, torch.ones_like(clients), torch.full((len(clients),), 1 / len(clients)).double()
+        )
+
+    def participation(self, conditions: Conditions) -> NotKnown:
+        return NotKnown("PowerOfChoice selects clients by their losses, which depend on the model.")

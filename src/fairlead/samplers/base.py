@@ -3,6 +3,8 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
+from torch import Tensor
+
 from fairlead.client_table import PartState
 from fairlead.component import MethodPart
 from fairlead.errors import FieldError
@@ -37,6 +39,15 @@ class Sampler(MethodPart, ABC):
     @abstractmethod
     def init(self, population: Population) -> PartState:
         """State before the first round; raises for a population that it cannot sample from."""
+
+    @property
+    def needs_losses(self) -> bool:
+        """Whether it asks clients for their loss before it draws, so that the world must be able to ask them."""
+        return False
+
+    def polled(self, state: PartState, conditions: Conditions, key: Key) -> Tensor | None:
+        """The clients to ask for the loss of the global model, ascending; `draw` finds them in `conditions.poll`."""
+        return None
 
     @abstractmethod
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
@@ -80,11 +91,11 @@ class MemorylessSampler(Sampler, ABC):
         """Raise for a population that this sampler cannot sample from."""
 
 
-def refuse_too_many(sampler: Sampler, cohort_size: int, population: Population) -> None:
+def refuse_too_many(sampler: Sampler, drawn: int, population: Population, field: str = "cohort_size") -> None:
     """Raise if there are fewer clients of positive weight than a sampler is to draw without replacement."""
     available = int((population.weights > 0).sum())
-    if cohort_size > available:
+    if drawn > available:
         raise FieldError(
-            f"{type(sampler).__name__}.cohort_size must be at most {available}, the number of clients with positive "
-            f"weight, got {cohort_size}."
+            f"{type(sampler).__name__}.{field} must be at most {available}, the number of clients with positive "
+            f"weight, got {drawn}."
         )

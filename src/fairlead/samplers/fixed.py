@@ -62,8 +62,15 @@ class FullFirstRound(Sampler):
     def needs_arrival(self) -> bool:
         return self.sampler.needs_arrival
 
+    @property
+    def needs_losses(self) -> bool:
+        return self.sampler.needs_losses
+
     def init(self, population: Population) -> PartState:
         return self.sampler.init(population)
+
+    def polled(self, state: PartState, conditions: Conditions, key: Key) -> Tensor | None:
+        return None if conditions.round == 0 else self.sampler.polled(state, conditions, key)
 
     def draw(self, state: PartState, conditions: Conditions, key: Key) -> Cohort:
         if conditions.round == 0:

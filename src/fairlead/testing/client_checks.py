@@ -184,11 +184,12 @@ def _outcome(anchor: Tensor, lanes: int, lr: float) -> LocalOutcome:
         effective_steps=torch.tensor([[1.0], [1.8], [3.1]], dtype=torch.float64)[:lanes],
         lr=lr,
         anchor_gradient=draws("anchor gradient", lanes, NUM_PARAMETERS),
+        draws=torch.arange(lanes)[:, None],
     )
 
 
 def _picked(outcome: LocalOutcome, pick: Callable[[Tensor], Tensor]) -> LocalOutcome:
-    rows = ("delta", "num_steps", "effective_steps", "anchor_gradient")
+    rows = ("delta", "num_steps", "effective_steps", "anchor_gradient", "draws")
     picked: dict[str, Any] = {name: pick(getattr(outcome, name)) for name in rows}
     return outcome._replace(**picked)
 

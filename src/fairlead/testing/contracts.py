@@ -21,6 +21,7 @@ from fairlead.conditions.links import BernoulliLink, DriftingLink, LinkModel, Sc
 from fairlead.conditions.timed_links import CombinedLink, OutageLink
 from fairlead.conditions.work import FixedBatchSizes, FixedEpochs, FixedSteps, ScriptedWork, WorkModel
 from fairlead.corrections.base import Correction
+from fairlead.corrections.compression import CompressedUpdate
 from fairlead.errors import FairleadError
 from fairlead.optimizers.base import Exponential, Optimizer, Schedule
 from fairlead.optimizers.descent import SGD
@@ -83,6 +84,12 @@ def check_part(part: Component) -> None:
 
 _GIVEN: dict[type, tuple[Component, ...]] = {
     BernoulliLink: (BernoulliLink(0.3), BernoulliLink((0.0, 0.1, 0.2, 0.5, 0.7, 0.9, 1.0))),
+    CompressedUpdate: (
+        CompressedUpdate(),
+        CompressedUpdate(0.5),
+        CompressedUpdate(1.0, 4),
+        CompressedUpdate(0.5, 3),
+    ),
     CombinedLink: (CombinedLink((BernoulliLink(0.3), OutageLink(0.2))),),
     DriftingLink: (DriftingLink(0.1, 0.7, rounds=4),),
     FixedBatchSizes: (FixedBatchSizes((1, 2, 3, 4, 5, 6, 7)),),

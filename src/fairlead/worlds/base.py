@@ -17,6 +17,7 @@ from fairlead.records import (
     Conditions,
     Evaluation,
     PathRun,
+    Poll,
     Population,
     ServerState,
     WorkOrder,
@@ -143,6 +144,13 @@ class World(ABC):
     def objective_at(self, params: Tensor, buffers: Tensor) -> float:
         """Σ ω_i F_i, the loss that was asked for, over the clients' training data if they can be asked for it."""
         return self.evaluate(params, buffers).loss
+
+    def poll(self, clients: Tensor, params: Tensor, buffers: Tensor, round: int) -> Poll:
+        """Ask clients for the loss of a model over their training data."""
+        raise ClashError(
+            "The sampler asks clients for their loss before it draws, which the clients of this world cannot be asked: "
+            "use a sampler that does not ask, such as UniformWithoutReplacement."
+        )
 
     @property
     def workings(self) -> Workings:

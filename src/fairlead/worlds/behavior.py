@@ -12,6 +12,7 @@ from fairlead.conditions.work import Workload, WorkModel
 from fairlead.corrections.base import OWN_MASK, LocalOutcome
 from fairlead.local_solver import LocalSolver, epochs_to_steps
 from fairlead.randomness import Key
+from fairlead.records import Vectors
 from fairlead.worlds.executor import ClientBlock
 
 
@@ -27,22 +28,28 @@ class MessageSizes:
         """Shapes of the vectors that a solver's corrections broadcast."""
         return {name: tuple(vector.shape) for name, vector in self._shared(solver).items()}
 
-    def upload_lengths(self, solver: LocalSolver) -> dict[str, int]:
-        """Lengths of the vectors that a client uploads beside its update."""
+    def uploads(self, solver: LocalSolver) -> Vectors:
+        """The vectors (n,) that a client uploads beside its update, or instead if the solver encodes it; no content."""
         params, dims = self._params(), solver.memory_dims(self.num_parameters, self.num_buffers)
         shared = {**self._shared(solver), OWN_MASK: params}
         memory = {name: params.new_zeros((1, dim)) for name, dim in dims.items()}
         row, one = params[None], params.new_ones((1, 1))
-        outcome = LocalOutcome(0, params, row, one, one if solver.is_linear else None, 1.0, row)
-        messages = solver.after_steps(outcome, memory, shared).message
-        return {name: message.shape[1] for name, message in messages.items()}
+        outcome = LocalOutcome(0, params, row, one, one if solver.is_linear else None, 1.0, row, one.long())
+        return {name: part[0] for name, part in solver.after_steps(outcome, memory, shared).message.items()}
 
     def payload(self, solver: LocalSolver) -> Payload:
         """Bytes that each client receives and sends in a round."""
         model, item = self.num_parameters + self.num_buffers, self.dtype.itemsize
         shared = sum(vector.numel() for vector in self._shared(solver).values())
-        uploads = sum(self.upload_lengths(solver).values())
-        return Payload(down=item * (model + shared), up=item * (model + uploads))
+        uploads = sum(part.nbytes for part in self.uploads(solver).values())
+        sent = model if solver.encoder is None else self.num_buffers
+        return Payload(down=item * (model + shared), up=item * sent + uploads)
+
+    @property
+    def poll_payload(self) -> Payload:
+        """Bytes that a client receives and sends if it is asked for its loss."""
+        item = self.dtype.itemsize
+        return Payload(down=item * (self.num_parameters + self.num_buffers), up=item)
 
     def _params(self) -> Tensor:
         # Without content: only shapes matter.
@@ -119,6 +126,18 @@ class ClientBehavior:
             None if durations is None else self.link.closes(durations, arrived),
             None if plan.computing is None else float(plan.computing.sum()),
         )
+
+    def poll_seconds(self, clients: Tensor, round: int) -> tuple[float | None, float | None]:
+        """Duration of a poll, until the last candidate has sent its loss, and the time that devices compute for it.
+
+        A pass over all examples counts as one step with all of them.
+        """
+        if self.devices is None:
+            return None, None
+        profile, sizes = self.devices.profile(clients, round), self.sizes[clients]
+        computing = profile.compute_seconds(torch.ones_like(sizes), sizes, sizes)
+        waiting = computing + profile.transfer_seconds(self.message_sizes.poll_payload)
+        return float(waiting.max()), float(computing.sum())
 
     def _plan(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> _Plan:
         """Local work of the given clients in a round, and its duration."""

@@ -184,8 +184,9 @@ def finish_work(
     num_steps: Tensor,
     effective_steps: Tensor | None,
     returns: LocalReturns,
+    draws: Tensor | None = None,
 ) -> FinishedWork:
-    """Apply the corrections to finished local work."""
+    """Apply the corrections to finished local work; `draws` (m, 1) are keys of random numbers, if they need any."""
     solver, buffers = order.solver, returns.buffers
     if not solver.corrections:
         return FinishedWork(returns.delta, memory, {}, buffers)
@@ -202,6 +203,7 @@ def finish_work(
         effective_steps=None if effective_steps is None else column(effective_steps),
         lr=solver.optimizer.lr_at(order.round),
         anchor_gradient=returns.anchor_gradient,
+        draws=draws,
     )
     result = solver.after_steps(outcome, memory, order.shared)
     kept = {**memory, **result.memory}
@@ -216,17 +218,28 @@ Train = Callable[[OrderT, ClientBlock], LocalReturns]
 
 
 def do_work(
-    order: OrderT, block: ClientBlock, effective_steps: Tensor | None, model: FlatModule, train: Train[OrderT]
+    order: OrderT,
+    block: ClientBlock,
+    effective_steps: Tensor | None,
+    model: FlatModule,
+    train: Train[OrderT],
+    noise: Callable[[int], Key],
 ) -> tuple[FinishedWork, LocalReturns]:
-    """All local work of clients in a round: training that they keep for themselves, then that of their updates."""
+    """All local work of clients in a round: training that they keep for themselves, then that of their updates.
+
+    `noise` gives the key of a client's random numbers in the round.
+    """
     kept = order.solver.kept_training
     if kept is not None:
         personal, own = derive_masks(order, kept, model), block.training(kept)
         finished = finish_work(personal, own.memory, own.num_steps, None, train(personal, own))
         block = replace(block, memory=finished.memory)
     order = derive_masks(order, order.solver, model)
-    returns = train(order, block)
-    return finish_work(order, block.memory, block.num_steps, effective_steps, returns), returns
+    returns, draws = train(order, block), None
+    if any(correction.needs_draws for correction in order.solver.corrections):
+        keys = [noise(client).fold("upload").torch_seed() for client in block.clients.tolist()]
+        draws = torch.tensor(keys, dtype=torch.int64)[:, None]
+    return finish_work(order, block.memory, block.num_steps, effective_steps, returns, draws), returns
 
 
 def own_models(

@@ -28,6 +28,7 @@ from fairlead.records import (
     Conditions,
     Evaluation,
     PathRun,
+    Poll,
     Population,
     ServerState,
     Vectors,
@@ -281,7 +282,10 @@ class SimulatedWorld(World):
         clients, num_steps = responders.block.clients, responders.block.num_steps
         block = replace(responders.block, memory=self._read(order.memory, clients))
         effective_steps = solver.effective_steps(num_steps, order.round)
-        finished, results = do_work(order, block, effective_steps, self.objective.model, executor.train)
+        noise = order.key.fold("noise", order.round).fold
+        finished, results = do_work(
+            order, block, effective_steps, self.objective.model, executor.train, noise
+        )
         self._paths = PathRun.tally([*self._paths, *results.ran])
         return ClientUpdates.of(
             cohort,
@@ -339,13 +343,16 @@ class SimulatedWorld(World):
         """As `evaluate` with `per_client`, each client with its own model: on held-out examples if clients have any."""
         return self.evaluate_models(self.personal_models(solver, state, key))
 
-    def evaluate_models(self, models: Iterable[tuple[int, Tensor, Tensor]]) -> Evaluation:
-        """Figures of clients' own models (client, parameters, running statistics) on their own data."""
-        data = self.clients if self.held_out is None else self.held_out
+    def evaluate_models(
+        self, models: Iterable[tuple[int, Tensor, Tensor]], *, on_training_data: bool = False
+    ) -> Evaluation:
+        """Figures of clients' own models (client, parameters, running statistics) on their own data; losses alone of
+        the training data."""
+        data = self.clients if self.held_out is None or on_training_data else self.held_out
         with self.arithmetic.on(self.device):
             return evaluate_each(
                 self.objective.model,
-                self.task,
+                replace(self.task, metrics=()) if on_training_data else self.task,
                 models,
                 data,
                 channels_last=self.objective.channels_last and self.device.type == "cuda",
@@ -367,6 +374,12 @@ class SimulatedWorld(World):
 
     def objective_at(self, params: Tensor, buffers: Tensor) -> float:
         return self._evaluate(replace(self.task, metrics=()), params, buffers, None, per_client=False).loss
+
+    def poll(self, clients: Tensor, params: Tensor, buffers: Tensor, round: int) -> Poll:
+        models = ((client, params, buffers) for client in clients.tolist())
+        found = self.evaluate_models(models, on_training_data=True).client_loss or ()
+        losses = torch.tensor(found, dtype=torch.float64)[clients]
+        return Poll(clients, losses, *self.behavior.poll_seconds(clients, round))
 
     def _evaluate(
         self, task: Task, params: Tensor, buffers: Tensor, test: ClientData | None, *, per_client: bool

@@ -23,13 +23,17 @@ from transcriptions.script import Array, Script, smallest_in_hull
 
 __all__ = ["TRANSCRIPTIONS", "Array", "Script", "aware_projection", "fedavg", "smallest_in_hull"]
 
-TRANSCRIPTIONS: dict[str, Callable[..., Array]] = {
-    name: transcription
-    for module in (averaging, memory, personal)
-    for name, transcription in vars(module).items()
-    if name in METHODS
-} | dict.fromkeys(
-    ("fedacs", "fedacs_estimated", "full_participation", "importance_sampling", "uniform_sampling"),
-    anonymous_fedavg,
+TRANSCRIPTIONS: dict[str, Callable[..., Array]] = (
+    {
+        name: transcription
+        for module in (averaging, memory, personal)
+        for name, transcription in vars(module).items()
+        if name in METHODS
+    }
+    | dict.fromkeys(
+        ("fedacs", "fedacs_estimated", "full_participation", "importance_sampling", "uniform_sampling"),
+        anonymous_fedavg,
+    )
+    | {"power_of_choice": fedavg}
 )
 """Transcription of each preset in `fairlead.presets`; those that differ only in their sampler share one."""

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Literal, Unpack
 
 import numpy as np
+import torch
 
+from fairlead.randomness import Key, keyed_uniform
 from transcriptions.script import (
     Array,
     Round,
@@ -320,3 +322,54 @@ def fedawe(script: Script, *, echo: float = 1.0, **solver: Unpack[Solver]) -> Ar
             own[i], last[i] = x, round.number
         path.append(x)
     return np.array(path)
+
+
+def fedavg_compressed(
+    script: Script, *, share: float = 0.1, bits: int | None = None, seed: int = 3, **solver: Unpack[Solver]
+) -> Array:
+    """Error feedback (Karimireddy et al. 2019, Algorithm 2) on −Δ: p = g + e, q = C(p), e ← p − q; x ← x − Σp̂q.
+
+    C keeps the largest entries; with bits they become σ/(1 + β)·{−s, ..., s}, rounded at random by the run's own keys.
+    """
+    e, dim = script.zero_rows(), len(script.start)
+    k = max(int(np.ceil(round(share * dim, 9))), 1)
+
+    def compressed(p: Array, round: Round, i: int) -> Array:
+        places = np.sort(np.argsort(-np.abs(p), kind="stable")[:k])
+        q = np.zeros(dim)
+        if bits is None:
+            q[places] = p[places]
+            return q
+        s = 2 ** (bits - 1) - 1
+        sigma = np.abs(p).max() / s
+        key = Key.from_seed(seed).fold("noise", round.number, i, "upload").torch_seed()
+        u = keyed_uniform(torch.tensor(key), torch.Size([k]), torch.device("cpu")).numpy()
+        variance = 0.0
+        for place, chance in zip(places, u, strict=True):
+            level = abs(p[place]) / sigma
+            above = level - np.floor(level)
+            variance += above * (1 - above) * sigma**2
+            q[place] = np.sign(p[place]) * sigma * min(np.floor(level) + (chance < above), s)
+        square = float(p[places] @ p[places])
+        return q / (1 + variance / square)
+
+    def step(round: Round, g: Updates) -> Array:
+        sent = {}
+        for i in g:
+            p = g[i] + e[i]
+            sent[i] = compressed(p, round, i)
+            e[i] = p - sent[i]
+        return round.mean(sent)
+
+    return follow(script, solver, step)
+
+
+def fedexp(script: Script, *, eps: float = 1e-3, **solver: Unpack[Solver]) -> Array:
+    """Jhunjhunwala et al. 2023, Algorithm 1 with p̂_i for 1/M: η_g = max(1, Σp̂‖g‖²/(2(‖Σp̂g‖² + ε)))."""
+
+    def step(round: Round, g: Updates) -> Array:
+        mean = round.mean(g)
+        squares = sum(round.share[i] * float(g[i] @ g[i]) for i in g)
+        return max(1.0, squares / (2 * (float(mean @ mean) + eps))) * mean
+
+    return follow(script, solver, step)

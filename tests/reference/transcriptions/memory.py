@@ -314,3 +314,55 @@ def _median_length(g: Updates, share: dict[int, float]) -> float:
     running = np.cumsum([weight for _, weight in lengths])
     reaches, passes = int(np.argmax(running >= 0.5 - 1e-12)), int(np.argmax(running > 0.5 + 1e-12))
     return (lengths[reaches][0] + lengths[passes][0]) / 2
+
+
+def krum(
+    script: Script,
+    *,
+    hostile: float = 0.2,
+    keep: int | None = 1,
+    server_lr: float = 1.0,
+    **solver: Unpack[Solver],
+) -> Array:
+    """Blanchard et al. 2017, by brute force: every distance, every score, ties by importance."""
+
+    def step(round: Round, g: Updates) -> Array:
+        m = len(g)
+        f = int(np.ceil(round_off(hostile * m)))
+        scores = {}
+        for i in g:
+            near = sorted(float(np.sum((g[i] - g[j]) ** 2)) for j in g if j != i)
+            scores[i] = round_off(sum(near[: max(m - f - 2, 1)]))
+        order = sorted(g, key=lambda i: (scores[i], -round_off(round.share[i]), i))
+        chosen = order[: max(m - f, 1) if keep is None else keep]
+        total = sum(round.share[i] for i in chosen)
+        return server_lr * combined({i: g[i] for i in chosen}, {i: round.share[i] / total for i in chosen})
+
+    return follow(script, solver, step)
+
+
+def round_off(value: float) -> float:
+    """Equal numbers where sums in another order differ in their last bits."""
+    return float(f"{value:.9e}")
+
+
+def multi_krum(
+    script: Script, *, hostile: float = 0.2, server_lr: float = 1.0, **solver: Unpack[Solver]
+) -> Array:
+    """Blanchard et al. 2017, Multi-Krum with m − f updates."""
+    return krum(script, hostile=hostile, keep=None, server_lr=server_lr, **solver)
+
+
+def geometric_median(
+    script: Script, *, smoothing: float = 1e-6, server_lr: float = 1.0, **solver: Unpack[Solver]
+) -> Array:
+    """Pillutla et al. 2022, Algorithm 2 from the mean on, until it stands still."""
+
+    def step(round: Round, g: Updates) -> Array:
+        z = round.mean(g)
+        for _ in range(3000):
+            beta = {i: round.share[i] / max(smoothing, float(np.linalg.norm(z - g[i]))) for i in g}
+            z = combined(g, beta) / sum(beta.values())
+        return server_lr * z
+
+    return follow(script, solver, step)

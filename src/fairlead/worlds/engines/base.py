@@ -391,7 +391,7 @@ NOT_SGD_ONLY = "the solver is more than plain SGD with weight decay and Proximal
 
 def sgd_only(solver: LocalSolver) -> PlainSGD | None:
     """The steps of SGD without momentum and clipping, with no correction but `Proximal`; None for any other solver."""
-    optimizer, corrections = solver.optimizer, solver.corrections
+    optimizer, corrections = solver.optimizer, solver.step_corrections
     penalties = [correction.mu for correction in corrections if type(correction) is Proximal]
     if type(optimizer) is not SGD or optimizer.momentum or solver.clip is not None:
         return None

@@ -9,7 +9,7 @@ from fairlead.client_table import PartState
 from fairlead.errors import ClashError, FieldError, field_error, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Conditions, Evaluation, Population, ServerState, WorkOrder
+from fairlead.records import ClientUpdates, Conditions, Evaluation, Poll, Population, ServerState, WorkOrder
 from fairlead.worlds.base import Workings, World
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.ray.cluster import RayCluster
@@ -101,6 +101,9 @@ bits in each division: set SimulatedWorld.block, such as block=32.
 
     def evaluate_personal(self, solver: LocalSolver, state: ServerState, key: Key) -> Evaluation:
         return self.simulation.evaluate_personal(solver, state, key)
+
+    def poll(self, clients: Tensor, params: Tensor, buffers: Tensor, round: int) -> Poll:
+        return self.simulation.poll(clients, params, buffers, round)
 
     def objective_at(self, params: Tensor, buffers: Tensor) -> float:
         return self.simulation.objective_at(params, buffers)
