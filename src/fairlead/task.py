@@ -136,9 +136,6 @@ _SMALLER_IS_BETTER = ("loss", "train_loss", "mean_squared_error")
 _IN_MEMORY = "in-memory"
 """In place of the module of a function that only a Python program holds."""
 
-_COPIES = 6
-"""Copies of the parameters in memory, at least, while the model is made: as modules of two types, vector and step."""
-
 
 @dataclass(frozen=True)
 class Task(Component):
@@ -233,8 +230,8 @@ def _built_within_memory(model: Model, shape: ExampleShape) -> nn.Module:
 
     def weigh(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         sizes.append(0 if parameter is None else parameter.nbytes)
-        if _COPIES * sum(sizes) > left:
-            raise _too_large(model, f"needs at least {_COPIES * sum(sizes) / 2**30:.1f} GiB of memory", left)
+        if (needed := model.copies * sum(sizes)) > left:
+            raise _too_large(model, f"needs at least {needed / 2**30:.1f} GiB of memory", left)
 
     try:
         with register_module_parameter_registration_hook(weigh):
