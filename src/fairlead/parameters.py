@@ -63,7 +63,7 @@ class FlatModule:
         }
         buffers = {n: b for n, b in self.module.named_buffers() if n not in constants}
         self._aliases = _other_names(self.module, {**named, **buffers})
-        self._constant_names = tuple(constants)
+        self._constant_names, self._digests = tuple(constants), dict[torch.dtype, str]()
         self._buffer_names = tuple(buffers)
         self._buffer_shapes = tuple(b.shape for b in buffers.values())
         self._buffer_sizes = [b.numel() for b in buffers.values()]
@@ -75,19 +75,21 @@ class FlatModule:
 
     def frozen_digest(self, dtype: torch.dtype) -> str:
         """A hash of the frozen parameters in a floating-point type; empty if all are trained."""
-        frozen = {n: p.detach() for n, p in self.module.named_parameters() if not p.requires_grad}
-        digest = sha256(" ".join(frozen).encode())
-        for values in frozen.values():
-            numbers = values.to("cpu", dtype) if values.is_floating_point() else values.cpu()
-            digest.update(numbers.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-        return digest.hexdigest()[:16] if frozen else ""
+        if dtype not in self._digests:
+            frozen = {n: p.detach() for n, p in self.module.named_parameters() if not p.requires_grad}
+            digest = sha256(" ".join(frozen).encode())
+            for values in frozen.values():
+                numbers = values.to("cpu", dtype) if values.is_floating_point() else values.cpu()
+                digest.update(numbers.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+            self._digests[dtype] = digest.hexdigest()[:16] if frozen else ""
+        return self._digests[dtype]
 
     def own(self, patterns: Sequence[str]) -> tuple[Tensor, Tensor | None]:
         """1 at the parameters (d,) and running statistics (b,) that clients keep, 0 elsewhere; None if no statistic is.
 
         A pattern is a name with wildcards, "head" or "normalization"; one that fits no parameter is refused.
         """
-        like, modules = next(self.module.parameters()), dict(self.module.named_modules())
+        like, modules = self.initial_params(), dict(self.module.named_modules())
 
         def normalizes(name: str) -> bool:
             return isinstance(modules[name.rpartition(".")[0]], _NORMS)

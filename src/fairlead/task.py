@@ -38,7 +38,7 @@ from fairlead.models.augmentation import Augmentation, InputPipeline
 from fairlead.models.base import ExampleShape, Model
 from fairlead.models.imported import InMemoryModel, imported
 from fairlead.parameters import FlatModule
-from fairlead.randomness import Key
+from fairlead.randomness import Key, seeded_start
 
 PerExample = Callable[[Any, Tensor], Tensor]
 """`(model outputs, targets) -> (batch,)`, one number per example."""
@@ -219,8 +219,7 @@ class Task(Component):
         pipeline.require_shape(shape.inputs)
         if isinstance(self.model, nn.Module):
             return FlatModule(self.model, pipeline)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(key.fold("init").torch_seed())
+        with seeded_start(key):
             return FlatModule(_built_within_memory(self.model, shape), pipeline)
 
 

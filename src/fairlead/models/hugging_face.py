@@ -36,18 +36,7 @@ _KINDS = {
 _HEADS = ("classifier", "score")
 """Modules that peft trains in full for classification."""
 
-_LIBRARY_ERRORS = (
-    *(
-        OSError,
-        ValueError,
-        LookupError,
-        RuntimeError,
-        TypeError,
-        AttributeError,
-        ImportError,
-        SafetensorError,
-    ),
-)
+_LIBRARY_ERRORS = (OSError, ValueError, LookupError, RuntimeError, TypeError, AttributeError, ImportError)
 """What transformers raises for a folder with damaged or missing files."""
 
 
@@ -90,7 +79,7 @@ class HuggingFaceModel(Model):
     `padding` is the token that attention ignores (None: that of the model's config, else its end-of-text token). With
     `pretrained=False` only the config is read, and weights are drawn: frozen ones are the same for every seed.
 
-    The forward pass uses plain attention, whose dropout can be replayed.
+    The forward pass uses plain attention, whose dropout can be replayed and which runs in lanes.
     """
 
     path: str
@@ -126,8 +115,8 @@ class HuggingFaceModel(Model):
         for field, needed in limits.items():
             if isinstance(most := getattr(config, field, None), int) and most < needed:
                 raise ClashError(
-                    f"{name}.path: the model has {field} = {most}, and the data need {needed}: use the tokenizer of the "
-                    "model, with a smaller length."
+                    f"{name}.path: the model has {field} = {most}, and the data need {needed}: use the tokenizer of "
+                    "the model, with a smaller length."
                 )
         ids = (self.padding, config.pad_token_id, config.eos_token_id)
         padding = next((id for id in ids if isinstance(id, int)), None)
@@ -141,6 +130,8 @@ class HuggingFaceModel(Model):
     def _loaded(self, transformers: Any, folder: Path, config: Any) -> tuple[nn.Module, set[str]]:
         """The model, and its modules of which the folder has no weights, or weights for other classes."""
         how = {"attn_implementation": "eager", "dtype": torch.float32}
+        # The library skips a mask that hides nothing, which it finds by reading values: lanes cannot do that.
+        transformers.AttentionMaskInterface.register("eager", _mask)
         source = getattr(transformers, _KINDS[self.task][0])
         if not self.pretrained:
             return source.from_config(config, **how), {*_HEADS}
@@ -195,6 +186,13 @@ class TokenLogits(nn.Module):
         return logits
 
 
+def _mask(**facts: Any) -> Tensor:
+    """The library's own mask, written out even where it is zero: adding it changes no number."""
+    masks = import_module("transformers.masking_utils")
+    mask: Tensor = masks.eager_mask(**{**facts, "allow_is_bidirectional_skip": False})
+    return mask
+
+
 def hugging_face(library: str, user: str) -> Any:
     """A library of Hugging Face, imported on use."""
     try:
@@ -228,7 +226,7 @@ def quiet_reading(folder: Path, transformers: Any) -> Iterator[None]:
     logs.disable_progress_bar()
     try:
         yield
-    except _LIBRARY_ERRORS as error:
+    except (*_LIBRARY_ERRORS, SafetensorError) as error:
         raise DataError(f"{folder} cannot be read by transformers: {one_line(error)}.") from error
     finally:
         logs.set_verbosity(verbosity)
