@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import fairlead as fl
+from fairlead.client_table import ClientTable
 from fairlead.clients.data import ClientData
 from fairlead.errors import FairleadError
 from fairlead.models.base import ExampleShape
@@ -91,6 +93,7 @@ def test_lanes_and_loop_agree(folders: Path, kind: str, adapted: bool) -> None:
 
 def test_a_mask_that_hides_nothing_changes_no_number(folders: Path) -> None:
     module = fl.HuggingFaceModel(str(folders / "bert"), padding=0).build(SHAPE).eval()
+    assert isinstance(module.model, nn.Module)
     tokens = torch.randint(1, 64, (3, 8), generator=torch.Generator().manual_seed(2))
     plain = module.model(input_ids=tokens, attention_mask=None).logits
     assert torch.equal(module(tokens), plain)
@@ -125,15 +128,18 @@ def test_memory_holds_trained_parameters_alone(folders: Path, algorithm: fl.Algo
     world = fl.SimulatedWorld(fl.Task(lora(folders)), clients())
     run = trained(world, algorithm)
     dim = world.population.num_parameters
-    tables = [t for t in run.state.memory.values() if hasattr(t, "rows")]
-    assert all(table.rows.shape[1] <= dim for table in tables)
+    parts = [run.state.memory, run.state.aggregator, *run.state.transforms]
+    widths = {part.dim for state in parts for part in state.values() if isinstance(part, ClientTable)}
+    assert dim in widths
+    # FedAWARE also keeps the products of the clients' rows, one for each pair.
+    assert widths <= {1, dim, world.population.num_clients}
     assert bool(run.params.isfinite().all())
 
 
 class TestAnyFrozenModule:
     """A user's backbone, frozen by `requires_grad_(False)`."""
 
-    def module(self) -> nn.Module:
+    def module(self) -> nn.Sequential:
         torch.manual_seed(3)
         module = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 3))
         module[0].requires_grad_(False)
@@ -149,19 +155,15 @@ class TestAnyFrozenModule:
         module, data = self.module(), self.data()
         features = ClientData(module[1](module[0](data.inputs)).detach(), data.targets, data.offsets)
         for engine in ("loop", "auto", "batched"):
-            whole = trained(
-                fl.SimulatedWorld(fl.Task(module), data, engine=engine), fl.presets.fedavg(lr=0.3)
-            )
-            head = trained(
-                fl.SimulatedWorld(fl.Task(module[2]), features, engine="loop"), fl.presets.fedavg(lr=0.3)
-            )
+            world = fl.SimulatedWorld(fl.Task(module), data, engine=engine)
+            of_head = fl.SimulatedWorld(fl.Task(module[2]), features, engine="loop")
+            whole, head = (trained(each, fl.presets.fedavg(lr=0.3)) for each in (world, of_head))
             torch.testing.assert_close(whole.params, head.params)
-            assert whole.world.payload(whole.algorithm.solver) == head.world.payload(head.algorithm.solver)
+            assert world.payload(whole.algorithm.solver) == of_head.payload(head.algorithm.solver)
 
     def test_the_digest_tells_frozen_numbers_apart(self) -> None:
         flat, other = FlatModule(self.module()), self.module()
-        with torch.no_grad():
-            other[0].bias[0] += 1
+        nn.init.zeros_(next(other.parameters()))
         digest = flat.frozen_digest(torch.float32)
         assert digest == FlatModule(self.module()).frozen_digest(torch.float32)
         assert digest != FlatModule(other).frozen_digest(torch.float32)
@@ -171,7 +173,7 @@ class TestAnyFrozenModule:
 def experiment(folders: Path) -> fl.Experiment:
     data = clients()
     return fl.Experiment(
-        clients=data, task=fl.Task(lora(folders)), algorithm=fl.presets.fedavg(lr=0.1), rounds=3
+        clients=fl.InMemory(data), task=fl.Task(lora(folders)), algorithm=fl.presets.fedavg(lr=0.1), rounds=3
     )
 
 
@@ -190,6 +192,30 @@ def test_kept_models_leave_frozen_parameters_out_and_load_in_full(folders: Path,
     assert same(fl.load_model(tmp_path / "run"), model)
     exported = fl.export_model(tmp_path / "run", tmp_path / "model.safetensors")
     assert load_file(exported.file).keys() == model.state_dict().keys()
+
+
+def test_an_interrupted_run_resumes_to_the_same_bits(folders: Path, tmp_path: Path) -> None:
+    def stop(record: fl.RoundRecord) -> None:
+        if record.round == 1:
+            raise KeyboardInterrupt
+
+    whole = fl.run_experiment(experiment(folders), tmp_path / "whole").federation
+    with pytest.raises(KeyboardInterrupt):
+        fl.run_experiment(experiment(folders), tmp_path / "cut", checkpoint_every=1, on_round=stop)
+    resumed = fl.run_experiment(experiment(folders), tmp_path / "cut", resume=True).federation
+    assert torch.equal(resumed.params, whole.params)
+    assert same(fl.load_model(tmp_path / "cut"), fl.load_model(tmp_path / "whole"))
+
+
+def test_changed_frozen_parameters_are_refused(folders: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "pretrained"
+    shutil.copytree(folders, copied)
+    fl.run_experiment(experiment(copied), tmp_path / "run")
+    model = transformers.BertModel.from_pretrained(copied / "bert")
+    nn.init.zeros_(model.encoder.layer[0].intermediate.dense.weight)
+    model.save_pretrained(copied / "bert")
+    with pytest.raises(FairleadError, match="not those of the run"):
+        fl.load_model(tmp_path / "run")
 
 
 def test_bad_paths_and_targets_are_refused_in_one_sentence(folders: Path, tmp_path: Path) -> None:

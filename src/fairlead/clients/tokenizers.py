@@ -121,7 +121,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @property
     def vocabulary(self) -> int:
-        return max(self._loaded().get_vocab().values()) + 1
+        return int(max(self._loaded().get_vocab().values())) + 1
 
     @property
     def padding(self) -> int:
