@@ -67,7 +67,7 @@ CONTENTS = {
     "clients.quadratics": "Quadratics",
     "clients.synthetic": "SyntheticLogistic SyntheticRegression",
     "clients.tables": "CsvTable CsvText HuggingFaceData ParquetTable",
-    "clients.tokenizers": "ByteTokens HashedWords Tokenizer",
+    "clients.tokenizers": "ByteTokens HashedWords HuggingFaceTokenizer Tokenizer",
     "conditions.devices": (
         "DeviceModel DeviceProfile FixedDevices LogNormalDevices TwoGroupDevices elapsed time_to"
     ),
@@ -91,6 +91,7 @@ CONTENTS = {
     "models.convolutional": (
         "DropoutCNN FedAvgCNN FiveLayerCNN ImageModel PooledCNN ResNet18 UnpooledCNN VGG11"
     ),
+    "models.hugging_face": "HuggingFaceModel LoRA",
     "models.imported": "ImportedModel",
     "models.sequences": "CharLSTM TextTransformer TokenModel WindowCNN",
     "worlds.base": "World",

@@ -23,7 +23,7 @@ from fairlead.clients.quadratics import Quadratics as Quadratics
 from fairlead.clients.source import ClientSource as ClientSource, Excerpt as Excerpt, FederatedData as FederatedData, PooledSource as PooledSource, RealClients as RealClients
 from fairlead.clients.synthetic import SyntheticLogistic as SyntheticLogistic, SyntheticRegression as SyntheticRegression
 from fairlead.clients.tables import CsvTable as CsvTable, CsvText as CsvText, HuggingFaceData as HuggingFaceData, ParquetTable as ParquetTable
-from fairlead.clients.tokenizers import ByteTokens as ByteTokens, HashedWords as HashedWords, Tokenizer as Tokenizer
+from fairlead.clients.tokenizers import ByteTokens as ByteTokens, HashedWords as HashedWords, HuggingFaceTokenizer as HuggingFaceTokenizer, Tokenizer as Tokenizer
 from fairlead.conditions.devices import DeviceModel as DeviceModel, DeviceProfile as DeviceProfile, FixedDevices as FixedDevices, LogNormalDevices as LogNormalDevices, TwoGroupDevices as TwoGroupDevices, elapsed as elapsed, time_to as time_to
 from fairlead.conditions.links import BernoulliLink as BernoulliLink, DriftingLink as DriftingLink, LinkModel as LinkModel, MarkovLink as MarkovLink, PerfectLink as PerfectLink, ScriptedLink as ScriptedLink, SinusoidalLink as SinusoidalLink, TraceLink as TraceLink, TwoGroupLink as TwoGroupLink, UniformBernoulliLink as UniformBernoulliLink
 from fairlead.conditions.timed_links import CombinedLink as CombinedLink, DeadlineLink as DeadlineLink, FirstArrivals as FirstArrivals, OutageLink as OutageLink
@@ -52,6 +52,7 @@ from fairlead.metrics.classification import AUC as AUC, AveragePrecision as Aver
 from fairlead.models.augmentation import Augmentation as Augmentation, HorizontalFlip as HorizontalFlip, Normalize as Normalize, RandomCrop as RandomCrop
 from fairlead.models.base import ExampleShape as ExampleShape, LogisticRegression as LogisticRegression, MLP as MLP, Model as Model
 from fairlead.models.convolutional import DropoutCNN as DropoutCNN, FedAvgCNN as FedAvgCNN, FiveLayerCNN as FiveLayerCNN, ImageModel as ImageModel, PooledCNN as PooledCNN, ResNet18 as ResNet18, UnpooledCNN as UnpooledCNN, VGG11 as VGG11
+from fairlead.models.hugging_face import HuggingFaceModel as HuggingFaceModel, LoRA as LoRA
 from fairlead.models.imported import ImportedModel as ImportedModel
 from fairlead.models.sequences import CharLSTM as CharLSTM, TextTransformer as TextTransformer, TokenModel as TokenModel, WindowCNN as WindowCNN
 from fairlead.numerics.minimum_norm import shortest_in_hull as shortest_in_hull

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -30,15 +31,16 @@ _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm
 
 
 class FlatModule:
-    """A module together with the order in which its parameters stand in a flat vector.
+    """A module together with the order in which its trainable parameters stand in a flat vector.
 
     `torch.split` divides the vector, never slices: the backward pass of a slice allocates a whole
-    vector per parameter. Floating-point buffers (running statistics) form a second flat vector. Inputs
-    go through the `pipeline` first.
+    vector per parameter. Floating-point buffers (running statistics) form a second flat vector. Frozen parameters
+    (`requires_grad=False`) and buffers that no `state_dict` holds are constants, in neither vector; frozen parameters
+    are shared with the given module, not copied. Inputs go through the `pipeline` first.
     """
 
     def __init__(self, module: nn.Module, pipeline: InputPipeline | None = None) -> None:
-        self.module = copy.deepcopy(module)
+        self.module = copy.deepcopy(module, {id(p): p for p in module.parameters() if not p.requires_grad})
         self.pipeline = pipeline or InputPipeline()
         named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         if not named:
@@ -52,9 +54,16 @@ class FlatModule:
         self.names = tuple(named)
         self.shapes = tuple(p.shape for p in named.values())
         self.sizes = [p.numel() for p in named.values()]
-        buffers = {n: b for n, b in self.module.named_buffers() if b.is_floating_point()}
+        constants = {
+            f"{prefix}.{name}".lstrip(".")
+            for prefix, part in self.module.named_modules()
+            for name, values in part._buffers.items()
+            if values is not None
+            and (name in part._non_persistent_buffers_set or not values.is_floating_point())
+        }
+        buffers = {n: b for n, b in self.module.named_buffers() if n not in constants}
         self._aliases = _other_names(self.module, {**named, **buffers})
-        self._has_counters = len(buffers) < len(list(self.module.buffers()))
+        self._constant_names, self._digests = tuple(constants), dict[torch.dtype, str]()
         self._buffer_names = tuple(buffers)
         self._buffer_shapes = tuple(b.shape for b in buffers.values())
         self._buffer_sizes = [b.numel() for b in buffers.values()]
@@ -64,12 +73,23 @@ class FlatModule:
         """Names of the parameters and how many numbers each has, in order."""
         return dict(zip(self.names, self.sizes, strict=True))
 
+    def frozen_digest(self, dtype: torch.dtype) -> str:
+        """A hash of the frozen parameters in a floating-point type; empty if all are trained."""
+        if dtype not in self._digests:
+            frozen = {n: p.detach() for n, p in self.module.named_parameters() if not p.requires_grad}
+            digest = sha256(" ".join(frozen).encode())
+            for values in frozen.values():
+                numbers = values.to("cpu", dtype) if values.is_floating_point() else values.cpu()
+                digest.update(numbers.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+            self._digests[dtype] = digest.hexdigest()[:16] if frozen else ""
+        return self._digests[dtype]
+
     def own(self, patterns: Sequence[str]) -> tuple[Tensor, Tensor | None]:
         """1 at the parameters (d,) and running statistics (b,) that clients keep, 0 elsewhere; None if no statistic is.
 
         A pattern is a name with wildcards, "head" or "normalization"; one that fits no parameter is refused.
         """
-        like, modules = next(self.module.parameters()), dict(self.module.named_modules())
+        like, modules = self.initial_params(), dict(self.module.named_modules())
 
         def normalizes(name: str) -> bool:
             return isinstance(modules[name.rpartition(".")[0]], _NORMS)
@@ -149,10 +169,10 @@ class FlatModule:
         inputs = self.pipeline.apply(inputs, noise, named[self.names[0]].dtype)
         if channels_last:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        # Counters are copied: a module's counts in one call must not reach another client.
-        if self._has_counters:
+        # Counters and constants are copied: what a module writes in one call must not reach another client.
+        if self._constant_names:
             own = self.module.named_buffers()
-            named.update({n: b.clone() for n, b in own if not b.is_floating_point()})
+            named.update({n: b.clone() for n, b in own if n in self._constant_names})
         running = {} if buffers is None else self.unflatten_buffers(buffers)
         named.update(running)
         named.update({alias: named[name] for alias, name in self._aliases.items() if name in named})

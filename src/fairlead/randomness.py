@@ -7,6 +7,8 @@ run, and two methods compared under one seed meet the same batches, the same wor
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -96,6 +98,14 @@ class _PhiloxKey(ISeedSequence):
 
     def generate_state(self, n_words: int, dtype: DTypeLike = np.uint32) -> NDArray[np.uint64]:
         return self._key
+
+
+@contextmanager
+def seeded_start(key: Key) -> Iterator[None]:
+    """Within the block torch's own generator draws the initial numbers of a model from a key."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key.fold("init").torch_seed())
+        yield
 
 
 def keyed_uniform(key: Tensor, shape: torch.Size, device: torch.device) -> Tensor:

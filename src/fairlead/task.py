@@ -38,7 +38,7 @@ from fairlead.models.augmentation import Augmentation, InputPipeline
 from fairlead.models.base import ExampleShape, Model
 from fairlead.models.imported import InMemoryModel, imported
 from fairlead.parameters import FlatModule
-from fairlead.randomness import Key
+from fairlead.randomness import Key, seeded_start
 
 PerExample = Callable[[Any, Tensor], Tensor]
 """`(model outputs, targets) -> (batch,)`, one number per example."""
@@ -136,9 +136,6 @@ _SMALLER_IS_BETTER = ("loss", "train_loss", "mean_squared_error")
 _IN_MEMORY = "in-memory"
 """In place of the module of a function that only a Python program holds."""
 
-_COPIES = 6
-"""Copies of the parameters in memory, at least, while the model is made: as modules of two types, vector and step."""
-
 
 @dataclass(frozen=True)
 class Task(Component):
@@ -222,8 +219,7 @@ class Task(Component):
         pipeline.require_shape(shape.inputs)
         if isinstance(self.model, nn.Module):
             return FlatModule(self.model, pipeline)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(key.fold("init").torch_seed())
+        with seeded_start(key):
             return FlatModule(_built_within_memory(self.model, shape), pipeline)
 
 
@@ -233,8 +229,8 @@ def _built_within_memory(model: Model, shape: ExampleShape) -> nn.Module:
 
     def weigh(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         sizes.append(0 if parameter is None else parameter.nbytes)
-        if _COPIES * sum(sizes) > left:
-            raise _too_large(model, f"needs at least {_COPIES * sum(sizes) / 2**30:.1f} GiB of memory", left)
+        if (needed := model.copies * sum(sizes)) > left:
+            raise _too_large(model, f"needs at least {needed / 2**30:.1f} GiB of memory", left)
 
     try:
         with register_module_parameter_registration_hook(weigh):

@@ -22,6 +22,12 @@ def build_model() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
 
 
+def build_frozen() -> nn.Module:
+    module = build_model()
+    next(module.children()).requires_grad_(False)
+    return module
+
+
 def examples_of(client: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(100 + client)
     inputs = torch.randn(SIZES[client], 4, generator=generator) + client

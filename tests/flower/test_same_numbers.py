@@ -12,15 +12,20 @@ from direct_grid import DirectGrid
 from flwr.app import Message
 from small_federation import (
     QUICK,
+    SIZES,
     asking,
+    build_frozen,
     build_model,
     client_apps,
+    examples_of,
     experiment,
+    get_data,
     round_of,
     simulated,
 )
 
 import fairlead as fl
+from fairlead.flower import make_client_app
 from fairlead.flower.server import run_on_grid
 from fairlead.flower.world import FlowerWorld
 
@@ -205,3 +210,18 @@ def test_a_method_whose_memory_waits_for_the_server_is_refused(tmp_path: Path) -
         run_on_grid(
             DirectGrid(client_apps(), tmp_path / "m"), experiment(algorithm, 1), build_model, tmp_path / "run"
         )
+
+
+def test_frozen_parameters_are_drawn_alike_and_never_sent(tmp_path: Path) -> None:
+    """A frozen layer that every process draws for itself: the bits of the simulation; the head alone is sent."""
+    algorithm = METHODS["scaffold"]()
+    app = make_client_app(build_frozen, get_data)
+    grid = DirectGrid(dict.fromkeys(range(len(SIZES)), app), tmp_path / "memory")
+    run = run_on_grid(grid, experiment(algorithm, 2), build_frozen, tmp_path / "run", QUICK)
+    data = fl.ClientData.from_lists(*zip(*map(examples_of, range(len(SIZES))), strict=True))
+    task = fl.Task(fl.ImportedModel("small_federation:build_frozen"))
+    twin = fl.Federation(algorithm, fl.SimulatedWorld(task, data, engine="loop"), seed=run.federation.seed)
+    for _ in twin.train(2):
+        pass
+    assert len(run.federation.params) == 6 * 3 + 3
+    assert torch.equal(run.federation.params, twin.params)

@@ -16,6 +16,7 @@ PURPOSES = {
     "data": "Parquet tables and Hugging Face folders",
     "docs": "building the documentation",
     "flower": "real federations on Flower",
+    "hf": "Hugging Face models, LoRA and tokenizers",
     "native": "faster softmax regression, pooling and FedAWARE on CPUs",
     "plots": "figures for papers and of diagnoses",
     "privacy": "accounts of differential privacy",

@@ -27,7 +27,7 @@ from fairlead.errors import (
     require_integer,
     require_number,
 )
-from fairlead.models.base import LogisticRegression
+from fairlead.models.base import LogisticRegression, Model
 from fairlead.models.sequences import TextTransformer
 from fairlead.randomness import Key
 from fairlead.task import Task
@@ -202,9 +202,9 @@ def _drawn(owner: Rows, count: int, key: Key) -> NDArray[np.bool_]:
 
 def table_task(tokens: Tokenizer | None, *, regression: bool) -> Task:
     """The default task of a table: one linear layer over numbers, a small transformer over texts."""
-    model = (
-        LogisticRegression() if tokens is None else TextTransformer(vocabulary=tokens.vocabulary, padding=0)
-    )
+    model: Model = LogisticRegression()
+    if tokens is not None:
+        model = TextTransformer(vocabulary=tokens.vocabulary, padding=tokens.padding)
     if regression:
         return Task(model, loss="squared_error", metrics=("mean_squared_error",))
     return Task(model)

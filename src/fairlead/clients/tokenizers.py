@@ -3,8 +3,9 @@
 import re
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,16 +13,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairlead.component import Component
-from fairlead.errors import require_integer
+from fairlead.errors import DataError, require_instance, require_integer
 from fairlead.memory.budget import require_memory
+from fairlead.models.hugging_face import hugging_face, quiet_reading, saved_folder
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class Tokenizer(Component, ABC):
-    """Turns texts into rows of token ids of one length; 0 is padding, and long texts are cut."""
+    """Turns texts into rows of token ids of one length: short ones are padded at their end, and long ones cut."""
 
     length: int
+
+    @property
+    def padding(self) -> int:
+        """The id that fills up short texts."""
+        return 0
 
     @property
     @abstractmethod
@@ -30,16 +37,19 @@ class Tokenizer(Component, ABC):
 
     @abstractmethod
     def tokens(self, text: str) -> Sequence[int]:
-        """Ids from 1 up, at least as many of the text's as `length` asks for."""
+        """Ids other than padding, at least as many of the text's as `length` asks for."""
+
+    def all_tokens(self, texts: Sequence[str]) -> Iterable[Sequence[int]]:
+        """The tokens of each text."""
+        return map(self.tokens, texts)
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """(texts, length) int64."""
         what = f"{type(self).__name__} with length = {self.length} for {len(texts)} texts"
         require_memory(what, 2 * 8 * len(texts) * self.length, "lower the length")
-        rows = np.zeros((len(texts), self.length), dtype=np.int64)
-        for row, text in zip(rows, texts, strict=True):
-            tokens = self.tokens(text)[: self.length]
-            row[: len(tokens)] = tokens
+        rows = np.full((len(texts), self.length), self.padding, dtype=np.int64)
+        for row, tokens in zip(rows, self.all_tokens(texts), strict=True):
+            row[: len(tokens)] = tokens[: self.length]
         return torch.from_numpy(rows)
 
 
@@ -91,6 +101,50 @@ class HashedWords(Tokenizer):
     def tokens(self, text: str) -> Sequence[int]:
         words = (word.encode(errors="surrogatepass") for word in _WORD.findall(text.lower()))
         return [1 + zlib.crc32(word) % self.buckets for word in words]
+
+
+@dataclass(frozen=True)
+class HuggingFaceTokenizer(Tokenizer):
+    """A tokenizer of Hugging Face from a folder of `save_pretrained`; needs transformers (the extra `hf`).
+
+    Nothing is downloaded: `AutoTokenizer.from_pretrained(name).save_pretrained(path)` once makes the folder. Special
+    tokens are added as the tokenizer does it, and kept in texts that are cut to `length`. Padding is the tokenizer's
+    own, or its end-of-text token if it has none.
+    """
+
+    path: str
+    length: int = 128
+
+    def __post_init__(self) -> None:
+        require_instance(self, "path", self.path, str)
+        require_integer(self, "length", at_least=1)
+
+    @property
+    def vocabulary(self) -> int:
+        return int(max(self._loaded().get_vocab().values())) + 1
+
+    @property
+    def padding(self) -> int:
+        loaded = self._loaded()
+        ids = (loaded.pad_token_id, loaded.eos_token_id)
+        found = next((id for id in ids if id is not None), None)
+        if found is None:
+            raise DataError(f"The tokenizer in {self.path} has neither a padding nor an end-of-text token.")
+        return int(found)
+
+    def tokens(self, text: str) -> Sequence[int]:
+        return next(iter(self.all_tokens([text])))
+
+    def all_tokens(self, texts: Sequence[str]) -> Iterable[Sequence[int]]:
+        encoded = self._loaded()(list(texts), truncation=True, max_length=self.length) if texts else {}
+        found: list[list[int]] = encoded.get("input_ids", [])
+        return found
+
+    def _loaded(self) -> Any:
+        folder = saved_folder(self, self.path, "tokenizer_config.json")
+        transformers = hugging_face("transformers", type(self).__name__)
+        with quiet_reading(folder, transformers):
+            return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def code_points(text: str) -> NDArray[np.int64]:

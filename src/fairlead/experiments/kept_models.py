@@ -1,7 +1,7 @@
 """The models that the folder of a run keeps: the last one, and the best by a metric."""
 
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,7 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.record_io import decoded
 from fairlead.experiments.run_folder import RunFolder
 from fairlead.federation import Federation
-from fairlead.models.base import ExampleShape
+from fairlead.models.base import ExampleShape, Model
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key
 
@@ -34,6 +34,8 @@ class ModelFacts:
     value: float | None = None
     shape: ExampleShape | None = None
     """The shape of its data; None with real clients, whose data the server does not see."""
+    frozen: str = ""
+    """Hash of the frozen parameters, which the file of a model with a recipe leaves out; else empty."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,7 @@ class KeptModel:
         if module is None:
             if self.facts.shape is None:
                 raise _unbuildable()
-            module = self.experiment.learning_task.build(self.facts.shape, Key.from_seed(0)).module
+            module = _built(self.experiment, self.facts.shape).module
         own = {name: tuple(value.shape) for name, value in module.state_dict().items()}
         theirs = {name: tuple(value.shape) for name, value in self.tensors.items()}
         if differing := sorted(dict(own.items() ^ theirs.items())):
@@ -78,14 +80,18 @@ def keep_model(
     file: Path, federation: Federation, metric: str | None = None, value: float | None = None
 ) -> None:
     """Write the global model of a federation, so that a crash leaves the old file or the new one."""
-    simulation = federation.world.simulation
-    shape = None if simulation is None else simulation.shape
+    simulation, module = federation.world.simulation, federation.model()
+    facts, tensors = ModelFacts(federation.state.round, metric, value), module.state_dict()
+    if simulation is not None:
+        facts = replace(facts, shape=simulation.shape)
+        if isinstance(simulation.task.model, Model):
+            # Of hundreds of runs each would keep the same large model.
+            facts = replace(facts, frozen=simulation.objective.model.frozen_digest(simulation.dtype))
+            for name, parameter in module.named_parameters(remove_duplicate=False):
+                if not parameter.requires_grad:
+                    del tensors[name]
     with disk_errors(file, "written"):
-        save_module(
-            federation.model().state_dict(),
-            file,
-            asdict(ModelFacts(federation.state.round, metric, value, shape)),
-        )
+        save_module(tensors, file, asdict(facts))
 
 
 def kept_model(
@@ -103,11 +109,12 @@ def kept_model(
     experiment = store.experiment()
     file = store.model_file if which == "last" else store.best_file
     if file.exists():
-        tensors, facts = read_module(file)
+        tensors, content = read_module(file)
         try:
-            return KeptModel(experiment, tensors, decoded(ModelFacts, facts), form)
+            facts = decoded(ModelFacts, content)
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"{file} is damaged: {error}.") from error
+        return KeptModel(experiment, _with_frozen(tensors, facts, experiment, form), facts, form)
     if which == "best":
         cause = "it has no evaluation yet" if experiment.keep_best else "its spec has no keep_best"
         raise RunFolderError(f"The run in {store.path} keeps no best model: {cause}.")
@@ -141,6 +148,26 @@ def load_model(
     if model.caveat:
         warnings.warn(model.caveat, stacklevel=2)
     return model.module()
+
+
+def _built(experiment: Experiment, shape: ExampleShape) -> FlatModule:
+    return experiment.learning_task.build(shape, Key.from_seed(0))
+
+
+def _with_frozen(
+    tensors: dict[str, Tensor], facts: ModelFacts, experiment: Experiment, form: nn.Module | None
+) -> dict[str, Tensor]:
+    """All tensors of a model whose file leaves out frozen parameters, from its recipe or a module like it."""
+    if not facts.frozen or facts.shape is None:
+        return tensors
+    flat = _built(experiment, facts.shape) if form is None else FlatModule(form)
+    dtype = next(value.dtype for value in tensors.values() if value.is_floating_point())
+    if flat.frozen_digest(dtype) != facts.frozen:
+        raise CheckpointError(
+            "The frozen parameters of the model are not those of the run: its folder or function has changed since."
+        )
+    own = flat.to(torch.device("cpu"), dtype).module.state_dict()
+    return {name: tensors.get(name, value) for name, value in own.items()}
 
 
 def _unbuildable() -> FieldError:

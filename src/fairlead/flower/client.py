@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from fairlead.errors import FairleadError, FieldError, require_integer
 from fairlead.flower import messages
 from fairlead.flower.messages import Introduction, ModelForm, Question, RequestError
 from fairlead.parameters import FlatModule
-from fairlead.randomness import Key
+from fairlead.randomness import Key, seeded_start
 from fairlead.records import Broadcast, Vectors
 from fairlead.task import AnyMetric, PerExample, Task
 from fairlead.worlds.device import usable_device
@@ -254,7 +255,8 @@ def make_client_app(
     place = usable_device("make_client_app", device)
     if holdout and get_test_data is not None:
         raise FieldError("make_client_app takes get_test_data or holdout, not both.")
-    allowed, task = limits or ClientLimits(), Task(build_model(), loss, metrics)
+    with seeded_start(Key.from_seed(0)):
+        allowed, task = limits or ClientLimits(), Task(build_model(), loss, metrics)
     app = ClientApp()
 
     def examples(context: Context, *, test: bool = False) -> ClientData:
@@ -267,6 +269,7 @@ def make_client_app(
         assert isinstance(task.model, nn.Module)
         return FlatModule(task.model).to(place, dtype)
 
+    @cache
     def form() -> ModelForm:
         return ModelForm.of(model(), dtype)
 

@@ -60,11 +60,12 @@ class ModelForm(MessageSizes):
     """The model that server and clients must agree on."""
 
     digest: str
-    """Hash of the names and sizes of all parameters, in order."""
+    """Hash of the names and sizes of all trained parameters, in order, and of the numbers of frozen ones."""
 
     @staticmethod
     def of(model: FlatModule, dtype: torch.dtype) -> "ModelForm":
-        digest = sha256(json.dumps([list(model.layout.items()), str(dtype)]).encode()).hexdigest()[:16]
+        facts = json.dumps([list(model.layout.items()), str(dtype)]) + model.frozen_digest(dtype)
+        digest = sha256(facts.encode()).hexdigest()[:16]
         return ModelForm(sum(model.sizes), len(model.initial_buffers()), dtype, digest)
 
     def model_shapes(self, params: str) -> dict[str, tuple[int, ...]]:

@@ -168,8 +168,9 @@ def _task_words(experiment: Experiment) -> dict[str, str]:
         body = "    data = fl.load_experiment(SPEC).load().test\n    return data.inputs, data.targets"
     if data.test is not None or data.held_out is not None:
         words["TEST_DATA"] = f'{test}"""{meaning}"""\n{body}'
+    model = re.sub(r"\b(?=[A-Z]\w*\()", "fl.", repr(task.model))
     return {
-        "MODEL": f"    return fl.{task.model!r}.build({example_shape(data.train, data.test, data.held_out)!r})",
+        "MODEL": f"    return {model}.build({example_shape(data.train, data.test, data.held_out)!r})",
         "DATA": load.format("train"),
         "IMPORTS": "from torch import nn\n\nimport fairlead as fl\n"
         "from fairlead.models.base import ExampleShape",

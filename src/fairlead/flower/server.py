@@ -31,6 +31,7 @@ from fairlead.flower.requests import RoundRules, log_round, refuse_unsuitable
 from fairlead.flower.roster import LOG, Member, Roster
 from fairlead.flower.world import FlowerWorld, RunIdentity
 from fairlead.parameters import FlatModule
+from fairlead.randomness import Key, seeded_start
 from fairlead.records import RoundRecord
 from fairlead.reply_checks import ReplyLimits
 
@@ -114,7 +115,8 @@ def run_on_grid(
 
     def build() -> Federation:
         dtype = torch.float64 if experiment.dtype == "float64" else torch.float32
-        form = ModelForm.of(FlatModule(build_model()), dtype)
+        with seeded_start(Key.from_seed(0)):
+            form = ModelForm.of(FlatModule(build_model()), dtype)
         roster = Roster(
             num_clients or count_clients(experiment),
             form.digest,

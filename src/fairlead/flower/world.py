@@ -20,7 +20,7 @@ from fairlead.flower.requests import ClientRequest, PendingRequests, RoundRules
 from fairlead.flower.roster import Estimates, Roster, warn_of_claims
 from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
-from fairlead.randomness import Key
+from fairlead.randomness import Key, seeded_start
 from fairlead.records import (
     Broadcast,
     ClientUpdates,
@@ -85,7 +85,9 @@ class FlowerWorld(World):
             )
         self.rules, self.work_model = rules or RoundRules(), work or EqualWork()
         self._grid, self._build_model, self._identity = grid, build_model, identity
-        self._model = FlatModule(build_model()).to(torch.device("cpu"), dtype)
+        # Server, clients and simulations draw the same frozen parameters.
+        with seeded_start(Key.from_seed(0)):
+            self._model = FlatModule(build_model()).to(torch.device("cpu"), dtype)
         self._form = ModelForm.of(self._model, dtype)
         self._pending = PendingRequests(grid, self.rules.patience)
         refuse_misfits(self.work_model, roster.num_clients, has_devices=False)
@@ -121,8 +123,7 @@ class FlowerWorld(World):
         return f"Flower {self._form.digest} {self.work_model!r} {sizes}"
 
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(key.fold("init").torch_seed())
+        with seeded_start(key):
             model = FlatModule(self._build_model()).to(torch.device("cpu"), self.population.dtype)
         return model.initial_params(), model.initial_buffers()
 

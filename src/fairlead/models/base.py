@@ -23,6 +23,11 @@ class ExampleShape:
 class Model(Component, ABC):
     """A recipe for a module, completed with the shapes of the data."""
 
+    @property
+    def copies(self) -> int:
+        """Copies of the parameters in memory, at least, while it is made: as modules of two types, vector and step."""
+        return 6
+
     @abstractmethod
     def build(self, shape: ExampleShape) -> nn.Module:
         """A freshly initialized module; torch's global generator is seeded around the call."""

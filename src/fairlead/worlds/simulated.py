@@ -185,7 +185,8 @@ class SimulatedWorld(World):
     def description(self) -> str:
         conditions = f"{self.behavior.work!r} {self.behavior.link!r} {self.behavior.devices!r}"
         arithmetic = f"{self.dtype} {self.arithmetic.precision}"
-        return f"{self.task.description} {conditions} {arithmetic} {_data_digest(self.clients)}"
+        frozen = self.objective.model.frozen_digest(self.dtype)
+        return f"{self.task.description} {conditions} {arithmetic} {_data_digest(self.clients)}{frozen}"
 
     @property
     def engine(self) -> Engine:
@@ -197,8 +198,10 @@ class SimulatedWorld(World):
         return Workings(self.device, repr(self.engine), self.engine_reason, self._paths)
 
     def initial_model(self, key: Key) -> tuple[Tensor, Tensor]:
-        model = self.task.build(self.shape, key).to(self.device, self.dtype)
-        params, buffers = model.initial_params(), model.initial_buffers()
+        model = self.task.build(self.shape, key)
+        params, buffers = (
+            vector.to(self.device, self.dtype) for vector in (model.initial_params(), model.initial_buffers())
+        )
         if not bool(params.isfinite().all() & buffers.isfinite().all()):
             raise FieldError(
                 f"Task.model must start from finite numbers, got NaN or infinity from {type(self.task.model).__name__} "
