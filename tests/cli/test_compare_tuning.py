@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compare_calls import SPEC, call, data
@@ -110,7 +111,7 @@ def test_python_tunes_algorithms_and_presets_in_memory_and_in_a_folder() -> None
     assert [method.name for method in found] == ["A:lr=0.1", "B:lr=0.1"]
     assert found["A"] is found[0]
     assert found[0].federation.algorithm == fl.presets.fedavg(lr=0.1, steps=3)
-    options = {"seeds": [0], "tune": {"lr": [0.001, 0.1]}, "tune_seeds": 1}
+    options: dict[str, Any] = {"seeds": [0], "tune": {"lr": [0.001, 0.1]}, "tune_seeds": 1}
     in_memory = fl.compare(experiment, ["fedavg"], **options)
     kept = fl.compare(experiment, ["fedavg"], folder="runs", **options)
     assert in_memory.summary.tunings[0].settings == kept.summary.tunings[0].settings

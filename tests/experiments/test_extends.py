@@ -110,7 +110,9 @@ def test_data_paths_start_from_the_folder_of_the_spec(
     monkeypatch.chdir(here)
 
     def path() -> str:
-        return fl.load_experiment(inner / "spec.toml").clients.path  # type: ignore[attr-defined]
+        clients = fl.load_experiment(inner / "spec.toml").clients
+        assert isinstance(clients, fl.CsvTable)
+        return str(clients.path)
 
     assert path() == str(inner / "d.csv")
     (here / "d.csv").write_text("x,y\n1,0\n")

@@ -36,6 +36,7 @@ def test_seeds_are_repetitions_of_one_method(tmp_path: Path) -> None:
         ("fedavg-3-2", 3, "fedavg"),
         ("fedavg_seed3", 3, "fedavg"),
         ("fedavg/3", 3, "fedavg"),
+        ("method_03/3", 3, "method_03"),
         ("fedavg/seed=003", 3, "fedavg"),
         ("lr 0.1/seed-1", 1, "lr 0.1"),
         ("dirichlet0.1", 1, "dirichlet0.1"),

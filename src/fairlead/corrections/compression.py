@@ -141,12 +141,12 @@ def _packed(codes: Tensor, bits: int) -> Tensor:
     """Numbers (..., k) below 2^bits as bytes (..., ⌈k·bits/8⌉), the lowest bits first."""
     digits = (codes[..., None] >> torch.arange(bits, device=codes.device)) & 1
     flat = torch.nn.functional.pad(digits.flatten(-2), (0, -digits.shape[-2] * bits % 8))
-    octets = flat.unflatten(-1, (-1, 8)) << torch.arange(8, device=codes.device)
+    octets = flat.reshape(*flat.shape[:-1], flat.shape[-1] // 8, 8) << torch.arange(8, device=codes.device)
     return octets.sum(-1).to(torch.uint8)
 
 
 def _unpacked(octets: Tensor, number: int, bits: int) -> Tensor:
     """The numbers (..., `number`) in bytes."""
     digits = (octets[..., None].long() >> torch.arange(8, device=octets.device)) & 1
-    whole = digits.flatten(-2)[..., : number * bits].unflatten(-1, (number, bits))
+    whole = digits.flatten(-2)[..., : number * bits].reshape(*octets.shape[:-1], number, bits)
     return (whole << torch.arange(bits, device=octets.device)).sum(-1)

@@ -4,7 +4,7 @@ import math
 import re
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -152,7 +152,7 @@ class _Fact(NamedTuple):
 
 def _worded(value: object) -> str:
     """A part with the fields that are not at their defaults; equal neighbors of a list are counted."""
-    if isinstance(value, Component):
+    if isinstance(value, Component) and is_dataclass(value):
         own = [(each, getattr(value, each.name)) for each in fields(value)]
         told = [
             f"{each.name}={_worded(content)}"

@@ -256,16 +256,11 @@ def _label(runs: Sequence[ReportedRun]) -> str:
 
 
 def _folder_label(run: ReportedRun) -> str:
-    """The innermost part of the path that is more than the seed."""
+    """The name of the folder without the seed; of the folder around it, if nothing else is left."""
     pattern = re.compile(rf"(?:(?!seed)(.+?)[-_= ])?(?:seed)?[-_= ]?0*{run.seed}(?:-\d+)?")
     path = run.path.resolve()
-    for part in (path.name, path.parent.name):
-        match = pattern.fullmatch(part)
-        if match is None:
-            return part
-        if match[1]:
-            return match[1]
-    return path.name
+    match = pattern.fullmatch(path.name)
+    return path.name if match is None else match[1] or path.parent.name
 
 
 def _parts(experiment: Experiment) -> str:
