@@ -1,7 +1,7 @@
 """Label skew: by the Dirichlet distribution, in two levels, in blocks, by shards and by classes."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -312,6 +312,9 @@ class ShardPartitioner(Partitioner):
         return owner
 
 
+AssignmentMode = Literal["random", "deterministic", "first-deterministic", "in-order"]
+
+
 @dataclass(frozen=True)
 class PathologicalPartitioner(Partitioner):
     """Gives each client examples of a fixed number of classes, each class shared equally by its clients.
@@ -323,14 +326,13 @@ class PathologicalPartitioner(Partitioner):
     """
 
     num_classes_per_partition: int
-    class_assignment_mode: Literal["random", "deterministic", "first-deterministic", "in-order"] = "random"
+    class_assignment_mode: AssignmentMode = "random"
 
     needs_classes = True
 
     def __post_init__(self) -> None:
         require_integer(self, "num_classes_per_partition", at_least=1)
-        modes = ("random", "deterministic", "first-deterministic", "in-order")
-        require_choice(self, "class_assignment_mode", modes)
+        require_choice(self, "class_assignment_mode", get_args(AssignmentMode))
 
     def owners(self, labels: Rows, num_clients: int, key: Key, natural: Rows | None) -> Rows:
         generator = key.generator()
@@ -358,11 +360,8 @@ class PathologicalPartitioner(Partitioner):
         assigned = np.zeros((num_clients, num_kinds), dtype=bool)
         clients, count = np.arange(num_clients), self.num_classes_per_partition
         if self.class_assignment_mode in ("deterministic", "in-order"):
-            first = (
-                clients
-                if self.class_assignment_mode == "deterministic"
-                else clients * num_kinds // num_clients
-            )
+            in_order = self.class_assignment_mode == "in-order"
+            first = clients * num_kinds // num_clients if in_order else clients
             for step in range(count):
                 assigned[clients, (first + step) % num_kinds] = True
             return assigned

@@ -169,7 +169,22 @@ class ParquetTable(TableFile):
     """
 
     def read(self, path: str) -> Columns:
-        return _read_parquet(path)
+        parquet = _library("pyarrow.parquet", "ParquetTable needs pyarrow", "pip install 'pyarrow>=17,<30'")
+        file, entries = existing(path), 0
+        for _, folders, files in os.walk(file):
+            entries += len(folders) + len(files)
+            if entries > _MOST_ENTRIES:
+                raise DataError(
+                    f"{file} has more than {_MOST_ENTRIES} files and folders, too many for a table."
+                )
+        with read_as(" as Parquet", file):
+            dataset = parquet.ParquetDataset(file)
+            for part in dataset.fragments:
+                size = Path(part.path).stat().st_size
+                refuse_bomb(part.path, _LEAST_BYTES * part.count_rows() * len(dataset.schema), size)
+            table = dataset.read()
+            table.validate(full=True)
+            return Columns.of(table, str(file))
 
 
 @dataclass(frozen=True)
@@ -333,23 +348,6 @@ def _library(module: str, problem: str, remedy: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise DataError(f"{problem}: install it with {remedy}.") from error
-
-
-def _read_parquet(path: str) -> Columns:
-    parquet = _library("pyarrow.parquet", "ParquetTable needs pyarrow", "pip install 'pyarrow>=17,<30'")
-    file, entries = existing(path), 0
-    for _, folders, files in os.walk(file):
-        entries += len(folders) + len(files)
-        if entries > _MOST_ENTRIES:
-            raise DataError(f"{file} has more than {_MOST_ENTRIES} files and folders, too many for a table.")
-    with read_as(" as Parquet", file):
-        dataset = parquet.ParquetDataset(file)
-        for part in dataset.fragments:
-            size = Path(part.path).stat().st_size
-            refuse_bomb(part.path, _LEAST_BYTES * part.count_rows() * len(dataset.schema), size)
-        table = dataset.read()
-        table.validate(full=True)
-        return Columns.of(table, str(file))
 
 
 def _load_splits(folder: str) -> dict[str, Any]:

@@ -272,13 +272,9 @@ def situation_of(evidence: Evidence) -> Situation:
         clients=similarity_of(evidence),
         cohort="all" if evidence.cohort_size is None else "some",
         returns="often" if evidence.visits >= 1 else "rarely",
-        bias="large" if _bias(evidence) >= _LARGE else "small",
+        # 0 where theory does not know χ² of plain averaging.
+        bias="large" if (predict_preset("fedavg", evidence).chi_square or 0.0) >= _LARGE else "small",
     )
-
-
-def _bias(evidence: Evidence) -> float:
-    """χ² of plain averaging; 0 where theory does not know it."""
-    return predict_preset("fedavg", evidence).chi_square or 0.0
 
 
 def _advice(evidence: Evidence, situation: Situation, rule: Rule, advised: PredictedMethod) -> Advice:

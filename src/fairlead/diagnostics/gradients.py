@@ -285,10 +285,8 @@ def gradient_figures(federation: Federation, record: RoundRecord) -> GradientFig
         raise FieldError("gradient_figures needs the clients' data: only a simulated world has them.")
     conditions = world.conditions(record.round, algorithm.solver, federation.key)
     applied = round_weights(algorithm, record, conditions)
-    weights, decay = (
-        conditions.weights if applied is None else applied,
-        algorithm.solver.optimizer.weight_decay,
-    )
+    weights = conditions.weights if applied is None else applied
+    decay = algorithm.solver.optimizer.weight_decay
     found = stationarity(world, state.params, state.buffers, weights, weight_decay=decay)
     figures = found.true_gradient, diversity(found.mean_square, found.true_gradient**2)
     if applied is None:

@@ -129,10 +129,8 @@ _CASES = {"FedAvg": (1, 10.0), "FedNova, s = 2": (1, 10.0), "no noise": (1, 0.0)
 """Copies of the clients of Lemma 1, and σ²."""
 _OVER_BOUND, _SPEED, _LIMIT = "error over (83), T = {}", "slope of log error in log T", "τ_eff over its limit"
 _SCALED, _ALPHA = "error times mτ̄T", "FedProx's best α over ∛2 √(m/τ̄)/T^(1/6)"
-_PROX, _SIZES = (
-    "m = {:g}, τ̄ = {:g}, T = {:g}",
-    ((10, 1e4, 1e6), (1e3, 1e4, 1e6), (10, 1e6, 1e6), (10, 1e4, 1e8)),
-)
+_PROX = "m = {:g}, τ̄ = {:g}, T = {:g}"
+_SIZES = ((10, 1e4, 1e6), (1e3, 1e4, 1e6), (10, 1e6, 1e6), (10, 1e4, 1e8))
 
 
 def _theorem_4(request: Request, seed: int) -> Mapping[TableCell, float]:

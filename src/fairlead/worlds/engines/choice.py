@@ -184,13 +184,10 @@ def choose_engine(
             raise
         return EngineChoice(LoopEngine(), str(error))
     reason = "asked for"
-    if name == "auto":
-        small = sum(objective.model.sizes) <= _LARGE_ON_CPU
-        reason = (
-            "a small model: clients side by side share the overhead"
-            if small
-            else "gradients of dense layers in closed form"
-        )
+    if name == "auto" and sum(objective.model.sizes) <= _LARGE_ON_CPU:
+        reason = "a small model: clients side by side share the overhead"
+    elif name == "auto":
+        reason = "gradients of dense layers in closed form"
     return EngineChoice(BatchedEngine(lanes, backend), reason)
 
 

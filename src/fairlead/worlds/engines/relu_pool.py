@@ -63,13 +63,8 @@ def is_plain(layer: nn.Module, kind: type[nn.Module]) -> bool:
 
 def _hooked(module: nn.Module) -> bool:
     """Whether somebody else sees what goes through a module, or changed how it is called."""
-    hooks = (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-    )
-    return any(hooks) or "forward" in vars(module)
+    kinds = ("forward", "forward_pre", "backward", "backward_pre")
+    return any(vars(module)[f"_{kind}_hooks"] for kind in kinds) or "forward" in vars(module)
 
 
 def halves(layer: nn.Module) -> bool:
