@@ -43,13 +43,14 @@ from fairlead.text import label
 from fairlead.worlds.base import DataPlace, EngineName, Weights, Workings, World, objective_weights
 from fairlead.worlds.behavior import ClientBehavior, MessageSizes, Responders
 from fairlead.worlds.device import Arithmetic, HostData, Precision, on_host, stays_on_host, usable_device
-from fairlead.worlds.engines.base import AsyncEngine, Engine, Objective
+from fairlead.worlds.engines.base import AsyncEngine, Engine, LocalReturns, Objective
 from fairlead.worlds.engines.choice import choose_engine
 from fairlead.worlds.engines.lane_gradients import evaluation_model
 from fairlead.worlds.evaluation import evaluate, evaluate_each, refuse_misjudged
 from fairlead.worlds.executor import (
     ClientBlock,
     ClientExecutor,
+    FinishedWork,
     LocalExecutor,
     do_work,
     own_models,
@@ -310,11 +311,7 @@ class SimulatedWorld(World):
         clients, num_steps = responders.block.clients, responders.block.num_steps
         block = replace(responders.block, memory=self._read(order.memory, clients))
         effective_steps = solver.effective_steps(num_steps, order.round)
-        noise = order.key.fold("noise", order.round).fold
-        finished, results = do_work(
-            order, block, effective_steps, self.objective.model, executor.train, noise
-        )
-        self._paths = PathRun.tally([*self._paths, *results.ran])
+        finished, results = self._train(executor, order, block, effective_steps)
         return ClientUpdates.of(
             cohort,
             responders.places,
@@ -330,6 +327,14 @@ class SimulatedWorld(World):
             virtual_seconds=responders.virtual_seconds,
             device_seconds=responders.device_seconds,
         )
+
+    def _train(
+        self, executor: ClientExecutor, order: WorkOrder, block: ClientBlock, effective_steps: Tensor | None
+    ) -> tuple[FinishedWork, LocalReturns]:
+        noise = order.key.fold("noise", order.round).fold
+        done = do_work(order, block, effective_steps, self.objective.model, executor.train, noise)
+        self._paths = PathRun.tally([*self._paths, *done[1].ran])
+        return done
 
     def _work_on(self, executor: ClientExecutor, order: WorkOrder, buffering: Buffering) -> ClientUpdates:
         """Let clients start and finish until the buffer is full; the others go on."""
@@ -359,8 +364,7 @@ class SimulatedWorld(World):
         clients, num_steps = cohort.clients[trained], work.num_steps[trained]
         block = ClientBlock(clients, self.behavior.sizes[clients], num_steps, work.batch_sizes[trained], {})
         effective_steps = solver.effective_steps(num_steps, round)
-        finished, results = do_work(order, block, effective_steps, self.objective.model, executor.train)
-        self._paths = PathRun.tally([*self._paths, *results.ran])
+        finished, results = self._train(executor, order, block, effective_steps)
         fresh = {"delta": finished.delta, "buffers": finished.buffers, "loss": results.loss[:, None]}
 
         def rows(name: str, jobs: list[Job]) -> Tensor:
