@@ -137,6 +137,7 @@ def test_a_buffered_run_goes_on_without_a_slow_client(tmp_path: Path) -> None:
             begun = rounds_in(folder)
             wait_for(lambda: rounds_in(folder) >= begun + 3, _START, "three steps without client 2")
         wait_for(lambda: is_finished(folder), _START, "the end of the run")
+    assert processes_of(tmp_path / "federation") == []
     records = load_records(folder)
     assert all(len(record.arrived) == 2 and not record.refused for record in records)
     assert {record.facts["in_flight"] for record in records} == {1.0}
