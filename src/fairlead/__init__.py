@@ -29,6 +29,7 @@ CONTENTS = {
     "randomness": "Key",
     "samplers.base": "MemorylessSampler Sampler",
     "samplers.adaptive": "FedACS FedACSEstimated OptimalSampling PowerOfChoice WeightFeedback",
+    "samplers.buffered": "BufferedSampling",
     "samplers.fixed": (
         "FullFirstRound FullParticipation PoissonSampling ScriptedSampler UniformWithoutReplacement "
         "WeightedWithReplacement"
@@ -42,7 +43,7 @@ CONTENTS = {
     "corrections.personal": "OwnParameters",
     "optimizers.personal": "MetaSGD MixedSGD MoreauSGD",
     "aggregators.base": "Aggregator LinearAggregator",
-    "aggregators.weighted": "CommunicationAware FedAU FedDyn FedMGDA FedNova WeightedMean",
+    "aggregators.weighted": "CommunicationAware FedAU FedDyn FedMGDA FedNova StalenessWeighted WeightedMean",
     "aggregators.remembered": "FedAWARE FedVARP MIFA RememberedMean StaleFedVARP",
     "aggregators.robust": "CoordinateMedian GeometricMedian Krum NormBoundedMean TrimmedMean",
     "memory.update_memory": "UpdateMemory",

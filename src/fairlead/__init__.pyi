@@ -8,7 +8,7 @@ from fairlead import testing as testing
 from fairlead.aggregators.base import Aggregator as Aggregator, LinearAggregator as LinearAggregator
 from fairlead.aggregators.remembered import FedAWARE as FedAWARE, FedVARP as FedVARP, MIFA as MIFA, RememberedMean as RememberedMean, StaleFedVARP as StaleFedVARP
 from fairlead.aggregators.robust import CoordinateMedian as CoordinateMedian, GeometricMedian as GeometricMedian, Krum as Krum, NormBoundedMean as NormBoundedMean, TrimmedMean as TrimmedMean
-from fairlead.aggregators.weighted import CommunicationAware as CommunicationAware, FedAU as FedAU, FedDyn as FedDyn, FedMGDA as FedMGDA, FedNova as FedNova, WeightedMean as WeightedMean
+from fairlead.aggregators.weighted import CommunicationAware as CommunicationAware, FedAU as FedAU, FedDyn as FedDyn, FedMGDA as FedMGDA, FedNova as FedNova, StalenessWeighted as StalenessWeighted, WeightedMean as WeightedMean
 from fairlead.algorithm import Algorithm as Algorithm
 from fairlead.client_table import ClientTable as ClientTable
 from fairlead.clients.array_files import LeafFolder as LeafFolder, NpzArrays as NpzArrays
@@ -68,6 +68,7 @@ from fairlead.results.runs import load_frame as load_frame
 from fairlead.round import initial_state as initial_state, run_round as run_round
 from fairlead.samplers.adaptive import FedACS as FedACS, FedACSEstimated as FedACSEstimated, OptimalSampling as OptimalSampling, PowerOfChoice as PowerOfChoice, WeightFeedback as WeightFeedback
 from fairlead.samplers.base import MemorylessSampler as MemorylessSampler, Sampler as Sampler
+from fairlead.samplers.buffered import BufferedSampling as BufferedSampling
 from fairlead.samplers.fixed import FullFirstRound as FullFirstRound, FullParticipation as FullParticipation, PoissonSampling as PoissonSampling, ScriptedSampler as ScriptedSampler, UniformWithoutReplacement as UniformWithoutReplacement, WeightedWithReplacement as WeightedWithReplacement
 from fairlead.stopping import StopRule as StopRule
 from fairlead.task import Task as Task, accuracy as accuracy, cross_entropy as cross_entropy, mean_squared_error as mean_squared_error, squared_error as squared_error

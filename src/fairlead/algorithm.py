@@ -58,6 +58,8 @@ class Algorithm(Component):
         _refuse_second_division(self.sampler.long_run, self.aggregator)
         _refuse_open_broadcasts(self)
         _refuse_idle_body(self.solver)
+        if self.sampler.buffering is not None:
+            _refuse_asynchronous(self)
         if len(self.server.cycle) > 1:
             raise ClashError(
                 f"{type(self.server).__name__} is an optimizer for clients: use another Algorithm.server."
@@ -77,6 +79,28 @@ class Algorithm(Component):
             self.privacy.refuse_parts(self.sampler, self.aggregator, self.transforms, self.solver.corrections)
         instead = ", or an aggregator and sampler that do not normalize"
         self.solver.refuse_nonlinear((self.sampler, self.aggregator), instead)
+
+
+def _refuse_asynchronous(algorithm: Algorithm) -> None:
+    """Raise if a part needs rounds that wait for their clients."""
+    solver, found = algorithm.solver, list[tuple[object, str]]()
+    for correction in solver.corrections:
+        if correction.memory_extent or correction.shared_names:
+            found.append((correction, "keeps vectors that belong to the model of one round"))
+    if solver.personal is not None:
+        found.append((solver.personal, "trains clients' own models with the model of one round"))
+    if algorithm.aggregator.needs_whole_rounds:
+        found.append((algorithm.aggregator, "takes updates that have not arrived yet for lost"))
+    for part, why in found:
+        raise ClashError(
+            f"{type(part).__name__} {why}, and {type(algorithm.sampler).__name__} lets clients work on while the "
+            "server steps: remove one of the two."
+        )
+    if algorithm.calibrate == "clients":
+        raise ClashError(
+            'Algorithm.calibrate="clients" changes the learning rate of clients that are still at work in asynchronous '
+            'rounds: write calibrate="server".'
+        )
 
 
 def _refuse_idle_body(solver: LocalSolver) -> None:

@@ -272,6 +272,22 @@ class LocalSolver(Component):
         norms = self.accumulation(num_steps, round)
         return None if norms is None else norms.l1
 
+    def late_effective_steps(self, num_steps: Tensor, rounds: Tensor, now: int) -> Tensor | None:
+        """‖a‖₁ of updates (m,), each with the learning rate of the round in which its work began.
+
+        The unit is the η of round `now`, so that delta = −η Σ_j a_j g_j holds for late updates too.
+        """
+        if not self.is_linear:
+            return None
+        lr = self.optimizer.lr_at(now)
+        steps = torch.zeros(len(num_steps), dtype=torch.float64)
+        for begun in set(rounds.tolist()):
+            rows = rounds == begun
+            own = self.effective_steps(num_steps[rows], begun)
+            assert own is not None
+            steps[rows] = own * (self.optimizer.lr_at(begun) / lr if lr > 0 else 1.0)
+        return steps
+
     def accumulation(self, num_steps: Tensor, round: int) -> Accumulation | None:
         """‖a‖₁ and ‖a‖₂ of clients that take the given numbers of steps; None if not linear.
 

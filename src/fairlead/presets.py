@@ -8,7 +8,15 @@ from typing import Any, Literal, ParamSpec, Required, TypedDict, Unpack
 
 from fairlead.aggregators.remembered import MIFA, FedAWARE, FedVARP, RememberedMean, StaleFedVARP
 from fairlead.aggregators.robust import CoordinateMedian, GeometricMedian, Krum, NormBoundedMean, TrimmedMean
-from fairlead.aggregators.weighted import CommunicationAware, FedAU, FedDyn, FedMGDA, FedNova, WeightedMean
+from fairlead.aggregators.weighted import (
+    CommunicationAware,
+    FedAU,
+    FedDyn,
+    FedMGDA,
+    FedNova,
+    StalenessWeighted,
+    WeightedMean,
+)
 from fairlead.algorithm import Algorithm
 from fairlead.corrections.base import Correction
 from fairlead.corrections.compression import CompressedUpdate
@@ -23,6 +31,7 @@ from fairlead.optimizers.descent import SGD, Adagrad, Adam, AMSGrad, Yogi
 from fairlead.optimizers.personal import MetaSGD, MixedSGD, MoreauSGD
 from fairlead.samplers.adaptive import FedACS, FedACSEstimated, OptimalSampling, PowerOfChoice, WeightFeedback
 from fairlead.samplers.base import Sampler
+from fairlead.samplers.buffered import BufferedSampling
 from fairlead.samplers.fixed import (
     FullFirstRound,
     FullParticipation,
@@ -369,6 +378,27 @@ def anonymous_fednova(
 def fedau(*, cutoff: int | None = 50, server_lr: float = 1.0, **clients: Unpack[ClientSide]) -> Algorithm:
     """Weights learned from how long clients are absent (Wang & Ji 2024)."""
     return Algorithm(_solver(clients), _sampler(clients), FedAU(cutoff), server=SGD(server_lr))
+
+
+@method("nguyen2022fedbuff")
+def fedbuff(
+    *,
+    buffer_size: int = 10,
+    exponent: float = 0.5,
+    max_staleness: int | None = None,
+    server_lr: float = 1.0,
+    **clients: Unpack[ClientSide],
+) -> Algorithm:
+    """Asynchronous: the server steps with every `buffer_size` updates, shortened by their age (Nguyen et al. 2022).
+
+    `cohort_size` clients work at the same time, all if it is not given; each starts from the newest model as soon as a
+    place is free. `devices` say how long clients take; without them all take equally long.
+    """
+    if clients.get("replacement", False):
+        raise FieldError("fedbuff asks idle clients without replacement: leave the argument replacement out.")
+    sampler = BufferedSampling(clients.get("cohort_size"), buffer_size, max_staleness)
+    aggregator = StalenessWeighted(exponent=exponent)
+    return Algorithm(_solver(clients), sampler, aggregator, server=SGD(server_lr))
 
 
 @method("jhunjhunwala2022fedvarp", corrects=("links",))

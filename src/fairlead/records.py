@@ -91,6 +91,7 @@ class Conditions:
     repeated: tuple[int, ...] = ()
     """Rounds that a crashed server repeated, once per repetition: their models may have been published before."""
     forecast_steps: Forecast = unknown
+    forecast_seconds: Forecast = unknown
     num_examples: Tensor | None = None
     """Examples that every client holds (N,), or None if unknown."""
     poll: Poll | None = None
@@ -118,6 +119,11 @@ class Conditions:
     def num_steps(self) -> Tensor | None:
         """Planned local steps of every client (N,), or None if unknown."""
         return self.forecast_steps()
+
+    @cached_property
+    def seconds(self) -> Tensor | None:
+        """Planned duration of every client's work with its transmission (N,), or None if unknown."""
+        return self.forecast_seconds()
 
     @cached_property
     def arrival(self) -> Tensor | None:
@@ -154,6 +160,21 @@ class Broadcast:
     """Vectors that the corrections broadcast."""
 
 
+class Buffering(NamedTuple):
+    """Asynchronous rounds: a round ends when its buffer is full, and the other clients go on working."""
+
+    size: int
+    """Updates in a full buffer, at most one of each client."""
+    concurrency: int | None
+    """Clients at work at the same time; None: all."""
+    max_age: int | None
+    """Rounds after which an update is too old to count; None: never."""
+
+    def places(self, num_clients: int) -> int:
+        """Clients at work at the same time, of so many."""
+        return num_clients if self.concurrency is None else min(self.concurrency, num_clients)
+
+
 @dataclass(frozen=True)
 class WorkOrder(Broadcast):
     """The work of a round: what is sent, to whom, and what the world needs for it."""
@@ -162,6 +183,10 @@ class WorkOrder(Broadcast):
     memory: PartState
     """The clients' memory, which the world keeps between rounds."""
     key: Key
+    buffering: Buffering | None = None
+    """For asynchronous rounds: the cohort are then candidates, who start as soon as others finish."""
+    flight: PartState = field(default_factory=dict)
+    """The work that has not arrived yet, as the world keeps it."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +236,9 @@ class ClientUpdates:
     """Total computation time of the devices of all clients asked."""
     refused: tuple[Refusal, ...] = ()
     """Replies that arrived and were refused."""
+    flight: PartState = field(default_factory=dict)
+    """In asynchronous rounds, the work that goes on: "clients" (C,), -1 for a free place, and what else the world
+    needs. `cohort` are then the clients that started in this round, of whom some arrive in later ones."""
 
     @staticmethod
     def of(
@@ -311,6 +339,8 @@ class Participation(NamedTuple):
     """Chance of being asked, (N,); None where it depends on the updates."""
     settled: bool = True
     """False if the figures hold only once the sampler has learned them."""
+    age: Tensor | None = None
+    """Mean age of an update that arrives, in rounds (N,); None for rounds that wait for their clients."""
 
 
 Exactness = Literal["exact", "sampled", "large cohorts", "long run"]
@@ -396,6 +426,7 @@ class ServerState:
     transforms: tuple[PartState, ...]
     server: PartState
     memory: PartState
+    flight: PartState = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

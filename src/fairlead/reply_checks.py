@@ -183,7 +183,7 @@ def leave_out(updates: ClientUpdates, bad: Tensor, reason: Reason, fault: str) -
         value = getattr(updates, part.name)
         if isinstance(value, Tensor):
             rows[part.name] = value[keep.to(value.device)]
-        elif isinstance(value, Mapping):
+        elif isinstance(value, Mapping) and part.name != "flight":
             rows[part.name] = {name: each[keep.to(each.device)] for name, each in value.items()}
     refused = tuple(
         Refusal(client, reason, f"Client {client} was refused: {fault}.")

@@ -49,6 +49,7 @@ def initial_state(algorithm: Algorithm, world: World, key: Key) -> ServerState:
             'Algorithm.calibrate="clients" changes the learning rate of clients in every round, which only simulated '
             'clients follow: write calibrate="server".'
         )
+    buffering = algorithm.sampler.buffering
     shared: dict[str, Tensor] = {}
     for correction in algorithm.solver.corrections:
         shared.update(correction.initial_shared(params))
@@ -62,6 +63,7 @@ def initial_state(algorithm: Algorithm, world: World, key: Key) -> ServerState:
         transforms=tuple(transform.init(population) for transform in algorithm.transforms),
         server=algorithm.server.init(params),
         memory=world.initial_memory(algorithm.solver),
+        flight={} if buffering is None else world.initial_flight(buffering, algorithm.solver),
     )
 
 
@@ -100,7 +102,8 @@ def run_round(
     if candidates is not None:
         conditions = replace(conditions, poll=world.poll(candidates, state.params, state.buffers, round))
     cohort = algorithm.sampler.draw(state.sampler, conditions, chance)
-    order = WorkOrder(round, solver, state.params, state.buffers, state.shared, cohort, state.memory, key)
+    broadcast = (round, solver, state.params, state.buffers, state.shared)
+    order = WorkOrder(*broadcast, cohort, state.memory, key, algorithm.sampler.buffering, state.flight)
     arrived = world.work(order)
     # Queued on a device that still trains, and read after the host has prepared the next round.
     finite, observed = finite_rows(arrived), update_statistics(arrived.delta, arrived.importance)
@@ -132,7 +135,9 @@ def run_round(
         still = torch.zeros_like(state.params)
         move = _Step(still, still, state.transforms, state.server, {})
         after = state
-    after = replace(after, round=round + 1, sampler=sampler, aggregator=aggregate.state)
+    after = replace(
+        after, round=round + 1, sampler=sampler, aggregator=aggregate.state, flight=updates.flight
+    )
     if move.remembered is not None:
         aggregate = replace(aggregate, coefficients=None, remembered=move.remembered, shares=move.shares)
     if aggregate.shares is not None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fairlead.client_table import tensor_in
 from fairlead.records import Aggregate, ClientUpdates, Poll, RoundRecord, WorkOrder
 
 
@@ -34,7 +35,7 @@ def make_record(
     seconds: float,
 ) -> RoundRecord:
     """The record of one round, empty ones included."""
-    cohort, item = order.cohort, order.anchor.element_size()
+    cohort, item = updates.cohort, order.anchor.element_size()
     sent = len(order.anchor) + len(order.buffers) + sum(v.numel() for v in order.shared.values())
     returned = [updates.buffers, *updates.messages.values()]
     if order.solver.encoder is None:
@@ -71,7 +72,7 @@ def make_record(
         step_norm=step_norm,
         bytes_down=bytes_down,
         bytes_up=bytes_up,
-        facts={**aggregate.facts, **facts},
+        facts={**aggregate.facts, **_staleness(updates), **facts},
         virtual_seconds=virtual_seconds,
         device_seconds=device_seconds,
         client_lr=updates.lr if len(updates) else None,
@@ -80,6 +81,18 @@ def make_record(
         late={client: age for client, age in zip(arrived, updates.age.tolist(), strict=True) if age > 0},
         seconds=seconds,
     )
+
+
+def _staleness(updates: ClientUpdates) -> dict[str, float]:
+    """Of asynchronous rounds: mean and largest age of the arrivals, and the clients still at work."""
+    if "clients" not in updates.flight:
+        return {}
+    ages, busy = updates.age.tolist() or [0], tensor_in(updates.flight, "clients") >= 0
+    return {
+        "staleness": sum(ages) / len(ages),
+        "max_staleness": float(max(ages)),
+        "in_flight": float(busy.sum()),
+    }
 
 
 def update_statistics(delta: Tensor, importance: Tensor) -> Callable[[], UpdateStatistics]:

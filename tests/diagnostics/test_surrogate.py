@@ -45,6 +45,8 @@ PARETO = {"fedaware", "fedaware_published", "fedaware_ridge", "fedmgda_plus"}
 OWN_PARAMETERS = {"fedper", "fedrep", "fedbn"}
 ELSEWHERE = {"pfedme", "per_fedavg"}
 """Clients take gradients elsewhere than at their model, so that no ‖a_i‖ is known."""
+TIMED = {"fedbuff"}
+"""Follows the time that clients take, unknown here: `tests/reference/test_fedbuff_events.py` has it."""
 ROBUST = {"coordinate_median", "geometric_median", "krum", "multi_krum", "norm_bounded_mean", "trimmed_mean"}
 BY_LOSS = {"power_of_choice"}
 """No theory of participation: it depends on the losses."""
@@ -84,7 +86,7 @@ def assert_agreement(algorithm: Algorithm, setting: Setting) -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize(
-    "name", sorted(set(METHODS) - RESTORED - PARETO - ROBUST - OWN_PARAMETERS - ELSEWHERE - BY_LOSS)
+    "name", sorted(set(METHODS) - RESTORED - PARETO - ROBUST - OWN_PARAMETERS - ELSEWHERE - BY_LOSS - TIMED)
 )
 def test_theory_foresees_what_every_preset_weighs(name: str, setting: str) -> None:
     assert_agreement(built(name), SETTINGS[setting])

@@ -112,6 +112,38 @@ def test_a_node_is_killed_and_comes_back(tmp_path: Path) -> None:
     assert present[-1]
 
 
+_BUFFERED = """
+import torch
+
+torch.set_num_threads(1)
+
+import fairlead as fl
+from fairlead.flower import RoundRules, make_server_app
+from trial.small_federation import build_model, experiment
+
+algorithm = fl.presets.fedbuff(lr=0.1, steps=3, batch_size=5, buffer_size=2)
+app = make_server_app(experiment(algorithm, 12), build_model, rules=RoundRules(deadline=300.0, poll=0.2))
+"""
+
+
+def test_a_buffered_run_goes_on_without_a_slow_client(tmp_path: Path) -> None:
+    """Three steps pass while client 2 works; its update then counts with its age, and nobody waited for it."""
+    folder, app = tmp_path / "run", write_app(tmp_path / "app", _BUFFERED)
+    with LocalFederation(tmp_path / "federation", app, 3) as federation:
+        federation.submit({"folder": str(folder)})
+        wait_for(lambda: rounds_in(folder) >= 1, _START, "the first step")
+        with Hold(tmp_path / "federation" / "memory", 2) as held:
+            held.wait(_START)
+            begun = rounds_in(folder)
+            wait_for(lambda: rounds_in(folder) >= begun + 3, _START, "three steps without client 2")
+        wait_for(lambda: is_finished(folder), _START, "the end of the run")
+    assert processes_of(tmp_path / "federation") == []
+    records = load_records(folder)
+    assert all(len(record.arrived) == 2 and not record.refused for record in records)
+    assert {record.facts["in_flight"] for record in records} == {1.0}
+    assert max(record.late.get(2, 0) for record in records) >= 2
+
+
 def _fairlead(*arguments: str, scratch: Path) -> subprocess.Popen[str]:
     """A command of `fairlead flower`, whose processes can be found by the folder of their files."""
     scratch.mkdir(exist_ok=True)

@@ -25,6 +25,7 @@ SUMS = {
     "ditto",
     "fedavg_finetuned",
     "fedbn",
+    "fedbuff",
     "fedper",
     "fedrep",
     "per_fedavg",

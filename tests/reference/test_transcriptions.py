@@ -75,6 +75,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "fedaware_ridge": [{}, {"rho": 0.2, "alpha": 0.3, "server_lr": 0.4}, {"rows": "equal", "server_lr": 0.5}],
     "fedawe": [{}, {"echo": 0.6}],
     "fedbn": [{"own": ()}],
+    "fedbuff": [{}, {"server_lr": 0.7, "momentum": 0.6}],
     "fedcm": [{}, {"alpha": 0.4, "server_lr": 0.8}, {"alpha": 0.3, "momentum": 0.6}],
     "fedexp": [{}, {"eps": 0.3, "momentum": 0.6}],
     "feddyn": [{"alpha": 0.5}, {"alpha": 2.0, "momentum": 0.6}],

@@ -39,6 +39,9 @@ class Aggregator(MethodPart, ABC):
 
     needs_single_updates: ClassVar[bool] = True
 
+    needs_whole_rounds: ClassVar[bool] = False
+    """Whether it takes every client that was asked in a round and has not arrived in it for lost."""
+
     robust: ClassVar[bool] = False
     """Whether it tolerates a few hostile rows: rows that are not finite are then dropped and do not stop a run."""
 

@@ -151,6 +151,7 @@ class StaleFedVARP(Aggregator):
     """
 
     references = ("weng2025fedacs", "jhunjhunwala2022fedvarp")
+    needs_whole_rounds = True
 
     def init(self, population: Population) -> PartState:
         return {"last": empty_table(population)}

@@ -1,4 +1,4 @@
-"""Weighted sums of the updates: WeightedMean, FedNova, CommunicationAware, FedAU, FedDyn and FedMGDA+."""
+"""Weighted sums of the updates: means, FedNova, corrections of links and staleness, FedAU, FedDyn and FedMGDA+."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -8,7 +8,14 @@ from torch import Tensor
 
 from fairlead.aggregators.base import Aggregator, LinearAggregator, normalized, weighted_sum
 from fairlead.client_table import PartState, tensor_in
-from fairlead.errors import ClashError, field_error, require_choice, require_integer, require_number
+from fairlead.errors import (
+    ClashError,
+    field_error,
+    require_choice,
+    require_instance,
+    require_integer,
+    require_number,
+)
 from fairlead.numerics.minimum_norm import shortest_in_box
 from fairlead.numerics.rows import inner_products
 from fairlead.records import (
@@ -18,6 +25,7 @@ from fairlead.records import (
     ExpectedRound,
     Limit,
     MeanCoefficients,
+    NotKnown,
     Population,
 )
 
@@ -196,6 +204,62 @@ class CommunicationAware(LinearAggregator):
             forecast_arrival=lambda: torch.ones_like(arrival),
         )
         return self.inner.coefficients(corrected, lossless)
+
+
+@dataclass(frozen=True)
+class StalenessWeighted(LinearAggregator):
+    """Shortens updates of clients that started from an old model (Nguyen et al. 2022).
+
+        Σ_R s(τ_i) c_i Δ_i,   s(τ) = (1 + τ)^(−α)
+
+    Symbols: τ_i `ClientUpdates.age`, the steps of the server since client i started; α `exponent`; c_i the coefficients
+    of `inner`, any rule of the linear family: with the default and equal weights 1/K, as in the paper, and with
+    `FedNova()` a correction of unequal work.
+
+    Reduces to `inner` in rounds that wait for their clients, and for α = 0.
+
+    Slow clients have older updates, so that they lose weight. The sum is not divided by Σ s(τ_i): steps become shorter.
+    """
+
+    inner: LinearAggregator = WeightedMean()
+    exponent: float = 0.5
+
+    references = ("nguyen2022fedbuff",)
+
+    def __post_init__(self) -> None:
+        require_instance(self, "inner", self.inner, LinearAggregator)
+        require_number(self, "exponent", at_least=0)
+
+    @property
+    def divides_by(self) -> str | None:  # type: ignore[override]
+        return self.inner.divides_by
+
+    @property
+    def needs_effective_steps(self) -> bool:
+        return self.inner.needs_effective_steps
+
+    @property
+    def needs_arrival(self) -> bool:
+        return self.inner.needs_arrival
+
+    @property
+    def averages_arrivals(self) -> bool:
+        return self.inner.averages_arrivals
+
+    def coefficients(self, updates: ClientUpdates, conditions: Conditions) -> Tensor:
+        return self._shortening(updates.age) * self.inner.coefficients(updates, conditions)
+
+    def _shortening(self, age: Tensor) -> Tensor:
+        return (1 + age.to(torch.float64)) ** -self.exponent
+
+    def mean_coefficients(self, expected: ExpectedRound) -> MeanCoefficients | NotKnown:
+        mean, age = self.inner.mean_coefficients(expected), expected.participation.age
+        if age is None or isinstance(mean, NotKnown):
+            return mean
+        # Work that lasts 2.3 rounds meets two or three steps of the server.
+        late = age - age.floor()
+        shortening = (1 - late) * self._shortening(age.floor()) + late * self._shortening(age.floor() + 1)
+        return mean._replace(coefficients=mean.coefficients * shortening)
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ def state_from(tensors: Mapping[str, Tensor], like: ServerState, round: int) -> 
         ),
         server=restored("server", like.server),
         memory=restored("memory", like.memory),
+        flight=restored("flight", like.flight),
     )
 
 
@@ -113,6 +114,7 @@ def _of_parts(state: ServerState) -> Iterator[tuple[str, Tensor | ClientTable]]:
         **{f"transforms/{position}": part for position, part in enumerate(state.transforms)},
         "server": state.server,
         "memory": state.memory,
+        "flight": state.flight,
     }
     for prefix, part in parts.items():
         yield from ((f"{prefix}/{name}", value) for name, value in part.items())

@@ -227,7 +227,9 @@ def _record(table: dict[str, Any], where: str) -> RoundRecord:
 def _contradictions(record: RoundRecord) -> Iterator[str]:
     """What no round can be, each as the end of a sentence."""
     asked, arrived = set(record.asked), set(record.arrived)
-    yield from (f"client {client} arrived but was not asked" for client in sorted(arrived - asked))
+    yield from (
+        f"client {client} arrived but was not asked" for client in sorted(arrived - asked - set(record.late))
+    )
     yield from (
         f"client {client} is late but has not arrived" for client in sorted(set(record.late) - arrived)
     )

@@ -261,7 +261,7 @@ def updates_of(
         places,
         stacked([update.arrays["delta"] for update in updates], len(anchor)),
         num_steps,
-        _effective_steps(solver, num_steps, rounds, order.round),
+        solver.late_effective_steps(num_steps, rounds, order.round),
         lr=solver.optimizer.lr_at(order.round),
         loss=anchor.new_tensor([update.loss for update in updates]),
         num_examples=num_examples,
@@ -274,20 +274,3 @@ def updates_of(
         age=order.round - rounds,
         refused=tuple(sorted(refused, key=lambda each: -1 if each.client is None else each.client)),
     )
-
-
-def _effective_steps(solver: LocalSolver, num_steps: Tensor, rounds: Tensor, round: int) -> Tensor | None:
-    """‖a‖₁ of updates (m,), each with the learning rate of the round in which it was asked for.
-
-    The unit is this round's η, so that delta = −η Σ_j a_j g_j holds for late updates too.
-    """
-    if not solver.is_linear:
-        return None
-    lr = solver.optimizer.lr_at(round)
-    steps = torch.zeros(len(num_steps), dtype=torch.float64)
-    for asked in set(rounds.tolist()):
-        rows = rounds == asked
-        own = solver.effective_steps(num_steps[rows], asked)
-        assert own is not None
-        steps[rows] = own * (solver.optimizer.lr_at(asked) / lr if lr > 0 else 1.0)
-    return steps

@@ -1,12 +1,13 @@
 """`FlowerWorld`: the clients at the nodes of a Flower federation."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from time import monotonic, sleep
 from typing import NamedTuple
 
 import torch
-from flwr.app import MessageType, RecordDict
+from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor, nn
 
@@ -23,7 +24,9 @@ from fairlead.parameters import FlatModule
 from fairlead.randomness import Key, seeded_start
 from fairlead.records import (
     Broadcast,
+    Buffering,
     ClientUpdates,
+    Cohort,
     Conditions,
     Evaluation,
     Poll,
@@ -37,6 +40,7 @@ from fairlead.reply_checks import ReceivedUpdate, ReplyForm, ReplyLimits
 from fairlead.worlds.base import Weights, World, objective_weights
 from fairlead.worlds.evaluation import evaluation_of, personal_means
 from fairlead.worlds.executor import refuse_unknown_parameters
+from fairlead.worlds.in_flight import queue_of, stale
 
 
 class RunIdentity(NamedTuple):
@@ -90,6 +94,8 @@ class FlowerWorld(World):
             self._model = FlatModule(build_model()).to(torch.device("cpu"), dtype)
         self._form = ModelForm.of(self._model, dtype)
         self._pending = PendingRequests(grid, self.rules.patience)
+        self._early: list[tuple[ClientRequest, Message]] = []
+        """Answers that came with a buffer that was full, for the next one."""
         refuse_misfits(self.work_model, roster.num_clients, has_devices=False)
         self._await_clients(join_seconds)
         if requests.are_self_reported(weights):
@@ -132,6 +138,22 @@ class FlowerWorld(World):
         refuse_unknown_parameters(solver, self._model)
         return {"version": torch.zeros(self.population.num_clients, dtype=torch.int64)}
 
+    def initial_flight(self, buffering: Buffering, solver: LocalSolver) -> PartState:
+        if self.rules.first is not None:
+            raise ClashError(
+                f"RoundRules.first={self.rules.first} ends rounds that wait for their clients, and BufferedSampling "
+                "ends them by its buffer_size: remove one of the two."
+            )
+        if self.rules.quorum > min(buffering.size, self.roster.num_clients):
+            raise ClashError(
+                f"RoundRules.quorum={self.rules.quorum} is never reached by a buffer of {buffering.size} updates: "
+                "lower it, or raise BufferedSampling.buffer_size."
+            )
+        # An evaluation must leave the answers of clients at work for the next round.
+        self.rules = replace(self.rules, late="use")
+        places = buffering.places(self.roster.num_clients)
+        return {"clients": torch.full((places,), -1), "importance": torch.zeros(places, dtype=torch.float64)}
+
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
         def steps() -> Tensor:
             planned = self._plan(torch.arange(self.population.num_clients), solver, round, key).num_steps
@@ -151,23 +173,88 @@ class FlowerWorld(World):
         )
 
     def work(self, order: WorkOrder) -> ClientUpdates:
-        cohort, solver, round = order.cohort, order.solver, order.round
+        if order.buffering is not None:
+            return self._work_on(order, order.buffering)
+        clients = order.cohort.clients
         # With every client away, as after a failure of the link, the remaining rounds would be over in a moment.
-        self._refresh_until(lambda: self._can_ask(cohort.clients.tolist()), self.rules.deadline)
+        self._refresh_until(lambda: self._can_ask(clients.tolist()), self.rules.deadline)
         absent = self._send_questions(order)
         form = answer_form(self._form, order, self.roster.num_clients, self._limits)
         received, refused = self._await_answers(order, form)
         # A busy client whose late answer is used has arrived after all.
         absent = [refusal for refusal in absent if refusal.client not in received]
+        return self._updates(order, received, [*absent, *refused], clients)
+
+    def _updates(
+        self, order: WorkOrder, received: Mapping[int, ReceivedUpdate], refused: list[Refusal], asked: Tensor
+    ) -> ClientUpdates:
+        """The updates of a round, none without a quorum, which also counts for the estimates."""
         if len(received) < self.rules.quorum:
-            sentence = f"Round {round + 1} is void: only {len(received)} updates came."
-            refused += [Refusal(client, "no quorum", sentence) for client in received]
+            sentence = f"Round {order.round + 1} is void: only {len(received)} updates came."
+            refused = refused + [Refusal(client, "no quorum", sentence) for client in received]
             received = {}
-        updates = requests.updates_of(order, received, self._form.uploads(solver), (*absent, *refused))
-        self.estimates.count(cohort.clients, updates.clients)
+        updates = requests.updates_of(order, received, self._form.uploads(order.solver), refused)
+        self.estimates.count(asked, updates.clients)
         in_time = updates.age == 0
-        self._note_work(updates.clients[in_time], updates.num_steps[in_time], solver, round, order.key)
+        self._note_work(
+            updates.clients[in_time], updates.num_steps[in_time], order.solver, order.round, order.key
+        )
         return updates
+
+    def _work_on(self, order: WorkOrder, buffering: Buffering) -> ClientUpdates:
+        """Keep clients at work until the buffer is full, or until the deadline; the others go on."""
+        cohort, round, places = order.cohort, order.round, len(tensor_in(order.flight, "clients"))
+        importance = dict(zip(cohort.clients.tolist(), cohort.importance.tolist(), strict=True))
+        kept = tensor_in(order.flight, "clients").tolist(), tensor_in(order.flight, "importance").tolist()
+        flying = {client: share for client, share in zip(*kept, strict=True) if client >= 0}
+        importance |= flying
+
+        def busy() -> set[int]:
+            training = (r.client for r in self._pending.by_client.values() if r.kind == MessageType.TRAIN)
+            return {*training, *(request.client for request, _ in self._early)}
+
+        def of(clients: Iterable[int]) -> Cohort:
+            ids = torch.tensor(sorted(clients), dtype=torch.int64)
+            shares = torch.tensor([importance[client] for client in ids.tolist()], dtype=torch.float64)
+            return Cohort(ids, torch.ones_like(ids), shares)
+
+        # A server that has been started again knows no requests of the last one: their clients begin anew.
+        queue = [client for client in flying if client not in busy()]
+        queue += cohort.clients[queue_of(order)].tolist()
+        self._refresh_until(lambda: bool(busy()) or self._can_ask(queue), self.rules.deadline)
+        asking, most = replace(order, cohort=of(importance)), buffering.max_age
+        form = answer_form(self._form, asking, self.roster.num_clients, self._limits)
+        received, started, refused = dict[int, ReceivedUpdate](), set[int](), list[Refusal]()
+        closing = monotonic() + self.rules.deadline
+        while True:
+            while queue and (free := places - len(busy())) > 0:
+                chosen, queue = queue[:free], queue[free:]
+                refused += self._send_questions(replace(order, cohort=of(chosen)))
+                started |= busy() & set(chosen)
+            answers, self._early = self._early + self._pending.fetch(MessageType.TRAIN), []
+            for request, message in answers:
+                if len(received) == buffering.size:
+                    self._early.append((request, message))
+                    continue
+                found = requests.validate_answer(request, message, form, "use")
+                if not isinstance(found, Refusal) and most is not None and round - request.round > most:
+                    found = stale(request.client, round - request.round, most)
+                if isinstance(found, Refusal):
+                    refused.append(found)
+                else:
+                    received[request.client] = found
+            is_over = len(received) == buffering.size or monotonic() >= closing
+            if is_over or not (busy() or queue):
+                break
+            if not answers:
+                sleep(self.rules.poll)
+        asked = of(started)
+        updates = self._updates(replace(order, cohort=of(received)), received, refused, asked.clients)
+        flight = {"clients": torch.full((places,), -1), "importance": torch.zeros(places).double()}
+        going = of(busy())
+        flight["clients"][: len(going.clients)] = going.clients
+        flight["importance"][: len(going.clients)] = going.importance
+        return replace(updates, cohort=asked, flight=flight)
 
     def commit(
         self, order: WorkOrder, updates: ClientUpdates, params: Tensor, direction: Tensor

@@ -10,6 +10,7 @@ from fairlead.component import MethodPart
 from fairlead.errors import FieldError
 from fairlead.randomness import Key
 from fairlead.records import (
+    Buffering,
     ClientUpdates,
     ClientWeights,
     Cohort,
@@ -62,6 +63,11 @@ class Sampler(MethodPart, ABC):
     def follow(self, state: PartState, shares: ClientWeights) -> PartState:
         """State after the server weighted all clients, for samplers that draw by these weights."""
         return state
+
+    @property
+    def buffering(self) -> Buffering | None:
+        """For asynchronous rounds, when they end; None if every round waits for its own clients."""
+        return None
 
     @property
     def long_run(self) -> "Sampler":

@@ -15,7 +15,14 @@ from torch import Tensor
 
 from fairlead.client_table import PartState
 from fairlead.component import freeze_lists
-from fairlead.errors import field_error, is_client_lists, require_choice, require_integer, require_number
+from fairlead.errors import (
+    ClashError,
+    field_error,
+    is_client_lists,
+    require_choice,
+    require_integer,
+    require_number,
+)
 from fairlead.randomness import Key
 from fairlead.records import ClientUpdates, ClientWeights, Cohort, Conditions, Participation, Population
 from fairlead.samplers.base import MemorylessSampler, Sampler, refuse_too_many
@@ -53,6 +60,13 @@ class FullFirstRound(Sampler):
 
     references = ("zeng2023gradient",)
     exemptions = {"different keys": "the first round samples all clients"}
+
+    def __post_init__(self) -> None:
+        if self.sampler.buffering is not None:
+            raise ClashError(
+                f"FullFirstRound would ask more clients than {type(self.sampler).__name__} lets work at once: use it "
+                "without FullFirstRound."
+            )
 
     @property
     def needs_effective_steps(self) -> bool:

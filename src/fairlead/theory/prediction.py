@@ -144,7 +144,8 @@ def expected_contributions(
     algorithm: Algorithm, rounds: Sequence[Conditions], *, outcomes: int = OUTCOMES
 ) -> tuple[Contributions, Exactness] | NotKnown:
     """Contributions averaged over rounds, with the least exact of their grades."""
-    kinds = _distinct(rounds, apart=algorithm.sampler.long_run.varies_by_round)
+    sampler = algorithm.sampler.long_run
+    kinds = _distinct(rounds, apart=sampler.varies_by_round, timed=sampler.buffering is not None)
     coefficient = torch.zeros_like(rounds[0].weights)
     mass, arrival, arrived_work = (torch.zeros_like(coefficient) for _ in range(3))
     grades: set[Exactness] = set()
@@ -237,19 +238,21 @@ def _among_reachable(weights: Tensor | None, rounds: Sequence[Conditions]) -> Te
     return left / left.sum() if bool(left.any()) else None
 
 
-def _distinct(rounds: Sequence[Conditions], *, apart: bool) -> list[tuple[Conditions, int]]:
+def _distinct(rounds: Sequence[Conditions], *, apart: bool, timed: bool) -> list[tuple[Conditions, int]]:
     """Consecutive rounds under the same conditions taken together, unless they are to be kept `apart`."""
     kinds: list[tuple[Conditions, int]] = []
     for conditions in rounds:
-        if kinds and not apart and _alike(kinds[-1][0], conditions):
+        if kinds and not apart and _alike(kinds[-1][0], conditions, timed=timed):
             kinds[-1] = (kinds[-1][0], kinds[-1][1] + 1)
         else:
             kinds.append((conditions, 1))
     return kinds
 
 
-def _alike(one: Conditions, other: Conditions) -> bool:
-    pairs = ((one.arrival, other.arrival), (one.effective_steps, other.effective_steps))
+def _alike(one: Conditions, other: Conditions, *, timed: bool) -> bool:
+    pairs = [(one.arrival, other.arrival), (one.effective_steps, other.effective_steps)]
+    if timed:
+        pairs.append((one.seconds, other.seconds))
     return all(a is b if a is None or b is None else torch.equal(a, b) for a, b in pairs)
 
 

@@ -12,6 +12,7 @@ from fairlead.errors import ClashError, FieldError, did_you_mean, short
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
 from fairlead.records import (
+    Buffering,
     ClientUpdates,
     Cohort,
     Conditions,
@@ -104,6 +105,13 @@ class World(ABC):
     def initial_memory(self, solver: LocalSolver) -> PartState:
         """What the world keeps for its clients before the first round; nothing, unless a world says otherwise."""
         return {}
+
+    def initial_flight(self, buffering: Buffering, solver: LocalSolver) -> PartState:
+        """What the world keeps of clients that go on working after a round, before the first round."""
+        raise ClashError(
+            f"{type(self).__name__} has no asynchronous rounds, which BufferedSampling needs: use another sampler, "
+            "or run the method in simulation or by make_server_app."
+        )
 
     @abstractmethod
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:

@@ -105,6 +105,21 @@ class ClientBehavior:
         durations = None if self.devices is None else self._plan(clients, solver, round, key).durations
         return self.link.arrival(clients, round, key.fold("link"), durations)
 
+    def seconds(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor:
+        """Duration of the given clients' work with its transmission, (c,); without devices all take equally long."""
+        durations = self._plan(clients, solver, round, key).durations
+        return torch.ones(len(clients), dtype=torch.float64) if durations is None else durations
+
+    def arrives(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Tensor:
+        """Whether an update of work that starts in this round will arrive, (c,) bool."""
+        durations = self._plan(clients, solver, round, key).durations
+        return self.link.arrives(clients, round, key.fold("link"), durations)
+
+    def device_seconds(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> float | None:
+        """Total computation time of the given clients' devices."""
+        computing = self._plan(clients, solver, round, key).computing
+        return None if computing is None else float(computing.sum())
+
     def responders(self, clients: Tensor, solver: LocalSolver, round: int, key: Key) -> Responders:
         """The sampled clients that respond, their local work, and its duration."""
         plan = self._plan(clients, solver, round, key)

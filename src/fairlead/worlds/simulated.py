@@ -1,6 +1,6 @@
 """`SimulatedWorld`: clients simulated in this process."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from hashlib import sha256
@@ -13,16 +13,20 @@ from torch import Tensor, nn
 
 from fairlead.client_table import ClientTable, PartState, table_in
 from fairlead.clients.data import ClientData
+from fairlead.component import parts_within
 from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.devices import DeviceModel, Payload
 from fairlead.conditions.links import LinkModel, PerfectLink
+from fairlead.conditions.timed_links import FirstArrivals
 from fairlead.conditions.work import EqualWork, WorkModel
-from fairlead.errors import DataError, FieldError, field_error, is_integer, require_instance
+from fairlead.errors import ClashError, DataError, FieldError, field_error, is_integer, require_instance
 from fairlead.local_solver import LocalSolver
+from fairlead.memory.budget import require_memory
 from fairlead.models.base import ExampleShape
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key
 from fairlead.records import (
+    Buffering,
     ClientUpdates,
     Cohort,
     Conditions,
@@ -39,18 +43,20 @@ from fairlead.text import label
 from fairlead.worlds.base import DataPlace, EngineName, Weights, Workings, World, objective_weights
 from fairlead.worlds.behavior import ClientBehavior, MessageSizes, Responders
 from fairlead.worlds.device import Arithmetic, HostData, Precision, on_host, stays_on_host, usable_device
-from fairlead.worlds.engines.base import AsyncEngine, Engine, Objective
+from fairlead.worlds.engines.base import AsyncEngine, Engine, LocalReturns, Objective
 from fairlead.worlds.engines.choice import choose_engine
 from fairlead.worlds.engines.lane_gradients import evaluation_model
 from fairlead.worlds.evaluation import evaluate, evaluate_each, refuse_misjudged
 from fairlead.worlds.executor import (
     ClientBlock,
     ClientExecutor,
+    FinishedWork,
     LocalExecutor,
     do_work,
     own_models,
     refuse_unknown_parameters,
 )
+from fairlead.worlds.in_flight import Flight, Job, queue_of, run_until_full, stale
 
 _PREFETCHED_CLIENTS = 100_000
 """Up to so many clients, drawing a cohort takes a millisecond or two, no longer than drawing its batches."""
@@ -220,6 +226,20 @@ class SimulatedWorld(World):
             for name, dim in dims.items()
         }
 
+    def initial_flight(self, buffering: Buffering, solver: LocalSolver) -> PartState:
+        if any(isinstance(part, FirstArrivals) for part in parts_within(self.behavior.link)):
+            raise ClashError(
+                "FirstArrivals ends rounds that wait for their clients, and BufferedSampling ends them by its "
+                "buffer_size: remove one of the two."
+            )
+        places = buffering.places(self.population.num_clients)
+        row = self.population.num_parameters + len(self.objective.model.initial_buffers())
+        size = places * row * self.dtype.itemsize
+        require_memory(
+            f"The work of {places} clients at the same time", size, "lower BufferedSampling.concurrency"
+        )
+        return Flight.empty(places, self.population, len(self.objective.model.initial_buffers())).state
+
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
         def everyone() -> Tensor:
             return torch.arange(self.population.num_clients)
@@ -236,6 +256,9 @@ class SimulatedWorld(World):
         def epochs() -> Tensor:
             return self.behavior.epochs(everyone(), solver, round, key)
 
+        def seconds() -> Tensor:
+            return self.behavior.seconds(everyone(), solver, round, key)
+
         return Conditions(
             round,
             self.population.weights,
@@ -243,6 +266,7 @@ class SimulatedWorld(World):
             arrival,
             epochs,
             forecast_steps=steps,
+            forecast_seconds=seconds,
             num_examples=self.behavior.sizes,
         )
 
@@ -280,16 +304,14 @@ class SimulatedWorld(World):
 
     def work_by(self, executor: ClientExecutor, order: WorkOrder) -> ClientUpdates:
         """Updates that arrive if `executor` does the local work of an order."""
+        if order.buffering is not None:
+            return self._work_on(executor, order, order.buffering)
         cohort, solver = order.cohort, order.solver
         responders = self._responders(cohort, solver, order.round, order.key)
         clients, num_steps = responders.block.clients, responders.block.num_steps
         block = replace(responders.block, memory=self._read(order.memory, clients))
         effective_steps = solver.effective_steps(num_steps, order.round)
-        noise = order.key.fold("noise", order.round).fold
-        finished, results = do_work(
-            order, block, effective_steps, self.objective.model, executor.train, noise
-        )
-        self._paths = PathRun.tally([*self._paths, *results.ran])
+        finished, results = self._train(executor, order, block, effective_steps)
         return ClientUpdates.of(
             cohort,
             responders.places,
@@ -305,6 +327,79 @@ class SimulatedWorld(World):
             virtual_seconds=responders.virtual_seconds,
             device_seconds=responders.device_seconds,
         )
+
+    def _train(
+        self, executor: ClientExecutor, order: WorkOrder, block: ClientBlock, effective_steps: Tensor | None
+    ) -> tuple[FinishedWork, LocalReturns]:
+        noise = order.key.fold("noise", order.round).fold
+        done = do_work(order, block, effective_steps, self.objective.model, executor.train, noise)
+        self._paths = PathRun.tally([*self._paths, *done[1].ran])
+        return done
+
+    def _work_on(self, executor: ClientExecutor, order: WorkOrder, buffering: Buffering) -> ClientUpdates:
+        """Let clients start and finish until the buffer is full; the others go on."""
+        cohort, solver, round, key = order.cohort, order.solver, order.round, order.key
+        flight, given = Flight(order.flight), (cohort.clients, solver, round, key)
+        work, seconds = self.behavior.workload(*given), self.behavior.seconds(*given)
+        arrives = self.behavior.arrives(*given)
+
+        def starting() -> Iterator[Callable[[float], Job]]:
+            for place in queue_of(order):
+                client, steps = int(cohort.clients[place]), int(work.num_steps[place])
+                facts = (round, client, steps, float(cohort.importance[place]), bool(arrives[place]))
+                if steps > 0:
+                    yield lambda now, place=place, facts=facts: Job(now + float(seconds[place]), *facts)  # type: ignore[misc]
+
+        most = buffering.max_age
+        interval = run_until_full(
+            flight.jobs(),
+            starting(),
+            flight.now,
+            flight.places,
+            buffering.size,
+            lambda job: most is not None and round - job.round > most,
+        )
+        asked = torch.isin(cohort.clients, torch.tensor([job.client for job in interval.started]))
+        trained = (asked & arrives).nonzero().flatten()
+        clients, num_steps = cohort.clients[trained], work.num_steps[trained]
+        block = ClientBlock(clients, self.behavior.sizes[clients], num_steps, work.batch_sizes[trained], {})
+        effective_steps = solver.effective_steps(num_steps, round)
+        finished, results = self._train(executor, order, block, effective_steps)
+        fresh = {"delta": finished.delta, "buffers": finished.buffers, "loss": results.loss[:, None]}
+
+        def rows(name: str, jobs: list[Job]) -> Tensor:
+            return fresh[name][torch.searchsorted(clients, torch.tensor([job.client for job in jobs]))]
+
+        arrived = sorted(interval.arrived, key=lambda job: job.client)
+        old, new = ([job for job in arrived if (job.row < 0) == is_new] for is_new in (False, True))
+        order_of = torch.tensor([job.client for job in (*old, *new)], dtype=torch.int64).argsort()
+
+        def received(name: str) -> Tensor:
+            parts = [flight.read(name, old), *([rows(name, new)] if new else [])]
+            return torch.cat(parts)[order_of.to(fresh[name].device)]
+
+        ids, rounds, steps = (
+            torch.tensor([getattr(job, name) for job in arrived], dtype=torch.int64)
+            for name in ("client", "round", "num_steps")
+        )
+        importance = torch.tensor([job.importance for job in arrived], dtype=torch.float64)
+        updates = ClientUpdates.of(
+            Cohort(ids, torch.ones_like(ids), importance),
+            torch.ones_like(ids, dtype=torch.bool),
+            received("delta"),
+            steps,
+            solver.late_effective_steps(steps, rounds, round),
+            lr=solver.optimizer.lr_at(round),
+            loss=received("loss")[:, 0],
+            num_examples=self.behavior.sizes[ids],
+            buffers=received("buffers"),
+            age=round - rounds,
+            virtual_seconds=None if self.behavior.devices is None else interval.now - flight.now,
+            device_seconds=self.behavior.device_seconds(cohort.clients[asked], solver, round, key),
+            refused=tuple(stale(job.client, round - job.round, most) for job in interval.refused),
+        )
+        started = Cohort(cohort.clients[asked], cohort.multiplicity[asked], cohort.importance[asked])
+        return replace(updates, cohort=started, flight=flight.after(interval, rows))
 
     def _read(self, memory: PartState, clients: Tensor) -> Vectors:
         return {name: table_in(memory, name).read(clients) for name in memory}

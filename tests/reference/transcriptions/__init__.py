@@ -16,7 +16,7 @@ library, and are written from the papers' pseudo-code.
 from collections.abc import Callable
 
 from fairlead.presets import METHODS
-from transcriptions import averaging, memory, personal
+from transcriptions import averaging, buffered, memory, personal
 from transcriptions.averaging import anonymous_fedavg, fedavg
 from transcriptions.memory import aware_projection
 from transcriptions.script import Array, Script, smallest_in_hull
@@ -26,7 +26,7 @@ __all__ = ["TRANSCRIPTIONS", "Array", "Script", "aware_projection", "fedavg", "s
 TRANSCRIPTIONS: dict[str, Callable[..., Array]] = (
     {
         name: transcription
-        for module in (averaging, memory, personal)
+        for module in (averaging, buffered, memory, personal)
         for name, transcription in vars(module).items()
         if name in METHODS
     }

@@ -9,7 +9,16 @@ from fairlead.client_table import PartState
 from fairlead.errors import ClashError, FieldError, field_error, require_instance
 from fairlead.local_solver import LocalSolver
 from fairlead.randomness import Key
-from fairlead.records import ClientUpdates, Conditions, Evaluation, Poll, Population, ServerState, WorkOrder
+from fairlead.records import (
+    Buffering,
+    ClientUpdates,
+    Conditions,
+    Evaluation,
+    Poll,
+    Population,
+    ServerState,
+    WorkOrder,
+)
 from fairlead.worlds.base import Workings, World
 from fairlead.worlds.engines.loop import LoopEngine
 from fairlead.worlds.ray.cluster import RayCluster
@@ -76,6 +85,9 @@ bits in each division: set SimulatedWorld.block, such as block=32.
 
     def initial_memory(self, solver: LocalSolver) -> PartState:
         return self.simulation.initial_memory(solver)
+
+    def initial_flight(self, buffering: Buffering, solver: LocalSolver) -> PartState:
+        return self.simulation.initial_flight(buffering, solver)
 
     def conditions(self, round: int, solver: LocalSolver, key: Key) -> Conditions:
         return self.simulation.conditions(round, solver, key)
