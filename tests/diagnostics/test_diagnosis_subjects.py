@@ -61,7 +61,8 @@ def test_every_preset_can_be_compared(preset: str) -> None:
         robust = ("coordinate_median", "norm_bounded_mean", "trimmed_mean")
         robust += ("geometric_median", "krum", "multi_krum")
         own_parameters = ("fedper", "fedrep", "fedbn")
-        assert preset.startswith("fedaware") or preset in ("fedmgda_plus", *robust, *own_parameters)
+        by_loss = ("fedmgda_plus", "power_of_choice")
+        assert preset.startswith("fedaware") or preset in (*by_loss, *robust, *own_parameters)
     else:
         assert 0 <= method.misplaced < 0.5
 
