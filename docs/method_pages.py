@@ -42,7 +42,8 @@ class Cost(NamedTuple):
     client: int
     """Kept by every client between its rounds."""
     down: int
-    up: int
+    up: float
+    """Below 1 where updates are compressed."""
     server: int
     """Kept by the server beside the model."""
     server_rows: int
@@ -110,7 +111,7 @@ def cost_of(algorithm: fl.Algorithm) -> Cost:
     return Cost(
         client=_count_tables(state.memory),
         down=record.bytes_down // (number * DIM * len(record.asked)),
-        up=record.bytes_up // (number * DIM * len(record.arrived)),
+        up=record.bytes_up / (number * DIM * len(record.arrived)),
         server=sum(_count_vectors(part) for part in kept),
         server_rows=sum(_count_tables(part) for part in kept),
     )
@@ -124,8 +125,9 @@ def _count_tables(part: PartState) -> int:
     return sum(isinstance(value, ClientTable) and value.dim == DIM for value in part.values())
 
 
-def _vectors(count: int) -> str:
-    return {0: "–", 1: "d"}.get(count, f"{count}d")
+def _vectors(count: float) -> str:
+    whole = int(count)
+    return "less than d" if 0 < count < 1 else {0: "–", 1: "d"}.get(whole, f"{whole}d")
 
 
 def _server(cost: Cost) -> str:
@@ -135,8 +137,8 @@ def _server(cost: Cost) -> str:
 
 
 def _needs_single_updates(algorithm: fl.Algorithm) -> bool:
-    parts: tuple[Component, ...] = (algorithm.sampler, algorithm.aggregator, *algorithm.transforms)
-    return any(part_needing_single_updates(part) for part in parts)
+    server: tuple[Component, ...] = (algorithm.sampler, algorithm.aggregator, *algorithm.transforms)
+    return any(part_needing_single_updates(part) for part in (*server, *algorithm.solver.corrections))
 
 
 def _page(method: Method) -> str:

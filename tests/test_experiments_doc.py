@@ -21,7 +21,7 @@ def test_the_commands_run_and_leave_what_the_page_says(
     monkeypatch.chdir(tmp_path)
     commands = re.findall(r"^\$ fairlead (.*)$", PAGE, flags=re.MULTILINE)
     assert [command.split()[0] for command in commands] == [
-        "init", "run", "run", "compare", "sweep", "sweep", "run", "export", "export",
+        "init", "run", "run", "compare", "compare", "sweep", "sweep", "run", "export", "export",
     ]  # fmt: skip
     for command in commands:
         # Worker processes have their own tests; starting them takes longer than these runs.

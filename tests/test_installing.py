@@ -86,6 +86,7 @@ def test_messages_ask_for_what_the_extras_state() -> None:
         "pyarrow",
         "ray",
         "tensorboard",
+        "transformers",
         "wandb",
     }
     assert told <= stated

@@ -256,7 +256,7 @@ def test_a_run_whose_data_are_gone_is_judged_by_its_records() -> None:
         ("spec.toml --set sed=3", "sed is not a field of Experiment. Did you mean 'seed'?"),
         (
             "cut.jsonl --seed 3",
-            "--set and --seed only apply to a spec file; a finished run cannot be changed.",
+            "--set, --seed and --device only apply to a spec file; a finished run cannot be changed.",
         ),
         (
             "one.jsonl --rounds 3",

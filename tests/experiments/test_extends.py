@@ -85,7 +85,7 @@ def test_a_text_without_a_file_cannot_extend() -> None:
 
 
 def test_a_device_given_on_the_command_line_wins() -> None:
-    for command in ("run", "compare", "sweep"):
+    for command in ("run", "compare", "sweep", "diagnose"):
         more = ["--grid", "seed=0..1"] if command == "sweep" else []
         done = CliRunner().invoke(app, [command, "specs/base.toml", "--device", "tpu", *more])
         assert done.exit_code == 2

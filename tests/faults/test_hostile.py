@@ -28,7 +28,8 @@ ROBUST: dict[str, fl.Algorithm] = {
     "CoordinateMedian": fl.presets.coordinate_median(**SIDE),
     "TrimmedMean": fl.presets.trimmed_mean(trim=0.3, **SIDE),
     "NormBoundedMean": fl.presets.norm_bounded_mean(**SIDE),
-    "Krum": fl.presets.multi_krum(hostile=0.3, **SIDE),
+    "Krum": fl.presets.krum(hostile=0.3, **SIDE),
+    "MultiKrum": fl.presets.multi_krum(hostile=0.3, **SIDE),
     "GeometricMedian": fl.presets.geometric_median(**SIDE),
 }
 PLAIN = fl.presets.fedavg(**SIDE)

@@ -75,7 +75,9 @@ def test_samplers(sampler: Sampler, weights: list[float], seed: int, data: st.Da
     work = doubles(data.draw(st.lists(st.floats(1, 100), min_size=size, max_size=size)))
     conditions = make_conditions(omega, 1, arrival=arrival, work=work)
     available = int((omega > 0).sum())
-    without_replacement = isinstance(sampler, fl.UniformWithoutReplacement | fl.WeightFeedback)
+    without_replacement = isinstance(
+        sampler, fl.UniformWithoutReplacement | fl.WeightFeedback | fl.PowerOfChoice
+    )
     if getattr(sampler, "cohort_size", 0) > available and without_replacement:
         with pytest.raises(FieldError, match=f"cohort_size must be at most {available}"):
             sampler.init(population)

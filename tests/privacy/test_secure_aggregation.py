@@ -16,6 +16,7 @@ from fairlead.component import parts_of
 from fairlead.errors import ClashError, FieldError
 from fairlead.presets import METHODS
 from fairlead.privacy import part_needing_single_updates
+from fairlead.records import Poll
 from fairlead.testing import example_of_preset, examples
 from fairlead.testing.rounds import contents, draws, make_conditions, make_population, make_updates
 
@@ -105,12 +106,18 @@ def test_aggregators_see_what_they_say_they_see(cls: type[fl.Aggregator]) -> Non
 
 @pytest.mark.parametrize("cls", library_parts(fl.Sampler), ids=lambda cls: cls.__name__)
 def test_samplers_see_what_they_say_they_see(cls: type[fl.Sampler]) -> None:
+    """Likewise for updates and, where a sampler asks for losses, for other losses with the same sums."""
+    key = fl.Key.from_seed(0)
     for part in examples(cls):
         found = []
         for rows in indistinguishable_rows():
             state = part.init(make_population(WEIGHTS))
-            updates = updates_of(rows)
-            found.append(contents(part.observe(state, CONDITIONS, updates.cohort, updates)))
+            updates, polled = updates_of(rows), part.polled(state, CONDITIONS, key)
+            assert (polled is not None) == part.needs_losses
+            poll = None if polled is None else Poll(polled, rows[polled, 0])
+            cohort = part.draw(state, replace(CONDITIONS, poll=poll), key)
+            observed = contents(part.observe(state, CONDITIONS, updates.cohort, updates))
+            found.append({"asked": cohort.clients, **observed})
         assert alike(*found) == (part_needing_single_updates(part) is None), part
 
 

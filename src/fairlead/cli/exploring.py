@@ -42,6 +42,7 @@ _SCENE = (
 def demo(
     rounds: Annotated[int, Option(help="Rounds of each method.", min=1, max=10**9)] = 120,
     seed: Annotated[int, Option(help="Seed of data, model, batches and links.", min=0, max=2**63 - 1)] = 0,
+    device: opt.DeviceOption = None,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Compare methods on embedded data with unequal work and lossy links (takes seconds)."""
@@ -55,6 +56,8 @@ def demo(
     # The matrices are so small that a second thread costs more than it gains.
     torch.set_num_threads(1)
     experiment = demo_experiment(rounds, seed)
+    experiment = replace(experiment, device=device or experiment.device)
+    experiment.require_device()
     if not as_json:
         say(_SCENE)
     with RoundProgress(quiet=as_json) as progress:
@@ -109,6 +112,7 @@ def diagnose(
     rounds: Annotated[
         int | None, Option(help="Rounds of the probe. \\[default: 20, or 10 with --quick]", min=1, max=10**6)
     ] = None,
+    device: opt.DeviceOption = None,
     quick: Annotated[
         bool, Option("--quick", help="Run a shorter probe and skip the consensus test.")
     ] = False,
@@ -156,12 +160,15 @@ def diagnose(
         )
     if output is not None and not try_out:
         raise FieldError("--output is the folder of --try, which is missing.")
-    if not is_spec and (overrides or seed is not None):
-        raise FieldError("--set and --seed only apply to a spec file; a finished run cannot be changed.")
+    changes = opt.all_overrides(overrides, None, device)
+    if not is_spec and (changes or seed is not None):
+        raise FieldError(
+            "--set, --seed and --device only apply to a spec file; a finished run cannot be changed."
+        )
     if not is_spec and rounds is not None:
         raise FieldError("--rounds only applies to a spec; a finished run is diagnosed from all its rounds.")
     opt.find_modules()
-    judged: Experiment | Path = opt.read_spec(subject, overrides or [], seed) if is_spec else subject
+    judged: Experiment | Path = opt.read_spec(subject, changes, seed) if is_spec else subject
     presets = [name.strip() for name in (against or "").split(",") if name.strip()]
     total = rounds or (probe.QUICK_ROUNDS if quick else probe.PROBE_ROUNDS)
     with RoundProgress(quiet=as_json) as progress:
@@ -172,7 +179,7 @@ def diagnose(
             against=presets,
             on_round=lambda record: progress.show("probe", record, total),
         )
-    file = probe.spec_file(subject, overrides or []) if is_spec else found.spec
+    file = probe.spec_file(subject, changes) if is_spec else found.spec
     found = replace(found, source=str(subject), spec=file)
     if not as_json:
         say(str(found))

@@ -189,7 +189,7 @@ def _facts_of(method: MethodFigures) -> dict[str, _Fact]:
     equal = _Fact(f"{steps} by every client")
     asked = sorted({len(record.asked) for run in runs for record in run.records})
     number = None if runs[0].weights is None else len(runs[0].weights)
-    cohort = "all" if asked == [number] else " to ".join(map(str, dict.fromkeys((asked[0], asked[-1]))))
+    cohort = "all" if asked == [number] else " to ".join(map(str, dict.fromkeys(asked[:1] + asked[-1:])))
     batch = "full batches" if solver.batch_size is None else f"batches of {solver.batch_size}"
     at_server = "" if server.lr == 1.0 else f", {server.lr:.3g} on the server"
     every = experiment.evaluate_every
