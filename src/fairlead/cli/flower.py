@@ -48,6 +48,22 @@ def init(
     say(f"Try it on this machine: fairlead flower up {folder}")
 
 
+def credentials(
+    folder: Annotated[Path, Argument(help="A new folder for certificate and keys.", metavar="FOLDER")],
+    clients: Annotated[int, Option(min=1, help="Number of clients, each of which gets a key.")],
+    host: Annotated[list[str] | None, Option(help="A name by which nodes reach the SuperLink.")] = None,
+    days: Annotated[int, Option(min=1, max=3650, help="Days for which the certificate is valid.")] = 365,
+) -> None:
+    """Make the TLS certificate of a SuperLink, and a key pair for each node."""
+    _require_flower()
+    from fairlead.flower.local_trial import Credentials
+
+    if folder.exists() and any(folder.iterdir()):
+        raise FieldError(f"{folder} is not empty, and new keys would replace its own: choose another folder.")
+    Credentials.make(folder, clients, host or (), days)
+    say(f"Server: server.pem and server.key. Node of client i: server.pem and client-i. All in {folder}.")
+
+
 def up(
     app: Annotated[Path, Argument(help="The folder of the app.", metavar="APP")] = Path("."),
     nodes: Annotated[

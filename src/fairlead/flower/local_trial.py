@@ -62,18 +62,21 @@ class Credentials:
         ]
 
     @staticmethod
-    def make(folder: Path, num_clients: int) -> "Credentials":
-        """New credentials, valid for 30 days and for the loopback address."""
+    def make(
+        folder: Path, num_clients: int, hosts: Sequence[str] = (), days: int = 30
+    ) -> "Credentials":
+        """New credentials, valid for some days, for the loopback address and for names of `hosts`."""
         made = Credentials(folder.resolve())
         made.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         key, now = ec.generate_private_key(ec.SECP384R1()), datetime.now(UTC)
         name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fairlead trial")])
-        address = x509.SubjectAlternativeName([x509.IPAddress(ip_address(_HOST))])
+        names = [x509.DNSName(host) for host in ("localhost", *hosts)]
+        address = x509.SubjectAlternativeName([x509.IPAddress(ip_address(_HOST)), *names])
         identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         certificate = (
             x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
             .not_valid_before(now - timedelta(minutes=5))
-            .not_valid_after(now + timedelta(days=30))
+            .not_valid_after(now + timedelta(days=days))
             .add_extension(address, critical=False)
             .add_extension(identifier, critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -17,6 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from fairlead.checkpoint.durable_files import write_durably
+from fairlead.clients.preprocessing import Preprocessing
 from fairlead.clients.source import RealClients
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.measurement import measured_consistency
@@ -135,6 +136,8 @@ def run_on_grid(
             join_seconds=join_seconds,
             dtype=dtype,
         )
+        if experiment.preprocessing is not None:
+            _settle(world, experiment.preprocessing, RunFolder(folder))
         return Federation(
             experiment.algorithm,
             world,
@@ -177,6 +180,17 @@ def run_on_grid(
         )
         LOG.info("%s", run.federation.consistency())
     return run
+
+
+def _settle(world: FlowerWorld, wanted: Preprocessing, store: RunFolder) -> None:
+    """Let clients agree before round 1; a run that resumes keeps its agreement."""
+    agreed = world.preprocess(wanted, None if store.is_free() else store.agreement())
+    store.settle(agreed)
+    if agreed.constant:
+        LOG.warning(
+            "Features %s have the same value in all examples: they are only centered.",
+            list(agreed.constant[:10]),
+        )
 
 
 class _JsonLog(logging.FileHandler):

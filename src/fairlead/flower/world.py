@@ -11,6 +11,7 @@ from flwr.serverapp import Grid
 from torch import Tensor, nn
 
 from fairlead.client_table import PartState, tensor_in
+from fairlead.clients.preprocessing import Agreement, ClientSums, Preprocessing
 from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.work import EqualWork, Workload, WorkModel
 from fairlead.errors import ClashError, FairleadError, require_integer
@@ -208,6 +209,17 @@ class FlowerWorld(World):
         content = evaluation_request(params, buffers, on_training_data=True)
         losses = self._client_metrics(lambda client: content).get("loss")
         return float("nan") if losses is None else self._mean(losses)
+
+    def preprocess(self, wanted: Preprocessing, known: Agreement | None) -> Agreement:
+        """Let the clients that are there agree, unless the agreement is `known`; all later requests tell it."""
+
+        def ask(center: tuple[float, ...]) -> dict[int, ClientSums]:
+            return requests.collect_sums(self._pending, nodes, wanted, center, self.rules)
+
+        places = {client: self.roster.node_of(client) for client in range(self.roster.num_clients)}
+        nodes = {client: node for client, node in places.items() if node is not None}
+        self._pending.agreement = agreed = wanted.agree(ask) if known is None else known
+        return agreed
 
     def recall(
         self, records: Iterable[RoundRecord], solver: LocalSolver, key: Key, repeated: Sequence[int] = ()
