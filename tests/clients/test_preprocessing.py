@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import fairlead as fl
 from fairlead.clients.preprocessing import ClientSums
-from fairlead.errors import DataError, FieldError
+from fairlead.errors import CheckpointError, DataError, FieldError
 from fairlead.experiments.spec import from_toml, to_toml
 
 Parts = list[np.ndarray]
@@ -143,6 +143,18 @@ class TestClasses:
         with pytest.raises(DataError, match=sentence):
             fl.Agreement(classes=("sick", "healthy")).apply([[0.0]] * 3, ["dead", "sick", "dead"])
 
+    @pytest.mark.parametrize("missing", [math.nan, None, 1])
+    def test_a_missing_class_is_no_name(self, missing: object) -> None:
+        with pytest.raises(DataError, match=r"^A class among names must be a name too, got .* in row 1\.$"):
+            fl.Preprocessing(classes="union").sums([[0.0]] * 2, ["ill", missing])
+
+    def test_a_client_without_examples_has_no_class(self) -> None:
+        wanted = fl.Preprocessing(classes="union")
+        some, none = wanted.sums([[0.0]] * 2, ["b", "a"]), wanted.sums(np.zeros((0, 1)), [])
+        agreed = wanted.agree(lambda center: {0: none, 1: some})
+        assert (agreed.classes, agreed.class_counts) == (("a", "b"), (1, 1))
+        assert agreed.apply(np.zeros((0, 1)), [])[1].dtype == torch.int64
+
     @pytest.mark.parametrize("targets", [[0.5, 1.0], [[0, 1], [1, 0]]])
     def test_quantities_are_no_classes(self, targets: list[float]) -> None:
         with pytest.raises(DataError, match="needs one name or whole number per example"):
@@ -212,6 +224,8 @@ class TestFaults:
         [
             {"total": (math.inf, 0.0)},
             {"squares": (-1.0, 0.0)},
+            {"total": (9.0, 0.0)},  # (Σx)² ≤ 2Σx² has no such examples
+            {"num_examples": 0, "labels": (), "label_counts": ()},
             {"num_examples": -1},
             {"label_counts": (5,)},
             {"labels": ("a\x1b[2J",)},
@@ -253,6 +267,24 @@ def test_a_model_comes_with_its_preprocessing(tmp_path: Path) -> None:
     assert '`fl.load_agreement("model.pt.preprocessing.json").apply(inputs, targets)`' in card
     assert f"| 0 | age | 5.5 | {ages.std():.9g} |\n| 1 | dose | 11 | " in card
     assert "| output | class |\n|---|---|\n| 0 | yes |\n| 1 | no |\n" in card
+
+
+def test_a_simulation_resumes_only_with_the_same_preprocessing(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    rows = [f"{'ab'[row % 2]},{row % 2},{row}" for row in range(12)]
+    source = fl.CsvTable(str(table), "y", "who", test_fraction=0)
+    experiment = fl.Experiment(
+        source,
+        fl.presets.fedavg(lr=0.1),
+        1,
+        preprocessing=fl.Preprocessing(standardize=True),
+        evaluate_every=0,
+    )
+    table.write_text("\n".join(["who,y,x", *rows]))
+    fl.run_experiment(experiment, tmp_path / "run")
+    table.write_text("\n".join(["who,y,x", *rows[:-1], "b,1,99"]))
+    with pytest.raises(CheckpointError, match="its algorithm, data or seed"):
+        fl.run_experiment(replace(experiment, rounds=2), tmp_path / "run", resume=True)
 
 
 def test_a_spec_holds_it() -> None:

@@ -11,10 +11,10 @@ import pytest
 import torch
 from direct_grid import DirectGrid
 from flwr.app import Context, Message, MessageType, RecordDict
-from small_federation import QUICK, SIZES, build_model, examples_of, experiment
+from small_federation import QUICK, SIZES, build_model, client_apps, examples_of, experiment
 
 import fairlead as fl
-from fairlead.errors import DataError
+from fairlead.errors import DataError, FairleadError, RunFolderError
 from fairlead.flower import client_of, make_client_app
 from fairlead.flower.server import run_on_grid
 
@@ -38,6 +38,10 @@ def grid(tmp_path: Path) -> DirectGrid:
     return DirectGrid(
         dict.fromkeys(range(len(SIZES)), make_client_app(build_model, get_data)), tmp_path / "memory"
     )
+
+
+def grid_of_numbers(tmp_path: Path) -> DirectGrid:
+    return DirectGrid(client_apps(), tmp_path / "memory")
 
 
 def test_the_agreement_is_that_of_pooled_data_and_the_numbers_those_of_a_simulation(tmp_path: Path) -> None:
@@ -110,6 +114,35 @@ def test_a_resumed_run_keeps_its_agreement(tmp_path: Path) -> None:
     assert torch.equal(resumed.federation.params, whole.federation.params)
 
 
+def test_a_resumed_run_never_agrees_anew(tmp_path: Path) -> None:
+    asked = replace(experiment(METHOD, rounds=1), preprocessing=WANTED)
+    run_on_grid(grid(tmp_path), asked, build_model, tmp_path / "run", SLOW)
+    (tmp_path / "run" / "preprocessing.json").unlink()
+    with pytest.raises(FairleadError, match=r"preprocessing\.json"):
+        run_on_grid(grid(tmp_path), replace(asked, rounds=2), build_model, tmp_path / "run", SLOW)
+
+
+def test_another_experiment_in_the_folder_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    run_on_grid(grid_of_numbers(tmp_path), experiment(METHOD, rounds=1), build_model, tmp_path / "run", SLOW)
+    asked = replace(experiment(METHOD, rounds=2), preprocessing=WANTED)
+    with pytest.raises(RunFolderError, match="another experiment, with a different preprocessing"):
+        run_on_grid(grid(tmp_path), asked, build_model, tmp_path / "run", SLOW)
+    assert not (tmp_path / "run" / "preprocessing.json").exists()
+
+
+def test_the_sum_of_one_example_stays_at_its_client(tmp_path: Path) -> None:
+    def single(context: Context) -> tuple[np.ndarray, list[str]]:
+        inputs, names = get_data(context)
+        return (inputs[:1], names[:1]) if client_of(context) == 1 else (inputs, names)
+
+    made = DirectGrid(
+        dict.fromkeys(range(len(SIZES)), make_client_app(build_model, single)), tmp_path / "memory"
+    )
+    asked = replace(experiment(METHOD, 1), preprocessing=WANTED)
+    with pytest.raises(DataError, match=r"^Client 1 .*: sums of 1 examples stay here, at least 2 are needed"):
+        run_on_grid(made, asked, build_model, tmp_path / "run", SLOW)
+
+
 def test_a_client_with_an_unknown_class_is_named(tmp_path: Path) -> None:
     listed = fl.Preprocessing(classes=("flu", "healthy"))
     with pytest.raises(
@@ -150,6 +183,23 @@ def test_a_client_that_lies_about_its_sums_is_named(tmp_path: Path) -> None:
         run_on_grid(
             made, replace(experiment(METHOD, 1), preprocessing=WANTED), build_model, tmp_path / "run", SLOW
         )
+
+
+def test_a_client_that_inflates_its_sums_is_named(tmp_path: Path) -> None:
+    """A million-fold claim would make its mean the mean of all."""
+
+    def tamper(client: int, reply: Message) -> Message:
+        values = reply.content.config_records.get("fairlead.values", {})
+        if client == 1 and "squares" in values:
+            values["num_examples"] = 7_000_000
+            values["label_counts"] = [1_000_000 * int(count) for count in values["label_counts"]]  # type: ignore[union-attr]
+        return reply
+
+    made = grid(tmp_path)
+    made.tamper = tamper
+    asked = replace(experiment(METHOD, 1), preprocessing=WANTED)
+    with pytest.raises(DataError, match=r"^Client 1 sent sums of 7000000 examples, but reported 7\.$"):
+        run_on_grid(made, asked, build_model, tmp_path / "run", SLOW)
 
 
 def test_a_silent_client_is_named(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class Agreement:
             known = {name: place for place, name in enumerate(self.classes)}
             found, rows = _labels(targets, names)
             _refuse_unknown(found, np.bincount(rows, minlength=len(found)), known)
-            targets = torch.tensor([known[name] for name in found])[torch.from_numpy(rows)]
+            targets = torch.tensor([known[name] for name in found], dtype=torch.int64)[torch.from_numpy(rows)]
         return inputs, targets
 
     def applied(self, data: ClientData, names: tuple[str, ...] | None = None) -> ClientData:
@@ -266,11 +266,16 @@ class Preprocessing(Component):
         numbers = np.array([*sums.total, *sums.squares])
         names = self.listed or sums.labels
         asked = sums is all_sums.get(client)
+        total, squares, n = np.array(sums.total), np.array(sums.squares), max(sums.num_examples, 0)
         fits = (
             sums.num_examples >= 0
             and len(sums.total) == len(sums.squares) == (len(like.total) if self.standardize else 0)
             and bool(np.isfinite(numbers).all())
             and all(value >= 0 for value in (*sums.squares, *counts, *sums.token_counts))
+            # (Σx)² ≤ nΣx², and without examples all sums are 0. Roots, because squares may overflow; those of
+            # numbers below 1e-150 may vanish.
+            and bool((np.abs(total) <= np.sqrt(n) * np.sqrt(np.abs(squares)) * (1 + 1e-6) + n * 1e-150).all())
+            and (sums.num_examples > 0 or not any((*squares, *sums.token_counts)))
             and len(counts) == (len(names) if asked else 0)
             and len(set(names)) == len(names) <= _MOST_CLASSES
             and all(name.isprintable() and len(name) <= _LONGEST_NAME for name in sums.labels)
@@ -319,12 +324,20 @@ def _token_ids(inputs: ArrayLike, bound: int) -> Tensor:
 def _labels(targets: ArrayLike, names: tuple[str, ...] | None) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """The classes that occur, by name, and which of them each example has."""
     values = targets.cpu().numpy() if isinstance(targets, Tensor) else np.asarray(targets)
+    if values.size == 0:
+        return (), np.zeros(0, dtype=np.int64)
     if values.ndim != 1 or values.dtype.kind not in "biuUO":
         raise DataError(
             "Preprocessing.classes needs one name or whole number per example, got targets of type "
             f"{values.dtype} and shape {values.shape}."
         )
-    found, rows = np.unique(values.astype(str) if values.dtype.kind == "O" else values, return_inverse=True)
+    if values.dtype.kind in "UO":
+        # NumPy would turn NaN and None among names into the names "nan" and "None".
+        for row, name in enumerate(targets):
+            if not isinstance(name, str):
+                raise DataError(f"A class among names must be a name too, got {short(name)} in row {row}.")
+        values = values.astype(str)
+    found, rows = np.unique(values, return_inverse=True)
     called = [str(each) if names is None else names[each] for each in found.tolist()]
     for name in called:
         if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():

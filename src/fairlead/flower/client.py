@@ -201,9 +201,11 @@ class ClientLimits:
     """Size of what corrections keep on this client's disk."""
     runs: int = 8
     """Runs whose memory stays on this client's disk; a new run replaces the one idle for longest."""
+    summed: int = 2
+    """The fewest examples whose sums leave this client for `Preprocessing`: the sum of one is the example itself."""
 
     def __post_init__(self) -> None:
-        require_integer(self, "steps", "batch_size", "examples", "memory_bytes", "runs", at_least=1)
+        require_integer(self, "steps", "batch_size", "examples", "memory_bytes", "runs", "summed", at_least=1)
 
     def check(self, question: Question, lengths: dict[str, int], sizes: Tensor) -> None:
         """Refuse a question that asks for too much of a client with `sizes` (1,) examples."""
@@ -290,6 +292,9 @@ def make_client_app(
         inputs, targets = raw(context)
         wanted = messages.read_sums_request(content)
         if wanted is not None:
+            if 0 < len(inputs) < allowed.summed:
+                few = f"sums of {len(inputs)} examples stay here, at least {allowed.summed} are needed"
+                raise RequestError("too few examples", f"{few} (ClientLimits.summed).")
             return messages.sums_reply(client_of(context), wanted[0].sums(inputs, targets, wanted[1]))
         if are_names(targets):
             # They become numbers when clients have agreed on them.

@@ -62,9 +62,7 @@ class Credentials:
         ]
 
     @staticmethod
-    def make(
-        folder: Path, num_clients: int, hosts: Sequence[str] = (), days: int = 30
-    ) -> "Credentials":
+    def make(folder: Path, num_clients: int, hosts: Sequence[str] = (), days: int = 30) -> "Credentials":
         """New credentials, valid for some days, for the loopback address and for names of `hosts`."""
         made = Credentials(folder.resolve())
         made.folder.mkdir(parents=True, mode=0o700, exist_ok=True)

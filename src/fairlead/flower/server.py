@@ -17,13 +17,13 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from fairlead.checkpoint.durable_files import write_durably
-from fairlead.clients.preprocessing import Preprocessing
+from fairlead.clients.preprocessing import Agreement
 from fairlead.clients.source import RealClients
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.measurement import measured_consistency
 from fairlead.errors import FieldError, RunFolderError, is_integer
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.run_folder import RunFolder
+from fairlead.experiments.run_folder import RunFolder, load_agreement
 from fairlead.experiments.runner import Run, run_experiment
 from fairlead.experiments.spec import load_experiment
 from fairlead.federation import Federation
@@ -137,7 +137,7 @@ def run_on_grid(
             dtype=dtype,
         )
         if experiment.preprocessing is not None:
-            _settle(world, experiment.preprocessing, RunFolder(folder))
+            agreed.append(world.preprocess(experiment.preprocessing, _kept_agreement(folder, experiment)))
         return Federation(
             experiment.algorithm,
             world,
@@ -153,10 +153,18 @@ def run_on_grid(
         assert isinstance(world, FlowerWorld)
         repeated = earlier.repeated_from(federation.state.round, experiment.rounds)
         world.recall(federation.records, experiment.algorithm.solver, federation.key, repeated)
+        for agreement in agreed:
+            RunFolder(folder).settle(agreement)
+            if agreement.constant:
+                LOG.warning(
+                    "Features %s have the same value in all examples: they are only centered.",
+                    list(agreement.constant[:10]),
+                )
         _write_attempt(folder, earlier.identity, world.roster, repeated)
         begun.append((world.roster, repeated))
 
     begun: list[tuple[Roster, Sequence[int]]] = []
+    agreed: list[Agreement] = []
 
     def end_round(record: RoundRecord) -> None:
         log_round(record, experiment.rounds)
@@ -182,15 +190,13 @@ def run_on_grid(
     return run
 
 
-def _settle(world: FlowerWorld, wanted: Preprocessing, store: RunFolder) -> None:
-    """Let clients agree before round 1; a run that resumes keeps its agreement."""
-    agreed = world.preprocess(wanted, None if store.is_free() else store.agreement())
-    store.settle(agreed)
-    if agreed.constant:
-        LOG.warning(
-            "Features %s have the same value in all examples: they are only centered.",
-            list(agreed.constant[:10]),
-        )
+def _kept_agreement(folder: Path, experiment: Experiment) -> Agreement | None:
+    """The agreement of a run that resumes; None before round 1. Another would change its inputs in the middle."""
+    store = RunFolder(folder)
+    if store.is_free():
+        return None
+    store.refuse_another(experiment)
+    return load_agreement(store.path)
 
 
 class _JsonLog(logging.FileHandler):
