@@ -152,9 +152,7 @@ def test_sweeps_of_more_runs_than_can_be_planned(tmp_path: Path) -> None:
     )
     with pytest.raises(FieldError, match=r"^--random must be a whole number from 0 to 10000, got 1000000"):
         planned_sweep(tmp_path / "s.toml", ranges=["seed=0..9"], draws=1_000_000)
-    with pytest.raises(
-        FieldError, match=r"^A grid must have at most 10000 points, got 1000000"
-    ):
+    with pytest.raises(FieldError, match=r"^A grid must have at most 10000 points, got 1000000"):
         planned_sweep(tmp_path / "s.toml", grid=["seed=0..999", "rounds=1..1000"])
 
 
