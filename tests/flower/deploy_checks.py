@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_public_key
 from deployed import DEPLOY, ROOT, composed
 from trial_app import is_finished, processes_of, wait_for
 
 from fairlead.experiments.run_folder import load_records
 from fairlead.flower.local_trial import Credentials, free_port
+from fairlead.flower.server import MEMBERS
 
 _SECONDS = 900.0
 """For processes to start and three rounds to end on a busy machine."""
@@ -49,7 +52,7 @@ def test_the_commands_of_the_compose_file_run_a_federation(tmp_path: Path) -> No
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     }
-    services = composed()["services"]
+    services, started = composed()["services"], list[subprocess.Popen[bytes]]()
 
     def start(service: str, *more: str) -> subprocess.Popen[bytes]:
         (tmp_path / service).mkdir(exist_ok=True)
@@ -59,9 +62,11 @@ def test_the_commands_of_the_compose_file_run_a_federation(tmp_path: Path) -> No
         found = shutil.which(words[0], path=environment["PATH"])
         assert found is not None
         with (tmp_path / f"{service}.log").open("ab") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [found, *words[1:]], env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=tmp_path
             )
+        started.append(process)
+        return process
 
     def completes(service: str) -> None:
         assert start(service).wait(_SECONDS) == 0, (tmp_path / f"{service}.log").read_text()
@@ -71,8 +76,15 @@ def test_the_commands_of_the_compose_file_run_a_federation(tmp_path: Path) -> No
         check = [word.replace("8000", str(port)) for word in check]
         return subprocess.run(check, env=environment, capture_output=True, check=False).returncode == 0
 
+    def end() -> None:
+        for process in processes_of(home):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        for each in started:
+            each.wait()
+
     with ExitStack() as ended:
-        ended.callback(lambda: [os.kill(process, signal.SIGKILL) for process in processes_of(home)])
+        ended.callback(end)
         start("superlink")
         wait_for(healthy, _SECONDS, "the start of the SuperLink")
         completes("register")
@@ -84,4 +96,7 @@ def test_the_commands_of_the_compose_file_run_a_federation(tmp_path: Path) -> No
         wait_for(lambda: is_finished(folder), _SECONDS, "the end of the run")
         assert run.wait(_SECONDS) == 0
     assert [record.arrived for record in load_records(folder)] == [(0, 1, 2)] * 3
-    assert (folder / "members.json").exists()
+    members = json.loads((folder / MEMBERS).read_text())["clients"]
+    for client, member in enumerate(members):
+        own = load_ssh_public_key(credentials.public_key(client).read_bytes())
+        assert load_pem_public_key(bytes.fromhex(member["public_key"])) == own

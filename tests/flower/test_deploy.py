@@ -54,7 +54,7 @@ def test_flower_knows_the_options_of_the_commands() -> None:
     assert link == "flower-superlink"
     parsed = _parse_args_run_superlink().parse_args(options)
     assert parsed.enable_supernode_auth
-    assert parsed.disable_runtime_dependency_installation
+    assert not parsed.runtime_dependency_install
     assert not parsed.insecure
     for client, node in _nodes().items():
         command, *options = node["command"]
