@@ -64,6 +64,7 @@ CONTENTS = {
         "PathologicalPartitioner ShardPartitioner"
     ),
     "clients.pool": "Pool",
+    "clients.preprocessing": "Agreement Preprocessing",
     "clients.source": "ClientSource Excerpt FederatedData PooledSource RealClients",
     "clients.quadratics": "Quadratics",
     "clients.synthetic": "SyntheticLogistic SyntheticRegression",
@@ -107,7 +108,7 @@ CONTENTS = {
     "experiments.diagnose": "diagnose",
     "experiments.experiment": "Experiment",
     "experiments.kept_models": "load_model",
-    "experiments.run_folder": "RunFolder RunSummary load_records",
+    "experiments.run_folder": "RunFolder RunSummary load_agreement load_records",
     "experiments.runner": "Run run_experiment",
     "experiments.spec": "from_toml load_experiment to_toml",
     "experiments.study": "PlannedRun StudyFolder",

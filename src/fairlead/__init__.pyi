@@ -19,6 +19,7 @@ from fairlead.clients.in_memory import InMemory as InMemory
 from fairlead.clients.label_skew import DirichletPartitioner as DirichletPartitioner, InnerDirichletPartitioner as InnerDirichletPartitioner, LabelBlocksPartitioner as LabelBlocksPartitioner, PachinkoPartitioner as PachinkoPartitioner, PathologicalPartitioner as PathologicalPartitioner, ShardPartitioner as ShardPartitioner
 from fairlead.clients.partitioners import DirichletSizePartitioner as DirichletSizePartitioner, IidPartitioner as IidPartitioner, LogNormalPartitioner as LogNormalPartitioner, NaturalIdPartitioner as NaturalIdPartitioner, Partitioner as Partitioner, PowerLawPartitioner as PowerLawPartitioner, ReshuffledPartitioner as ReshuffledPartitioner, SizePartitioner as SizePartitioner
 from fairlead.clients.pool import Pool as Pool
+from fairlead.clients.preprocessing import Agreement as Agreement, Preprocessing as Preprocessing
 from fairlead.clients.quadratics import Quadratics as Quadratics
 from fairlead.clients.source import ClientSource as ClientSource, Excerpt as Excerpt, FederatedData as FederatedData, PooledSource as PooledSource, RealClients as RealClients
 from fairlead.clients.synthetic import SyntheticLogistic as SyntheticLogistic, SyntheticRegression as SyntheticRegression
@@ -39,7 +40,7 @@ from fairlead.diagnostics.diversity import client_updates as client_updates
 from fairlead.experiments.diagnose import diagnose as diagnose
 from fairlead.experiments.experiment import Experiment as Experiment
 from fairlead.experiments.kept_models import load_model as load_model
-from fairlead.experiments.run_folder import RunFolder as RunFolder, RunSummary as RunSummary, load_records as load_records
+from fairlead.experiments.run_folder import RunFolder as RunFolder, RunSummary as RunSummary, load_agreement as load_agreement, load_records as load_records
 from fairlead.experiments.runner import Run as Run, run_experiment as run_experiment
 from fairlead.experiments.spec import from_toml as from_toml, load_experiment as load_experiment, to_toml as to_toml
 from fairlead.experiments.study import PlannedRun as PlannedRun, StudyFolder as StudyFolder

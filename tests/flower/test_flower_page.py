@@ -22,7 +22,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_spec_is_one() -> None:
-    spec, _ = blocks("toml")
+    spec, *_ = blocks("toml")
     experiment = fl.from_toml(fl.Experiment, spec)
     assert experiment.clients == fl.RealClients(3)
     assert isinstance(experiment.algorithm.sampler, fl.FedACS)
@@ -30,13 +30,19 @@ def test_the_spec_is_one() -> None:
 
 def test_the_settings_are_those_that_an_app_of_init_has() -> None:
     """`fairlead flower up` sets both, and Flower refuses a setting that an app does not name."""
-    _, shown = blocks("toml")
+    _, shown, _ = blocks("toml")
     template = files("fairlead.flower").joinpath("template/pyproject.toml.txt").read_text(encoding="utf-8")
     written = tomllib.loads(template.replace("@CLIENTS@", "3"))["tool"]["flwr"]["app"]["config"]
     assert tomllib.loads(shown)["tool"]["flwr"]["app"]["config"].items() <= written.items()
     assert {"folder", "bind-keys"} <= tomllib.loads(shown)["tool"]["flwr"]["app"]["config"].keys()
     for name in written:
         assert f"`{name}`" in PAGE
+
+
+def test_the_preprocessing_is_one() -> None:
+    spec, _, table = blocks("toml")
+    experiment = fl.from_toml(fl.Experiment, spec + table)
+    assert experiment.preprocessing == fl.Preprocessing(standardize=True, classes="union")
 
 
 def test_the_python_is_complete() -> None:

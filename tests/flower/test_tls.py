@@ -2,15 +2,114 @@
 
 from __future__ import annotations
 
+import stat
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from time import sleep
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+    load_ssh_private_key,
+)
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 from trial_app import wait_for
+from typer.testing import CliRunner
 
+from fairlead.cli import app
 from fairlead.flower.local_trial import Credentials, LocalFederation, make_node_key
 
 _SECONDS = 300.0
+
+
+def _made(folder: Path, *options: str) -> Path:
+    result = CliRunner().invoke(app, ["flower", "credentials", str(folder), *options])
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def _certificate(file: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(file.read_bytes())
+
+
+def _verify(server: Path, authority: Path, subject: x509.verification.Subject) -> None:
+    """The checks of a TLS client: chain, dates, uses and the name of the host."""
+    policy = PolicyBuilder().store(Store([_certificate(authority)]))
+    policy.build_server_verifier(subject).verify(_certificate(server), [])
+
+
+def test_credentials_verify_for_their_hosts_alone(tmp_path: Path) -> None:
+    folder = _made(
+        tmp_path / "keys",
+        "--clients",
+        "2",
+        "--host",
+        "link.example.org",
+        "--host",
+        "10.0.0.7",
+        "--days",
+        "90",
+    )
+    server, authority = folder / "server.pem", folder / "ca.pem"
+    for name in ("link.example.org", "localhost"):
+        _verify(server, authority, x509.DNSName(name))
+    for address in ("10.0.0.7", "127.0.0.1"):
+        _verify(server, authority, x509.IPAddress(ip_address(address)))
+    with pytest.raises(VerificationError):
+        _verify(server, authority, x509.DNSName("other.example.org"))
+    foreign = _made(tmp_path / "foreign", "--clients", "1")
+    with pytest.raises(VerificationError):
+        _verify(server, foreign / "ca.pem", x509.DNSName("localhost"))
+    left = _certificate(server).not_valid_after_utc - datetime.now(UTC)
+    assert timedelta(days=89) < left <= timedelta(days=90)
+    key = load_pem_private_key((folder / "server.key").read_bytes(), None)
+    assert key.public_key() == _certificate(server).public_key()
+    for client in range(2):
+        node = load_ssh_private_key((folder / f"client-{client}").read_bytes(), None)
+        assert isinstance(node, ec.EllipticCurvePrivateKey)
+        public = node.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        assert (folder / f"client-{client}.pub").read_bytes() == public + b"\n"
+    private = {"ca.key", "server.key", "client-0", "client-1"}
+    for file in folder.iterdir():
+        assert (stat.S_IMODE(file.stat().st_mode) == 0o600) == (file.name in private), file
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_made_again_credentials_keep_the_authority_and_the_keys(tmp_path: Path) -> None:
+    """So that nodes need nothing new if the server's certificate ends, or if a client is added."""
+    folder = _made(tmp_path / "keys", "--clients", "1")
+    kept = {name: (folder / name).read_bytes() for name in ("ca.pem", "ca.key", "client-0", "client-0.pub")}
+    old = (folder / "server.pem").read_bytes()
+    _made(folder, "--clients", "2", "--host", "link.example.org")
+    assert {name: (folder / name).read_bytes() for name in kept} == kept
+    assert (folder / "server.pem").read_bytes() != old
+    _verify(folder / "server.pem", folder / "ca.pem", x509.DNSName("link.example.org"))
+    assert (folder / "client-1.pub").exists()
+
+
+def test_a_damaged_authority_is_refused(tmp_path: Path) -> None:
+    folder = _made(tmp_path / "keys", "--clients", "1")
+    (folder / "ca.key").write_text("no key")
+    result = CliRunner().invoke(app, ["flower", "credentials", str(folder), "--clients", "1"])
+    assert result.exit_code == 2
+    assert "ca.key must be a key of an elliptic curve without password" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("host", ["link.example.org:8000", "https://link", "überlink", ""])
+def test_a_host_is_a_name_or_an_address(host: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        app, ["flower", "credentials", str(tmp_path / "keys"), "--clients", "1", "--host", host]
+    )
+    assert result.exit_code == 2
+    assert "--host must be a host name or an IP address, without a port, got" in " ".join(
+        result.output.split()
+    )
+    assert not (tmp_path / "keys").exists()
 
 
 @pytest.mark.full
@@ -21,11 +120,11 @@ def test_the_matrix_of_certificates_and_keys(tmp_path: Path) -> None:
     """
     own, foreign = Credentials.make(tmp_path / "own", 1), Credentials.make(tmp_path / "foreign", 1)
     make_node_key(tmp_path / "unknown")
-    trust = ["--root-certificates", str(own.certificate)]
+    trust = ["--root-certificates", str(own.authority)]
     intruders = {
         1: [
             "--root-certificates",
-            str(foreign.certificate),
+            str(foreign.authority),
             "--auth-supernode-private-key",
             str(own.private_key(0)),
         ],

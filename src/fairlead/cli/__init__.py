@@ -78,7 +78,7 @@ for _command in (show, cite, init, doctor):
     app.command(cls=_Command)(_command)
 
 on_flower = typer.Typer(cls=_Commands, help="Real federations on Flower.", no_args_is_help=True)
-for _command in (flower.init, flower.up, flower.weights):
+for _command in (flower.init, flower.credentials, flower.up, flower.weights):
     on_flower.command(cls=_Command)(_command)
 app.add_typer(on_flower, name="flower")
 

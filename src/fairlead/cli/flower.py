@@ -48,6 +48,28 @@ def init(
     say(f"Try it on this machine: fairlead flower up {folder}")
 
 
+def credentials(
+    folder: Annotated[Path, Argument(help="The folder for certificates and keys.", metavar="FOLDER")],
+    clients: Annotated[int, Option(min=1, help="Number of clients, each of which gets a key.")],
+    host: Annotated[
+        list[str] | None,
+        Option(help="A name or address by which nodes reach the SuperLink; may be repeated."),
+    ] = None,
+    days: Annotated[
+        int, Option(min=1, max=3650, help="Days for which the server certificate is valid.")
+    ] = 365,
+) -> None:
+    """Make a certificate authority, the SuperLink's certificate and a key per node; again, renew the certificate."""
+    _require_flower()
+    from fairlead.flower.local_trial import Credentials
+
+    made = Credentials.make(folder, clients, host or (), days)
+    say(
+        f"{made.folder}: ca.pem, server.pem and server.key for the SuperLink, ca.pem and client-i for the node of"
+    )
+    say("client i, client-i.pub to register it. Keep ca.key away from both: it signs the next certificate.")
+
+
 def up(
     app: Annotated[Path, Argument(help="The folder of the app.", metavar="APP")] = Path("."),
     nodes: Annotated[

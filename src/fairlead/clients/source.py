@@ -17,6 +17,7 @@ from fairlead.clients.data import ClientData
 from fairlead.clients.feature_skew import FeatureSkew
 from fairlead.clients.partitioners import NaturalIdPartitioner, Partitioner, Rows, shuffled_within
 from fairlead.clients.pool import Pool
+from fairlead.clients.preprocessing import Agreement, Preprocessing
 from fairlead.clients.tokenizers import Tokenizer
 from fairlead.component import Component, freeze_lists
 from fairlead.errors import (
@@ -44,6 +45,18 @@ class FederatedData:
     """Objective weights, if the source defines them."""
     held_out: ClientData | None = None
     """Examples that each client holds out, for figures per client; the test set too where there is no other."""
+    agreement: Agreement | None = None
+    """The preprocessing of these data, if the clients agreed on one."""
+
+    def preprocessed(self, wanted: Preprocessing) -> "FederatedData":
+        """All examples as the clients agree to encode them, by sums over the training data."""
+        agreed = wanted.agree_over(self.train)
+        train, test, held_out = (
+            None if part is None else agreed.applied(part, self.train.class_names)
+            for part in (self.train, self.test, self.held_out)
+        )
+        assert train is not None
+        return replace(self, train=train, test=test, held_out=held_out, agreement=agreed)
 
 
 @contextmanager

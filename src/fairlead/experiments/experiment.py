@@ -10,6 +10,7 @@ import torch
 from fairlead.algorithm import Algorithm
 from fairlead.charts.display import Display, Displayed
 from fairlead.clients.in_memory import ALLOWED, InMemory, in_memory
+from fairlead.clients.preprocessing import Preprocessing
 from fairlead.clients.source import ClientSource, FederatedData, PooledSource, RealClients, naming
 from fairlead.component import Component, freeze_lists
 from fairlead.conditions.devices import DeviceModel
@@ -50,7 +51,8 @@ class Experiment(Component, Displayed):
     `gradients_every`-th (0: never, see `Federation.train`); `keep_best`, a metric or "loss": the folder of the run
     also keeps the model with the best evaluation; `stop_when` ends the run early (`StopRule`); `engine`,
     `lanes`, `block`, `device`, `dtype`, `precision`, `reproducible`, `compile`, `data_on` and `tables_in` as in
-    `SimulatedWorld`; `ray`, the actors that clients train on, None for this process (`RayWorld`).
+    `SimulatedWorld`; `ray`, the actors that clients train on, None for this process (`RayWorld`); `preprocessing`,
+    what clients agree on before round 1, from sums over their data.
 
     In a spec, a published `setting` fills in what is left open of clients, work, link, rounds and the arguments
     of a preset: its name, or a table with its `name` and arguments.
@@ -89,6 +91,7 @@ class Experiment(Component, Displayed):
     data_on: DataPlace = "auto"
     tables_in: str | None = None
     ray: RayCluster | None = None
+    preprocessing: Preprocessing | None = None
 
     def __post_init__(self) -> None:
         # Before lists are frozen, which would take tensors for lists of numbers.
@@ -215,9 +218,13 @@ class Experiment(Component, Displayed):
 
         return plot_overview(self.overview())
 
-    def load(self) -> FederatedData:
-        """The clients' data, a function of `clients` and `seed`."""
-        return self.clients.load(Key.from_seed(self.seed).fold("data"))
+    def load(self, *, raw: bool = False) -> FederatedData:
+        """The clients' data, a function of `clients`, `seed` and `preprocessing`; `raw` are those before it."""
+        data = self.clients.load(Key.from_seed(self.seed).fold("data"))
+        if raw or self.preprocessing is None:
+            return data
+        with naming(self.clients):
+            return data.preprocessed(self.preprocessing)
 
     def weights_over(self, data: FederatedData) -> Weights:
         """The weights of the objective: as given, else as the data define them, else by examples."""

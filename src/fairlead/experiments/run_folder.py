@@ -8,6 +8,7 @@ checkpoint/       the last few server states, from which the run can resume
 model.safetensors the final model, its parameters by name, once the run is finished
 best.safetensors  the model with the best evaluation, for experiments with `keep_best`
 summary.json      its summary, once it is finished
+preprocessing.json what clients agreed on before round 1, for experiments with `preprocessing`
 """
 
 import fcntl
@@ -24,6 +25,7 @@ from typing import Any, overload
 
 from fairlead.checkpoint.durable_files import make_folder, write_durably
 from fairlead.checkpoint.store import KEPT, has_checkpoint
+from fairlead.clients.preprocessing import Agreement
 from fairlead.errors import FieldError, RunFolderError, disk_errors
 from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.provenance import ClientFacts, Provenance
@@ -167,6 +169,13 @@ def write_facts(file: Path, facts: Any, indent: int | None = 2) -> None:
         write_durably(file, content.encode() + b"\n")
 
 
+def load_agreement(place: str | PathLike[str]) -> Agreement:
+    """The preprocessing of a run, from its folder or from the file beside an exported model."""
+    path = Path(place)
+    file = RunFolder(path).agreement_file if path.is_dir() else path
+    return read_facts(file, lambda facts: decoded(Agreement, facts))
+
+
 def load_records(folder: str | PathLike[str]) -> list[RoundRecord]:
     """The records of a run, from its folder."""
     return RunFolder(Path(folder)).records()
@@ -200,6 +209,7 @@ class RunFolder:
     summary_file = _FileName("summary.json")
     model_file = _FileName("model.safetensors")
     best_file = _FileName("best.safetensors")
+    agreement_file = _FileName("preprocessing.json")
 
     def holds_run(self) -> bool:
         """Whether a run has started here."""
@@ -341,6 +351,14 @@ class RunFolder:
         """Weights and names of the clients; None in folders without them."""
         return self._kept(self.clients_file, ClientFacts)
 
+    def settle(self, agreement: Agreement) -> None:
+        """Store the preprocessing that the clients agreed on."""
+        write_facts(self.agreement_file, asdict(agreement), indent=None)
+
+    def agreement(self) -> Agreement | None:
+        """The preprocessing that the clients agreed on; None without one."""
+        return self._kept(self.agreement_file, Agreement)
+
     def note(self, start: Provenance, *, renew: bool = False) -> None:
         """Add a start of the run to its provenance, or replace the latest."""
         starts = self.provenance()
@@ -360,7 +378,7 @@ class RunFolder:
     def _refuse_links(self) -> None:
         """Raise if a file of the run is a link, because writing to it would change another folder."""
         files = (self.rounds_file, self.spec_file, self.clients_file, self.provenance_file, self.summary_file)
-        for file in (*files, self.checkpoint, self.model_file, self.best_file):
+        for file in (*files, self.checkpoint, self.model_file, self.best_file, self.agreement_file):
             if file.is_symlink():
                 raise RunFolderError(
                     f"{file} is a symbolic link, and a run writes to its own folder only: put the file itself "

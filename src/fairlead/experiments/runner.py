@@ -108,6 +108,9 @@ def run_experiment(
     fresh = not resume or store.is_free()
     if fresh:
         store.refuse_occupied()
+    if build is None and data is None and experiment.preprocessing is not None:
+        experiment.require_device()
+        data = experiment.load()
     federation = experiment.build(data) if build is None else build()
     with store.claimed():
         again, damage = None, list[str]()
@@ -133,6 +136,8 @@ def run_experiment(
             greet()
             return Run(federation, store, "finished", summary)
         store.introduce(client_facts(federation))
+        if data is not None and data.agreement is not None:
+            store.settle(data.agreement)
         start, best = provenance_of(federation), None
         if experiment.keep_best is not None:
             best = experiment.best_so_far(experiment.keep_best).after(federation.records)

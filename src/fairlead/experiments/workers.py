@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 
 from fairlead.checkpoint.durable_files import write_durably
+from fairlead.clients.preprocessing import Preprocessing
 from fairlead.clients.source import ClientSource, FederatedData
 from fairlead.errors import FairleadError, FieldError
 from fairlead.experiments import start_worker
@@ -61,12 +62,12 @@ class Ended(NamedTuple):
 
 
 Event = Began | Advanced | Said | Ended
-DataKey = tuple[ClientSource, int]
+DataKey = tuple[ClientSource, int, Preprocessing | None]
 
 
 def data_key(experiment: Experiment) -> DataKey:
     """What determines the data of an experiment."""
-    return experiment.clients, experiment.seed
+    return experiment.clients, experiment.seed, experiment.preprocessing
 
 
 class Checkpoints(NamedTuple):

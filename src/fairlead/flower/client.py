@@ -11,6 +11,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from fairlead.checkpoint.durable_files import write_durably
 from fairlead.clients.data import ArrayLike, ClientData
+from fairlead.clients.preprocessing import are_names
 from fairlead.errors import FairleadError, FieldError, require_integer
 from fairlead.flower import messages
 from fairlead.flower.messages import Introduction, ModelForm, Question, RequestError
@@ -202,9 +204,11 @@ class ClientLimits:
     """Size of what corrections keep on this client's disk."""
     runs: int = 8
     """Runs whose memory stays on this client's disk; a new run replaces the one idle for longest."""
+    summed: int = 2
+    """The fewest examples whose sums leave this client for `Preprocessing`: the sum of one is the example itself."""
 
     def __post_init__(self) -> None:
-        require_integer(self, "steps", "batch_size", "examples", "memory_bytes", "runs", at_least=1)
+        require_integer(self, "steps", "batch_size", "examples", "memory_bytes", "runs", "summed", at_least=1)
 
     def check(self, question: Question, lengths: dict[str, int], sizes: Tensor) -> None:
         """Refuse a question that asks for too much of a client with `sizes` (1,) examples."""
@@ -247,10 +251,11 @@ def make_client_app(
     `build_model` makes the same module as on the server. `get_data` loads this client's inputs and targets;
     `get_test_data` loads those for evaluation; instead of it, the client may hold out a share of its data for them
     (`holdout`, see `ClientData.hold_out`); with neither, training data are used. The node config says which client a
-    node is, as `client-id` or `partition-id`. `capacity` returns the most local steps that a weak client takes: it then
-    does fewer than asked, and reports how many. Methods such as SCAFFOLD keep memory on the client, under `folder`
-    (default: `memory-folder` of the node config, or else `.fairlead/clients` in the home directory). `device` is one
-    of the client's machine.
+    node is, as `client-id` or `partition-id`. Targets may be names of classes if the spec has
+    `preprocessing.classes`; the client then preprocesses all examples as the federation agrees. `capacity` returns
+    the most local steps that a weak client takes: it then does fewer than asked, and reports how many. Methods such
+    as SCAFFOLD keep memory on the client, under `folder` (default: `memory-folder` of the node config, or else
+    `.fairlead/clients` in the home directory). `device` is one of the client's machine.
     """
     place = usable_device("make_client_app", device)
     if holdout and get_test_data is not None:
@@ -259,11 +264,24 @@ def make_client_app(
         allowed, task = limits or ClientLimits(), Task(build_model(), loss, metrics)
     app = ClientApp()
 
-    def examples(context: Context, *, test: bool = False) -> ClientData:
-        data = ClientData.from_lists(*([part] for part in ((test and get_test_data) or get_data)(context)))
-        if holdout:
-            data = data.hold_out(holdout, Key.from_seed(0).fold("holdout", client_of(context)))[test]
-        return data.to(place, dtype)
+    def raw(context: Context, *, test: bool = False) -> Examples:
+        inputs, targets = ((test and get_test_data) or get_data)(context)
+        if not holdout:
+            return inputs, targets
+        # By their places, because targets may be names of classes.
+        places = ClientData.from_lists([np.arange(len(inputs))], [np.arange(len(targets))])
+        key = Key.from_seed(0).fold("holdout", client_of(context))
+        rows = places.hold_out(holdout, key)[test].inputs
+        return tuple(
+            part[rows] if isinstance(part, Tensor) else np.asarray(part)[rows] for part in (inputs, targets)
+        )
+
+    def examples(context: Context, content: RecordDict, *, test: bool = False) -> ClientData:
+        inputs, targets = raw(context, test=test)
+        agreed = messages.agreement_in(content)
+        if agreed is not None:
+            inputs, targets = agreed.apply(inputs, targets)
+        return ClientData.from_lists([inputs], [targets]).to(place, dtype)
 
     def model() -> FlatModule:
         assert isinstance(task.model, nn.Module)
@@ -276,7 +294,17 @@ def make_client_app(
     @app.query()
     @_replying
     def introduce(content: RecordDict, context: Context) -> RecordDict:
-        size = len(examples(context).inputs)
+        inputs, targets = raw(context)
+        wanted = messages.read_sums_request(content)
+        if wanted is not None:
+            if 0 < len(inputs) < allowed.summed:
+                few = f"sums of {len(inputs)} examples stay here, at least {allowed.summed} are needed"
+                raise RequestError("too few examples", f"{few} (ClientLimits.summed).")
+            return messages.sums_reply(client_of(context), wanted[0].sums(inputs, targets, wanted[1]))
+        if are_names(targets):
+            # They become numbers when clients have agreed on them.
+            targets = np.zeros(len(targets))
+        size = len(ClientData.from_lists([inputs], [targets]).to(place, dtype).inputs)
         return Introduction(client_of(context), size, form().digest).to_records()
 
     def question_in(content: RecordDict, context: Context) -> Question:
@@ -285,9 +313,11 @@ def make_client_app(
             raise RequestError("wrong client", f"This node is not client {question.client}.")
         return question
 
-    def admit(question: Question, context: Context) -> tuple[Objective, ClientMemory, dict[str, int]]:
+    def admit(
+        question: Question, content: RecordDict, context: Context
+    ) -> tuple[Objective, ClientMemory, dict[str, int]]:
         """The client's objective and memory for a question within the limits, and the lengths of what it remembers."""
-        order, data = question.order, examples(context)
+        order, data = question.order, examples(context, content)
         lengths = order.solver.memory_dims(len(order.anchor), len(order.buffers))
         allowed.check(question, lengths, data.sizes)
         chosen = folder or context.node_config.get("memory-folder") or Path.home() / ".fairlead" / "clients"
@@ -299,7 +329,7 @@ def make_client_app(
     def train(content: RecordDict, context: Context) -> RecordDict:
         question = question_in(content, context)
         order = question.order
-        objective, memory, lengths = admit(question, context)
+        objective, memory, lengths = admit(question, content, context)
         most = question.num_steps if capacity is None else max(capacity(context), 1)
         with memory.claimed(question.attempt, order.round):
             memory.forget_old_runs(allowed.runs, remembers=bool(lengths))
@@ -314,13 +344,13 @@ def make_client_app(
     def evaluate_model(content: RecordDict, context: Context) -> RecordDict:
         if messages.asks_for_own_model(content):
             question = question_in(content, context)
-            objective, memory, lengths = admit(question, context)
+            objective, memory, lengths = admit(question, content, context)
             kept = memory.read(question.base, lengths, question.order.anchor)
             params, buffers = own_model(objective, question, kept)
             on_training_data = False
         else:
             params, buffers, on_training_data = messages.read_evaluation_request(content, form(), place)
-        data = examples(context, test=not on_training_data)
+        data = examples(context, content, test=not on_training_data)
         found = figures_of_one(model(), task, params, buffers, data)
         return messages.metrics_reply(client_of(context), len(data.inputs), found)
 

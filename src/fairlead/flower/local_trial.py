@@ -1,5 +1,6 @@
 """A SuperLink and SuperNodes on this machine, with certificates and node keys, to try an app."""
 
+import inspect
 import json
 import os
 import re
@@ -19,26 +20,34 @@ from typing import NamedTuple, Self
 
 import tomli_w
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
 
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, FieldError
 
 _HOST = "127.0.0.1"
+_AUTHORITY_DAYS = 3650
 _STOP_SECONDS = 20.0
 _START_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """The SuperLink's self-signed certificate, and one key pair per node, in a folder."""
+    """A certificate authority, the SuperLink's certificate, and one key pair per node, in a folder."""
 
     folder: Path
 
     @property
-    def certificate(self) -> Path:
-        return self.folder / "server.pem"
+    def authority(self) -> Path:
+        return self.folder / "ca.pem"
 
     def private_key(self, client: int) -> Path:
         return self.folder / f"client-{client}"
@@ -48,42 +57,91 @@ class Credentials:
 
     def link_options(self) -> list[str]:
         """Options to start the SuperLink with."""
-        certificate, key = str(self.certificate), str(self.folder / "server.key")
+        certificate, key = str(self.folder / "server.pem"), str(self.folder / "server.key")
         return [
-            *("--ssl-ca-certfile", certificate, "--ssl-certfile", certificate),
+            *("--ssl-ca-certfile", str(self.authority), "--ssl-certfile", certificate),
             *("--ssl-keyfile", key, "--enable-supernode-auth"),
         ]
 
     def node_options(self, client: int) -> list[str]:
         """Options to start the node of a client with."""
         return [
-            *("--root-certificates", str(self.certificate)),
+            *("--root-certificates", str(self.authority)),
             *("--auth-supernode-private-key", str(self.private_key(client))),
         ]
 
     @staticmethod
-    def make(folder: Path, num_clients: int) -> "Credentials":
-        """New credentials, valid for 30 days and for the loopback address."""
+    def make(folder: Path, num_clients: int, hosts: Sequence[str] = (), days: int = 30) -> "Credentials":
+        """A server certificate, valid for some days, for the loopback and `hosts`; authority and keys if missing."""
         made = Credentials(folder.resolve())
+        names = [_subject(host) for host in dict.fromkeys((_HOST, "localhost", *hosts))]
         made.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        key, now = ec.generate_private_key(ec.SECP384R1()), datetime.now(UTC)
-        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fairlead trial")])
-        address = x509.SubjectAlternativeName([x509.IPAddress(ip_address(_HOST))])
-        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        certificate = (
-            x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-            .not_valid_before(now - timedelta(minutes=5))
-            .not_valid_after(now + timedelta(days=30))
-            .add_extension(address, critical=False)
-            .add_extension(identifier, critical=False)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .sign(key, hashes.SHA384())
-        )
-        made.certificate.write_bytes(certificate.public_bytes(Encoding.PEM))
+        signing = made.folder / "ca.key"
+        if not signing.exists():
+            root = ec.generate_private_key(ec.SECP384R1())
+            certificate = _certificate("fairlead authority", root, root.public_key(), _AUTHORITY_DAYS)
+            _write_private(signing, root, PrivateFormat.PKCS8)
+            made.authority.write_bytes(certificate.public_bytes(Encoding.PEM))
+        authority = _signing_key(signing)
+        key = ec.generate_private_key(ec.SECP384R1())
+        certificate = _certificate("fairlead SuperLink", authority, key.public_key(), days, names)
+        (made.folder / "server.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
         _write_private(made.folder / "server.key", key, PrivateFormat.PKCS8)
         for client in range(num_clients):
-            make_node_key(made.private_key(client))
+            if not made.private_key(client).exists():
+                make_node_key(made.private_key(client))
         return made
+
+
+def _signing_key(file: Path) -> ec.EllipticCurvePrivateKey:
+    with suppress(ValueError, TypeError, UnsupportedAlgorithm):
+        key = load_pem_private_key(file.read_bytes(), None)
+        if isinstance(key, ec.EllipticCurvePrivateKey):
+            return key
+    raise FieldError(f"{file} must be a key of an elliptic curve without password: choose another folder.")
+
+
+def _subject(host: str) -> x509.GeneralName:
+    """A host as TLS names it: by address or by name."""
+    with suppress(ValueError):
+        return x509.IPAddress(ip_address(host))
+    if not re.fullmatch(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", host):
+        raise FieldError(f"--host must be a host name or an IP address, without a port, got {host!r}.")
+    return x509.DNSName(host)
+
+
+def _certificate(
+    name: str,
+    authority: ec.EllipticCurvePrivateKey,
+    subject: ec.EllipticCurvePublicKey,
+    days: int,
+    hosts: Sequence[x509.GeneralName] = (),
+) -> x509.Certificate:
+    """A certificate signed by an authority: of a server with `hosts`, of the authority itself without."""
+    now, is_authority = datetime.now(UTC), not hosts
+    issued, issuer = (
+        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each)])
+        for each in (name, "fairlead authority")
+    )
+    uses = dict.fromkeys(inspect.signature(x509.KeyUsage).parameters, False)
+    uses |= {"key_cert_sign": is_authority, "crl_sign": is_authority, "digital_signature": not is_authority}
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
+    builder = (
+        x509.CertificateBuilder(issuer, issued, subject, x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(
+            x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True
+        )
+        .add_extension(x509.KeyUsage(**uses), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(subject), critical=False)
+        .add_extension(signer, critical=False)
+    )
+    if hosts:
+        builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+        server = x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH])
+        builder = builder.add_extension(server, critical=False)
+    return builder.sign(authority, hashes.SHA384())
 
 
 def make_node_key(file: Path) -> None:
@@ -276,7 +334,7 @@ class LocalFederation:
         if self.credentials is None:
             connection["insecure"] = True
         else:
-            connection["root-certificates"] = str(self.credentials.certificate)
+            connection["root-certificates"] = str(self.credentials.authority)
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
         content = tomli_w.dumps({"superlink": {"default": "local", "local": connection}})

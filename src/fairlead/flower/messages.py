@@ -3,11 +3,14 @@
 | message | arrays | values |
 |---|---|---|
 | introduction | none | client, number of examples, digest of the model |
+| sums | none | in the request the preprocessing and a point, in the reply the client's `ClientSums` |
 | question | params, buffers, `shared.<name>` | run, attempt, round, client, memory, solver, steps, batch, keys |
 | answer | delta (unless encoded), buffers, `message.<name>` | client, round, number of steps and of examples, loss |
 | evaluation | params, buffers | which part of the data |
 | metrics | none | client, number of examples, loss and metrics |
 | refusal | none | reason, sentence |
+
+A question and an evaluation also hold the preprocessing that clients agreed on, if there is one.
 
 Arrays travel as .npy without pickles. The reader knows their names, shapes and type, and checks every header against
 them before it loads anything.
@@ -23,7 +26,9 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
+from fairlead.clients.preprocessing import Agreement, ClientSums, Preprocessing
 from fairlead.errors import FairleadError
+from fairlead.experiments.record_io import FactsT, decoded
 from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.plain_data import from_plain, to_plain
@@ -42,6 +47,7 @@ from fairlead.reply_checks import (
 from fairlead.worlds.behavior import MessageSizes
 
 _ARRAYS, _VALUES, _REFUSAL = "fairlead.arrays", "fairlead.values", "fairlead.refusal"
+_SUMS, _AGREEMENT = "fairlead.sums", "fairlead.agreement"
 _SHARED, _MESSAGE = "shared.", "message."
 _COUNTS = ("attempt", "client", "base", "num_steps", "batch_size")
 """Fields of a question that are whole numbers."""
@@ -235,6 +241,54 @@ def read_metrics(content: RecordDict) -> tuple[int, dict[str, float]]:
     # Names reach terminals and files: short, and without control characters.
     metrics = {n: v for n, v in values.items() if isinstance(v, float) and n.isprintable() and len(n) <= 100}
     return _value(values, "client", int), metrics
+
+
+def sums_request(wanted: Preprocessing, center: tuple[float, ...]) -> RecordDict:
+    """Asks a client for the sums that a preprocessing needs, around a point."""
+    values = {"preprocessing": json.dumps(to_plain(wanted, Preprocessing)), "center": list(center)}
+    return RecordDict({_SUMS: ConfigRecord(values)})
+
+
+def read_sums_request(content: RecordDict) -> tuple[Preprocessing, tuple[float, ...]] | None:
+    """The preprocessing and the point of a request for sums; None for any other message."""
+    record = content.config_records.get(_SUMS)
+    if record is None:
+        return None
+    try:
+        wanted = from_plain(Preprocessing, json.loads(_value(record, "preprocessing", str)), "preprocessing")
+    except (ValueError, RecursionError) as error:
+        raise RequestError("malformed", "preprocessing must be JSON.") from error
+    return wanted, _decoded(Agreement, {"mean": record.get("center"), "scale": record.get("center")}).mean
+
+
+def sums_reply(client: int, sums: ClientSums) -> RecordDict:
+    """The sums of a client's training examples."""
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(sums).items()}
+    return _records({"client": client, **values})
+
+
+def read_sums(content: RecordDict) -> tuple[int, ClientSums]:
+    """The client, and its sums."""
+    values = _values(content)
+    return _value(values, "client", int), _decoded(ClientSums, dict(values))
+
+
+def attach_agreement(content: RecordDict, agreement: Agreement) -> None:
+    """Tell a client with a request how examples are preprocessed."""
+    content[_AGREEMENT] = ConfigRecord(agreement.told())
+
+
+def agreement_in(content: RecordDict) -> Agreement | None:
+    """The preprocessing that a request tells; None if examples stay as they are."""
+    record = content.config_records.get(_AGREEMENT)
+    return None if record is None else _decoded(Agreement, dict(record))
+
+
+def _decoded(declared: type[FactsT], values: dict[str, Any]) -> FactsT:
+    try:
+        return decoded(declared, values)
+    except (TypeError, ValueError) as error:
+        raise RequestError("malformed", f"{declared.__name__} cannot be used: {error}") from error
 
 
 def refusal(reason: str, sentence: str) -> RecordDict:

@@ -9,7 +9,9 @@ from dataclasses import fields, is_dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
+from fairlead.clients.preprocessing import Preprocessing
 from fairlead.clients.source import RealClients
+from fairlead.clients.tables import TableFile
 from fairlead.component import Component
 from fairlead.errors import DataError, FieldError, disk_errors, field_error
 from fairlead.experiments.experiment import Experiment
@@ -67,10 +69,11 @@ def write_project(experiment: Experiment, folder: Path) -> list[Path]:
 
     With the data of a spec, each node loads the part that simulation gives to its client, and evaluates on the same
     test data, until the user replaces `get_data` and `get_test_data`; for `RealClients` `get_data` is empty. The server
-    loads no data. The app imports the user's own modules, and holds a
-    copy of those that are a single file; packages must be installed.
+    loads no data. The clients of the app standardize a table by sums (`Preprocessing`). The app imports the user's own
+    modules, and holds a copy of those that are a single file; packages must be installed.
     """
     refuse_unsuitable(experiment.algorithm, experiment.weights)
+    experiment = _with_federated_scale(experiment)
     name = _package_name(folder)
     if folder.exists() and not folder.is_dir():
         raise FieldError(f"{folder} is a file: choose a folder for the app.")
@@ -96,6 +99,15 @@ def write_project(experiment: Experiment, folder: Path) -> list[Path]:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content, encoding="utf-8")
     return list(contents)
+
+
+def _with_federated_scale(experiment: Experiment) -> Experiment:
+    """The experiment with `standardize` of its table as preprocessing, because real clients have no common table."""
+    clients, wanted = experiment.clients, experiment.preprocessing
+    if not isinstance(clients, TableFile) or not clients.standardize:
+        return experiment
+    scaled = Preprocessing(standardize=True) if wanted is None else replace(wanted, standardize=True)
+    return replace(experiment, clients=replace(clients, standardize=False), preprocessing=scaled)
 
 
 def _with_absolute_paths(experiment: Experiment) -> Experiment:
@@ -153,10 +165,17 @@ def _task_words(experiment: Experiment) -> dict[str, str]:
             "Only a spec whose task is a named model without augmentation can be written as an app."
         )
     data = experiment.load()
+    wanted = experiment.preprocessing
+    by_name = wanted is not None and wanted.classes is not None and data.train.class_names is not None
+    targets = (
+        "[data.train.class_names[each] for each in part.targets[{}].tolist()]"
+        if by_name
+        else "part.targets[{}]"
+    )
+    begin = "    data = fl.load_experiment(SPEC).load(raw=True)\n    part = data.{}\n"
     load = (
-        "    data = fl.load_experiment(SPEC).load().{}\n"
-        "    rows = data.rows_of(client_of(context))\n"
-        "    return data.inputs[rows], data.targets[rows]"
+        f"{begin}    rows = part.rows_of(client_of(context))\n"
+        f"    return part.inputs[rows], {targets.format('rows')}"
     )
     if data.held_out is not None:
         meaning, body = "The same of the examples that this client holds out.", load.format("held_out")
@@ -165,7 +184,7 @@ def _task_words(experiment: Experiment) -> dict[str, str]:
     else:
         # Every client has all of it, so the mean over clients is that over the test set.
         meaning = "The test set, which all clients share."
-        body = "    data = fl.load_experiment(SPEC).load().test\n    return data.inputs, data.targets"
+        body = f"{begin.format('test')}    return part.inputs, {targets.format(':')}"
     if data.test is not None or data.held_out is not None:
         words["TEST_DATA"] = f'{test}"""{meaning}"""\n{body}'
     model = re.sub(r"\b(?=[A-Z]\w*\()", "fl.", repr(task.model))

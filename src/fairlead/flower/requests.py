@@ -12,13 +12,17 @@ from torch import Tensor
 
 from fairlead.aggregators.base import refuse_claimed_weights
 from fairlead.algorithm import Algorithm
+from fairlead.clients.preprocessing import Agreement, ClientSums, Preprocessing
 from fairlead.corrections.base import Correction
-from fairlead.errors import ClashError, require_choice, require_integer, require_number
+from fairlead.errors import ClashError, DataError, require_choice, require_integer, require_number
 from fairlead.flower.messages import (
     RequestError,
+    attach_agreement,
     printable,
     read_metrics,
+    read_sums,
     refusal_in,
+    sums_request,
     unchecked_reply,
     uploads_in,
 )
@@ -74,6 +78,8 @@ class PendingRequests:
     def __init__(self, grid: Grid, patience: float) -> None:
         self._grid, self._patience = grid, patience
         self._by_message: dict[str, ClientRequest] = {}
+        self.agreement: Agreement | None = None
+        """The preprocessing that every later request tells."""
 
     @property
     def by_client(self) -> dict[int, ClientRequest]:
@@ -82,6 +88,8 @@ class PendingRequests:
 
     def send(self, requests: Mapping[ClientRequest, RecordDict]) -> None:
         """Send requests to clients without an unanswered one."""
+        for content in requests.values() if self.agreement is not None else ():
+            attach_agreement(content, self.agreement)
         messages = [
             Message(content, request.node, request.kind, ttl=self._patience, group_id=str(request.round))
             for request, content in requests.items()
@@ -159,6 +167,49 @@ def _metrics_in(request: ClientRequest, message: Message) -> dict[int, dict[str,
             return {client: metrics}
     LOG.warning("Client %d did not evaluate the model: %s", request.client, fault)
     return {}
+
+
+def collect_sums(
+    pending: PendingRequests,
+    nodes: Mapping[int, int],
+    wanted: Preprocessing,
+    center: tuple[float, ...],
+    rules: RoundRules,
+) -> dict[int, ClientSums]:
+    """The sums of all clients at the given nodes, by client; without those of one the run cannot begin."""
+    content = sums_request(wanted, center)
+    pending.send(
+        {ClientRequest(c, node, _NO_ROUND, MessageType.QUERY, 0): content for c, node in nodes.items()}
+    )
+    found: dict[int, ClientSums] = {}
+    closing = monotonic() + rules.deadline
+    while len(found) < len(nodes):
+        if monotonic() >= closing:
+            raise DataError(
+                f"Clients {sorted(nodes.keys() - found)[:10]} did not send the sums for the preprocessing within "
+                f"{rules.deadline:g} s: start the run again when they are there."
+            )
+        for request, message in pending.fetch(MessageType.QUERY):
+            found[request.client] = _sums_in(request, message)
+        sleep(rules.poll)
+    return dict(sorted(found.items()))
+
+
+def _sums_in(request: ClientRequest, message: Message) -> ClientSums:
+    """The sums in an answer, if the client that was asked sent them."""
+    fault = "another node answered for it."
+    if message.has_error():
+        fault = text_of(message.error)
+    elif message.metadata.src_node_id == request.node:
+        refused = refusal_in(message.content)
+        try:
+            client, sums = (-1, None) if refused is not None else read_sums(message.content)
+            fault = "it answered as another client." if refused is None else refused[1]
+            if sums is not None and client == request.client:
+                return sums
+        except RequestError as error:
+            fault = str(error)
+    raise DataError(f"Client {request.client} has no sums for the preprocessing: {fault}")
 
 
 def are_self_reported(weights: Weights | None) -> bool:

@@ -127,6 +127,10 @@ class Roster:
         """The node of a client now; None while it is away."""
         return self._node.get(client)
 
+    def num_examples_at(self, node: int) -> int:
+        """The examples that a node reported when it introduced itself."""
+        return self._introduced[node].num_examples
+
     def refresh(self, grid: Grid) -> None:
         """Note the nodes that joined, left or answered, without waiting."""
         self._present = {node.node_id: node.public_key.hex() for node in grid.get_nodes()}

@@ -17,12 +17,13 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from fairlead.checkpoint.durable_files import write_durably
+from fairlead.clients.preprocessing import Agreement
 from fairlead.clients.source import RealClients
 from fairlead.diagnostics.consistency import ConsistencyReport
 from fairlead.diagnostics.measurement import measured_consistency
 from fairlead.errors import FieldError, RunFolderError, is_integer
 from fairlead.experiments.experiment import Experiment
-from fairlead.experiments.run_folder import RunFolder
+from fairlead.experiments.run_folder import RunFolder, load_agreement
 from fairlead.experiments.runner import Run, run_experiment
 from fairlead.experiments.spec import load_experiment
 from fairlead.federation import Federation
@@ -137,6 +138,8 @@ def run_on_grid(
             join_seconds=join_seconds,
             dtype=dtype,
         )
+        if experiment.preprocessing is not None:
+            agreed.append(world.preprocess(experiment.preprocessing, _kept_agreement(folder, experiment)))
         return Federation(
             experiment.algorithm,
             world,
@@ -152,10 +155,18 @@ def run_on_grid(
         assert isinstance(world, FlowerWorld)
         repeated = earlier.repeated_from(federation.state.round, experiment.rounds)
         world.recall(federation.records, experiment.algorithm.solver, federation.key, repeated)
+        for agreement in agreed:
+            RunFolder(folder).settle(agreement)
+            if agreement.constant:
+                LOG.warning(
+                    "Features %s have the same value in all examples: they are only centered.",
+                    list(agreement.constant[:10]),
+                )
         _write_attempt(folder, earlier.identity, world.roster, repeated)
         begun.append((world.roster, repeated))
 
     begun: list[tuple[Roster, Sequence[int]]] = []
+    agreed: list[Agreement] = []
 
     def end_round(record: RoundRecord) -> None:
         log_round(record, experiment.rounds)
@@ -179,6 +190,15 @@ def run_on_grid(
         )
         LOG.info("%s", run.federation.consistency())
     return run
+
+
+def _kept_agreement(folder: Path, experiment: Experiment) -> Agreement | None:
+    """The agreement of a run that resumes; None before round 1. Another would change its inputs in the middle."""
+    store = RunFolder(folder)
+    if store.is_free():
+        return None
+    store.refuse_another(experiment)
+    return load_agreement(store.path)
 
 
 class _JsonLog(logging.FileHandler):

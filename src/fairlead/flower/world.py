@@ -12,9 +12,10 @@ from flwr.serverapp import Grid
 from torch import Tensor, nn
 
 from fairlead.client_table import PartState, tensor_in
+from fairlead.clients.preprocessing import Agreement, ClientSums, Preprocessing
 from fairlead.conditions.base import refuse_misfits
 from fairlead.conditions.work import EqualWork, Workload, WorkModel
-from fairlead.errors import ClashError, FairleadError, require_integer
+from fairlead.errors import ClashError, DataError, FairleadError, require_integer
 from fairlead.flower import requests
 from fairlead.flower.messages import ModelForm, Question, answer_form, evaluation_request
 from fairlead.flower.requests import ClientRequest, PendingRequests, RoundRules
@@ -296,6 +297,24 @@ class FlowerWorld(World):
         found = self._client_metrics(lambda client: content, clients.tolist()).get("loss")
         losses = torch.full((len(clients),), torch.nan).double() if found is None else found[clients]
         return Poll(clients, losses)
+
+    def preprocess(self, wanted: Preprocessing, known: Agreement | None) -> Agreement:
+        """Let the clients that are there agree, unless the agreement is `known`; all later requests tell it."""
+
+        def ask(center: tuple[float, ...]) -> dict[int, ClientSums]:
+            found = requests.collect_sums(self._pending, nodes, wanted, center, self.rules)
+            for client, sums in found.items():
+                introduced = self.roster.num_examples_at(nodes[client])
+                if sums.num_examples != introduced:
+                    raise DataError(
+                        f"Client {client} sent sums of {sums.num_examples} examples, but reported {introduced}."
+                    )
+            return found
+
+        places = {client: self.roster.node_of(client) for client in range(self.roster.num_clients)}
+        nodes = {client: node for client, node in places.items() if node is not None}
+        self._pending.agreement = agreed = wanted.agree(ask) if known is None else known
+        return agreed
 
     def recall(
         self, records: Iterable[RoundRecord], solver: LocalSolver, key: Key, repeated: Sequence[int] = ()

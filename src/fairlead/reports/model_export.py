@@ -6,6 +6,7 @@ from importlib import import_module
 from logging import ERROR, getLogger
 from os import PathLike
 from pathlib import Path
+from shutil import copyfile
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,8 @@ from torch import nn
 
 from fairlead.algorithm import Algorithm
 from fairlead.checkpoint.store import save_module
+from fairlead.clients.pool import names_of
+from fairlead.clients.preprocessing import Agreement
 from fairlead.clients.tables import TableFile
 from fairlead.component import Component
 from fairlead.errors import DataError, FieldError, disk_errors, one_line
@@ -30,6 +33,8 @@ from fairlead.results.sentences import objective_verdict
 from fairlead.text import counted
 
 FORMATS = (".safetensors", ".pt", ".onnx")
+_MOST_ROWS = 200
+"""Of a table of features in the card."""
 
 
 class ExportedModel(NamedTuple):
@@ -63,8 +68,11 @@ def export_model(
     if file.suffix not in FORMATS:
         raise FieldError(f"The exported file must end in {', '.join(FORMATS)}, got {str(file)!r}.")
     model = kept_model(folder, which, module)
-    card = file.with_name(f"{file.name}.md")
-    text = _card(model, read_run(FoundRun(RunFolder(Path(folder)))), file.stem)
+    card, store = file.with_name(f"{file.name}.md"), RunFolder(Path(folder))
+    agreement, encoding = store.agreement(), file.with_name(f"{file.name}.preprocessing.json")
+    text = _card(
+        model, read_run(FoundRun(store)), file.stem, _table(model.experiment, agreement), encoding.name
+    )
     with disk_errors(file, "written", FieldError):
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.suffix == ".safetensors":
@@ -73,6 +81,8 @@ def export_model(
             torch.save(model.tensors, file)
         else:
             _export_onnx(model, file, input_shape)
+        if agreement is not None:
+            copyfile(store.agreement_file, encoding)
         card.write_text(text, encoding="utf-8")
     return ExportedModel(file, card, model.facts.rounds, model.caveat)
 
@@ -117,7 +127,7 @@ def _export_onnx(model: KeptModel, file: Path, input_shape: tuple[int, ...] | No
         raise FieldError(f"torch cannot export this model to ONNX: {one_line(error)}.") from error
 
 
-def _card(model: KeptModel, run: ReportedRun, title: str) -> str:
+def _card(model: KeptModel, run: ReportedRun, title: str, table: "_TableFacts | None", encoding: str) -> str:
     experiment = model.experiment
     (summary,) = summarize([run])
     (method,) = summary.methods
@@ -143,7 +153,8 @@ def _card(model: KeptModel, run: ReportedRun, title: str) -> str:
         tensors=model.tensors,
         size=sum(value.numel() for value in model.tensors.values()),
         source=_source(recipe),
-        table=_table(experiment),
+        table=table,
+        encoding=encoding,
     )
 
 
@@ -171,10 +182,21 @@ class _TableFacts(NamedTuple):
     classes: tuple[str, ...]
     problem: str = ""
     """Why the table cannot be read now."""
+    is_scaled: bool = False
+    agreement: Agreement | None = None
+    """The facts that clients agreed on, for which the table is not needed."""
 
 
-def _table(experiment: Experiment) -> _TableFacts | None:
+def _table(experiment: Experiment, agreement: Agreement | None) -> _TableFacts | None:
     clients = experiment.clients
+    if agreement is not None:
+        given = names_of(clients.features) if isinstance(clients, TableFile) else ()
+        scaling = list(zip(agreement.mean, agreement.scale, strict=True))
+        names = given if len(given) == len(scaling) else [f"number {place}" for place in range(len(scaling))]
+        rows = [(name, f"{m:.9g}", f"{s:.9g}") for name, (m, s) in zip(names, scaling, strict=True)]
+        # Of images, with thousands of numbers, the file beside the card has all.
+        rows = rows if len(rows) <= _MOST_ROWS else []
+        return _TableFacts(rows, agreement.classes, is_scaled=bool(scaling), agreement=agreement)
     if not isinstance(clients, TableFile) or clients.tokens is not None:
         return None
     try:
@@ -185,7 +207,7 @@ def _table(experiment: Experiment) -> _TableFacts | None:
     # Flags of missing values come last and are not scaled.
     numbers += [("", "") if scale is None else ("0", "1")] * (len(data.features) - len(numbers))
     features = [(name, *pair) for name, pair in zip(data.features, numbers, strict=True)]
-    return _TableFacts(features, data.class_names or ())
+    return _TableFacts(features, data.class_names or (), is_scaled=scale is not None)
 
 
 def _source(recipe: Model | nn.Module | None) -> str:
