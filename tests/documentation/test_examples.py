@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from page_blocks import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -64,6 +65,14 @@ assert torch.allclose(forgetful, fl.Proximal(mu=0.3).correct(gradient, local, an
 """
     lines = run_in_process_of_its_own(code, tmp_path).splitlines()
     assert [line.split("  ")[0] for line in lines] == ["no pull", "Proximal", "RememberedPull"]
+
+
+def test_lora_sends_adapters_and_learns(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    said = run_in_process_of_its_own("import lora; assert lora.main() > 0.8", tmp_path)
+    # Two layers, queries and values: 4 adapters of 4·(32 + 32) numbers, and a head of 32·2 + 2.
+    assert said.startswith(f"{4 * 4 * 64 + 66} of ")
+    assert f"{4 * (4 * 4 * 64 + 66)} bytes by a client" in said
 
 
 def test_the_table_is_the_one_that_its_script_makes(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import fairlead as fl
 from fairlead.cli import app
 from fairlead.errors import FieldError
+from fairlead.worlds.device import usable_device
 
 BASE = """
 rounds = 5
@@ -90,6 +92,20 @@ def test_a_device_given_on_the_command_line_wins() -> None:
         done = CliRunner().invoke(app, [command, "specs/base.toml", "--device", "tpu", *more])
         assert done.exit_code == 2
         assert "Experiment.device must be 'cpu', 'cuda' or 'cuda:<number>', got 'tpu'." in done.output
+
+
+def test_mps_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a device is named; `doctor` lists it where torch has it."""
+    why = "updates are summed in float64, which mps lacks"
+    for arguments in (["run", "specs/base.toml"], ["demo"], ["reproduce", "wang2021_lemma_1"]):
+        for device in ("mps", "mps:0"):
+            done = CliRunner().invoke(app, [*arguments, "--device", device])
+            assert (done.exit_code, why in done.output) == (2, True), done.output
+    with pytest.raises(FieldError, match=why):
+        usable_device(None, "mps")
+    for has_it in (False, True):
+        monkeypatch.setattr(torch.backends.mps, "is_available", lambda has_it=has_it: has_it)
+        assert ("lacks float64" in CliRunner().invoke(app, ["doctor", "--json"]).output) is has_it
 
 
 def test_shells_complete_commands() -> None:

@@ -153,6 +153,9 @@ def _devices() -> dict[str, dict[str, Any]]:
         except RuntimeError as error:
             what, usable = f"{what}: {str(error).splitlines()[0]}", False
         devices[f"cuda:{index}"] = {"usable": usable, "what": what}
+    if torch.backends.mps.is_available():
+        what = "Apple's GPU, which lacks float64: fairlead sums updates in it and runs on the CPU here"
+        devices["mps"] = {"usable": False, "what": what}
     return devices
 
 

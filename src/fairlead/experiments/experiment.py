@@ -25,7 +25,7 @@ from fairlead.stopping import BestSoFar, StopRule
 from fairlead.task import Task, minimizes
 from fairlead.text import counted
 from fairlead.worlds.base import DataPlace, EngineName, Weights, World
-from fairlead.worlds.device import Arithmetic, Precision, usable_device
+from fairlead.worlds.device import Arithmetic, Precision, usable_device, why_not
 from fairlead.worlds.ray.cluster import RayCluster
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ class Experiment(Component, Displayed):
         if isinstance(self.weights, str):
             require_choice(self, "weights", ("examples", "uniform"))
         if not (isinstance(self.device, str) and _DEVICE.fullmatch(self.device)):
-            why = " (updates are summed in float64, which mps lacks)" if self.device == "mps" else ""
-            raise field_error(self, "device", f"'cpu', 'cuda' or 'cuda:<number>'{why}", self.device)
+            allowed = f"'cpu', 'cuda' or 'cuda:<number>'{why_not(str(self.device))}"
+            raise field_error(self, "device", allowed, self.device)
         if self.keep_best is not None:
             self._require_evaluated("keep_best", self.keep_best)
         if self.stop_when is not None:

@@ -32,8 +32,14 @@ def usable_device(owner: object | None, device: torch.device | str) -> torch.dev
     return found
 
 
+def why_not(device: str) -> str:
+    """A remark on a device of torch that no engine uses."""
+    return " (updates are summed in float64, which mps lacks)" if device.split(":")[0] == "mps" else ""
+
+
 def _refused(owner: object | None, device: torch.device | str) -> FieldError:
     allowed = f"'cpu' or a CUDA device of this machine, which has {torch.cuda.device_count() or 'none'}"
+    allowed += why_not(str(device))
     if owner is None:
         return FieldError(f"--device must be {allowed}, got {short(device)}.")
     return field_error(owner, "device", allowed, device)
