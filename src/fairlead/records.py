@@ -155,6 +155,16 @@ class Broadcast:
 
 
 @dataclass(frozen=True)
+class NeededSums:
+    """The sums over clients that a server needs if secure aggregation hides the rows from it."""
+
+    weights: Callable[[ClientUpdates], Mapping[str, Tensor]]
+    """Weights (k, m) of the sums of "delta", "buffers", "messages" and "loss", from updates without these rows."""
+    clip: float | None = None
+    """Length to which clients clip their updates themselves."""
+
+
+@dataclass(frozen=True)
 class WorkOrder(Broadcast):
     """The work of a round: what is sent, to whom, and what the world needs for it."""
 
@@ -162,6 +172,8 @@ class WorkOrder(Broadcast):
     memory: PartState
     """The clients' memory, which the world keeps between rounds."""
     key: Key
+    sums: NeededSums | None = None
+    """Set under secure aggregation; a simulated world hides nothing."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +223,8 @@ class ClientUpdates:
     """Total computation time of the devices of all clients asked."""
     refused: tuple[Refusal, ...] = ()
     """Replies that arrived and were refused."""
+    masked_bytes: int | None = None
+    """Size of the masked uploads of which only sums are known; the rows then stand in for them, with the same sums."""
 
     @staticmethod
     def of(

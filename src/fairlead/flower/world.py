@@ -1,6 +1,8 @@
 """`FlowerWorld`: the clients at the nodes of a Flower federation."""
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from time import monotonic, sleep
 from typing import NamedTuple
@@ -18,6 +20,7 @@ from fairlead.flower import requests
 from fairlead.flower.messages import ModelForm, Question, answer_form, evaluation_request
 from fairlead.flower.requests import ClientRequest, PendingRequests, RoundRules
 from fairlead.flower.roster import Estimates, Roster, warn_of_claims
+from fairlead.flower.secure_sums import SecureSum, SumGroup, follow_from, spanning
 from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key, seeded_start
@@ -26,6 +29,7 @@ from fairlead.records import (
     ClientUpdates,
     Conditions,
     Evaluation,
+    NeededSums,
     Poll,
     Population,
     Refusal,
@@ -156,7 +160,11 @@ class FlowerWorld(World):
         self._refresh_until(lambda: self._can_ask(cohort.clients.tolist()), self.rules.deadline)
         absent = self._send_questions(order)
         form = answer_form(self._form, order, self.roster.num_clients, self._limits)
-        received, refused = self._await_answers(order, form)
+        masked_bytes = None
+        if order.sums is None:
+            received, refused = self._await_answers(order, form)
+        else:
+            received, refused, masked_bytes = self._add_securely(order, form, order.sums)
         # A busy client whose late answer is used has arrived after all.
         absent = [refusal for refusal in absent if refusal.client not in received]
         if len(received) < self.rules.quorum:
@@ -164,6 +172,7 @@ class FlowerWorld(World):
             refused += [Refusal(client, "no quorum", sentence) for client in received]
             received = {}
         updates = requests.updates_of(order, received, self._form.uploads(solver), (*absent, *refused))
+        updates = replace(updates, masked_bytes=masked_bytes)
         self.estimates.count(cohort.clients, updates.clients)
         in_time = updates.age == 0
         self._note_work(updates.clients[in_time], updates.num_steps[in_time], solver, round, order.key)
@@ -263,6 +272,7 @@ class FlowerWorld(World):
     def _question(
         self, order: Broadcast, key: Key, client: int, version: int, num_steps: int, batch_size: int
     ) -> Question:
+        sums = order.sums if isinstance(order, WorkOrder) else None
         return Question(
             *self._identity,
             client=client,
@@ -272,6 +282,8 @@ class FlowerWorld(World):
             batches=key.fold("batches", order.round, client),
             noise=key.fold("noise", order.round, client),
             order=order,
+            hides=sums is not None,
+            clip=(sums and sums.clip) or 0.0,
         )
 
     def _send_questions(self, order: WorkOrder) -> list[Refusal]:
@@ -331,6 +343,48 @@ class FlowerWorld(World):
             else:
                 refuse(client, "deadline", f"did not answer within the deadline of {self.rules.deadline:g} s")
         return received, refused
+
+    def _add_securely(
+        self, order: WorkOrder, form: ReplyForm, sums: NeededSums
+    ) -> tuple[dict[int, ReceivedUpdate], list[Refusal], int]:
+        """Learn sums over the clients that train: rows in their stead, refusals, and the bytes received."""
+        trained, refused = self._await_answers(order, replace(form, arrays={}))
+        lengths = {"loss": 1, **{name: length for name, (length,) in form.arrays.items() if length}}
+        bare = {"delta": order.anchor[:0], "buffers": order.anchor[:0]}
+
+        def needed(clients: Sequence[int]) -> dict[str, Tensor]:
+            facts = {client: trained[client]._replace(arrays=bare) for client in clients}
+            weights = sums.weights(requests.updates_of(order, facts, {}, ()))
+            return {name: weights["messages" if "." in name else name] for name in lengths}
+
+        def exchange(
+            stage: str, contents: Mapping[int, RecordDict], accept: Callable[[int, RecordDict], None]
+        ) -> list[Refusal]:
+            kind = f"{MessageType.TRAIN}.{stage}"
+            sent = {
+                ClientRequest(client, node, order.round, kind, 0): content
+                for client, content in contents.items()
+                if (node := self.roster.node_of(client)) is not None
+            }
+            gone = contents.keys() - {request.client for request in sent}
+            away = [Refusal(client, "away", f"Client {client} is at no node.") for client in sorted(gone)]
+            return away + self._pending.exchange(sent, self.rules, accept, kind, self.rules.deadline)
+
+        keys = {client: trained[client].public_keys or (b"", b"") for client in sorted(trained)}
+        threshold = math.ceil(self.rules.secure_share * len(keys) - 1e-9)
+        channels, masks = ([pair[place] for pair in keys.values()] for place in (0, 1))
+        group = SumGroup(*self._identity, order.round, threshold, (*keys,), (*channels,), (*masks,))
+        total = SecureSum(group, lengths)
+        total.run(exchange, lambda present: spanning(needed(present)))
+        if total.clients and not follow_from(total.weights, needed(total.clients)):
+            total.void(f"Round {order.round + 1} is void: its weights changed when clients dropped out.")
+        found = {}
+        if total.clients:
+            rows = {name: total.rows(name, order.anchor) for name in lengths}
+            for place, client in enumerate(total.clients):
+                arrays = {name: rows[name][place] if name in rows else bare["delta"] for name in form.arrays}
+                found[client] = trained[client]._replace(arrays=arrays, loss=float(rows["loss"][place]))
+        return found, refused + total.refused, total.masked_bytes
 
     def _client_metrics(
         self, content_for: Callable[[int], RecordDict], clients: Sequence[int] | None = None
