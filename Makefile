@@ -51,7 +51,7 @@ test-faults: $(VENV)/installed-test
 # Nodes, servers and links of a real federation on this machine are killed in the middle of rounds, and a plain app of
 # Flower runs with our strategy: minutes.
 test-flower: $(VENV)/installed-test
-	$(BIN)/pytest tests/flower/outage_checks.py tests/flower/strategy_checks.py tests/flower/deploy_checks.py
+	$(BIN)/pytest $(addprefix tests/flower/,outage_checks.py strategy_checks.py deploy_checks.py production_checks.py)
 
 # What is installed for the tests against the public vulnerability databases: needs a network connection, and fails if
 # one package cannot be looked up. A local build, such as torch's for CPUs, is looked up as the release that it is of.

@@ -45,7 +45,8 @@ def test_the_python_runs_and_says_the_same_as_the_specs(capsys: pytest.CaptureFi
             for text in (line, other)
         )
         assert (seconds, staleness) == (kept[0], kept[2])
-        assert (to_level, accuracy) == (pytest.approx(kept[1], rel=0.3), pytest.approx(kept[3], abs=0.03))
+        assert to_level == pytest.approx(kept[1], rel=0.3)
+        assert accuracy == pytest.approx(kept[3], abs=0.03)
     assert fl.from_toml(fl.Experiment, FEDERATION) == names["experiment"]
     assert fl.from_toml(fl.Experiment, WITH_ARGUMENTS) == names["published"]
 

@@ -20,8 +20,8 @@ from test_import_order import LAYERS, MODULES, imports_of
 import fairlead
 
 LIMITS = {
-    "files": 214,
-    "code lines": 32_350,
+    "files": 221,
+    "code lines": 35_050,
     "share of imports": 0.10,
     "chain": 25,
     "modules of a round": 60,

@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from fairlead.aggregators.base import Aggregator
+import torch
+from torch import Tensor
+
+from fairlead.aggregators.base import Aggregator, normalized
 from fairlead.aggregators.weighted import WeightedMean
+from fairlead.client_table import PartState
 from fairlead.component import Component, freeze_lists
 from fairlead.corrections.personal import OwnParameters
 from fairlead.errors import ClashError, require_choice, require_instance
@@ -12,6 +16,7 @@ from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.base import Optimizer
 from fairlead.optimizers.descent import SGD
 from fairlead.privacy import ClientPrivacy, refuse_single_updates
+from fairlead.records import ClientUpdates, Conditions, NeededSums
 from fairlead.samplers.base import Sampler
 from fairlead.samplers.fixed import FullParticipation
 from fairlead.transforms.base import DirectionTransform
@@ -28,8 +33,8 @@ class Algorithm(Component):
     the expected step is as long as that of importance sampling (`calibration`, Weng 2025 I.2). The
     server's leaves local training as it is; a larger one on the clients may diverge where their data differ.
 
-    `privacy` protects clients from everybody who sees the models; `secure_aggregation` declares that the server will
-    see only sums, and refuses parts that need more.
+    `privacy` protects clients from everybody who sees the models; `secure_aggregation` hides updates from
+    the server, which sees only sums (on Flower; a simulation hides nothing), and refuses parts that need more.
 
     >>> from fairlead import FedNova
     >>> Algorithm(LocalSolver(SGD(lr=0.1), epochs=2), aggregator=FedNova()).server
@@ -74,6 +79,11 @@ class Algorithm(Component):
         require_instance(self, "secure_aggregation", self.secure_aggregation, bool)
         if self.secure_aggregation:
             refuse_single_updates(self.sampler, self.aggregator, *self.transforms, *self.solver.corrections)
+            if self.sampler.buffering is not None:
+                raise ClashError(
+                    "Algorithm.secure_aggregation adds up the updates of one round, and "
+                    f"{type(self.sampler).__name__} lets clients work on while the server steps: remove one of the two."
+                )
         if self.privacy is not None:
             require_instance(self, "privacy", self.privacy, ClientPrivacy)
             self.privacy.refuse_parts(self.sampler, self.aggregator, self.transforms, self.solver.corrections)
@@ -101,6 +111,27 @@ def _refuse_asynchronous(algorithm: Algorithm) -> None:
             'Algorithm.calibrate="clients" changes the learning rate of clients that are still at work in asynchronous '
             'rounds: write calibrate="server".'
         )
+
+
+def needed_sums(algorithm: Algorithm, aggregator: PartState, conditions: Conditions) -> NeededSums:
+    """The sums that determine a round of an algorithm of sums; `aggregator` is the state of its aggregator."""
+    privacy = algorithm.privacy
+
+    def weights(updates: ClientUpdates) -> dict[str, Tensor]:
+        shares = normalized(updates.importance)[None]
+        direct = updates.importance[None]
+        if privacy is None:
+            direct = algorithm.aggregator.sum_weights(updates, aggregator, conditions)
+        own = conditions.weights[updates.clients]
+        further = [correction.sum_weights(updates, own) for correction in algorithm.solver.corrections]
+        return {
+            "delta": torch.cat([direct, *further]),
+            "buffers": shares,
+            "messages": own[None],
+            "loss": shares,
+        }
+
+    return NeededSums(weights, None if privacy is None else privacy.clip)
 
 
 def _refuse_idle_body(solver: LocalSolver) -> None:

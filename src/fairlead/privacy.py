@@ -225,7 +225,9 @@ class ClientPrivacy(Component):
     ) -> Aggregate:
         """The noised sum of clipped updates; coefficients are those of the unclipped updates."""
         lengths = torch.linalg.vector_norm(updates.delta, dim=1, dtype=torch.float64).cpu()
-        factors = self.clip / lengths.clamp(min=self.clip)
+        is_hidden = updates.masked_bytes is not None
+        # Under secure aggregation each client has clipped its own update.
+        factors = torch.ones_like(lengths) if is_hidden else self.clip / lengths.clamp(min=self.clip)
         coefficients = updates.importance * factors
         sampling = sampling_of(sampler, conditions.weights)
         scale = self.noise_multiplier * self.clip * sampling.largest_importance
@@ -242,8 +244,9 @@ class ClientPrivacy(Component):
             ),
             "delta": self.delta,
             "noise_scale": scale,
-            "clipped_share": float((factors < 1).double().mean()) if len(updates) else 0.0,
         }
+        if not is_hidden:
+            facts["clipped_share"] = float((factors < 1).double().mean()) if len(updates) else 0.0
         direction = weighted_sum(coefficients, updates.delta) + noise.to(updates.delta)
         return Aggregate(direction, {}, coefficients, facts=facts)
 

@@ -176,6 +176,16 @@ class Buffering(NamedTuple):
 
 
 @dataclass(frozen=True)
+class NeededSums:
+    """The sums over clients that a server needs if secure aggregation hides the rows from it."""
+
+    weights: Callable[[ClientUpdates], Mapping[str, Tensor]]
+    """Weights (k, m) of the sums of "delta", "buffers", "messages" and "loss", from updates without these rows."""
+    clip: float | None = None
+    """Length to which clients clip their updates themselves."""
+
+
+@dataclass(frozen=True)
 class WorkOrder(Broadcast):
     """The work of a round: what is sent, to whom, and what the world needs for it."""
 
@@ -187,6 +197,8 @@ class WorkOrder(Broadcast):
     """For asynchronous rounds: the cohort are then candidates, who start as soon as others finish."""
     flight: PartState = field(default_factory=dict)
     """The work that has not arrived yet, as the world keeps it."""
+    sums: NeededSums | None = None
+    """Set under secure aggregation; a simulated world hides nothing."""
 
 
 @dataclass(frozen=True)
@@ -239,6 +251,8 @@ class ClientUpdates:
     flight: PartState = field(default_factory=dict)
     """In asynchronous rounds, the work that goes on: "clients" (C,), -1 for a free place, and what else the world
     needs. `cohort` are then the clients that started in this round, of whom some arrive in later ones."""
+    masked_bytes: int | None = None
+    """Size of the masked uploads of which only sums are known; the rows then stand in for them, with the same sums."""
 
     @staticmethod
     def of(

@@ -113,6 +113,8 @@ class ReceivedUpdate(NamedTuple):
     num_steps: int
     num_examples: int
     loss: float
+    public_keys: tuple[bytes, bytes] | None = None
+    """Of a client that hides its arrays and loss (secure aggregation)."""
 
 
 class ReplyError(Exception):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fairlead.aggregators.base import normalized, refuse_claimed_weights, weighted_sum
-from fairlead.algorithm import Algorithm
+from fairlead.algorithm import Algorithm, needed_sums
 from fairlead.client_table import PartState, tensor_in
 from fairlead.errors import ClashError, FairleadError, NonFiniteError
 from fairlead.numerics.rows import weighted_median
@@ -27,7 +27,7 @@ from fairlead.records import (
     WorkOrder,
 )
 from fairlead.reply_checks import Reason, are_finite, finite_rows, leave_out
-from fairlead.round_record import make_record, update_statistics
+from fairlead.round_record import make_record, statistics_of
 from fairlead.samplers.base import MemorylessSampler
 from fairlead.text import ClientNames, called
 from fairlead.worlds.base import World
@@ -102,16 +102,18 @@ def run_round(
     if candidates is not None:
         conditions = replace(conditions, poll=world.poll(candidates, state.params, state.buffers, round))
     cohort = algorithm.sampler.draw(state.sampler, conditions, chance)
+    sums = needed_sums(algorithm, state.aggregator, conditions) if algorithm.secure_aggregation else None
     broadcast = (round, solver, state.params, state.buffers, state.shared)
-    order = WorkOrder(*broadcast, cohort, state.memory, key, algorithm.sampler.buffering, state.flight)
+    buffering = algorithm.sampler.buffering
+    order = WorkOrder(*broadcast, cohort, state.memory, key, buffering, state.flight, sums)
     arrived = world.work(order)
     # Queued on a device that still trains, and read after the host has prepared the next round.
-    finite, observed = finite_rows(arrived), update_statistics(arrived.delta, arrived.importance)
+    finite, observed = finite_rows(arrived), statistics_of(arrived)
     if another_follows:
         _prefetch(algorithm, world, state, key)
     updates = _drop_non_finite(arrived, finite, algorithm, round, world.population.names)
     if updates is not arrived:
-        observed = update_statistics(updates.delta, updates.importance)
+        observed = statistics_of(updates)
 
     aggregate = _aggregate(algorithm, updates, state.aggregator, conditions, key)
     sampler = algorithm.sampler.observe(state.sampler, conditions, cohort, updates)

@@ -43,7 +43,9 @@ def make_record(
     work, held, arrived = updates.effective_steps, aggregate.remembered, updates.clients.tolist()
     remembered = {} if held is None else dict(zip(held.clients.tolist(), held.weights.tolist(), strict=True))
     bytes_down = len(cohort.clients) * sent * item
-    bytes_up = sum(values.nbytes for values in returned)
+    bytes_up = updates.masked_bytes
+    if bytes_up is None:
+        bytes_up = sum(values.nbytes for values in returned)
     virtual_seconds, device_seconds = updates.virtual_seconds, updates.device_seconds
     if poll is not None:
         # The model goes to every candidate, and one number comes back from each that answers.
@@ -93,6 +95,13 @@ def _staleness(updates: ClientUpdates) -> dict[str, float]:
         "max_staleness": float(max(ages)),
         "in_flight": float(busy.sum()),
     }
+
+
+def statistics_of(updates: ClientUpdates) -> Callable[[], UpdateStatistics]:
+    """The statistics of a round's updates; none where only their sums are known."""
+    if updates.masked_bytes is not None:
+        return UpdateStatistics
+    return update_statistics(updates.delta, updates.importance)
 
 
 def update_statistics(delta: Tensor, importance: Tensor) -> Callable[[], UpdateStatistics]:

@@ -166,7 +166,9 @@ class TestVocabulary:
         texts = ["the cat sat", "the dog", "a cat and a dog and the end", "the the"]
         words = fl.HashedWords(length=8, buckets=512)
         ids = words.encode(texts)
-        data = dealt([ids[:1], ids[1:3], ids[3:]], [np.zeros(1), np.zeros(2), np.zeros(1)])
+        data = dealt(
+            [part.numpy() for part in (ids[:1], ids[1:3], ids[3:])], [np.zeros(1), np.zeros(2), np.zeros(1)]
+        )
         agreed = fl.Preprocessing(vocabulary=3, token_ids=513).agree_over(data)
         counts = np.bincount(ids.numpy().ravel(), minlength=513)
         counts[0] = 0

@@ -58,8 +58,8 @@ def test_every_preset_can_be_compared(preset: str) -> None:
     (method,) = fl.diagnose(experiment(*CASES["both"]), rounds=5, quick=True, against=[preset]).against
     assert method.surrogate.explanation
     if method.misplaced is None:
-        robust = ("coordinate_median", "norm_bounded_mean", "trimmed_mean")
-        robust += ("geometric_median", "krum", "multi_krum")
+        means = ("coordinate_median", "norm_bounded_mean", "trimmed_mean")
+        robust = (*means, "geometric_median", "krum", "multi_krum")
         own_parameters = ("fedper", "fedrep", "fedbn")
         by_loss = ("fedmgda_plus", "power_of_choice")
         assert preset.startswith("fedaware") or preset in (*by_loss, *robust, *own_parameters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from flwr.app import Context, Error, Message, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
@@ -36,10 +37,15 @@ class DirectGrid(Grid):
         self.nodes = {FIRST_NODE + client: client for client in self.apps}
         """The client at each node."""
         self.away: set[int] = set()
+        self.states: dict[int, RecordDict] = {}
+        """What a node remembers between messages."""
         self.sent: list[tuple[int, Message]] = []
         self._count = 0
         self._ready: dict[str, Message] = {}
         self._held: dict[str, Message] = {}
+
+    extra: ClassVar[UserConfig] = {}
+    """More of the node config of every node."""
 
     def client_at(self, node: int) -> int:
         return self.nodes[node]
@@ -70,8 +76,9 @@ class DirectGrid(Grid):
         if fate == "failed":
             self._ready[name] = Message(Error(code=5, reason="node unavailable"), reply_to=message)
             return name
-        config: UserConfig = {"client-id": client, "memory-folder": str(self._memory)}
-        context = Context(1, message.metadata.dst_node_id, config, RecordDict(), {})
+        config: UserConfig = {"client-id": client, "memory-folder": str(self._memory), **self.extra}
+        node = message.metadata.dst_node_id
+        context = Context(1, node, config, self.states.setdefault(node, RecordDict()), {})
         reply = self.tamper(client, self.apps[client](message, context))
         (self._held if fate == "late" else self._ready)[name] = reply
         return name

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from direct_grid import DirectGrid
-from flwr.app import Context, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from small_federation import QUICK, SIZES, build_model, client_apps, examples_of, experiment
 
 import fairlead as fl
@@ -146,7 +146,8 @@ def test_the_sum_of_one_example_stays_at_its_client(tmp_path: Path) -> None:
 def test_a_client_with_an_unknown_class_is_named(tmp_path: Path) -> None:
     listed = fl.Preprocessing(classes=("flu", "healthy"))
     with pytest.raises(
-        DataError, match=r"^Client 0 has no sums for the preprocessing: \d+ examples have the class"
+        DataError,
+        match=r"^Client 0 has no sums for the preprocessing: Client 0 refused: \d+ examples have the class",
     ):
         run_on_grid(
             grid(tmp_path),
@@ -172,7 +173,7 @@ def test_test_data_with_an_unknown_class_are_refused_by_the_client(tmp_path: Pat
 
 def test_a_client_that_lies_about_its_sums_is_named(tmp_path: Path) -> None:
     def tamper(client: int, reply: Message) -> Message:
-        values = reply.content.config_records.get("fairlead.values", {})
+        values = reply.content.config_records.get("fairlead.values", ConfigRecord())
         if client == 1 and "squares" in values:
             values["squares"] = [-1.0] * 4
         return reply
@@ -189,7 +190,7 @@ def test_a_client_that_inflates_its_sums_is_named(tmp_path: Path) -> None:
     """A million-fold claim would make its mean the mean of all."""
 
     def tamper(client: int, reply: Message) -> Message:
-        values = reply.content.config_records.get("fairlead.values", {})
+        values = reply.content.config_records.get("fairlead.values", ConfigRecord())
         if client == 1 and "squares" in values:
             values["num_examples"] = 7_000_000
             values["label_counts"] = [1_000_000 * int(count) for count in values["label_counts"]]  # type: ignore[union-attr]
@@ -207,7 +208,8 @@ def test_a_silent_client_is_named(tmp_path: Path) -> None:
     made.fate = lambda client, message: "lost" if client == 2 and message.content else "answered"
     asked = replace(experiment(METHOD, 1), preprocessing=WANTED)
     with pytest.raises(
-        DataError, match=r"^Clients \[2\] did not send the sums for the preprocessing within 0.05 s"
+        DataError,
+        match=r"^Client 2 has no sums for the preprocessing: Client 2 did not answer query within 0.05 s",
     ):
         run_on_grid(made, asked, build_model, tmp_path / "run", QUICK)
 

@@ -233,8 +233,8 @@ def test_the_log_names_clients_that_did_not_evaluate(
         fates[client] if message.metadata.message_type == "evaluate" else "answered"
     )
     run_on_grid(grid, replace(experiment(plain(), 1), evaluate_every=1), build_model, tmp_path / "run", QUICK)
-    assert "Client 0 did not evaluate the model within 0.05 s." in caplog.messages
-    assert "Client 1 did not evaluate the model: Flower's error 5, node unavailable" in caplog.messages
+    assert "An evaluation is missing: Client 0 did not answer evaluate within 0.05 s." in caplog.messages
+    assert "An evaluation is missing: Client 1 failed: Flower's error 5, node unavailable" in caplog.messages
 
 
 class FailingApp(ClientApp):
@@ -372,15 +372,6 @@ def test_the_log_as_json_lines(tmp_path: Path) -> None:
     assert last["message"].startswith(
         "FairleadError: Clients [0, 1, 2] have not introduced themselves within 0.1 s"
     )
-
-
-def test_secure_aggregation_is_refused_before_clients_are_asked(tmp_path: Path) -> None:
-    secure = replace(plain(), secure_aggregation=True)
-    grid = DirectGrid(client_apps(), tmp_path / "m")
-    with pytest.raises(ClashError, match="on Flower each client's update reaches the server by itself"):
-        run_on_grid(grid, experiment(secure, 1), build_model, tmp_path / "run", QUICK)
-    assert grid.sent == []
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_folder_of_a_simulation_is_refused(tmp_path: Path) -> None:

@@ -330,9 +330,7 @@ def test_a_claim_of_nearly_all_examples_is_noticed_and_bounded(
 
 def test_secure_aggregation_is_refused() -> None:
     secure = replace(fl.presets.fedavg(lr=0.1), secure_aggregation=True)
-    with pytest.raises(
-        fl.errors.ClashError, match="on Flower each client's update reaches the server by itself"
-    ):
+    with pytest.raises(fl.errors.ClashError, match="a Flower strategy receives each of them by itself: use"):
         FlowerStrategy(secure, 3)
 
 

@@ -38,6 +38,7 @@ clientapp = "trial.client_app:app"
 [tool.flwr.app.config]
 folder = ""
 bind-keys = false
+metrics-address = ""
 """
 
 _CLIENT = """
@@ -131,9 +132,9 @@ def _parent(process: int) -> int:
 
 
 class Hold:
-    """Holds one client at its next work."""
+    """Holds one client at its next work, or another part of an app under the name of its files."""
 
-    def __init__(self, memory: Path, client: int) -> None:
+    def __init__(self, memory: Path, client: int | str) -> None:
         memory.mkdir(parents=True, exist_ok=True)
         self._hold, self._at_work = memory / f"hold-{client}", memory / f"at-work-{client}"
 

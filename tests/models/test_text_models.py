@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -35,8 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the spec of the page, and the model and reviews of the example."""
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.delitem(sys.modules, "lora", raising=False)
-    import lora
-
+    lora = importlib.import_module("lora")
     lora.save_model(tmp_path / "model")
     lora.write_reviews(tmp_path / "reviews.csv")
     (tmp_path / "spec.toml").write_text(SPEC, encoding="utf-8")
@@ -51,8 +51,7 @@ def fairlead(*arguments: str) -> None:
 
 def test_the_pool_has_the_tokens_of_the_words(folder: Path) -> None:
     """By a look-up in the list of words that the tokenizer was made of."""
-    import lora
-
+    lora = importlib.import_module("lora")
     words = ("[PAD]", "[UNK]", *lora.GOOD, *lora.BAD, *lora.NEUTRAL)
     source = fl.load_experiment("spec.toml").clients
     assert isinstance(source, fl.CsvTable)

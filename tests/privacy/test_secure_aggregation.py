@@ -135,7 +135,12 @@ def test_corrections_broadcast_sums(cls: type[fl.Correction]) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_every_preset_is_accepted_or_refused(name: str) -> None:
     algorithm = example_of_preset(METHODS[name].build)
-    if name in SUMS:
+    if algorithm.sampler.buffering is not None:
+        with pytest.raises(
+            ClashError, match="adds up the updates of one round, and BufferedSampling lets clients"
+        ):
+            replace(algorithm, secure_aggregation=True)
+    elif name in SUMS:
         assert replace(algorithm, secure_aggregation=True).secure_aggregation
     else:
         with pytest.raises(ClashError, match="needs single updates, and secure aggregation"):

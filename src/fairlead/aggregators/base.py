@@ -53,6 +53,16 @@ class Aggregator(MethodPart, ABC):
     def aggregate(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Aggregate:
         """Direction, new state and the coefficients really used."""
 
+    def sum_weights(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Tensor:
+        """Weights (k, m) of the sums Σ w_i Δ_i that suffice for `aggregate`; `updates` come with empty rows."""
+        coefficients = self.aggregate(updates, state, conditions).coefficients
+        if coefficients is None or not bool(coefficients.isfinite().all()):
+            raise ClashError(
+                f"{type(self).__name__} uses more than one sum, or losses of single clients, which secure aggregation "
+                "hides: define its `sum_weights`, or set Algorithm.secure_aggregation to false."
+            )
+        return coefficients[None]
+
     @property
     def averages_arrivals(self) -> bool:
         """Whether the direction is the mean of the received updates, weighted by importance."""

@@ -362,6 +362,9 @@ class FedDyn(Aggregator):
         direction = weighted_sum(normalized(updates.importance), updates.delta) + displacement
         return Aggregate(direction, {"displacement": displacement}, None)
 
+    def sum_weights(self, updates: ClientUpdates, state: PartState, conditions: Conditions) -> Tensor:
+        return torch.stack([conditions.weights[updates.clients], normalized(updates.importance)])
+
 
 @dataclass(frozen=True)
 class FedMGDA(Aggregator):

@@ -297,7 +297,9 @@ def are_names(targets: ArrayLike) -> bool:
 
 def _added(by_client: Mapping[int, ClientSums], name: str) -> NDArray[np.float64]:
     """The sum over clients, one after the other, so that the order of arrival changes no bit."""
-    return np.array([getattr(sums, name) for sums in by_client.values()], dtype=np.float64).sum(0)
+    rows = np.array([getattr(sums, name) for sums in by_client.values()], dtype=np.float64)
+    total: NDArray[np.float64] = rows.sum(axis=0)
+    return total
 
 
 def _form_of(inputs: Tensor, length: int) -> torch.Size:

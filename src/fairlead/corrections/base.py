@@ -105,6 +105,10 @@ class Correction(MethodPart, ABC):
         """The server's broadcast vectors after a round; `weights` (m,) are the arrivals' ω."""
         return shared
 
+    def sum_weights(self, updates: ClientUpdates, weights: Tensor) -> Tensor:
+        """Weights (k, m) of the sums Σ w_i Δ_i that `update_shared` needs, or that its sums of uploads show too."""
+        return updates.importance.new_zeros((0, len(updates)))
+
     def after_round(self, memory: Vectors, params: Tensor, direction: Tensor) -> Vectors:
         """Memory of the clients that arrived, once the new model is known.
 

@@ -134,6 +134,11 @@ class ControlVariates(Correction):
         change = updates.messages["control_change"]
         return {"control_mean": shared["control_mean"] + weights.to(change) @ change}
 
+    def sum_weights(self, updates: ClientUpdates, weights: Tensor) -> Tensor:
+        # c_i⁺ − c_i + c = −Δ_i/(η‖a_i‖₁), so its sum is one of updates: both together may show a single client.
+        work = updates.num_steps if updates.effective_steps is None else updates.effective_steps
+        return (weights / work)[None]
+
 
 @dataclass(frozen=True)
 class VRLSGD(Correction):

@@ -58,6 +58,10 @@ class ClientMomentum(Correction):
         coefficients = updates.importance / (total * work)
         return {"momentum": -coefficients.to(updates.delta) @ updates.delta}
 
+    def sum_weights(self, updates: ClientUpdates, weights: Tensor) -> Tensor:
+        assert updates.effective_steps is not None
+        return (updates.importance / updates.effective_steps)[None]
+
     def weights_under(self, contributions: Contributions, averaging: Averaging) -> Limit:
         # At rest the momentum is Σ p̂_i∇F_i with p̂ the arrivals' normalized importance, whatever their work.
         if averaging == "other":

@@ -180,10 +180,10 @@ _TRACKERS: dict[str, tuple[Callable[..., Tracker], str, str]] = {
 """Each tracker with the module that it needs, and the command that installs it."""
 
 
-def tracker_named(name: str) -> OpenTracker:
+def tracker_named(name: str, setting: str = "--log") -> OpenTracker:
     """The constructor of the tracker with that name; a missing package raises now, before the run starts."""
     if name not in _TRACKERS:
-        raise FieldError(f"--log must be one of {', '.join(sorted(_TRACKERS))}, got {name!r}.")
+        raise FieldError(f"{setting} must be one of {', '.join(sorted(_TRACKERS))}, got {name!r}.")
     tracker, module, command = _TRACKERS[name]
     try:
         return partial(tracker, import_module(module))

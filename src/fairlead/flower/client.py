@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from fairlead.checkpoint.durable_files import write_durably
 from fairlead.clients.data import ArrayLike, ClientData
 from fairlead.clients.preprocessing import are_names
-from fairlead.errors import FairleadError, FieldError, require_integer
-from fairlead.flower import messages
+from fairlead.errors import FairleadError, FieldError, require_integer, require_number
+from fairlead.flower import messages, secure_sums
 from fairlead.flower.messages import Introduction, ModelForm, Question, RequestError
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key, seeded_start
@@ -206,8 +206,11 @@ class ClientLimits:
     """Runs whose memory stays on this client's disk; a new run replaces the one idle for longest."""
     summed: int = 2
     """The fewest examples whose sums leave this client for `Preprocessing`: the sum of one is the example itself."""
+    leverage: float = 0.99
+    """Share of the squared weights of a secure sum that one client may have: with 1 the sum is its own update."""
 
     def __post_init__(self) -> None:
+        require_number(self, "leverage", above=0, at_most=1)
         require_integer(self, "steps", "batch_size", "examples", "memory_bytes", "runs", "summed", at_least=1)
 
     def check(self, question: Question, lengths: dict[str, int], sizes: Tensor) -> None:
@@ -255,7 +258,8 @@ def make_client_app(
     `preprocessing.classes`; the client then preprocesses all examples as the federation agrees. `capacity` returns
     the most local steps that a weak client takes: it then does fewer than asked, and reports how many. Methods such
     as SCAFFOLD keep memory on the client, under `folder` (default: `memory-folder` of the node config, or else
-    `.fairlead/clients` in the home directory). `device` is one of the client's machine.
+    `.fairlead/clients` in the home directory). With `only-sums` in its node config, a node sends updates to secure
+    sums only. `device` is one of the client's machine.
     """
     place = usable_device("make_client_app", device)
     if holdout and get_test_data is not None:
@@ -272,9 +276,11 @@ def make_client_app(
         places = ClientData.from_lists([np.arange(len(inputs))], [np.arange(len(targets))])
         key = Key.from_seed(0).fold("holdout", client_of(context))
         rows = places.hold_out(holdout, key)[test].inputs
-        return tuple(
-            part[rows] if isinstance(part, Tensor) else np.asarray(part)[rows] for part in (inputs, targets)
-        )
+
+        def own(part: ArrayLike) -> ArrayLike:
+            return part[rows] if isinstance(part, Tensor) else np.asarray(part)[rows]
+
+        return own(inputs), own(targets)
 
     def examples(context: Context, content: RecordDict, *, test: bool = False) -> ClientData:
         inputs, targets = raw(context, test=test)
@@ -313,6 +319,10 @@ def make_client_app(
             raise RequestError("wrong client", f"This node is not client {question.client}.")
         return question
 
+    def refuse_plain(question: Question, context: Context) -> None:
+        if context.node_config.get("only-sums") and not question.hides:
+            raise RequestError("not secure", "This node sends updates to secure sums only (only-sums).")
+
     def admit(
         question: Question, content: RecordDict, context: Context
     ) -> tuple[Objective, ClientMemory, dict[str, int]]:
@@ -328,6 +338,7 @@ def make_client_app(
     @_replying
     def train(content: RecordDict, context: Context) -> RecordDict:
         question = question_in(content, context)
+        refuse_plain(question, context)
         order = question.order
         objective, memory, lengths = admit(question, content, context)
         most = question.num_steps if capacity is None else max(capacity(context), 1)
@@ -337,7 +348,19 @@ def make_client_app(
             reply, remembered = work_locally(objective, question, base, min(question.num_steps, most))
             if lengths:
                 memory.write(question.version, remembered, base=question.base)
+        if question.hides:
+            secure_sums.hide(reply, question, context.state)
         return reply
+
+    def reply_in(stage: str) -> Callable[[RecordDict, Context], RecordDict]:
+        def reply(content: RecordDict, context: Context) -> RecordDict:
+            client, kept = client_of(context), context.state
+            return secure_sums.reply_in_stage(stage, content, client, kept, leverage=allowed.leverage)
+
+        return reply
+
+    for stage in secure_sums.STAGES:
+        app.train(stage)(_replying(reply_in(stage)))
 
     @app.evaluate()
     @_replying

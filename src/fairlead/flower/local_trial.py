@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fairlead.errors import FairleadError, FieldError
 
@@ -139,7 +140,7 @@ def _certificate(
     )
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
-        server = x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH])
+        server = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
         builder = builder.add_extension(server, critical=False)
     return builder.sign(authority, hashes.SHA384())
 

@@ -2,10 +2,11 @@
 
 | message | arrays | values |
 |---|---|---|
-| introduction | none | client, number of examples, digest of the model |
+| introduction | none | client, number of examples, digest of the model, version of fairlead |
 | sums | none | in the request the preprocessing and a point, in the reply the client's `ClientSums` |
 | question | params, buffers, `shared.<name>` | run, attempt, round, client, memory, solver, steps, batch, keys |
 | answer | delta (unless encoded), buffers, `message.<name>` | client, round, number of steps and of examples, loss |
+| stages of secure sums | see `secure_sums` | |
 | evaluation | params, buffers | which part of the data |
 | metrics | none | client, number of examples, loss and metrics |
 | refusal | none | reason, sentence |
@@ -17,15 +18,19 @@ them before it loads anything.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from numpy.typing import NDArray
 from torch import Tensor
 
+from fairlead import __version__
 from fairlead.clients.preprocessing import Agreement, ClientSums, Preprocessing
 from fairlead.errors import FairleadError
 from fairlead.experiments.record_io import FactsT, decoded
@@ -86,6 +91,8 @@ class Introduction:
     client: int
     num_examples: int
     digest: str
+    version: str = __version__
+    """Of fairlead at the node; messages may change with its major and minor number."""
 
     def to_records(self) -> RecordDict:
         return _records(vars(self))
@@ -93,9 +100,14 @@ class Introduction:
     @staticmethod
     def from_records(content: RecordDict) -> "Introduction":
         values = _values(content)
-        return Introduction(
-            _value(values, "client", int), _value(values, "num_examples", int), _value(values, "digest", str)
-        )
+        version = printable(str(values.get("version", "before 0.1")))
+        if version.split(".")[:2] != __version__.split(".")[:2]:
+            raise RequestError(
+                "other version",
+                f"it runs fairlead {version} and the server {__version__}: install the same major and minor version.",
+            )
+        size, digest = _value(values, "num_examples", int), _value(values, "digest", str)
+        return Introduction(_value(values, "client", int), size, digest, version)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +126,10 @@ class Question:
     batches: Key
     noise: Key
     order: Broadcast
+    hides: bool = False
+    """Whether the client keeps its vectors for a secure sum, and answers with public keys."""
+    clip: float = 0.0
+    """Length to which it then clips its update; 0 for none."""
 
     @property
     def version(self) -> int:
@@ -130,6 +146,8 @@ class Question:
                 "solver": json.dumps(to_plain(order.solver, LocalSolver)),
                 "batches": self.batches.name,
                 "noise": self.noise.name,
+                "hides": self.hides,
+                "clip": self.clip,
             },
             {"params": order.anchor, "buffers": order.buffers, **shared},
         )
@@ -142,6 +160,9 @@ class Question:
         shapes = {f"{_SHARED}{name}": shape for name, shape in form.shared_shapes(solver).items()}
         arrays = _arrays(content, {**form.model_shapes("params"), **shapes}, form.dtype, device)
         shared = {name.removeprefix(_SHARED): arrays[name] for name in shapes}
+        clip = values.get("clip")
+        if not isinstance(clip, float) or not 0 <= clip < math.inf:
+            raise RequestError("malformed", "clip must be a number of at least 0.")
         return Question(
             run=_value(values, "run", str),
             **{name: _value(values, name, int) for name in _COUNTS},
@@ -150,6 +171,8 @@ class Question:
             order=Broadcast(
                 _value(values, "round", int), solver, arrays["params"], arrays["buffers"], shared
             ),
+            hides=values.get("hides") is True,
+            clip=clip,
         )
 
 
@@ -188,6 +211,16 @@ def answer_form(form: ModelForm, order: WorkOrder, num_clients: int, limits: Rep
         dtypes={name: part.dtype for name, part in uploads.items()},
         decode=None if encoder is None else decode,
     )
+
+
+def withhold(content: RecordDict, clip: float) -> dict[str, NDArray[np.float64]]:
+    """Take all arrays and the loss out of an answer; `clip` bounds the length of the update, and 0 leaves it."""
+    values, arrays = _values(content), content.array_records.pop(_ARRAYS)
+    vectors = {name: array.numpy().astype(np.float64) for name, array in arrays.items()}
+    vectors["loss"], values["loss"] = np.array([values["loss"]], dtype=np.float64), 0.0
+    if clip:
+        vectors["delta"] *= clip / max(float(np.linalg.norm(vectors["delta"])), clip)
+    return vectors
 
 
 def uploads_in(arrays: Vectors) -> dict[str, Tensor]:
@@ -245,8 +278,8 @@ def read_metrics(content: RecordDict) -> tuple[int, dict[str, float]]:
 
 def sums_request(wanted: Preprocessing, center: tuple[float, ...]) -> RecordDict:
     """Asks a client for the sums that a preprocessing needs, around a point."""
-    values = {"preprocessing": json.dumps(to_plain(wanted, Preprocessing)), "center": list(center)}
-    return RecordDict({_SUMS: ConfigRecord(values)})
+    plain = json.dumps(to_plain(wanted, Preprocessing))
+    return RecordDict({_SUMS: ConfigRecord({"preprocessing": plain, "center": list(center)})})
 
 
 def read_sums_request(content: RecordDict) -> tuple[Preprocessing, tuple[float, ...]] | None:

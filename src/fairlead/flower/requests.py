@@ -1,5 +1,6 @@
 """Requests to clients of a real federation: when a round stops waiting for answers, and which of them count."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic, sleep
@@ -27,6 +28,7 @@ from fairlead.flower.messages import (
     uploads_in,
 )
 from fairlead.flower.roster import LOG
+from fairlead.flower.secure_sums import public_keys_in
 from fairlead.local_solver import LocalSolver
 from fairlead.records import ClientUpdates, Refusal, RoundRecord, Vectors, WorkOrder
 from fairlead.reply_checks import Reason, ReceivedUpdate, ReplyForm, validate_reply
@@ -44,6 +46,9 @@ class RoundRules:
     A client with an unanswered request is not asked again. If it is sampled meanwhile, its late answer counts under
     `late` = "use", with its age, and is dropped under "discard". A request expires after `patience` seconds. The
     server polls for answers every `poll` seconds.
+
+    Under secure aggregation, each of the three exchanges after training has the `deadline` too, and the sum needs at
+    least `secure_share` of the clients that have trained; with fewer the round is void.
     """
 
     deadline: float = 600.0
@@ -52,6 +57,7 @@ class RoundRules:
     late: Literal["discard", "use"] = "discard"
     patience: float = 43_200.0
     poll: float = 1.0
+    secure_share: float = 2 / 3
 
     def __post_init__(self) -> None:
         require_number(self, "deadline", "poll", above=0)
@@ -59,6 +65,7 @@ class RoundRules:
         require_integer(self, "quorum", at_least=0)
         require_integer(self, "first", at_least=max(self.quorum, 1), optional=True)
         require_choice(self, "late", ("discard", "use"))
+        require_number(self, "secure_share", above=0.5, at_most=1)
 
 
 class ClientRequest(NamedTuple):
@@ -86,12 +93,14 @@ class PendingRequests:
         """The unanswered request of each client that has one."""
         return {request.client: request for request in self._by_message.values()}
 
-    def send(self, requests: Mapping[ClientRequest, RecordDict]) -> None:
+    def send(self, requests: Mapping[ClientRequest, RecordDict], patience: float | None = None) -> None:
         """Send requests to clients without an unanswered one."""
-        for content in requests.values() if self.agreement is not None else ():
-            attach_agreement(content, self.agreement)
+        ttl = patience or self._patience
+        if self.agreement is not None:
+            for content in requests.values():
+                attach_agreement(content, self.agreement)
         messages = [
-            Message(content, request.node, request.kind, ttl=self._patience, group_id=str(request.round))
+            Message(content, request.node, request.kind, ttl=ttl, group_id=str(request.round))
             for request, content in requests.items()
         ]
         if not messages:
@@ -100,6 +109,41 @@ class PendingRequests:
             # The grid returns no id for a message that it could not accept: it will have no answer.
             if message_id:
                 self._by_message[message_id] = request
+
+    def exchange(
+        self,
+        requests: Mapping[ClientRequest, RecordDict],
+        rules: RoundRules,
+        accept: Callable[[int, RecordDict], None],
+        kind: str | None,
+        patience: float | None = None,
+    ) -> list[Refusal]:
+        """Send requests and hand each answer to `accept`, which may raise; returns the clients without a good one.
+
+        Other answers of the `kind` that come meanwhile are dropped.
+        """
+        refused: list[Refusal | None] = []
+        self.send(requests, patience)
+        closing = monotonic() + rules.deadline
+        while True:
+            for request, message in self.fetch(kind):
+                if request in requests:
+                    fault = fault_of(request, message)
+                    try:
+                        if fault is None:
+                            accept(request.client, message.content)
+                    except RequestError as error:
+                        sentence = f"Client {request.client} was refused: {error}"
+                        fault = Refusal(request.client, error.reason, sentence)
+                    refused.append(fault)
+            silent = requests.keys() & set(self._by_message.values())
+            if not silent or monotonic() >= closing:
+                break
+            sleep(rules.poll)
+        for request in sorted(silent):
+            sentence = f"Client {request.client} did not answer {request.kind} within {rules.deadline:g} s."
+            refused.append(Refusal(request.client, "deadline", sentence))
+        return [fault for fault in refused if fault is not None]
 
     def fetch(self, kind: str | None = None) -> list[tuple[ClientRequest, Message]]:
         """New answers by client, of requests of the given `kind` or of any; others stay until they are fetched."""
@@ -135,38 +179,17 @@ def collect_metrics(
         for client, node in nodes.items()
         if client not in busy
     }
-    pending.send(requests)
     found: dict[int, dict[str, float]] = {}
-    closing = monotonic() + rules.deadline
-    while True:
-        for request, message in pending.fetch(kind):
-            if request in requests:
-                found.update(_metrics_in(request, message))
-        silent = requests.keys() & set(pending.by_client.values())
-        if not silent or monotonic() >= closing:
-            break
-        sleep(rules.poll)
-    for request in sorted(silent):
-        LOG.warning("Client %d did not evaluate the model within %g s.", request.client, rules.deadline)
+
+    def read(client: int, content: RecordDict) -> None:
+        sender, metrics = read_metrics(content)
+        if sender != client:
+            raise RequestError("wrong client", "it answered as another client.")
+        found[client] = metrics
+
+    for refusal in pending.exchange(requests, rules, read, kind):
+        LOG.warning("An evaluation is missing: %s", refusal.sentence)
     return found
-
-
-def _metrics_in(request: ClientRequest, message: Message) -> dict[int, dict[str, float]]:
-    """The metrics in an answer, if the client that was asked sent them."""
-    fault = "another node answered for it."
-    if message.has_error():
-        fault = text_of(message.error)
-    elif message.metadata.src_node_id == request.node:
-        refused = refusal_in(message.content)
-        try:
-            client, metrics = read_metrics(message.content) if refused is None else (-1, {})
-            fault = "it answered as another client." if refused is None else refused[1]
-        except RequestError as error:
-            client, fault = -1, str(error)
-        if client == request.client:
-            return {client: metrics}
-    LOG.warning("Client %d did not evaluate the model: %s", request.client, fault)
-    return {}
 
 
 def collect_sums(
@@ -177,39 +200,18 @@ def collect_sums(
     rules: RoundRules,
 ) -> dict[int, ClientSums]:
     """The sums of all clients at the given nodes, by client; without those of one the run cannot begin."""
-    content = sums_request(wanted, center)
-    pending.send(
-        {ClientRequest(c, node, _NO_ROUND, MessageType.QUERY, 0): content for c, node in nodes.items()}
-    )
-    found: dict[int, ClientSums] = {}
-    closing = monotonic() + rules.deadline
-    while len(found) < len(nodes):
-        if monotonic() >= closing:
-            raise DataError(
-                f"Clients {sorted(nodes.keys() - found)[:10]} did not send the sums for the preprocessing within "
-                f"{rules.deadline:g} s: start the run again when they are there."
-            )
-        for request, message in pending.fetch(MessageType.QUERY):
-            found[request.client] = _sums_in(request, message)
-        sleep(rules.poll)
+    content, found = sums_request(wanted, center), dict[int, ClientSums]()
+
+    def read(client: int, content: RecordDict) -> None:
+        sender, sums = read_sums(content)
+        if sender != client:
+            raise RequestError("wrong client", "it answered as another client.")
+        found[client] = sums
+
+    asked = {ClientRequest(c, node, _NO_ROUND, MessageType.QUERY, 0): content for c, node in nodes.items()}
+    for refusal in pending.exchange(asked, rules, read, MessageType.QUERY):
+        raise DataError(f"Client {refusal.client} has no sums for the preprocessing: {refusal.sentence}")
     return dict(sorted(found.items()))
-
-
-def _sums_in(request: ClientRequest, message: Message) -> ClientSums:
-    """The sums in an answer, if the client that was asked sent them."""
-    fault = "another node answered for it."
-    if message.has_error():
-        fault = text_of(message.error)
-    elif message.metadata.src_node_id == request.node:
-        refused = refusal_in(message.content)
-        try:
-            client, sums = (-1, None) if refused is not None else read_sums(message.content)
-            fault = "it answered as another client." if refused is None else refused[1]
-            if sums is not None and client == request.client:
-                return sums
-        except RequestError as error:
-            fault = str(error)
-    raise DataError(f"Client {request.client} has no sums for the preprocessing: {fault}")
 
 
 def are_self_reported(weights: Weights | None) -> bool:
@@ -217,15 +219,14 @@ def are_self_reported(weights: Weights | None) -> bool:
     return weights is None or (isinstance(weights, str) and weights == "examples")
 
 
-def refuse_unsuitable(algorithm: Algorithm, weights: Weights | None) -> None:
+def refuse_unsuitable(algorithm: Algorithm, weights: Weights | None, rules: RoundRules | None = None) -> None:
     """Raise before the server waits for clients if a real federation cannot run the algorithm."""
     if are_self_reported(weights):
         refuse_claimed_weights(algorithm.aggregator)
-    if algorithm.secure_aggregation:
+    if algorithm.secure_aggregation and rules is not None and rules.late == "use":
         raise ClashError(
-            "Algorithm.secure_aggregation declares that the server sees only sums, and on Flower each client's update "
-            "reaches the server by itself, which checks and records it: set it to false if clients trust the server "
-            "with their updates, or run the method in simulation."
+            'Algorithm.secure_aggregation adds up the updates of one round, so RoundRules.late="use" has none to use: '
+            'write late="discard".'
         )
 
 
@@ -273,16 +274,30 @@ def validate_answer(
     if request.round != form.round and (late == "discard" or client not in form.asked):
         sentence = f"Client {client} answered round {request.round + 1} in round {form.round + 1}."
         return Refusal(client, "late", sentence)
+    fault = fault_of(request, message)
+    if fault is not None:
+        return fault
+    limits = replace(form.limits, max_steps=request.num_steps)
+    own = replace(form, round=request.round, asked={client}, limits=limits)
+    found = validate_reply(unchecked_reply(message.content), own, sender=client)
+    if form.arrays or isinstance(found, Refusal):
+        return found
+    try:
+        # Its loss is hidden too.
+        return found._replace(public_keys=public_keys_in(message.content), loss=math.nan)
+    except RequestError as error:
+        return Refusal(client, Reason.MISSING, f"Client {client} was refused: {error}")
+
+
+def fault_of(request: ClientRequest, message: Message) -> Refusal | None:
+    """Why a message is no answer of the client that was asked; None for an answer."""
+    client = request.client
     if message.has_error():
         return Refusal(client, "failed", f"Client {client} failed: {text_of(message.error)}")
     if message.metadata.src_node_id != request.node:
         return Refusal(client, Reason.WRONG_CLIENT, f"Another node answered for client {client}.")
     refused = refusal_in(message.content)
-    if refused is not None:
-        return Refusal(client, refused[0], f"Client {client} refused: {refused[1]}")
-    limits = replace(form.limits, max_steps=request.num_steps)
-    own = replace(form, round=request.round, asked={client}, limits=limits)
-    return validate_reply(unchecked_reply(message.content), own, sender=client)
+    return None if refused is None else Refusal(client, refused[0], f"Client {client} refused: {refused[1]}")
 
 
 def updates_of(

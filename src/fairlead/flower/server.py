@@ -5,7 +5,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from os import PathLike
@@ -26,8 +26,10 @@ from fairlead.experiments.experiment import Experiment
 from fairlead.experiments.run_folder import RunFolder, load_agreement
 from fairlead.experiments.runner import Run, run_experiment
 from fairlead.experiments.spec import load_experiment
+from fairlead.experiments.tracking import Tracker, tracker_named
 from fairlead.federation import Federation
 from fairlead.flower.messages import ModelForm
+from fairlead.flower.monitoring import ServerFigures, served
 from fairlead.flower.requests import RoundRules, log_round, refuse_unsuitable
 from fairlead.flower.roster import LOG, Member, Roster
 from fairlead.flower.world import FlowerWorld, RunIdentity
@@ -56,11 +58,12 @@ def make_server_app(
     evaluations and dtype; its links, devices and engine are ignored. The number of clients is that of `RealClients`,
     else `num-clients` of the run config, else that of the data in the spec, which are loaded only then. `folder` holds
     the run (default: `folder` of the run config). A run that is already in the folder resumes, bit for bit as if it
-    had never stopped. `rules` say when a round ends and `limits` bound replies; `deadline`, `quorum` and
-    `max-examples` of the run config replace theirs, and `join-seconds` the wait for clients. With `start-with` rounds
-    begin with that many of them. `json-log` keeps the log as JSON lines in log.jsonl of the folder. With `bind_keys`,
-    or `bind-keys` of the run config, a client keeps the public key of its first node: use it where the SuperLink
-    requires registered keys.
+    had never stopped. `rules` say when a round ends and `limits` bound replies; `deadline`, `quorum` and `max-
+    examples` of the run config replace theirs, and `join-seconds` the wait for clients. With `start-with` rounds begin
+    with that many of them. `json-log` keeps the log as JSON lines in log.jsonl of the folder, `trackers` names those
+    that follow the run ("tensorboard,mlflow"), and `metrics-address` (HOST:PORT) is where Prometheus reads the figures
+    of the server. With `bind_keys`, or `bind-keys` of the run config, a client keeps the public key of its first node:
+    use it where the SuperLink requires registered keys.
 
     Every node receives the spec with the app, and could derive cohorts and the noise of `ClientPrivacy` from its seed.
     A private run therefore draws a secret seed, which its folder keeps. A repeated round of such a run has new noise,
@@ -90,6 +93,8 @@ def make_server_app(
             join_seconds=float(config.get("join-seconds", join_seconds)),
             bind_keys=bind_keys or bool(config.get("bind-keys", False)),
             json_log=bool(config.get("json-log", False)),
+            trackers=[name.strip() for name in str(config.get("trackers", "")).split(",") if name.strip()],
+            metrics_address=str(config.get("metrics-address", "")),
             start_with=int(config.get("start-with", 0)) or None,
         )
 
@@ -108,11 +113,15 @@ def run_on_grid(
     join_seconds: float = 600.0,
     bind_keys: bool = False,
     json_log: bool = False,
+    trackers: Sequence[str] = (),
+    metrics_address: str = "",
     start_with: int | None = None,
 ) -> Run:
     """Run an experiment on the nodes of a grid, or resume the run in the folder."""
-    refuse_unsuitable(experiment.algorithm, experiment.weights)
+    refuse_unsuitable(experiment.algorithm, experiment.weights, rules)
+    opening = [tracker_named(name, "trackers") for name in trackers]
     earlier, limits = EarlierAttempts.of(folder), limits or ReplyLimits()
+    figures, logs, outcome = ServerFigures(), list[Tracker](), "failed"
 
     def build() -> Federation:
         dtype = torch.float64 if experiment.dtype == "float64" else torch.float32
@@ -163,19 +172,34 @@ def run_on_grid(
                     list(agreement.constant[:10]),
                 )
         _write_attempt(folder, earlier.identity, world.roster, repeated)
-        begun.append((world.roster, repeated))
+        begun.append((federation, world.roster, repeated))
+        logs.extend(opened(RunFolder(folder), experiment, federation.state.round) for opened in opening)
+        if metrics_address:
+            for record in federation.records:
+                figures.add(record)
+            figures.publish(federation)
 
-    begun: list[tuple[Roster, Sequence[int]]] = []
+    begun: list[tuple[Federation, Roster, Sequence[int]]] = []
     agreed: list[Agreement] = []
 
     def end_round(record: RoundRecord) -> None:
         log_round(record, experiment.rounds)
+        for log in logs:
+            log.write(record)
+        if metrics_address:
+            figures.add(record)
+            figures.publish(begun[0][0])
         if start_with is not None:
             # Clients that have joined meanwhile are members too.
-            _write_attempt(folder, earlier.identity, *begun[0])
+            _write_attempt(folder, earlier.identity, *begun[0][1:])
 
     # A checkpoint every round: clients keep the last committed version of their memory and the next, none older.
-    with _logged(folder / "log.jsonl" if json_log else None):
+    with (
+        _logged(folder / "log.jsonl" if json_log else None),
+        served(figures, metrics_address),
+        ExitStack() as ending,
+    ):
+        ending.callback(lambda: [log.close(outcome) for log in logs])
         run = run_experiment(
             experiment,
             folder,
@@ -188,6 +212,7 @@ def run_on_grid(
             on_notice=LOG.warning,
             on_recovery=LOG.warning,
         )
+        outcome = run.outcome
         LOG.info("%s", run.federation.consistency())
     return run
 

@@ -89,6 +89,11 @@ class FlowerStrategy(Strategy):
         if weights not in ("examples", "uniform"):
             raise FieldError(f"FlowerStrategy.weights must be 'examples' or 'uniform', got {weights!r}.")
         refuse_unsuitable(algorithm, weights)
+        if algorithm.secure_aggregation:
+            raise ClashError(
+                "Algorithm.secure_aggregation hides updates from the server, and a Flower strategy receives each of "
+                "them by itself: use make_server_app, or set it to false if clients trust the server."
+            )
         if algorithm.solver.corrections:
             names = ", ".join(type(correction).__name__ for correction in algorithm.solver.corrections)
             raise ClashError(

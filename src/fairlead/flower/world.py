@@ -1,5 +1,6 @@
 """`FlowerWorld`: the clients at the nodes of a Flower federation."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -20,6 +21,7 @@ from fairlead.flower import requests
 from fairlead.flower.messages import ModelForm, Question, answer_form, evaluation_request
 from fairlead.flower.requests import ClientRequest, PendingRequests, RoundRules
 from fairlead.flower.roster import Estimates, Roster, warn_of_claims
+from fairlead.flower.secure_sums import SecureSum, SumGroup, follow_from, spanning
 from fairlead.local_solver import LocalSolver
 from fairlead.parameters import FlatModule
 from fairlead.randomness import Key, seeded_start
@@ -30,6 +32,7 @@ from fairlead.records import (
     Cohort,
     Conditions,
     Evaluation,
+    NeededSums,
     Poll,
     Population,
     Refusal,
@@ -181,13 +184,22 @@ class FlowerWorld(World):
         self._refresh_until(lambda: self._can_ask(clients.tolist()), self.rules.deadline)
         absent = self._send_questions(order)
         form = answer_form(self._form, order, self.roster.num_clients, self._limits)
-        received, refused = self._await_answers(order, form)
+        masked_bytes = None
+        if order.sums is None:
+            received, refused = self._await_answers(order, form)
+        else:
+            received, refused, masked_bytes = self._add_securely(order, form, order.sums)
         # A busy client whose late answer is used has arrived after all.
         absent = [refusal for refusal in absent if refusal.client not in received]
-        return self._updates(order, received, [*absent, *refused], clients)
+        return self._updates(order, received, [*absent, *refused], clients, masked_bytes)
 
     def _updates(
-        self, order: WorkOrder, received: Mapping[int, ReceivedUpdate], refused: list[Refusal], asked: Tensor
+        self,
+        order: WorkOrder,
+        received: Mapping[int, ReceivedUpdate],
+        refused: list[Refusal],
+        asked: Tensor,
+        masked_bytes: int | None = None,
     ) -> ClientUpdates:
         """The updates of a round, none without a quorum, which also counts for the estimates."""
         if len(received) < self.rules.quorum:
@@ -195,6 +207,7 @@ class FlowerWorld(World):
             refused = refused + [Refusal(client, "no quorum", sentence) for client in received]
             received = {}
         updates = requests.updates_of(order, received, self._form.uploads(order.solver), refused)
+        updates = replace(updates, masked_bytes=masked_bytes)
         self.estimates.count(asked, updates.clients)
         in_time = updates.age == 0
         self._note_work(
@@ -369,6 +382,7 @@ class FlowerWorld(World):
     def _question(
         self, order: Broadcast, key: Key, client: int, version: int, num_steps: int, batch_size: int
     ) -> Question:
+        sums = order.sums if isinstance(order, WorkOrder) else None
         return Question(
             *self._identity,
             client=client,
@@ -378,6 +392,8 @@ class FlowerWorld(World):
             batches=key.fold("batches", order.round, client),
             noise=key.fold("noise", order.round, client),
             order=order,
+            hides=sums is not None,
+            clip=(sums and sums.clip) or 0.0,
         )
 
     def _send_questions(self, order: WorkOrder) -> list[Refusal]:
@@ -437,6 +453,48 @@ class FlowerWorld(World):
             else:
                 refuse(client, "deadline", f"did not answer within the deadline of {self.rules.deadline:g} s")
         return received, refused
+
+    def _add_securely(
+        self, order: WorkOrder, form: ReplyForm, sums: NeededSums
+    ) -> tuple[dict[int, ReceivedUpdate], list[Refusal], int]:
+        """Learn sums over the clients that train: rows in their stead, refusals, and the bytes received."""
+        trained, refused = self._await_answers(order, replace(form, arrays={}))
+        lengths = {"loss": 1, **{name: length for name, (length,) in form.arrays.items() if length}}
+        bare = {"delta": order.anchor[:0], "buffers": order.anchor[:0]}
+
+        def needed(clients: Sequence[int]) -> dict[str, Tensor]:
+            facts = {client: trained[client]._replace(arrays=bare) for client in clients}
+            weights = sums.weights(requests.updates_of(order, facts, {}, ()))
+            return {name: weights["messages" if "." in name else name] for name in lengths}
+
+        def exchange(
+            stage: str, contents: Mapping[int, RecordDict], accept: Callable[[int, RecordDict], None]
+        ) -> list[Refusal]:
+            kind = f"{MessageType.TRAIN}.{stage}"
+            sent = {
+                ClientRequest(client, node, order.round, kind, 0): content
+                for client, content in contents.items()
+                if (node := self.roster.node_of(client)) is not None
+            }
+            gone = contents.keys() - {request.client for request in sent}
+            away = [Refusal(client, "away", f"Client {client} is at no node.") for client in sorted(gone)]
+            return away + self._pending.exchange(sent, self.rules, accept, kind, self.rules.deadline)
+
+        keys = {client: trained[client].public_keys or (b"", b"") for client in sorted(trained)}
+        threshold = math.ceil(self.rules.secure_share * len(keys) - 1e-9)
+        channels, masks = ([pair[place] for pair in keys.values()] for place in (0, 1))
+        group = SumGroup(*self._identity, order.round, threshold, (*keys,), (*channels,), (*masks,))
+        total = SecureSum(group, lengths)
+        total.run(exchange, lambda present: spanning(needed(present)))
+        if total.clients and not follow_from(total.weights, needed(total.clients)):
+            total.void(f"Round {order.round + 1} is void: its weights changed when clients dropped out.")
+        found = {}
+        if total.clients:
+            rows = {name: total.rows(name, order.anchor) for name in lengths}
+            for place, client in enumerate(total.clients):
+                arrays = {name: rows[name][place] if name in rows else bare["delta"] for name in form.arrays}
+                found[client] = trained[client]._replace(arrays=arrays, loss=float(rows["loss"][place]))
+        return found, refused + total.refused, total.masked_bytes
 
     def _client_metrics(
         self, content_for: Callable[[int], RecordDict], clients: Sequence[int] | None = None
