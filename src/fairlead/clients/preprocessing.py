@@ -126,8 +126,8 @@ class Preprocessing(Component):
     >>> import fairlead as fl
     >>> data = fl.ClientData.from_lists([[[1.0], [2.0]], [[6.0]]], [[7, 9], [7]])
     >>> agreed = fl.Preprocessing(standardize=True).agree_over(data)
-    >>> agreed.mean, round(agreed.scale[0], 3), agreed.applied(data).inputs[2].item()
-    ((3.0,), 2.16, 1.3887301683425903)
+    >>> agreed.mean, round(agreed.scale[0], 3), round(agreed.applied(data).inputs[2].item(), 3)
+    ((3.0,), 2.16, 1.389)
     """
 
     standardize: bool = False
