@@ -191,7 +191,7 @@ def test_runs_that_were_never_evaluated(tmp_path: Path) -> None:
     fabricate(tmp_path / "fedavg-0", Made(accuracy=(None, None)))
     _, page = page_of(tmp_path)
     titles = [heading.text for heading in page.all("h3")]
-    assert titles == ["Training loss", "e-LUD", "χ²(ω‖Ω)"]
+    assert titles == ["Training loss", "Update diversity (e-LUD)", "Weight error χ²(ω‖Ω)"]
 
 
 def _head(page: Element) -> dict[str, list[str]]:
@@ -208,11 +208,11 @@ def test_the_head_has_the_conditions_of_the_runs(tmp_path: Path) -> None:
     _, page = page_of(tmp_path)
     head = _head(page)
     assert list(head) == ["Data", "Model", "Clients", "Work", "Links", "Learning rate", "Rounds"]
-    assert head["Clients"] == ["2, all asked in a round"]
+    assert head["Clients"] == ["all 2 in every round"]
     assert head["Work"] == ["FixedSteps(steps=[1, 3])"]
     assert head["Links"] == ["PerfectLink"]
     assert head["Learning rate"] == ["0.1; SGD, batches of 32"]
-    assert head["Rounds"] == ["2, evaluated every 1"]
+    assert head["Rounds"] == ["2, evaluated every round"]
     fabricate(tmp_path / "fednova-0", Made("fednova", steps=(1, 3), lr=0.2))
     _, page = page_of(tmp_path)
     assert _head(page)["Learning rate"] == [

@@ -120,7 +120,7 @@ class BernoulliLink(IndependentLink):
 
 @dataclass(frozen=True)
 class UniformBernoulliLink(IndependentLink):
-    """Bernoulli links whose q_i are drawn once per client, uniformly from `low` to `high`."""
+    """Each client loses updates with a fixed probability of its own, drawn uniformly from `low` to `high`."""
 
     low: float
     high: float

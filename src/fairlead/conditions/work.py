@@ -195,7 +195,7 @@ class _Uniform:
 
 @dataclass(frozen=True)
 class RandomEpochs(_Uniform, EpochCounts):
-    """Epochs drawn uniformly from `low` to `high`, anew for every client and round (Wang 2021: U(2, 5))."""
+    """A number of epochs drawn uniformly from `low` to `high` for every client in every round (Wang 2021: U(2, 5))."""
 
     references = ("wang2021fednova",)
 

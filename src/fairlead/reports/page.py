@@ -147,7 +147,11 @@ class _Fact(NamedTuple):
     def of(cls, part: object) -> Self:
         if not isinstance(part, Component):
             return cls(type(part).__name__)
-        return cls(charts.shortened(_worded(part), _FACT_LENGTH), first_sentence(type(part)))
+        # The sentence with the values of the fields that it names.
+        told = re.sub(
+            r"`(\w+)`", lambda field: _worded(getattr(part, field[1], field[1])), first_sentence(type(part))
+        )
+        return cls(charts.shortened(_worded(part), _FACT_LENGTH), told)
 
 
 def _worded(value: object) -> str:
@@ -189,22 +193,25 @@ def _facts_of(method: MethodFigures) -> dict[str, _Fact]:
     equal = _Fact(f"{steps} by every client")
     asked = sorted({len(record.asked) for run in runs for record in run.records})
     number = None if runs[0].weights is None else len(runs[0].weights)
-    cohort = "all" if asked == [number] else " to ".join(map(str, dict.fromkeys(asked[:1] + asked[-1:])))
+    cohort = " to ".join(map(str, dict.fromkeys(asked[:1] + asked[-1:])))
     batch = "full batches" if solver.batch_size is None else f"batches of {solver.batch_size}"
     at_server = "" if server.lr == 1.0 else f", {server.lr:.3g} on the server"
     every = experiment.evaluate_every
+    spacing = "round" if every == 1 else f"{every} rounds"
     return {
         "Data": _Fact.of(experiment.clients),
         "Model": _Fact.of(experiment.learning_task.model) if experiment.has_task else _Fact("of the clients"),
         "Clients": _Fact(
-            f"{cohort} asked in a round" if number is None else f"{number}, {cohort} asked in a round"
+            f"all {number} in every round"
+            if asked == [number]
+            else f"{cohort}{f' of {number}' if number else ''} in each round"
         ),
         "Work": equal if isinstance(experiment.work, EqualWork) else _Fact.of(experiment.work),
         "Links": _Fact.of(experiment.link),
         "Learning rate": _Fact(
             f"{solver.optimizer.lr:g}{at_server}; {type(solver.optimizer).__name__}, {batch}"
         ),
-        "Rounds": _Fact(f"{experiment.rounds}, {f'evaluated every {every}' if every else 'not evaluated'}"),
+        "Rounds": _Fact(f"{experiment.rounds}, {f'evaluated every {spacing}' if every else 'not evaluated'}"),
     }
 
 

@@ -149,7 +149,7 @@ def _results_table(summary: Summary) -> ReportTable | None:
             summary, "Objective difference", "number", lambda method: method.objective_difference
         ),
         *figures.values(),
-        means("e-LUDD", "number", lambda run: run.eludd, "mean of e-LUD over rounds"),
+        means("e-LUDD", "number", lambda run: run.eludd, "diversity of updates, mean of e-LUD over rounds"),
     ]
     note = (
         f"{measure.quantity.title}: mean over seeds ± half the 95 % interval, averaged over the evaluations in the "
@@ -256,8 +256,8 @@ def _consistency_table(summary: Summary) -> ReportTable | None:
         return choose(ratios) if ratios else None
 
     note = (
-        "ω is the weight of a client in the intended objective, Ω its share of the steps actually taken. To first "
-        "order, the run minimizes Σ Ω F."
+        "ω is the weight of a client in the intended objective, and Ω its share of the steps taken. To first order, "
+        "the run minimizes Σ Ω F instead of Σ ω F."
     )
     for method in summary.methods:
         reason = method.no_weights()
@@ -317,7 +317,7 @@ def _number_of_worst(summary: Summary) -> str:
 def _cost_table(summary: Summary) -> ReportTable | None:
     """The cost of a whole run."""
     means = partial(_means, summary, interval=False)
-    simulated = "of this simulation, without evaluations"
+    simulated = "of the simulation, without evaluations"
     columns = [
         means("Bytes down", "bytes", lambda run: run.bytes_down, "to clients"),
         means("Bytes up", "bytes", lambda run: run.bytes_up, "of updates that arrived"),

@@ -227,34 +227,34 @@ def _chi_square(run: ReportedRun) -> Curve:
 LOSS = Quantity(
     "loss",
     "Test loss",
-    "Of the global model on the test set; without one, the objective.",
+    "Global model on the test set; without a test set, the objective.",
     lambda run: _evaluated(run, lambda record: record.evaluation.loss if record.evaluation else None),
     logarithmic=True,
 )
 TRAIN_LOSS = Quantity(
     "train-loss",
     "Training loss",
-    "Mean over the local steps of the clients whose updates arrived.",
+    "Mean over the local steps of clients whose update arrived.",
     lambda run: _evaluated(run, lambda record: record.train_loss),
     logarithmic=True,
 )
 OBJECTIVE = Quantity(
     "objective",
     "Objective Σ ω F",
-    "The intended objective: losses of all clients by weight. Needs runs with per_client = true.",
+    "The intended objective: the weighted loss of all clients. Needs per_client = true.",
     _objective,
     logarithmic=True,
 )
 ELUD = Quantity(
     "elud",
-    "e-LUD",
-    "Diversity of the received updates (1: none). Rounds whose updates cancel are left out.",
+    "Update diversity (e-LUD)",
+    "How much the updates of a round differ; 1 if all agree. Rounds whose updates cancel are left out.",
     lambda run: _evaluated(run, lambda record: record.elud),
 )
 CHI_SQUARE = Quantity(
     "chi-square",
-    "χ²(ω‖Ω)",
-    "Distance between the effective weights Ω and the intended ω, once every client has sent an update.",
+    "Weight error χ²(ω‖Ω)",
+    "Distance of the effective weights Ω from the intended ω, once every client has sent an update.",
     _chi_square,
     logarithmic=True,
 )
