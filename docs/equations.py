@@ -10,6 +10,8 @@ import re
 import unicodedata
 from html import escape
 
+_WIDE = 60
+"""Characters of a formula from which on its parts have lines of their own."""
 _TOKEN = re.compile(
     r"""(?P<gap>\s+) | (?P<string>"[^"]*"|`[^`]*`) | (?P<number>\d+(?:\.\d+)?|½)
     | (?P<word>[A-Za-z]{2,}(?:[-'][A-Za-z]+)*) | (?P<letter>[^\W\d_][\u0300-\u036f]*) | (?P<sign>.)""",
@@ -30,8 +32,10 @@ def typeset(block: str) -> str:
     rows = []
     for line in block.splitlines():
         formula, remark = split_remark(line)
-        cells = [f"<mtd>{_Line(formula).row()}</mtd>", f"<mtd><mtext>{escape(remark)}</mtext></mtd>"]
+        first, *others = re.split(r"(?<=,)\s{3,}", formula) if len(formula) > _WIDE else [formula]
+        cells = [f"<mtd>{_Line(first).row()}</mtd>", f"<mtd><mtext>{escape(remark)}</mtext></mtd>"]
         rows.append(f"<mtr>{''.join(cells if remark else cells[:1])}</mtr>")
+        rows += [f"<mtr><mtd>{_Line(other).row()}</mtd></mtr>" for other in others]
     said = escape(" ".join(block.split()), quote=True)
     return (
         f'<div class="equation"><math display="block" alttext="{said}">'

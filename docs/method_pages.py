@@ -167,26 +167,27 @@ def _when(method: Method) -> Iterator[str]:
     yield WHEN[method.name]
     reasons = dict.fromkeys(rule.why for rule in RULES if rule.preset == method.name)
     if reasons:
-        yield "`fairlead diagnose` [advises it](../choosing.md) where"
+        yield "`fairlead diagnose` [recommends it](../choosing.md) in these cases:"
         yield "\n".join(f"- {reason};" for reason in reasons)[:-1] + "."
 
 
 def _round(algorithm: fl.Algorithm) -> Iterator[str]:
     """The full update, step by step, with the options that the preset sets."""
-    yield "**1. The server asks a cohort.** " + _step(algorithm.sampler)
+    yield "x is the global model, y a client's copy of it. [Methods](../methods.md#symbols) has the other symbols."
+    yield "**1. The server samples a cohort.** " + _step(algorithm.sampler)
     solver = algorithm.solver
-    yield "**2. Every client of it starts from the global model and takes local steps**, one for each batch D."
+    yield "**2. Each sampled client starts from the global model and takes local steps**, one per batch D."
     start = "" if any(isinstance(each, fl.StaleStart) for each in solver.corrections) else "y ← x\n"
     yield typeset(f"{start}g = ∇F_i(y; D)")
     for correction in solver.corrections:
         yield _step(correction)
     yield _step(solver.optimizer)
     if not any(isinstance(each, fl.OwnParameters | fl.StaleStart) for each in solver.corrections):
-        yield "It uploads the change of its parameters."
+        yield "It sends the change of its parameters:"
         yield typeset("Δ_i = y_i − x")
-    yield "**3. The server combines the updates that arrived.** " + _step(algorithm.aggregator)
+    yield "**3. The server combines the updates that arrive.** " + _step(algorithm.aggregator)
     server = algorithm.server
-    yield "**4. The server moves the model.**"
+    yield "**4. The server updates the model.**"
     if _is_plain(server):
         yield typeset("x ← x + d" if server.lr == 1 else "x ← x + η d")
     else:
@@ -242,8 +243,12 @@ def _facts(method: Method, algorithm: fl.Algorithm) -> str:
         "server keeps": _server(cost),
         "server sees": "single updates" if _needs_single_updates(algorithm) else "sums",
     }
-    lines = ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
-    return "\n".join(lines) + "\n\n[Methods](../methods.md) explains the words and compares all methods."
+    lines = [
+        "| claim or cost | value |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in rows.items()),
+    ]
+    return "\n".join(lines) + "\n\n[Methods](../methods.md) explains these rows and compares all methods."
 
 
 def _code(method: Method) -> str:
@@ -254,7 +259,7 @@ def _code(method: Method) -> str:
     lines = ["| argument | type | default |", "|---|---|---|"]
     for each in own:
         cells = (f"`{each.name}`", f"`{each.written}`", "needed" if each.required else f"`{each.default}`")
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        lines.append(f"| {' | '.join(cells)} |")
     table = "\n\n" + "\n".join(lines) if own else ""
     return (
         f"```python\nfl.presets.{method.name}(lr=0.1{needed})\n```\n\n"
