@@ -1,4 +1,4 @@
-"""Equations of docstrings as MathML, which browsers typeset by themselves: without fonts, scripts or a network.
+"""Equations of docstrings as MathML, which browsers typeset without a script; `equations.woff` is their font.
 
 >>> typeset("d = Σ_R p̂_i Δ_i/‖a_i‖₁").count("<mfrac>")
 1

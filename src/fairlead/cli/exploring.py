@@ -42,7 +42,7 @@ _SCENE = (
 def demo(
     rounds: Annotated[int, Option(help="Rounds of each method.", min=1, max=10**9)] = 120,
     seed: Annotated[int, Option(help="Seed of data, model, batches and links.", min=0, max=2**63 - 1)] = 0,
-    device: opt.DeviceOption = None,
+    device: Annotated[str | None, Option(help="Device to train on: cpu, cuda or cuda:<number>.")] = None,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Compare methods on embedded data with unequal work and lossy links (takes seconds)."""
@@ -77,7 +77,7 @@ def clients(
     overrides: opt.OverridesOption = None,
     seed: opt.SeedOption = None,
     rounds: Annotated[
-        int, Option(help="Number of rounds over which work and links are averaged.", min=1, max=10**6)
+        int, Option(help="Number of rounds to average work and links over.", min=1, max=10**6)
     ] = 20,
     plot: Annotated[Path | None, Option(help="Also draw a figure into this .svg, .png or .pdf file.")] = None,
     as_json: opt.JsonOption = False,
@@ -127,7 +127,7 @@ def diagnose(
         bool,
         Option(
             "--try",
-            help="Run a short, fair comparison of the present method, FedAvg, the advised one and other candidates, "
+            help="Run a short, fair comparison of the present method, FedAvg, the advised method and other candidates, "
             "and recommend by its result. Re-running the command resumes it.",
         ),
     ] = False,
@@ -139,7 +139,7 @@ def diagnose(
     figure_format: Annotated[str, Option("--format", help="Format of the figures: svg, png or pdf.")] = "svg",
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Find what is unequal, which objective is optimized, and which method to use."""
+    """Measure how clients differ and which objective is really optimized, and recommend a method."""
     import fairlead.cli.show_study as show
     import fairlead.experiments.diagnose as probe
     from fairlead.cli.progress import RoundProgress
@@ -259,19 +259,25 @@ def export(
         Option(
             "--output",
             "-o",
-            help="The file: model.safetensors, model.pt or model.onnx; the card is beside it.",
+            help="The file: model.safetensors, model.pt or model.onnx; the model card is written beside it.",
         ),
     ],
     best: Annotated[
-        bool, Option("--best", help="The best model of a run with keep_best, not the last one.")
+        bool, Option("--best", help="Export the best model instead of the last one; the run needs keep_best.")
     ] = False,
     model: Annotated[
         str | None,
-        Option(metavar="MODULE:FUNCTION", help="A function that builds the model, for runs of real clients."),
+        Option(
+            metavar="MODULE:FUNCTION",
+            help="A function that builds the model; needed for runs of real clients.",
+        ),
     ] = None,
     input_shape: Annotated[
         str | None,
-        Option(metavar="SHAPE", help="Shape of one input, such as 1,28,28, for ONNX of such runs."),
+        Option(
+            metavar="SHAPE",
+            help="Shape of one input, such as 1,28,28; needed for ONNX of runs of real clients.",
+        ),
     ] = None,
     as_json: opt.JsonOption = False,
 ) -> None:

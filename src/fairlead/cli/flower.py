@@ -59,7 +59,7 @@ def credentials(
         int, Option(min=1, max=3650, help="Days for which the server certificate is valid.")
     ] = 365,
 ) -> None:
-    """Make a certificate authority, the SuperLink's certificate and a key per node; again, renew the certificate."""
+    """Make a certificate authority, the SuperLink's certificate and a key per node, or renew the certificate."""
     _require_flower()
     from fairlead.flower.local_trial import Credentials
 

@@ -103,11 +103,11 @@ def compare(
         list[str] | None,
         Option(
             metavar="NAME=VALUES",
-            help="First try every method at these values, such as lr=0.01,0.03,0.1, on seeds of their own, and compare "
-            "each at its best; several are combined.",
+            help="Tune every method first: try these values, such as lr=0.01,0.03,0.1, on separate seeds, and compare "
+            "each method at its best. Repeat the option for a grid.",
         ),
     ] = None,
-    tune_seeds: Annotated[int, Option(help="Number of seeds of --tune.", min=1, max=1000)] = 2,
+    tune_seeds: Annotated[int, Option(help="Number of seeds for --tune.", min=1, max=1000)] = 2,
     overrides: opt.OverridesOption = None,
     rounds: opt.RoundsOption = None,
     device: opt.DeviceOption = None,
@@ -118,7 +118,7 @@ def compare(
         Option(
             "--target",
             metavar="VALUE",
-            help="Value of the metric to reach, such as 0.9 or 90%: adds the number of rounds to it.",
+            help="Value of the metric to reach, such as 0.9 or 90%; adds a column with the rounds until then.",
         ),
     ] = None,
     minimize: opt.MinimizeOption = False,
@@ -242,7 +242,7 @@ def report(
     paths: Annotated[
         list[Path],
         Argument(
-            help="Folders of runs, folders that contain them, or archives of runs that `reproduce` writes.",
+            help="Folders of runs, folders that contain them, or archives of runs from `reproduce`.",
             metavar="RUNS...",
         ),
     ],
@@ -251,7 +251,7 @@ def report(
         Option(
             "--output",
             "-o",
-            help="The page. Default: report.html in the given folder, else here; none with --json.",
+            help="Path of the page. Default: report.html in the given folder, else here; no page with --json.",
         ),
     ] = None,
     baseline: Annotated[
@@ -261,21 +261,25 @@ def report(
     targets: Annotated[
         list[str] | None,
         Option(
-            "--target", metavar="VALUE", help="Value of the metric to reach, such as 0.7 or 70%; repeatable."
+            "--target",
+            metavar="VALUE",
+            help="Value of the metric to reach, such as 0.7 or 70%; may be repeated.",
         ),
     ] = None,
     metric: opt.MetricOption = None,
     minimize: opt.MinimizeOption = False,
     figure: opt.FigureOption = "last-tenth",
     title: Annotated[str | None, Option(help="Title of the page. Default: the name of the folder.")] = None,
-    figures: Annotated[Path | None, Option(help="Folder for figures for papers (needs matplotlib).")] = None,
+    figures: Annotated[
+        Path | None, Option(help="Write figures for papers to this folder (needs matplotlib).")
+    ] = None,
     formats: Annotated[
         str | None, Option("--format", help="Formats of the figures (default: pdf,svg,png).")
     ] = None,
-    tables: Annotated[Path | None, Option(help="Folder for tables in LaTeX and CSV.")] = None,
+    tables: Annotated[Path | None, Option(help="Write tables in LaTeX and CSV to this folder.")] = None,
     as_json: opt.JsonOption = False,
 ) -> None:
-    """Compare runs in a page with curves, tables, consistency and clients, over seeds."""
+    """Write an HTML page that compares runs over seeds: curves, tables, consistency and clients."""
     import fairlead.cli.show_results as show
     from fairlead.reports.page import write_page
     from fairlead.results.comparison import summarize
@@ -331,7 +335,7 @@ def reproduce(
     collect: Annotated[
         list[Path] | None,
         Option(
-            help="Run nothing: import the runs of this folder and judge all runs found so far; may be repeated."
+            help="Import the runs of this folder instead of running, and judge all runs found so far; may be repeated."
         ),
     ] = None,
     precision: Annotated[
@@ -349,7 +353,7 @@ def reproduce(
 ) -> None:
     """Reproduce a published result and check its claim.
 
-    Re-running the command resumes interrupted runs and skips finished ones. Runs started with --only add up.
+    Re-running the command resumes interrupted runs and skips finished ones. Runs with --only accumulate.
     """
     import fairlead.cli.show_outcomes as show
     from fairlead.cli.show_study import leave

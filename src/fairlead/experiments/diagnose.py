@@ -226,7 +226,7 @@ def diagnose(
     against: Sequence[str] = (),
     on_round: Callable[[RoundRecord], None] | None = None,
 ) -> Diagnosis:
-    """Find what is unequal in a federation, which objective its method optimizes, and which method to use instead.
+    """Measure how clients differ and which objective a method really optimizes, and recommend a method.
 
     An experiment, or the path of its spec, is trained for a probe of `rounds` rounds (20; 10 if `quick`). A
     federation with records, the folder of a run and a file of records logged elsewhere
