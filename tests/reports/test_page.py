@@ -145,7 +145,7 @@ def test_runs_under_other_conditions_are_not_passed_over(tmp_path: Path) -> None
     fabricate(tmp_path / "a-0", Made("fedavg"))
     fabricate(tmp_path / "b-0", Made("fednova", steps=(2, 2)))
     _, page = page_of(tmp_path)
-    assert "These runs differ in more than the method: also in work." in page.words()
+    assert "Besides the method, these runs differ in work." in page.words()
 
 
 def test_one_run_alone(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_the_head_has_the_conditions_of_the_runs(tmp_path: Path) -> None:
     _, page = page_of(tmp_path)
     head = _head(page)
     assert list(head) == ["Data", "Model", "Clients", "Work", "Links", "Learning rate", "Rounds"]
-    assert head["Clients"] == ["all 2 in every round"]
+    assert head["Clients"] == ["all 2 in each round"]
     assert head["Work"] == ["FixedSteps(steps=[1, 3])"]
     assert head["Links"] == ["PerfectLink"]
     assert head["Learning rate"] == ["0.1; SGD, batches of 32"]

@@ -77,9 +77,7 @@ app.command("list", cls=_Command)(list_parts)
 for _command in (show, cite, init, doctor):
     app.command(cls=_Command)(_command)
 
-on_flower = typer.Typer(
-    cls=_Commands, help="Set up, run and inspect real federations on Flower.", no_args_is_help=True
-)
+on_flower = typer.Typer(cls=_Commands, help="Run real federations on Flower.", no_args_is_help=True)
 for _command in (flower.init, flower.credentials, flower.up, flower.weights):
     on_flower.command(cls=_Command)(_command)
 app.add_typer(on_flower, name="flower")

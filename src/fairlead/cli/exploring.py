@@ -267,17 +267,11 @@ def export(
     ] = False,
     model: Annotated[
         str | None,
-        Option(
-            metavar="MODULE:FUNCTION",
-            help="A function that builds the model; needed for runs of real clients.",
-        ),
+        Option(metavar="MODULE:FUNCTION", help="A function that builds the model, for runs of real clients."),
     ] = None,
     input_shape: Annotated[
         str | None,
-        Option(
-            metavar="SHAPE",
-            help="Shape of one input, such as 1,28,28; needed for ONNX of runs of real clients.",
-        ),
+        Option(metavar="SHAPE", help="Shape of one input, such as 1,28,28, for ONNX with --model."),
     ] = None,
     as_json: opt.JsonOption = False,
 ) -> None:

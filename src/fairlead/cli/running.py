@@ -261,22 +261,18 @@ def report(
     targets: Annotated[
         list[str] | None,
         Option(
-            "--target",
-            metavar="VALUE",
-            help="Value of the metric to reach, such as 0.7 or 70%; may be repeated.",
+            "--target", metavar="VALUE", help="Value of the metric to reach, such as 0.7 or 70%; repeatable."
         ),
     ] = None,
     metric: opt.MetricOption = None,
     minimize: opt.MinimizeOption = False,
     figure: opt.FigureOption = "last-tenth",
     title: Annotated[str | None, Option(help="Title of the page. Default: the name of the folder.")] = None,
-    figures: Annotated[
-        Path | None, Option(help="Write figures for papers to this folder (needs matplotlib).")
-    ] = None,
+    figures: Annotated[Path | None, Option(help="Folder for paper figures (needs matplotlib).")] = None,
     formats: Annotated[
         str | None, Option("--format", help="Formats of the figures (default: pdf,svg,png).")
     ] = None,
-    tables: Annotated[Path | None, Option(help="Write tables in LaTeX and CSV to this folder.")] = None,
+    tables: Annotated[Path | None, Option(help="Folder for LaTeX and CSV tables.")] = None,
     as_json: opt.JsonOption = False,
 ) -> None:
     """Write an HTML page that compares runs over seeds: curves, tables, consistency and clients."""

@@ -100,9 +100,9 @@ class ScriptedLink(LinkModel):
 
 @dataclass(frozen=True)
 class BernoulliLink(IndependentLink):
-    """Each update is lost with probability q_i, independently in every round (Weng 2025 §2).
+    """Each update is lost with probability `drop`, independently in every round (Weng 2025 §2).
 
-    `drop` is q: one number for all clients, or one per client.
+    `drop` is q_i: one number for all clients, or one per client.
     """
 
     drop: Figures

@@ -148,9 +148,8 @@ class _Fact(NamedTuple):
         if not isinstance(part, Component):
             return cls(type(part).__name__)
         # The sentence with the values of the fields that it names.
-        told = re.sub(
-            r"`(\w+)`", lambda field: _worded(getattr(part, field[1], field[1])), first_sentence(type(part))
-        )
+        own = {f"`{name}`": charts.shortened(_worded(value), 60) for name, value in vars(part).items()}
+        told = re.sub(r"`\w+`", lambda name: own.get(name[0], name[0].strip("`")), first_sentence(type(part)))
         return cls(charts.shortened(_worded(part), _FACT_LENGTH), told)
 
 
@@ -193,7 +192,8 @@ def _facts_of(method: MethodFigures) -> dict[str, _Fact]:
     equal = _Fact(f"{steps} by every client")
     asked = sorted({len(record.asked) for run in runs for record in run.records})
     number = None if runs[0].weights is None else len(runs[0].weights)
-    cohort = " to ".join(map(str, dict.fromkeys(asked[:1] + asked[-1:])))
+    some = " to ".join(map(str, dict.fromkeys(asked[:1] + asked[-1:]))) + (f" of {number}" if number else "")
+    cohort = f"all {number}" if asked == [number] else some
     batch = "full batches" if solver.batch_size is None else f"batches of {solver.batch_size}"
     at_server = "" if server.lr == 1.0 else f", {server.lr:.3g} on the server"
     every = experiment.evaluate_every
@@ -201,11 +201,7 @@ def _facts_of(method: MethodFigures) -> dict[str, _Fact]:
     return {
         "Data": _Fact.of(experiment.clients),
         "Model": _Fact.of(experiment.learning_task.model) if experiment.has_task else _Fact("of the clients"),
-        "Clients": _Fact(
-            f"all {number} in every round"
-            if asked == [number]
-            else f"{cohort}{f' of {number}' if number else ''} in each round"
-        ),
+        "Clients": _Fact(f"{cohort} in each round"),
         "Work": equal if isinstance(experiment.work, EqualWork) else _Fact.of(experiment.work),
         "Links": _Fact.of(experiment.link),
         "Learning rate": _Fact(

@@ -177,7 +177,7 @@ def metric_quantity(name: str, metric: AnyMetric | None) -> Quantity:
         f"Personal {title.lower()}" if personal else title,
         "Of the models that clients use, on their own examples; every client counts alike."
         if personal
-        else "Of the global model on the test set; without one, the weighted mean over clients.",
+        else "Global model on the test set; without a test set, the weighted mean over clients.",
         lambda run: _evaluated(
             run, lambda record: record.evaluation.overall(name) if record.evaluation else None
         ),
