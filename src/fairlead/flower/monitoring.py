@@ -20,7 +20,18 @@ from fairlead.flower.world import FlowerWorld
 from fairlead.records import RoundRecord
 from fairlead.reply_checks import Reason
 
-_REASONS = {*Reason, "late", "busy", "failed", "away", "deadline", "no quorum", "no secure sum", "exposed"}
+_REASONS = {
+    *Reason,
+    "late",
+    "busy",
+    "failed",
+    "away",
+    "deadline",
+    "no quorum",
+    "no secure sum",
+    "exposed",
+    "asked twice",
+}
 """Reasons with a series of their own. Clients may send any other, which count as "other"."""
 
 
