@@ -84,7 +84,7 @@ class ClientMemory:
                     f"Round {round + 1} was asked before round {latest[1] + 1}, which this client already knows.",
                 )
             if once and round <= latest[1]:
-                raise RequestError("asked twice", f"Its update of round {round + 1} may be in a sum already.")
+                raise RequestError("twice", f"Its update of round {round + 1} may be in a sum already.")
             write_durably(file, json.dumps([attempt, round]).encode())
             yield
 

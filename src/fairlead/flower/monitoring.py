@@ -20,18 +20,7 @@ from fairlead.flower.world import FlowerWorld
 from fairlead.records import RoundRecord
 from fairlead.reply_checks import Reason
 
-_REASONS = {
-    *Reason,
-    "late",
-    "busy",
-    "failed",
-    "away",
-    "deadline",
-    "no quorum",
-    "no secure sum",
-    "exposed",
-    "asked twice",
-}
+_REASONS = {*Reason, "late", "busy", "failed", "away", "deadline", "no quorum", "no secure sum", "exposed"}
 """Reasons with a series of their own. Clients may send any other, which count as "other"."""
 
 
