@@ -186,7 +186,7 @@ def test_a_terminated_up_leaves_no_process(tmp_path: Path) -> None:
     wait_for(lambda: rounds_in(tmp_path / "run") >= 1, _START, "the first round")
     assert len(processes_of(scratch)) >= 8
     up.terminate()
-    said, _ = up.communicate(timeout=60)
+    said, _ = up.communicate(timeout=_START)
     assert up.returncode == 130, said
     assert f"Re-run the command to resume the run in {tmp_path / 'run'}." in " ".join(said.split())
     wait_for(lambda: not processes_of(scratch), 30, "the end of all processes")
@@ -209,7 +209,7 @@ def test_up_says_why_a_run_failed(of_clients: str, of_the_server: str, sentence:
     server = app / "digits_app" / "server_app.py"
     server.write_text(server.read_text().replace("\napp =", f"\n{of_the_server}\napp ="))
     up = _fairlead("up", str(app), "-o", str(tmp_path / "run"), scratch=tmp_path / "scratch")
-    said, _ = up.communicate(timeout=300)
+    said, _ = up.communicate(timeout=_START)
     assert up.returncode == 2
     assert sentence in " ".join(said.split())
     assert ("patients-1.csv" in said) == bool(of_clients)
@@ -271,4 +271,4 @@ def test_up_with_certificates_keys_and_data_that_only_clients_have(tmp_path: Pat
     assert "clients=real" in page
     assert "clients=simulated" in page
     refused = fairlead("flower", "up", app, "-o", tmp_path / "simulated" / "run", status=2)
-    assert "holds a simulated run, which real clients cannot continue" in refused
+    assert "choose another folder" in refused
