@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -322,10 +322,6 @@ def make_client_app(
             raise RequestError("wrong client", f"This node is not client {question.client}.")
         return question
 
-    def refuse_plain(question: Question, context: Context) -> None:
-        if context.node_config.get("only-sums") and not question.hides:
-            raise RequestError("not secure", "This node sends updates to secure sums only (only-sums).")
-
     def admit(
         question: Question, content: RecordDict, context: Context
     ) -> tuple[Objective, ClientMemory, dict[str, int]]:
@@ -341,7 +337,8 @@ def make_client_app(
     @_replying
     def train(content: RecordDict, context: Context) -> RecordDict:
         question = question_in(content, context)
-        refuse_plain(question, context)
+        if context.node_config.get("only-sums") and not question.hides:
+            raise RequestError("not secure", "This node sends updates to secure sums only (only-sums).")
         order = question.order
         objective, memory, lengths = admit(question, content, context)
         most = question.num_steps if capacity is None else max(capacity(context), 1)
@@ -355,15 +352,12 @@ def make_client_app(
             secure_sums.hide(reply, question, context.state)
         return reply
 
-    def reply_in(stage: str) -> Callable[[RecordDict, Context], RecordDict]:
-        def reply(content: RecordDict, context: Context) -> RecordDict:
-            client, kept = client_of(context), context.state
-            return secure_sums.reply_in_stage(stage, content, client, kept, leverage=allowed.leverage)
-
-        return reply
+    def add_securely(stage: str, content: RecordDict, context: Context) -> RecordDict:
+        client, kept = client_of(context), context.state
+        return secure_sums.reply_in_stage(stage, content, client, kept, leverage=allowed.leverage)
 
     for stage in secure_sums.STAGES:
-        app.train(stage)(_replying(reply_in(stage)))
+        app.train(stage)(_replying(partial(add_securely, stage)))
 
     @app.evaluate()
     @_replying
