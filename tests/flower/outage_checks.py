@@ -114,7 +114,7 @@ def test_a_node_is_killed_and_comes_back(tmp_path: Path) -> None:
     assert sum("repeats the id of client 0, which is at node" in line for line in log.warnings) == 1
     (refusal,) = load_records(folder)[1].refused
     assert refusal.sentence.startswith(f"Client {client} failed: Flower's error ")
-    assert f"Round 2: {refusal.sentence}" in log.warnings
+    assert f"Round 2/{rounds}: {refusal.sentence}" in log.warnings
     arrivals = _require_numbers_of_the_simulation(folder, rounds)
     present = [client in arrived for arrived in arrivals]
     assert present[0]
