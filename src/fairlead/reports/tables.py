@@ -1,13 +1,13 @@
 """The tables of a report."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from fairlead.results import curves
-from fairlead.results.comparison import Summary
-from fairlead.results.estimates import Estimate, NumberKind, mean_of, paired_difference, show, show_tick
+from fairlead.results.comparison import OverSettings, Summary, Tuning, leading, over_settings
+from fairlead.results.estimates import Estimate, NumberKind, show, show_tick
 from fairlead.results.figures import FIGURES, MethodFigures, RunFigures
 from fairlead.results.sentences import divergences, target_resolution
 
@@ -93,13 +93,10 @@ def _means(
     found = {method: method.over_seeds(read) for method in summary.methods}
     if not any(found.values()):
         return None
-    entrants = {
-        method: method.by_seed(read)
-        for method, each in found.items()
-        if each and math.isfinite(each.mean) and method.method.complete and not method.num_diverged
-    }
-    leading = _leading(entrants, higher) if summary.ranked else set()
-    cells = (_cell(each, kind, interval=interval, best=method in leading) for method, each in found.items())
+    best = set[MethodFigures]()
+    if summary.ranked and higher is not None:
+        best = leading(summary.methods, read, higher=higher, unless_all=True)
+    cells = (_cell(each, kind, interval=interval, best=method in best) for method, each in found.items())
     return ReportColumn(title, note, tuple(cells))
 
 
@@ -112,21 +109,61 @@ def _cell(
     return Cell(*found.shown(kind, interval=interval, sign=sign), found.mean, found, best)
 
 
-def _leading(
-    entrants: Mapping[MethodFigures, Mapping[int, float]], higher: bool | None
-) -> set[MethodFigures]:
-    """The best method by figures per seed, and those within the noise of it; none if that would be all."""
-    if higher is None or len(entrants) < 2:
-        return set()
-    means = {method: mean_of(values.values()) for method, values in entrants.items()}
-    best = entrants[(max if higher else min)(means, key=lambda method: means[method])]
-    against_best = {method: paired_difference(values, best) for method, values in entrants.items()}
-    leading = {
-        method
-        for method, found in against_best.items()
-        if found is None or found.judged(higher=higher) != "worse"
-    }
-    return leading if len(leading) < len(entrants) else set()
+def overview_table(summaries: Sequence[Summary]) -> ReportTable:
+    """Every method over all settings, the lowest mean rank first."""
+    known = {method.label for summary in summaries for method in summary.methods}
+    rows, total = [row for row in over_settings(summaries) if row.label in known], len(summaries)
+    baseline = next(each.baseline.label for each in summaries if each.baseline is not None)
+
+    def counts(title: str, note: str, read: Callable[[OverSettings], list[str]]) -> ReportColumn:
+        found = [read(row) for row in rows]
+        cells = (Cell(str(len(settings)), ", ".join(settings), float(len(settings))) for settings in found)
+        return ReportColumn(title, note, tuple(cells))
+
+    columns = (
+        ReportColumn("Mean rank", f"over {total} settings", tuple(_cell(row.rank, "number") for row in rows)),
+        ReportColumn(
+            "Best or within noise",
+            "of the best",
+            tuple(Cell(f"{len(row.leads)} of {total}", "", float(len(row.leads))) for row in rows),
+        ),
+        ReportColumn(
+            "Better", f"than {baseline} beyond noise", tuple(Cell(str(len(row.better)), "", len(row.better)) for row in rows)
+        ),
+        counts("Worse", f"than {baseline} beyond noise", lambda row: row.worse),
+        counts("Clearly worse", "of these, by more than a point", lambda row: row.behind),
+        counts("Lost", "a run failed or diverged", lambda row: row.lost),
+    )
+    note = "Settings count alike. In each, methods are ranked seed by seed; the interval of the mean rank is over settings."
+    return ReportTable("overview", "overview", "Over all settings", note, columns)
+
+
+def tuned_table(summary: Summary) -> ReportTable | None:
+    """Rank and tuning of every method of a setting."""
+    tunings = {tuning.method: tuning for tuning in summary.tunings}
+
+    def column(title: str, note: str, read: Callable[[Tuning], Cell]) -> ReportColumn:
+        own = [tunings.get(method.label) for method in summary.methods]
+        return ReportColumn(title, note, tuple(Cell("–") if each is None else read(each) for each in own))
+
+    ranks = tuple(_cell(summary.ranks.get(method.label), "number") for method in summary.methods)
+    costs = [
+        ReportColumn(f"{axis.title} to {show_tick(target, summary.measure.kind)}", "", tuple(_target_cells(summary, target, axis)))
+        for target in summary.targets
+        for axis in (curves.LOCAL_STEPS, curves.BYTES)
+    ]
+    columns = [
+        ReportColumn("Rank", "mean over seeds", ranks),
+        column("Setting", "chosen on tuning seeds", lambda each: Cell(", ".join(one.label for one in each.chosen))),
+        column(
+            "Sensitivity",
+            "best less worst learning rate, after the first rung",
+            lambda each: Cell(show(each.spread, each.measure.kind), value=each.spread),
+        ),
+        column("Lost settings", "failed or diverged", lambda each: Cell(str(each.num_lost), value=float(each.num_lost))),
+        *costs,
+    ]
+    return _table(summary, "tuned", "Rank and tuning", "", columns) if tunings else None
 
 
 def _results_table(summary: Summary) -> ReportTable | None:

@@ -1,0 +1,305 @@
+"""`fairlead benchmark`: its stages, its facts for programs, its page and its summary on the terminal."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fairlead import __version__
+from fairlead.checkpoint.durable_files import write_durably
+from fairlead.cli.console import print_table, say
+from fairlead.cli.progress import StudyProgress
+from fairlead.cli.show_results import comparison_facts, estimate_facts, method_facts
+from fairlead.cli.show_study import leave_interrupted, run_and_show
+from fairlead.errors import FieldError
+from fairlead.experiments.benchmark import (
+    Cell,
+    Entrant,
+    Suite,
+    is_beyond,
+    planned_results,
+    planned_trials,
+    settings_of,
+    shortened,
+)
+from fairlead.experiments.record_io import strict
+from fairlead.experiments.spec import to_toml
+from fairlead.experiments.study import ListedMethod, PlannedRun, StudyFolder, runs_of_study
+from fairlead.experiments.workers import Ended
+from fairlead.reports.page import write_page
+from fairlead.results import curves
+from fairlead.results.comparison import Summary, chosen_methods, over_settings, summarize
+from fairlead.results.figures import MethodFigures
+from fairlead.results.runs import read_run
+from fairlead.text import counted, listed
+
+_DIGITS = 6
+"""Digits of the figures in the JSON file."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark after its last run."""
+
+    summaries: list[Summary]
+    outcomes: Mapping[str, str]
+    facts: Mapping[str, Any]
+
+
+def say_spec(cells: Sequence[Cell], absent: Sequence[str], name: str) -> None:
+    """A cell as a spec."""
+    if len(cells) != 1:
+        raise FieldError(" ".join(absent) or f"--spec must name one cell, got {name!r}: {len(cells)} fit.")
+    say(to_toml(cells[0].experiment))
+
+
+def say_cells(suite: Suite, cells: Sequence[Cell], absent: Sequence[str], entrants: Sequence[Entrant]) -> None:
+    """The cells, the methods and what is tried of each."""
+    rows = [
+        [
+            cell.name,
+            type(cell.experiment.clients).__name__,
+            type(cell.experiment.work).__name__,
+            type(cell.experiment.link).__name__,
+            cell.lr,
+        ]
+        for cell in cells
+    ]
+    print_table(["cell", "clients", "work", "links", "learning rates"], rows)
+    say()
+    print_table(["method", "as", "tried too"], [[each.name, each.text, " ".join(each.tune)] for each in entrants])
+    say()
+    for sentence in (*absent, *_rules(suite)):
+        say(sentence)
+
+
+def _rules(suite: Suite) -> list[str]:
+    tune = counted(int(suite.table["tune_seeds"]), "tuning seed")
+    return [
+        f"Every method may try {suite.table['budget']} settings on {tune}; the chosen one runs on seeds "
+        f"{', '.join(map(str, suite.seeds))}.",
+        suite.rule,
+    ]
+
+
+def run_benchmark(
+    study: StudyFolder,
+    suite: Suite,
+    cells: Sequence[Cell],
+    absent: Sequence[str],
+    entrants: Sequence[Entrant],
+    jobs: int | None,
+    checkpoint_every: int,
+    *,
+    quiet: bool,
+) -> Benchmark:
+    """Tune every method in every cell, run the chosen settings, and write the page and the JSON file."""
+    if not cells:
+        raise FieldError(f"There is nothing to run. {' '.join(absent)}")
+    settings = {cell.name: settings_of(cell, entrants, suite.table["budget"]) for cell in cells}
+    ahead = [run for cell in cells for run in planned_trials(cell, settings[cell.name], suite)]
+    trials, number, rounds = ahead, 0, 0
+    counts = {key: len(some) for key, some in _by_method(ahead).items()}
+    for before, rung in zip((0, *suite.rungs), suite.rungs, strict=False):
+        number, rounds = number + sum(counts.values()), rounds + (rung - before) * sum(counts.values())
+        counts = {key: suite.survivors(count) for key, count in counts.items()}
+    results = len(cells) * len(entrants) * len(suite.seeds)
+    number, rounds = number + results, rounds + results * suite.rungs[-1]
+    outcomes: dict[str, str] = {}
+    with StudyProgress(number, quiet=quiet, rounds=rounds) as progress:
+        for sentence in (*absent, *_rules(suite)):
+            progress.note(sentence)
+
+        def run(planned: Sequence[PlannedRun], what: str, *, keep: bool) -> None:
+            progress.note(f"{what}: {counted(len(planned), 'run')}")
+            left = [each for each in planned if not is_beyond(study, each)]
+            for each in planned:
+                if each not in left:
+                    progress.watch(each, Ended("finished", before=True))
+            ended = run_and_show(
+                study, left, jobs, checkpoint_every, quiet=quiet, keep_finished_checkpoints=keep, shown=progress
+            )
+            leave_interrupted(ended, quiet)
+            outcomes.update(ended)
+
+        for place, rung in enumerate(suite.rungs):
+            last = place == len(suite.rungs) - 1
+            ahead = shortened(ahead, rung)
+            run(ahead, f"Tuning, {rung} rounds", keep=not last)
+            if not last:
+                ahead = _survivors(study, suite, ahead, rung)
+        outcomes.clear()
+        tuned = {summary.setting: summary for summary in _summaries(study, trials)}
+        planned = [
+            each
+            for cell in cells
+            for each in planned_results(cell, chosen_methods(settings[cell.name], tuned[cell.name]), suite.seeds)
+        ]
+        run(planned, "Results", keep=False)
+    summaries = _summaries(study, [*planned, *trials], entrants[0].name)
+    for summary in summaries:
+        lost = [tuning.method for tuning in summary.tunings if not tuning.chosen]
+        outcomes |= {f"{summary.setting}/{name}": "failed" for name in lost}
+    facts = _facts(suite, cells, absent, entrants, summaries)
+    write_durably(study.path / "benchmark.json", f"{_compact(facts)}\n".encode())
+    notes = [suite.table["title"] + ".", *_rules(suite), *absent]
+    write_page(summaries, study.path / "benchmark.html", f"Benchmark: {suite.name}", notes)
+    return Benchmark(summaries, outcomes, facts)
+
+
+def _by_method(runs: Iterable[PlannedRun]) -> dict[tuple[Any, ...], list[PlannedRun]]:
+    """Tuning runs by cell, method and seed."""
+    found: dict[tuple[Any, ...], list[PlannedRun]] = {}
+    for run in runs:
+        found.setdefault((run.labels["setting"], run.labels["tuned"], run.labels["seed"]), []).append(run)
+    return found
+
+
+def _survivors(study: StudyFolder, suite: Suite, trials: Sequence[PlannedRun], rounds: int) -> list[PlannedRun]:
+    """The runs of the settings that go on after so many rounds."""
+    found = summarize([read_run(each).after(rounds) for each in runs_of_study(study, trials)])
+    going = {
+        (summary.setting, name)
+        for summary in found
+        for tuning in summary.tunings
+        for name in tuning.ranked[: suite.survivors(len(tuning.settings))]
+    }
+    names = {
+        run.folder: (summary.setting, setting.name)
+        for summary in found
+        for tuning in summary.tunings
+        for setting in tuning.settings
+        for run in trials
+        if (run.labels["setting"], run.labels["tuned"]) == (summary.setting, tuning.method)
+        and setting.values.items() <= run.labels.items()
+    }
+    return [run for run in trials if names.get(run.folder) in going]
+
+
+def _summaries(study: StudyFolder, planned: Sequence[PlannedRun], baseline: str | None = None) -> list[Summary]:
+    return summarize([read_run(each) for each in runs_of_study(study, planned)], baseline=baseline)
+
+
+def _facts(
+    suite: Suite, cells: Sequence[Cell], absent: Sequence[str], entrants: Sequence[Entrant], summaries: Sequence[Summary]
+) -> dict[str, Any]:
+    """All figures for programs; those of methods are as in every other command."""
+    names = {cell.name: cell for cell in cells}
+    return {
+        "suite": suite.name,
+        "title": suite.table["title"],
+        "fairlead": __version__,
+        "seeds": suite.seeds,
+        "tuning": {
+            "budget": suite.table["budget"],
+            "rungs": suite.rungs,
+            "keep": f"1 of {suite.table['keep']}",
+            "rule": suite.rule,
+            "methods": {each.name: {"is": each.text, "tried": list(each.tune)} for each in entrants},
+        },
+        "left_out": list(absent),
+        "summary": [
+            {**asdict_of(each), "rank": estimate_facts(each.rank)} for each in over_settings(summaries)
+        ],
+        "cells": [_cell_facts(names[summary.setting], summary) for summary in summaries],
+    }
+
+
+def asdict_of(found: Any) -> dict[str, Any]:
+    return dict(found._asdict())
+
+
+def _cell_facts(cell: Cell, summary: Summary) -> dict[str, Any]:
+    facts = comparison_facts(summary)
+    tried = {tuning.method: tuning for tuning in summary.tunings}
+    task, kind = cell.name.split("/")
+    return {
+        "cell": cell.name,
+        "task": task,
+        "kind": kind,
+        "learning_rates": cell.lr,
+        **{key: value for key, value in facts.items() if key != "tuning"},
+        "targets": list(summary.targets),
+        "methods": [_method_facts(summary, method) for method in summary.methods],
+        "tuning": [
+            {
+                "method": each.method,
+                "seeds": each.seeds,
+                "chosen": [setting.name for setting in each.chosen],
+                "at_edge": each.edges,
+                "spread": each.spread,
+                "lost": each.num_lost,
+                "settings": {
+                    setting.name: setting.problem or (setting.value and setting.value.mean) for setting in each.settings
+                },
+            }
+            for each in tried.values()
+        ],
+    }
+
+
+def _method_facts(summary: Summary, method: MethodFigures) -> dict[str, Any]:
+    facts = method_facts(summary, method)
+    clients = facts.pop("clients") or {}
+    for unused in ("final", "chi_square", "from_spec", "verdict"):
+        facts.pop(unused)
+    costs = {
+        axis.key: estimate_facts(method.over_seeds(lambda run, axis=axis, target=target: run.cost_of(target, axis)))
+        for target in summary.targets[:1]
+        for axis in (curves.ROUNDS, curves.LOCAL_STEPS, curves.BYTES)
+    }
+    return {
+        "method": method.label,
+        "rank": estimate_facts(summary.ranks.get(method.label)),
+        "leads": method in summary.leaders,
+        **facts,
+        "worst_tenth": clients.get("worst_tenth"),
+        "to_target": costs,
+        "by_seed": {str(seed): value for seed, value in method.by_seed(lambda run: run.value).items()},
+        "failures": [run.reason for run in method.method.runs if not run.finished],
+        "diverged": method.num_diverged,
+    }
+
+
+def _compact(facts: Any) -> str:
+    """JSON with few digits, a line for each method of a cell."""
+
+    def short(value: Any) -> Any:
+        if isinstance(value, float):
+            return float(f"{value:.{_DIGITS}g}")
+        if isinstance(value, dict):
+            return {key: short(each) for key, each in value.items() if key != "std"}
+        return [short(each) for each in value] if isinstance(value, list | tuple) else value
+
+    def lines(value: Any, depth: int) -> str:
+        if depth and isinstance(value, dict):
+            inner = ",\n".join(f"{json.dumps(key)}: {lines(each, depth - 1)}" for key, each in value.items())
+            return f"{{\n{inner}\n}}"
+        if depth and isinstance(value, list) and value:
+            return "[\n" + ",\n".join(lines(each, depth - 1) for each in value) + "\n]"
+        return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+    return lines(short(strict(facts)), 5)
+
+
+def say_benchmark(ended: Benchmark, folder: Path) -> None:
+    """The table over all cells, the first of each, and where the page is."""
+    total = len(ended.summaries)
+    rows = [
+        [
+            each.label,
+            each.rank.text("number"),
+            f"{len(each.leads)} of {total}",
+            *(str(len(some)) for some in (each.better, each.worse, each.behind, each.lost)),
+        ]
+        for each in over_settings(ended.summaries)
+    ]
+    columns = ["method", "mean rank", "best or\nwithin noise", "better", "worse", "clearly\nworse", "lost"]
+    say()
+    print_table(columns, rows, numbers=columns[1:])
+    say("Better and worse than the baseline are beyond noise; clearly worse is by more than a point.")
+    for summary in ended.summaries:
+        leaders = [each.label for each in summary.best_first if each in summary.leaders]
+        say(f"{summary.setting}: {listed(leaders)}")
+    say(f"Page and figures are in {folder / 'benchmark.html'} and {folder / 'benchmark.json'}.")
