@@ -89,7 +89,10 @@ class RoundProgress(_Shown):
 
 
 class StudyProgress(_Shown):
-    """Shows how the runs of a study advance, several at a time; with the `rounds` of all runs, lines have the time left."""
+    """Shows how the runs of a study advance, several at a time.
+
+    With the `rounds` of all runs, lines have the time left.
+    """
 
     def __init__(self, total: int, *, quiet: bool = False, rounds: int = 0) -> None:
         super().__init__(quiet=quiet)

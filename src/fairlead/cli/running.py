@@ -186,7 +186,8 @@ def benchmark(
     cells: Annotated[
         str,
         Option(
-            metavar="PATTERN", help="Only cells whose names fit, such as 'digits*' or '*/links,*/work'; see --list."
+            metavar="PATTERN",
+            help="Only cells whose names fit, such as 'digits*' or '*/links,*/work'; see --list.",
         ),
     ] = "*",
     methods: Annotated[
@@ -206,13 +207,17 @@ def benchmark(
     data: Annotated[Path | None, Option(help="Folder with your data sets, for --suite full.")] = None,
     device: opt.DeviceOption = None,
     output: Annotated[
-        Path | None, Option("--output", "-o", help="Folder of runs, page and JSON. Default: runs/benchmark-SUITE.")
+        Path | None,
+        Option("--output", "-o", help="Folder of runs, page and JSON. Default: runs/benchmark-SUITE."),
     ] = None,
     jobs: opt.JobsOption = None,
     checkpoint_every: opt.CheckpointOption = 10,
-    list_cells: Annotated[bool, Option("--list", help="List the cells, methods and grids, and run nothing.")] = False,
+    list_cells: Annotated[
+        bool, Option("--list", help="List the cells, methods and grids, and run nothing.")
+    ] = False,
     spec: Annotated[
-        str | None, Option(metavar="CELL", help="Print a cell as a spec, such as digits-mlp/work, and run nothing.")
+        str | None,
+        Option(metavar="CELL", help="Print a cell as a spec, such as digits-mlp/work, and run nothing."),
     ] = None,
     quiet: opt.QuietOption = False,
     as_json: opt.JsonOption = False,

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from fairlead.experiments.benchmark import (
 )
 from fairlead.experiments.record_io import strict
 from fairlead.experiments.spec import to_toml
-from fairlead.experiments.study import ListedMethod, PlannedRun, StudyFolder, runs_of_study
+from fairlead.experiments.study import PlannedRun, StudyFolder, runs_of_study
 from fairlead.experiments.workers import Ended
 from fairlead.reports.page import write_page
 from fairlead.results import curves
@@ -54,7 +54,9 @@ def say_spec(cells: Sequence[Cell], absent: Sequence[str], name: str) -> None:
     say(to_toml(cells[0].experiment))
 
 
-def say_cells(suite: Suite, cells: Sequence[Cell], absent: Sequence[str], entrants: Sequence[Entrant]) -> None:
+def say_cells(
+    suite: Suite, cells: Sequence[Cell], absent: Sequence[str], entrants: Sequence[Entrant]
+) -> None:
     """The cells, the methods and what is tried of each."""
     rows = [
         [
@@ -68,7 +70,9 @@ def say_cells(suite: Suite, cells: Sequence[Cell], absent: Sequence[str], entran
     ]
     print_table(["cell", "clients", "work", "links", "learning rates"], rows)
     say()
-    print_table(["method", "as", "tried too"], [[each.name, each.text, " ".join(each.tune)] for each in entrants])
+    print_table(
+        ["method", "as", "tried too"], [[each.name, each.text, " ".join(each.tune)] for each in entrants]
+    )
     say()
     for sentence in (*absent, *_rules(suite)):
         say(sentence)
@@ -118,7 +122,13 @@ def run_benchmark(
                 if each not in left:
                     progress.watch(each, Ended("finished", before=True))
             ended = run_and_show(
-                study, left, jobs, checkpoint_every, quiet=quiet, keep_finished_checkpoints=keep, shown=progress
+                study,
+                left,
+                jobs,
+                checkpoint_every,
+                quiet=quiet,
+                keep_finished_checkpoints=keep,
+                shown=progress,
             )
             leave_interrupted(ended, quiet)
             outcomes.update(ended)
@@ -134,7 +144,9 @@ def run_benchmark(
         planned = [
             each
             for cell in cells
-            for each in planned_results(cell, chosen_methods(settings[cell.name], tuned[cell.name]), suite.seeds)
+            for each in planned_results(
+                cell, chosen_methods(settings[cell.name], tuned[cell.name]), suite.seeds
+            )
         ]
         run(planned, "Results", keep=False)
     summaries = _summaries(study, [*planned, *trials], entrants[0].name)
@@ -156,7 +168,9 @@ def _by_method(runs: Iterable[PlannedRun]) -> dict[tuple[Any, ...], list[Planned
     return found
 
 
-def _survivors(study: StudyFolder, suite: Suite, trials: Sequence[PlannedRun], rounds: int) -> list[PlannedRun]:
+def _survivors(
+    study: StudyFolder, suite: Suite, trials: Sequence[PlannedRun], rounds: int
+) -> list[PlannedRun]:
     """The runs of the settings that go on after so many rounds."""
     found = summarize([read_run(each).after(rounds) for each in runs_of_study(study, trials)])
     going = {
@@ -177,12 +191,18 @@ def _survivors(study: StudyFolder, suite: Suite, trials: Sequence[PlannedRun], r
     return [run for run in trials if names.get(run.folder) in going]
 
 
-def _summaries(study: StudyFolder, planned: Sequence[PlannedRun], baseline: str | None = None) -> list[Summary]:
+def _summaries(
+    study: StudyFolder, planned: Sequence[PlannedRun], baseline: str | None = None
+) -> list[Summary]:
     return summarize([read_run(each) for each in runs_of_study(study, planned)], baseline=baseline)
 
 
 def _facts(
-    suite: Suite, cells: Sequence[Cell], absent: Sequence[str], entrants: Sequence[Entrant], summaries: Sequence[Summary]
+    suite: Suite,
+    cells: Sequence[Cell],
+    absent: Sequence[str],
+    entrants: Sequence[Entrant],
+    summaries: Sequence[Summary],
 ) -> dict[str, Any]:
     """All figures for programs; those of methods are as in every other command."""
     names = {cell.name: cell for cell in cells}
@@ -200,19 +220,14 @@ def _facts(
         },
         "left_out": list(absent),
         "summary": [
-            {**asdict_of(each), "rank": estimate_facts(each.rank)} for each in over_settings(summaries)
+            {**each._asdict(), "rank": estimate_facts(each.rank)} for each in over_settings(summaries)
         ],
         "cells": [_cell_facts(names[summary.setting], summary) for summary in summaries],
     }
 
 
-def asdict_of(found: Any) -> dict[str, Any]:
-    return dict(found._asdict())
-
-
 def _cell_facts(cell: Cell, summary: Summary) -> dict[str, Any]:
     facts = comparison_facts(summary)
-    tried = {tuning.method: tuning for tuning in summary.tunings}
     task, kind = cell.name.split("/")
     return {
         "cell": cell.name,
@@ -231,10 +246,11 @@ def _cell_facts(cell: Cell, summary: Summary) -> dict[str, Any]:
                 "spread": each.spread,
                 "lost": each.num_lost,
                 "settings": {
-                    setting.name: setting.problem or (setting.value and setting.value.mean) for setting in each.settings
+                    setting.name: {"value": setting.value and setting.value.mean, "problem": setting.problem}
+                    for setting in each.settings
                 },
             }
-            for each in tried.values()
+            for each in summary.tunings
         ],
     }
 
@@ -245,7 +261,9 @@ def _method_facts(summary: Summary, method: MethodFigures) -> dict[str, Any]:
     for unused in ("final", "chi_square", "from_spec", "verdict"):
         facts.pop(unused)
     costs = {
-        axis.key: estimate_facts(method.over_seeds(lambda run, axis=axis, target=target: run.cost_of(target, axis)))
+        axis.key: estimate_facts(
+            method.over_seeds(lambda run, axis=axis, target=target: run.cost_of(target, axis))
+        )
         for target in summary.targets[:1]
         for axis in (curves.ROUNDS, curves.LOCAL_STEPS, curves.BYTES)
     }
@@ -280,7 +298,7 @@ def _compact(facts: Any) -> str:
             return "[\n" + ",\n".join(lines(each, depth - 1) for each in value) + "\n]"
         return json.dumps(value, allow_nan=False, ensure_ascii=False)
 
-    return lines(short(strict(facts)), 5)
+    return lines(short(strict(facts)), 4)
 
 
 def say_benchmark(ended: Benchmark, folder: Path) -> None:

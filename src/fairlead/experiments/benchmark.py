@@ -108,7 +108,9 @@ class Suite:
 
     def _cell(self, task: str, kind: str, data: Path | None, overrides: Sequence[str]) -> Cell:
         own = self.table["tasks"][task]
-        spec = merged_tables(merged_tables(self.table["spec"], own["spec"]), self.table["kinds"][kind]["spec"])
+        spec = merged_tables(
+            merged_tables(self.table["spec"], own.get("spec", {})), self.table["kinds"][kind]["spec"]
+        )
         source = _found(own, data)
         if source is not None:
             # A kind may deal the data anew.
@@ -195,9 +197,7 @@ def planned_trials(cell: Cell, settings: Mapping[str, ListedMethod], suite: Suit
     return _in_cell(cell, planned_tuning(settings, suite.table["tune_seeds"], suite.seeds))
 
 
-def planned_results(
-    cell: Cell, chosen: Mapping[str, ListedMethod], seeds: Sequence[int]
-) -> list[PlannedRun]:
+def planned_results(cell: Cell, chosen: Mapping[str, ListedMethod], seeds: Sequence[int]) -> list[PlannedRun]:
     """The runs of the chosen settings; methods have their plain names."""
     names = {setting: method.tuned["tuned"] for setting, method in chosen.items()}
     return [

@@ -61,7 +61,11 @@ def render_page(summaries: Sequence[Summary], title: str, notes: list[str] | Non
     """
     places = {method.place: method.label for summary in summaries for method in summary.methods}
     runs = [run for summary in summaries for run in summary.study.runs]
-    settings, overview, entrants = [_SettingSection.of(each, brief=notes is not None) for each in summaries], None, []
+    settings, overview, entrants = (
+        [_SettingSection.of(each, brief=notes is not None) for each in summaries],
+        None,
+        [],
+    )
     if notes is not None:
         overview = overview_table(summaries)
         methods = {method.label: method for summary in summaries for method in summary.methods}
@@ -233,7 +237,11 @@ class _SettingSection:
 
     @classmethod
     def of(cls, summary: Summary, *, brief: bool) -> Self:
-        clients: dict[str, Chart | None] = {} if brief else {"consistency": charts.weights_chart(summary), "clients": charts.clients_chart(summary)}
+        clients: dict[str, Chart | None] = (
+            {}
+            if brief
+            else {"consistency": charts.weights_chart(summary), "clients": charts.clients_chart(summary)}
+        )
         return cls(
             summary,
             charts.difference_chart(summary),

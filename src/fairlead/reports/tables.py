@@ -128,13 +128,18 @@ def overview_table(summaries: Sequence[Summary]) -> ReportTable:
             tuple(Cell(f"{len(row.leads)} of {total}", "", float(len(row.leads))) for row in rows),
         ),
         ReportColumn(
-            "Better", f"than {baseline} beyond noise", tuple(Cell(str(len(row.better)), "", len(row.better)) for row in rows)
+            "Better",
+            f"than {baseline} beyond noise",
+            tuple(Cell(str(len(row.better)), "", len(row.better)) for row in rows),
         ),
         counts("Worse", f"than {baseline} beyond noise", lambda row: row.worse),
         counts("Clearly worse", "of these, by more than a point", lambda row: row.behind),
         counts("Lost", "a run failed or diverged", lambda row: row.lost),
     )
-    note = "Settings count alike. In each, methods are ranked seed by seed; the interval of the mean rank is over settings."
+    note = (
+        "Settings count alike. In each, methods are ranked seed by seed; the interval of the mean rank is over "
+        "settings."
+    )
     return ReportTable("overview", "overview", "Over all settings", note, columns)
 
 
@@ -148,19 +153,31 @@ def tuned_table(summary: Summary) -> ReportTable | None:
 
     ranks = tuple(_cell(summary.ranks.get(method.label), "number") for method in summary.methods)
     costs = [
-        ReportColumn(f"{axis.title} to {show_tick(target, summary.measure.kind)}", "", tuple(_target_cells(summary, target, axis)))
+        ReportColumn(
+            f"{axis.title} to {show_tick(target, summary.measure.kind)}",
+            "",
+            tuple(_target_cells(summary, target, axis)),
+        )
         for target in summary.targets
         for axis in (curves.LOCAL_STEPS, curves.BYTES)
     ]
     columns = [
         ReportColumn("Rank", "mean over seeds", ranks),
-        column("Setting", "chosen on tuning seeds", lambda each: Cell(", ".join(one.label for one in each.chosen))),
+        column(
+            "Setting",
+            "chosen on tuning seeds",
+            lambda each: Cell(", ".join(one.label for one in each.chosen)),
+        ),
         column(
             "Sensitivity",
             "best less worst learning rate, after the first rung",
             lambda each: Cell(show(each.spread, each.measure.kind), value=each.spread),
         ),
-        column("Lost settings", "failed or diverged", lambda each: Cell(str(each.num_lost), value=float(each.num_lost))),
+        column(
+            "Lost settings",
+            "failed or diverged",
+            lambda each: Cell(str(each.num_lost), value=float(each.num_lost)),
+        ),
         *costs,
     ]
     return _table(summary, "tuned", "Rank and tuning", "", columns) if tunings else None

@@ -233,7 +233,9 @@ class Summary:
     @cached_property
     def leaders(self) -> set[MethodFigures]:
         """The best method and those within the noise of it."""
-        return leading(self.methods, lambda run: run.value, higher=self.measure.higher) if self.ranked else set()
+        return (
+            leading(self.methods, lambda run: run.value, higher=self.measure.higher) if self.ranked else set()
+        )
 
     @property
     def ranking(self) -> Ranking:
@@ -355,11 +357,17 @@ def over_settings(summaries: Sequence[Summary]) -> list[OverSettings]:
     labels = dict.fromkeys(
         name
         for summary in summaries
-        for name in (*(tuning.method for tuning in summary.tunings), *(each.label for each in summary.methods))
+        for name in (
+            *(tuning.method for tuning in summary.tunings),
+            *(each.label for each in summary.methods),
+        )
     )
     found = []
     for label in labels:
-        ranks, own = list[float](), OverSettings(label, Estimate(0.0, None, None, 0), len(summaries), [], [], [], [], [])
+        ranks, own = (
+            list[float](),
+            OverSettings(label, Estimate(0.0, None, None, 0), len(summaries), [], [], [], [], []),
+        )
         for summary in summaries:
             method = next((each for each in summary.methods if each.label == label), None)
             ranks.append(summary.ranks[label].mean if label in summary.ranks else float(len(labels)))
@@ -440,7 +448,9 @@ def summarize(runs: Sequence[ReportedRun], **options: Unpack[SummaryOptions]) ->
         # A setting without the baseline of the others, or where it failed, is compared with its default one.
         own = None if baseline in sound and baseline not in here else baseline
         evaluated = any(record.evaluation for run in study.runs for record in run.records)
-        measure = runs_measure(study.runs if evaluated else groups[setting] or runs, metric, figure, minimize=minimize)
+        measure = runs_measure(
+            study.runs if evaluated else groups[setting] or runs, metric, figure, minimize=minimize
+        )
         summary = _summarize(setting, study, measure, labels, baseline=own, targets=targets)
         summaries.append(replace(summary, tunings=tuple(_tunings(groups[setting], measure))))
     return summaries
@@ -453,7 +463,11 @@ def _tunings(runs: Sequence[ReportedRun], measure: Measure) -> Iterator[Tuning]:
         own = [run for run in runs if (run.study, run.tuned) == (study, method)]
         lengths = [run.experiment.rounds for run in own if run.experiment is not None]
         # Settings that were pruned have fewer rounds, and are not ranked with the others.
-        pruned = {run.label: len(run.records) for run in own if run.experiment and run.experiment.rounds < max(lengths)}
+        pruned = {
+            run.label: len(run.records)
+            for run in own
+            if run.experiment and run.experiment.rounds < max(lengths)
+        }
         figures = {each.label: each for each in _tried(own, measure).methods}
         tried = []
         for label, run in {run.label or "": run for run in own}.items():

@@ -90,7 +90,9 @@ class ReportedRun:
     @property
     def values(self) -> dict[str, Label]:
         """Its labels without those of its place: the method, or the values that a sweep or a tuning run tries."""
-        return {name: value for name, value in self.labels.items() if name not in ("seed", "setting", "tuned")}
+        return {
+            name: value for name, value in self.labels.items() if name not in ("seed", "setting", "tuned")
+        }
 
     @property
     def tuned(self) -> str | None:
