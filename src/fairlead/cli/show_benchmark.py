@@ -1,7 +1,8 @@
 """`fairlead benchmark`: its stages, its facts for programs, its page and its summary on the terminal."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from fairlead.experiments.benchmark import (
 )
 from fairlead.experiments.record_io import strict
 from fairlead.experiments.spec import to_toml
-from fairlead.experiments.study import PlannedRun, StudyFolder, runs_of_study
+from fairlead.experiments.study import PlannedRun, StudyFolder, folder_name, runs_of_study
 from fairlead.experiments.workers import Ended
 from fairlead.reports.page import write_page
 from fairlead.results import curves
@@ -101,15 +102,18 @@ def run_benchmark(
     """Tune every method in every cell, run the chosen settings, and write the page and the JSON file."""
     if not cells:
         raise FieldError(f"There is nothing to run. {' '.join(absent)}")
-    settings = {cell.name: settings_of(cell, entrants, suite.table["budget"]) for cell in cells}
-    ahead = [run for cell in cells for run in planned_trials(cell, settings[cell.name], suite)]
-    trials, number, rounds = ahead, 0, 0
-    counts = {key: len(some) for key, some in _by_method(ahead).items()}
-    for before, rung in zip((0, *suite.rungs), suite.rungs, strict=False):
-        number, rounds = number + sum(counts.values()), rounds + (rung - before) * sum(counts.values())
-        counts = {key: suite.survivors(count) for key, count in counts.items()}
+    budget, rungs = suite.table["budget"], suite.rungs
+    settings = {cell.name: settings_of(cell, entrants, budget) for cell in cells}
+    ahead = trials = [run for cell in cells for run in planned_trials(cell, settings[cell.name], suite)]
+    counts = list(
+        Counter((run.labels["setting"], run.labels["tuned"], run.labels["seed"]) for run in ahead).values()
+    )
+    number = rounds = 0
+    for before, rung in zip((0, *rungs), rungs, strict=False):
+        number, rounds = number + sum(counts), rounds + (rung - before) * sum(counts)
+        counts = [suite.survivors(count) for count in counts]
     results = len(cells) * len(entrants) * len(suite.seeds)
-    number, rounds = number + results, rounds + results * suite.rungs[-1]
+    number, rounds = number + results, rounds + results * rungs[-1]
     outcomes: dict[str, str] = {}
     with StudyProgress(number, quiet=quiet, rounds=rounds) as progress:
         for sentence in (*absent, *_rules(suite)):
@@ -133,8 +137,8 @@ def run_benchmark(
             leave_interrupted(ended, quiet)
             outcomes.update(ended)
 
-        for place, rung in enumerate(suite.rungs):
-            last = place == len(suite.rungs) - 1
+        for place, rung in enumerate(rungs):
+            last = place == len(rungs) - 1
             ahead = shortened(ahead, rung)
             run(ahead, f"Tuning, {rung} rounds", keep=not last)
             if not last:
@@ -154,18 +158,11 @@ def run_benchmark(
         lost = [tuning.method for tuning in summary.tunings if not tuning.chosen]
         outcomes |= {f"{summary.setting}/{name}": "failed" for name in lost}
     facts = _facts(suite, cells, absent, entrants, summaries)
-    write_durably(study.path / "benchmark.json", f"{_compact(facts)}\n".encode())
+    text = json.dumps(_short(strict(facts)), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    write_durably(study.path / "benchmark.json", f"{text}\n".encode())
     notes = [suite.table["title"] + ".", *_rules(suite), *absent]
     write_page(summaries, study.path / "benchmark.html", f"Benchmark: {suite.name}", notes)
     return Benchmark(summaries, outcomes, facts)
-
-
-def _by_method(runs: Iterable[PlannedRun]) -> dict[tuple[Any, ...], list[PlannedRun]]:
-    """Tuning runs by cell, method and seed."""
-    found: dict[tuple[Any, ...], list[PlannedRun]] = {}
-    for run in runs:
-        found.setdefault((run.labels["setting"], run.labels["tuned"], run.labels["seed"]), []).append(run)
-    return found
 
 
 def _survivors(
@@ -174,21 +171,12 @@ def _survivors(
     """The runs of the settings that go on after so many rounds."""
     found = summarize([read_run(each).after(rounds) for each in runs_of_study(study, trials)])
     going = {
-        (summary.setting, name)
+        f"{summary.setting}/tuning/{folder_name(name)}"
         for summary in found
         for tuning in summary.tunings
         for name in tuning.ranked[: suite.survivors(len(tuning.settings))]
     }
-    names = {
-        run.folder: (summary.setting, setting.name)
-        for summary in found
-        for tuning in summary.tunings
-        for setting in tuning.settings
-        for run in trials
-        if (run.labels["setting"], run.labels["tuned"]) == (summary.setting, tuning.method)
-        and setting.values.items() <= run.labels.items()
-    }
-    return [run for run in trials if names.get(run.folder) in going]
+    return [run for run in trials if run.folder.rpartition("/")[0] in going]
 
 
 def _summaries(
@@ -280,25 +268,13 @@ def _method_facts(summary: Summary, method: MethodFigures) -> dict[str, Any]:
     }
 
 
-def _compact(facts: Any) -> str:
-    """JSON with few digits, a line for each method of a cell."""
-
-    def short(value: Any) -> Any:
-        if isinstance(value, float):
-            return float(f"{value:.{_DIGITS}g}")
-        if isinstance(value, dict):
-            return {key: short(each) for key, each in value.items() if key != "std"}
-        return [short(each) for each in value] if isinstance(value, list | tuple) else value
-
-    def lines(value: Any, depth: int) -> str:
-        if depth and isinstance(value, dict):
-            inner = ",\n".join(f"{json.dumps(key)}: {lines(each, depth - 1)}" for key, each in value.items())
-            return f"{{\n{inner}\n}}"
-        if depth and isinstance(value, list) and value:
-            return "[\n" + ",\n".join(lines(each, depth - 1) for each in value) + "\n]"
-        return json.dumps(value, allow_nan=False, ensure_ascii=False)
-
-    return lines(short(strict(facts)), 4)
+def _short(value: Any) -> Any:
+    """Facts with few digits."""
+    if isinstance(value, dict):
+        return {key: _short(each) for key, each in value.items() if key != "std"}
+    if isinstance(value, list | tuple):
+        return [_short(each) for each in value]
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
 
 
 def say_benchmark(ended: Benchmark, folder: Path) -> None:
