@@ -38,7 +38,10 @@ def by_task(facts: dict[str, Any]) -> list[str]:
     order = [row["label"] for row in facts["summary"]]
     for task in dict.fromkeys(cell["task"] for cell in facts["cells"]):
         cells = [cell for cell in facts["cells"] if cell["task"] == task]
-        lines += [f"| {task} | {' | '.join(cell['kind'] for cell in cells)} |", "|---" * (len(cells) + 1) + "|"]
+        lines += [
+            f"| {task} | {' | '.join(cell['kind'] for cell in cells)} |",
+            "|---" * (len(cells) + 1) + "|",
+        ]
         for method in order:
             row = [shown(each) for cell in cells for each in cell["methods"] if each["method"] == method]
             lines.append(f"| `{method}` | {' | '.join(row)} |")
@@ -63,7 +66,10 @@ def costs(facts: dict[str, Any]) -> list[str]:
     baseline = {cell["cell"]: cell["methods"][0] for cell in facts["cells"]}
     for label in [row["label"] for row in facts["summary"]]:
         found = [
-            (cell["cell"], each) for cell in facts["cells"] for each in cell["methods"] if each["method"] == label
+            (cell["cell"], each)
+            for cell in facts["cells"]
+            for each in cell["methods"]
+            if each["method"] == label
         ]
         tuned = [each for cell in facts["cells"] for each in cell["tuning"] if each["method"] == label]
         reached = [
@@ -76,11 +82,18 @@ def costs(facts: dict[str, Any]) -> list[str]:
             )
         ]
         ratios = [
-            mean([each["to_target"][axis]["mean"] / baseline[cell]["to_target"][axis]["mean"] for cell, each in reached])
+            mean(
+                [
+                    each["to_target"][axis]["mean"] / baseline[cell]["to_target"][axis]["mean"]
+                    for cell, each in reached
+                ]
+            )
             for axis in ("rounds", "steps", "bytes")
         ]
         worst = mean([100 * each["worst_tenth"]["mean"] for _, each in found if each["worst_tenth"]])
-        misplaced = mean([100 * each["misplaced_weight"]["mean"] for _, each in found if each["misplaced_weight"]])
+        misplaced = mean(
+            [100 * each["misplaced_weight"]["mean"] for _, each in found if each["misplaced_weight"]]
+        )
         by_design = all(each["by_design"] for _, each in found)
         objective = mean([each["objective"]["mean"] for _, each in found])
         spread = mean([100 * each["spread"] for each in tuned if each["spread"] is not None])

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fairlead.cli.show_results import comparison_facts, estimate_facts, method_f
 from fairlead.cli.show_study import leave_interrupted, run_and_show
 from fairlead.errors import FieldError
 from fairlead.experiments.benchmark import (
-    Cell,
+    BenchmarkCell,
     Entrant,
     Suite,
     is_beyond,
@@ -31,7 +32,7 @@ from fairlead.experiments.workers import Ended
 from fairlead.reports.page import write_page
 from fairlead.results import curves
 from fairlead.results.comparison import Summary, chosen_methods, over_settings, summarize
-from fairlead.results.figures import MethodFigures
+from fairlead.results.figures import MethodFigures, RunFigures
 from fairlead.results.runs import read_run
 from fairlead.text import counted, listed
 
@@ -48,7 +49,7 @@ class Benchmark:
     facts: Mapping[str, Any]
 
 
-def say_spec(cells: Sequence[Cell], absent: Sequence[str], name: str) -> None:
+def say_spec(cells: Sequence[BenchmarkCell], absent: Sequence[str], name: str) -> None:
     """A cell as a spec."""
     if len(cells) != 1:
         raise FieldError(" ".join(absent) or f"--spec must name one cell, got {name!r}: {len(cells)} fit.")
@@ -56,7 +57,7 @@ def say_spec(cells: Sequence[Cell], absent: Sequence[str], name: str) -> None:
 
 
 def say_cells(
-    suite: Suite, cells: Sequence[Cell], absent: Sequence[str], entrants: Sequence[Entrant]
+    suite: Suite, cells: Sequence[BenchmarkCell], absent: Sequence[str], entrants: Sequence[Entrant]
 ) -> None:
     """The cells, the methods and what is tried of each."""
     rows = [
@@ -91,7 +92,7 @@ def _rules(suite: Suite) -> list[str]:
 def run_benchmark(
     study: StudyFolder,
     suite: Suite,
-    cells: Sequence[Cell],
+    cells: Sequence[BenchmarkCell],
     absent: Sequence[str],
     entrants: Sequence[Entrant],
     jobs: int | None,
@@ -187,7 +188,7 @@ def _summaries(
 
 def _facts(
     suite: Suite,
-    cells: Sequence[Cell],
+    cells: Sequence[BenchmarkCell],
     absent: Sequence[str],
     entrants: Sequence[Entrant],
     summaries: Sequence[Summary],
@@ -214,7 +215,7 @@ def _facts(
     }
 
 
-def _cell_facts(cell: Cell, summary: Summary) -> dict[str, Any]:
+def _cell_facts(cell: BenchmarkCell, summary: Summary) -> dict[str, Any]:
     facts = comparison_facts(summary)
     task, kind = cell.name.split("/")
     return {
@@ -249,9 +250,7 @@ def _method_facts(summary: Summary, method: MethodFigures) -> dict[str, Any]:
     for unused in ("final", "chi_square", "from_spec", "verdict"):
         facts.pop(unused)
     costs = {
-        axis.key: estimate_facts(
-            method.over_seeds(lambda run, axis=axis, target=target: run.cost_of(target, axis))
-        )
+        axis.key: estimate_facts(method.over_seeds(partial(RunFigures.cost_of, target=target, axis=axis)))
         for target in summary.targets[:1]
         for axis in (curves.ROUNDS, curves.LOCAL_STEPS, curves.BYTES)
     }

@@ -37,7 +37,7 @@ SUITES = ("quick", "full")
 _FIELDS = ("title", "seeds", "tune_seeds", "rungs", "keep", "budget", "others", "spec", "tasks", "kinds")
 
 
-class Cell(NamedTuple):
+class BenchmarkCell(NamedTuple):
     """A task with a kind of heterogeneity."""
 
     name: str
@@ -88,7 +88,7 @@ class Suite:
 
     def cells(
         self, pattern: str = "*", data: Path | None = None, overrides: Sequence[str] = ()
-    ) -> tuple[list[Cell], list[str]]:
+    ) -> tuple[list[BenchmarkCell], list[str]]:
         """The cells whose names fit a pattern such as "digits*" or "*/links", and sentences on tasks without data."""
         names = [
             (task, kind)
@@ -106,7 +106,7 @@ class Suite:
         cells = [self._cell(task, kind, data, overrides) for task, kind in names if not absent[task]]
         return cells, [reason for reason in absent.values() if reason]
 
-    def _cell(self, task: str, kind: str, data: Path | None, overrides: Sequence[str]) -> Cell:
+    def _cell(self, task: str, kind: str, data: Path | None, overrides: Sequence[str]) -> BenchmarkCell:
         own = self.table["tasks"][task]
         spec = merged_tables(
             merged_tables(self.table["spec"], own.get("spec", {})), self.table["kinds"][kind]["spec"]
@@ -121,7 +121,7 @@ class Suite:
         table = {**spec, "rounds": self.rungs[-1]}
         name = f"{task}/{kind}"
         experiment = from_toml(Experiment, tomli_w.dumps(table), overrides, source=f"cell {name}")
-        return Cell(name, experiment, own["lr"])
+        return BenchmarkCell(name, experiment, own["lr"])
 
     def entrants(self, methods: str | None, tune: Sequence[str] = ()) -> list[Entrant]:
         """The methods of the suite, or those of a list; `tune` is tried with those that the suite does not have."""
@@ -173,7 +173,7 @@ def _absence(name: str, task: Mapping[str, Any], data: Path | None) -> str:
     return f"{name} is left out: {data} lacks {listed(sources)}."
 
 
-def settings_of(cell: Cell, entrants: Iterable[Entrant], budget: int) -> dict[str, ListedMethod]:
+def settings_of(cell: BenchmarkCell, entrants: Iterable[Entrant], budget: int) -> dict[str, ListedMethod]:
     """Every setting of every method, by name; refused if a method has more than `budget`."""
     found: dict[str, ListedMethod] = {}
     for entrant in entrants:
@@ -192,12 +192,16 @@ def settings_of(cell: Cell, entrants: Iterable[Entrant], budget: int) -> dict[st
     return found
 
 
-def planned_trials(cell: Cell, settings: Mapping[str, ListedMethod], suite: Suite) -> list[PlannedRun]:
+def planned_trials(
+    cell: BenchmarkCell, settings: Mapping[str, ListedMethod], suite: Suite
+) -> list[PlannedRun]:
     """The tuning runs of a cell, in their full length."""
     return _in_cell(cell, planned_tuning(settings, suite.table["tune_seeds"], suite.seeds))
 
 
-def planned_results(cell: Cell, chosen: Mapping[str, ListedMethod], seeds: Sequence[int]) -> list[PlannedRun]:
+def planned_results(
+    cell: BenchmarkCell, chosen: Mapping[str, ListedMethod], seeds: Sequence[int]
+) -> list[PlannedRun]:
     """The runs of the chosen settings; methods have their plain names."""
     names = {setting: method.tuned["tuned"] for setting, method in chosen.items()}
     return [
@@ -206,7 +210,7 @@ def planned_results(cell: Cell, chosen: Mapping[str, ListedMethod], seeds: Seque
     ]
 
 
-def _in_cell(cell: Cell, runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+def _in_cell(cell: BenchmarkCell, runs: Iterable[PlannedRun]) -> list[PlannedRun]:
     return [
         replace(run, folder=f"{cell.name}/{run.folder}", labels={"setting": cell.name, **run.labels})
         for run in runs
