@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import fairlead as fl
 from fairlead.cli import app
 from fairlead.errors import FieldError
-from fairlead.experiments import workers
+from fairlead.experiments import runner, workers
 from fairlead.experiments.benchmark import settings_of, suite_named
 from fairlead.experiments.study import StudyFolder
 from fairlead.presets import METHODS
@@ -89,7 +89,8 @@ def test_settings_are_pruned_by_the_rule(folder: Path) -> None:
     for cell in ("digits/data", "digits/links"):
         found = next(each for each in facts(folder)["cells"] if each["cell"] == cell)
         tuning = next(each for each in found["tuning"] if each["method"] == "fedavg")
-        early, late = {}, {}
+        early: dict[str, float] = {}
+        late: dict[str, float] = {}
         for run in runs.runs():
             if run.labels["setting"] == cell and run.labels.get("tuned") == "fedavg":
                 name = f"fedavg:lr={run.labels['lr']}:server.lr={run.labels['server.lr']}"
@@ -178,7 +179,7 @@ def test_the_command_again_trains_nothing_and_an_interrupted_one_goes_on(
     call(folder, "--quiet")
     assert written(folder) == before
     (tmp_path / "tiny.toml").write_text(SUITE)
-    run, count = workers.run_experiment, 0
+    run, count = runner.run_experiment, 0
 
     def stopped(*arguments: Any, **options: Any) -> Any:
         nonlocal count

@@ -97,7 +97,7 @@ class StudyProgress(_Shown):
     def __init__(self, total: int, *, quiet: bool = False, rounds: int = 0) -> None:
         super().__init__(quiet=quiet)
         self._total, self._ended = total, 0
-        self._rounds_left, self._rounds_done, self._since = rounds, 0, monotonic()
+        self._rounds_left, self._rounds_done, self._since = rounds, 0, 0.0
         self._first: dict[str, int] = {}
         self._tasks: dict[str, TaskID] = {}
         self._begun: dict[str, float] = {}
@@ -107,6 +107,7 @@ class StudyProgress(_Shown):
     def watch(self, run: PlannedRun, event: Event) -> None:
         """Show an event of a run."""
         if isinstance(event, Began):
+            self._since = self._since or monotonic()
             self._begun[run.folder], self._first[run.folder] = monotonic(), event.done
             self._tasks[run.folder] = self._bars.add_task(
                 run.name, total=run.experiment.rounds, completed=event.done, facts=""

@@ -30,6 +30,7 @@ from fairlead.experiments.spec import to_toml
 from fairlead.experiments.study import PlannedRun, StudyFolder, folder_name, runs_of_study
 from fairlead.experiments.workers import Ended
 from fairlead.reports.page import write_page
+from fairlead.reports.tables import overview_table
 from fairlead.results import curves
 from fairlead.results.comparison import Summary, chosen_methods, over_settings, summarize
 from fairlead.results.figures import MethodFigures, RunFigures
@@ -60,21 +61,13 @@ def say_cells(
     suite: Suite, cells: Sequence[BenchmarkCell], absent: Sequence[str], entrants: Sequence[Entrant]
 ) -> None:
     """The cells, the methods and what is tried of each."""
-    rows = [
-        [
-            cell.name,
-            type(cell.experiment.clients).__name__,
-            type(cell.experiment.work).__name__,
-            type(cell.experiment.link).__name__,
-            cell.lr,
-        ]
-        for cell in cells
-    ]
+    parts = ("clients", "work", "link")
+    rows = [[type(getattr(cell.experiment, part)).__name__ for part in parts] for cell in cells]
+    rows = [[cell.name, *row, cell.lr] for cell, row in zip(cells, rows, strict=True)]
     print_table(["cell", "clients", "work", "links", "learning rates"], rows)
     say()
-    print_table(
-        ["method", "as", "tried too"], [[each.name, each.text, " ".join(each.tune)] for each in entrants]
-    )
+    rows = [[each.name, each.text, " ".join(each.tune)] for each in entrants]
+    print_table(["method", "as", "tried too"], rows)
     say()
     for sentence in (*absent, *_rules(suite)):
         say(sentence)
@@ -106,9 +99,8 @@ def run_benchmark(
     budget, rungs = suite.table["budget"], suite.rungs
     settings = {cell.name: settings_of(cell, entrants, budget) for cell in cells}
     ahead = trials = [run for cell in cells for run in planned_trials(cell, settings[cell.name], suite)]
-    counts = list(
-        Counter((run.labels["setting"], run.labels["tuned"], run.labels["seed"]) for run in ahead).values()
-    )
+    tuned = Counter((run.labels["setting"], run.labels["tuned"], run.labels["seed"]) for run in ahead)
+    counts = list(tuned.values())
     number = rounds = 0
     for before, rung in zip((0, *rungs), rungs, strict=False):
         number, rounds = number + sum(counts), rounds + (rung - before) * sum(counts)
@@ -123,18 +115,10 @@ def run_benchmark(
         def run(planned: Sequence[PlannedRun], what: str, *, keep: bool) -> None:
             progress.note(f"{what}: {counted(len(planned), 'run')}")
             left = [each for each in planned if not is_beyond(study, each)]
-            for each in planned:
-                if each not in left:
-                    progress.watch(each, Ended("finished", before=True))
-            ended = run_and_show(
-                study,
-                left,
-                jobs,
-                checkpoint_every,
-                quiet=quiet,
-                keep_finished_checkpoints=keep,
-                shown=progress,
-            )
+            for each in (each for each in planned if each not in left):
+                progress.watch(each, Ended("finished", before=True))
+            done = {"keep_finished_checkpoints": keep}
+            ended = run_and_show(study, left, jobs, checkpoint_every, quiet=quiet, shown=progress, **done)
             leave_interrupted(ended, quiet)
             outcomes.update(ended)
 
@@ -145,14 +129,9 @@ def run_benchmark(
             if not last:
                 ahead = _survivors(study, suite, ahead, rung)
         outcomes.clear()
-        tuned = {summary.setting: summary for summary in _summaries(study, trials)}
-        planned = [
-            each
-            for cell in cells
-            for each in planned_results(
-                cell, chosen_methods(settings[cell.name], tuned[cell.name]), suite.seeds
-            )
-        ]
+        found = {summary.setting: summary for summary in _summaries(study, trials)}
+        chosen = {cell: chosen_methods(settings[cell.name], found[cell.name]) for cell in cells}
+        planned = [run for cell in cells for run in planned_results(cell, chosen[cell], suite.seeds)]
         run(planned, "Results", keep=False)
     summaries = _summaries(study, [*planned, *trials], entrants[0].name)
     for summary in summaries:
@@ -278,20 +257,16 @@ def _short(value: Any) -> Any:
 
 def say_benchmark(ended: Benchmark, folder: Path) -> None:
     """The table over all cells, the first of each, and where the page is."""
-    total = len(ended.summaries)
+    table = overview_table(ended.summaries)
+    methods = [each.label for each in over_settings(ended.summaries)]
     rows = [
-        [
-            each.label,
-            each.rank.text("number"),
-            f"{len(each.leads)} of {total}",
-            *(str(len(some)) for some in (each.better, each.worse, each.behind, each.lost)),
-        ]
-        for each in over_settings(ended.summaries)
+        [name, *(f"{cell.text} {cell.detail}".rstrip() for cell in row)]
+        for name, row in zip(methods, table.rows, strict=True)
     ]
-    columns = ["method", "mean rank", "best or\nwithin noise", "better", "worse", "clearly\nworse", "lost"]
+    columns = ["method", *(column.title.replace(" ", "\n", 1) for column in table.columns)]
     say()
     print_table(columns, rows, numbers=columns[1:])
-    say("Better and worse than the baseline are beyond noise; clearly worse is by more than a point.")
+    say(f"{table.note} Better and worse are beyond noise; clearly worse is by more than a point.")
     for summary in ended.summaries:
         leaders = [each.label for each in summary.best_first if each in summary.leaders]
         say(f"{summary.setting}: {listed(leaders)}")

@@ -61,21 +61,13 @@ def render_page(summaries: Sequence[Summary], title: str, notes: list[str] | Non
     """
     places = {method.place: method.label for summary in summaries for method in summary.methods}
     runs = [run for summary in summaries for run in summary.study.runs]
-    settings, overview, entrants = (
-        [_SettingSection.of(each, brief=notes is not None) for each in summaries],
-        None,
-        [],
-    )
-    if notes is not None:
-        overview = overview_table(summaries)
-        methods = {method.label: method for summary in summaries for method in summary.methods}
-        entrants = [methods[each.label] for each in over_settings(summaries) if each.label in methods]
+    settings = [_SettingSection.of(each, brief=notes is not None) for each in summaries]
     return _environment().get_template("page.html.jinja").render(
         title=title,
         version=__version__,
         notes=notes,
-        overview=overview,
-        entrants=entrants,
+        overview=None if notes is None else overview_table(summaries),
+        entrants=[] if notes is None else over_settings(summaries),
         settings=settings,
         links=_links(settings) | ({"runs": "Runs"} if notes is None else {}),
         facts=_facts(summaries),
@@ -237,16 +229,14 @@ class _SettingSection:
 
     @classmethod
     def of(cls, summary: Summary, *, brief: bool) -> Self:
-        clients: dict[str, Chart | None] = (
-            {}
-            if brief
-            else {"consistency": charts.weights_chart(summary), "clients": charts.clients_chart(summary)}
-        )
+        clients: dict[str, Chart | None] = {}
+        if not brief:
+            clients = {"consistency": charts.weights_chart(summary), "clients": charts.clients_chart(summary)}
         return cls(
             summary,
             charts.difference_chart(summary),
             {} if brief else charts.learning_curves(summary),
-            [*filter(None, [tuned_table(summary) if brief else None]), *report_tables(summary)],
+            [*([tuned_table(summary)] if brief else []), *report_tables(summary)],
             clients,
             _conditions(summary),
         )

@@ -4,12 +4,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 from fairlead.results import curves
 from fairlead.results.comparison import OverSettings, Summary, Tuning, leading, over_settings
 from fairlead.results.estimates import Estimate, NumberKind, show, show_tick
 from fairlead.results.figures import FIGURES, MethodFigures, RunFigures
 from fairlead.results.sentences import divergences, target_resolution
+from fairlead.text import counted
 
 
 @dataclass(frozen=True)
@@ -110,77 +112,51 @@ def _cell(
 
 
 def overview_table(summaries: Sequence[Summary]) -> ReportTable:
-    """Every method over all settings, the lowest mean rank first."""
-    known = {method.label for summary in summaries for method in summary.methods}
-    rows, total = [row for row in over_settings(summaries) if row.label in known], len(summaries)
-    baseline = next(each.baseline.label for each in summaries if each.baseline is not None)
-
-    def counts(title: str, note: str, read: Callable[[OverSettings], list[str]]) -> ReportColumn:
-        found = [read(row) for row in rows]
-        cells = (Cell(str(len(settings)), ", ".join(settings), float(len(settings))) for settings in found)
-        return ReportColumn(title, note, tuple(cells))
-
-    columns = (
-        ReportColumn("Mean rank", f"over {total} settings", tuple(_cell(row.rank, "number") for row in rows)),
-        ReportColumn(
-            "Best or within noise",
-            "of the best",
-            tuple(Cell(f"{len(row.leads)} of {total}", "", float(len(row.leads))) for row in rows),
-        ),
-        ReportColumn(
-            "Better",
-            f"than {baseline} beyond noise",
-            tuple(Cell(str(len(row.better)), "", len(row.better)) for row in rows),
-        ),
-        counts("Worse", f"than {baseline} beyond noise", lambda row: row.worse),
-        counts("Clearly worse", "of these, by more than a point", lambda row: row.behind),
-        counts("Lost", "a run failed or diverged", lambda row: row.lost),
-    )
+    """Every method over all settings, in the order of `over_settings`."""
+    rows, baseline = over_settings(summaries), summaries[0].baseline
+    than = f"than {'' if baseline is None else baseline.label} beyond noise"
+    counts: dict[str, tuple[str, Callable[[OverSettings], list[str]]]] = {
+        "Best or within noise": ("of the best", lambda row: row.leads),
+        "Better": (than, lambda row: row.better),
+        "Worse": (than, lambda row: row.worse),
+        "Clearly worse": ("by more than a point", lambda row: row.behind),
+        "Lost": ("a run failed or diverged", lambda row: row.lost),
+    }
+    columns = [ReportColumn("Mean rank", "", tuple(_cell(row.rank, "number") for row in rows))]
+    for title, (note, read) in counts.items():
+        numbers = [len(read(row)) for row in rows]
+        columns.append(ReportColumn(title, note, tuple(Cell(str(each), "", float(each)) for each in numbers)))
     note = (
-        "Settings count alike. In each, methods are ranked seed by seed; the interval of the mean rank is over "
-        "settings."
+        f"Counts are out of {counted(len(summaries), 'setting')}. In each, methods are ranked seed by seed; the "
+        "interval of the mean rank is over settings."
     )
-    return ReportTable("overview", "overview", "Over all settings", note, columns)
+    return ReportTable("overview", "overview", "Over all settings", note, tuple(columns))
 
 
-def tuned_table(summary: Summary) -> ReportTable | None:
-    """Rank and tuning of every method of a setting."""
+def tuned_table(summary: Summary) -> ReportTable:
+    """Rank, tuning and cost to the target of every method of a setting."""
     tunings = {tuning.method: tuning for tuning in summary.tunings}
-
-    def column(title: str, note: str, read: Callable[[Tuning], Cell]) -> ReportColumn:
-        own = [tunings.get(method.label) for method in summary.methods]
-        return ReportColumn(title, note, tuple(Cell("–") if each is None else read(each) for each in own))
-
-    ranks = tuple(_cell(summary.ranks.get(method.label), "number") for method in summary.methods)
-    costs = [
-        ReportColumn(
-            f"{axis.title} to {show_tick(target, summary.measure.kind)}",
-            "",
-            tuple(_target_cells(summary, target, axis)),
-        )
-        for target in summary.targets
-        for axis in (curves.LOCAL_STEPS, curves.BYTES)
-    ]
-    columns = [
-        ReportColumn("Rank", "mean over seeds", ranks),
-        column(
-            "Setting",
-            "chosen on tuning seeds",
-            lambda each: Cell(", ".join(one.label for one in each.chosen)),
-        ),
-        column(
-            "Sensitivity",
-            "best less worst learning rate, after the first rung",
+    read: dict[str, tuple[str, Callable[[Tuning], Cell]]] = {
+        "Setting": ("chosen on tuning seeds", lambda each: Cell(", ".join(one.label for one in each.chosen))),
+        "Sensitivity": (
+            "best less worst learning rate",
             lambda each: Cell(show(each.spread, each.measure.kind), value=each.spread),
         ),
-        column(
-            "Lost settings",
+        "Lost settings": (
             "failed or diverged",
             lambda each: Cell(str(each.num_lost), value=float(each.num_lost)),
         ),
-        *costs,
-    ]
-    return _table(summary, "tuned", "Rank and tuning", "", columns) if tunings else None
+    }
+    ranks = tuple(_cell(summary.ranks.get(method.label), "number") for method in summary.methods)
+    columns = [ReportColumn("Rank", "mean over seeds", ranks)]
+    for title, (note, of) in read.items():
+        own = [tunings.get(method.label) for method in summary.methods]
+        columns.append(ReportColumn(title, note, tuple(of(each) if each else Cell("–") for each in own)))
+    for target, axis in product(summary.targets, (curves.LOCAL_STEPS, curves.BYTES)):
+        title = f"{axis.title} to {show_tick(target, summary.measure.kind)}"
+        columns.append(ReportColumn(title, "", tuple(_target_cells(summary, target, axis))))
+    title = summary.titled("Rank and tuning")
+    return ReportTable("tuned", summary.key("tuned"), title, "", tuple(columns))
 
 
 def _results_table(summary: Summary) -> ReportTable | None:

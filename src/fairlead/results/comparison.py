@@ -233,9 +233,8 @@ class Summary:
     @cached_property
     def leaders(self) -> set[MethodFigures]:
         """The best method and those within the noise of it."""
-        return (
-            leading(self.methods, lambda run: run.value, higher=self.measure.higher) if self.ranked else set()
-        )
+        methods = self.methods if self.ranked else ()
+        return leading(methods, lambda run: run.value, higher=self.measure.higher)
 
     @property
     def ranking(self) -> Ranking:
@@ -337,9 +336,10 @@ class OverSettings(NamedTuple):
     """A method over several settings; those where it is absent or has no finished runs count as its last rank."""
 
     label: str
+    place: int
+    """As in `MethodFigures`."""
     rank: Estimate
     """Over settings, of its mean rank in each."""
-    settings: int
     leads: list[str]
     """Settings in which it is best or within the noise of the best."""
     better: list[str]
@@ -354,37 +354,31 @@ class OverSettings(NamedTuple):
 
 def over_settings(summaries: Sequence[Summary]) -> list[OverSettings]:
     """Every method over the settings of a report, the lowest mean rank first."""
-    labels = dict.fromkeys(
-        name
-        for summary in summaries
-        for name in (
-            *(tuning.method for tuning in summary.tunings),
-            *(each.label for each in summary.methods),
-        )
-    )
-    found = []
+    found: dict[str, OverSettings] = {}
+    named = {tuning.method for summary in summaries for tuning in summary.tunings}
+    labels = sorted(named | {method.label for summary in summaries for method in summary.methods})
     for label in labels:
+        methods = [each for summary in summaries for each in summary.methods if each.label == label]
+        place = methods[0].place if methods else len(labels)
         ranks, own = (
             list[float](),
-            OverSettings(label, Estimate(0.0, None, None, 0), len(summaries), [], [], [], [], []),
+            OverSettings(label, place, Estimate(0.0, None, None, 0), [], [], [], [], []),
         )
         for summary in summaries:
             method = next((each for each in summary.methods if each.label == label), None)
             ranks.append(summary.ranks[label].mean if label in summary.ranks else float(len(labels)))
             standing = "failed" if method is None else summary.standing(method)
             gap = 0.0 if method is None or method.difference is None else abs(method.difference.mean)
-            for applies, settings in (
-                (method in summary.leaders, own.leads),
-                (standing == "better", own.better),
-                (standing == "worse", own.worse),
-                (standing == "worse" and (gap > _POINT or summary.measure.kind != "share"), own.behind),
-                (method is None or not method.complete, own.lost),
+            for settings, applies in (
+                (own.leads, method in summary.leaders),
+                (own.better, standing == "better"),
+                (own.worse, standing == "worse"),
+                (own.behind, standing == "worse" and (gap > _POINT or summary.measure.kind != "share")),
+                (own.lost, method is None or not method.complete),
             ):
                 settings += [summary.setting] if applies else []
-        rank = estimate(ranks)
-        assert rank is not None
-        found.append(own._replace(rank=rank))
-    return sorted(found, key=lambda each: each.rank.mean)
+        found[label] = own._replace(rank=estimate(ranks) or own.rank)
+    return sorted(found.values(), key=lambda each: each.rank.mean)
 
 
 def chosen_methods(methods: Mapping[str, ListedMethod], summary: Summary) -> dict[str, ListedMethod]:
@@ -448,9 +442,8 @@ def summarize(runs: Sequence[ReportedRun], **options: Unpack[SummaryOptions]) ->
         # A setting without the baseline of the others, or where it failed, is compared with its default one.
         own = None if baseline in sound and baseline not in here else baseline
         evaluated = any(record.evaluation for run in study.runs for record in run.records)
-        measure = runs_measure(
-            study.runs if evaluated else groups[setting] or runs, metric, figure, minimize=minimize
-        )
+        measured = study.runs if evaluated else groups[setting] or runs
+        measure = runs_measure(measured, metric, figure, minimize=minimize)
         summary = _summarize(setting, study, measure, labels, baseline=own, targets=targets)
         summaries.append(replace(summary, tunings=tuple(_tunings(groups[setting], measure))))
     return summaries
@@ -463,11 +456,8 @@ def _tunings(runs: Sequence[ReportedRun], measure: Measure) -> Iterator[Tuning]:
         own = [run for run in runs if (run.study, run.tuned) == (study, method)]
         lengths = [run.experiment.rounds for run in own if run.experiment is not None]
         # Settings that were pruned have fewer rounds, and are not ranked with the others.
-        pruned = {
-            run.label: len(run.records)
-            for run in own
-            if run.experiment and run.experiment.rounds < max(lengths)
-        }
+        short = [run for run in own if run.experiment and run.experiment.rounds < max(lengths)]
+        pruned = {run.label: len(run.records) for run in short}
         figures = {each.label: each for each in _tried(own, measure).methods}
         tried = []
         for label, run in {run.label or "": run for run in own}.items():
@@ -485,7 +475,7 @@ def _tunings(runs: Sequence[ReportedRun], measure: Measure) -> Iterator[Tuning]:
         if not any(each.chosen for each in tried):
             tried = [each._replace(chosen=each.name in ranked[:1]) for each in tried]
         seeds = sorted({int(run.labels["seed"]) for run in own})
-        spread = _spread(_tried([run.after(min(lengths)) for run in own], measure) if lengths else None)
+        spread = _spread(_tried([run.after(min(lengths, default=0)) for run in own], measure))
         yield Tuning(str(method), measure, seeds, tried, ranked, spread)
 
 
@@ -495,15 +485,14 @@ def _tried(runs: Sequence[ReportedRun], measure: Measure) -> Summary:
     return _summarize("", groups, measure, groups.labels, baseline=None, targets=())
 
 
-def _spread(tried: Summary | None) -> float | None:
+def _spread(tried: Summary) -> float | None:
     """The difference between the best and the worst learning rate, each at its best; None with less than two."""
-    best: dict[Label | None, float] = {}
-    choose = max if tried is None or tried.measure.higher else min
-    for method in () if tried is None else tried.methods:
+    best: dict[Label | None, list[float]] = {}
+    for method in tried.methods:
         if method.complete and method.value is not None:
-            lr = method.runs[0].run.values.get("lr")
-            best[lr] = choose(best.get(lr, method.value.mean), method.value.mean)
-    return max(best.values()) - min(best.values()) if len(best) > 1 else None
+            best.setdefault(method.runs[0].run.values.get("lr"), []).append(method.value.mean)
+    ends = [(max if tried.measure.higher else min)(values) for values in best.values()]
+    return max(ends) - min(ends) if len(ends) > 1 else None
 
 
 def _summarize(
