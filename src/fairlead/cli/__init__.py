@@ -13,7 +13,7 @@ from fairlead.cli import flower
 from fairlead.cli.doctor import doctor
 from fairlead.cli.exploring import cite, clients, demo, diagnose, export, init, list_parts, show
 from fairlead.cli.options import import_modules
-from fairlead.cli.running import compare, report, reproduce, run, sweep
+from fairlead.cli.running import benchmark, compare, report, reproduce, run, sweep
 from fairlead.errors import FairleadError, one_line
 
 
@@ -71,7 +71,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (run, compare, sweep, report, export, reproduce, demo, clients, diagnose):
+for _command in (run, compare, sweep, benchmark, report, export, reproduce, demo, clients, diagnose):
     app.command(cls=_Command)(_command)
 app.command("list", cls=_Command)(list_parts)
 for _command in (show, cite, init, doctor):

@@ -89,11 +89,16 @@ class RoundProgress(_Shown):
 
 
 class StudyProgress(_Shown):
-    """Shows how the runs of a study advance, several at a time."""
+    """Shows how the runs of a study advance, several at a time.
 
-    def __init__(self, total: int, *, quiet: bool = False) -> None:
+    With the `rounds` of all runs, lines have the time left.
+    """
+
+    def __init__(self, total: int, *, quiet: bool = False, rounds: int = 0) -> None:
         super().__init__(quiet=quiet)
         self._total, self._ended = total, 0
+        self._rounds_left, self._rounds_done, self._since = rounds, 0, 0.0
+        self._first: dict[str, int] = {}
         self._tasks: dict[str, TaskID] = {}
         self._begun: dict[str, float] = {}
         self._figures: dict[str, RoundFigures] = {}
@@ -102,7 +107,8 @@ class StudyProgress(_Shown):
     def watch(self, run: PlannedRun, event: Event) -> None:
         """Show an event of a run."""
         if isinstance(event, Began):
-            self._begun[run.folder] = monotonic()
+            self._since = self._since or monotonic()
+            self._begun[run.folder], self._first[run.folder] = monotonic(), event.done
             self._tasks[run.folder] = self._bars.add_task(
                 run.name, total=run.experiment.rounds, completed=event.done, facts=""
             )
@@ -117,6 +123,9 @@ class StudyProgress(_Shown):
 
     def _end(self, run: PlannedRun, outcome: str, *, before: bool) -> None:
         self._ended += outcome != "interrupted"
+        rounds = run.experiment.rounds - self._first.pop(run.folder, 0)
+        self._rounds_left -= rounds
+        self._rounds_done += 0 if before else rounds
         self._bars.update(self._overall, completed=self._ended)
         if run.folder in self._tasks:
             self._bars.remove_task(self._tasks.pop(run.folder))
@@ -129,6 +138,9 @@ class StudyProgress(_Shown):
         figures = self._figures.get(run.folder)
         if figures is not None and figures.evaluation is not None:
             facts += f"  {describe_evaluation(figures.evaluation)}"
+        if self._rounds_left > 0 and self._rounds_done:
+            left = (monotonic() - self._since) / self._rounds_done * self._rounds_left
+            facts += f"  {duration(left)} left"
         self._line(f"{self._ended}/{self._total}  {run.name} {facts}")
 
 

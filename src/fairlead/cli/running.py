@@ -179,6 +179,80 @@ def compare(
     show.leave({**outcomes, **lost}, quiet=silent)
 
 
+def benchmark(
+    suite: Annotated[
+        str, Option(help="quick (embedded data), full (needs --data), or a TOML file of the same form.")
+    ] = "quick",
+    cells: Annotated[
+        str,
+        Option(
+            metavar="PATTERN",
+            help="Only cells whose names fit, such as 'digits*' or '*/links,*/work'; see --list.",
+        ),
+    ] = "*",
+    methods: Annotated[
+        str | None,
+        Option(
+            help="Methods of the suite and other presets, such as fedavg,mine:mu=0.1. The first is the baseline. "
+            "Default: those of the suite."
+        ),
+    ] = None,
+    tune: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME=VALUES",
+            help="Values to try for methods that the suite does not have, beside its learning rates, such as mu=0.1,1.",
+        ),
+    ] = None,
+    data: Annotated[Path | None, Option(help="Folder with your data sets, for --suite full.")] = None,
+    device: opt.DeviceOption = None,
+    output: Annotated[
+        Path | None,
+        Option("--output", "-o", help="Folder of runs, page and JSON. Default: runs/benchmark-SUITE."),
+    ] = None,
+    jobs: opt.JobsOption = None,
+    checkpoint_every: opt.CheckpointOption = 10,
+    list_cells: Annotated[
+        bool, Option("--list", help="List the cells, methods and grids, and run nothing.")
+    ] = False,
+    spec: Annotated[
+        str | None,
+        Option(metavar="CELL", help="Print a cell as a spec, such as digits-mlp/work, and run nothing."),
+    ] = None,
+    quiet: opt.QuietOption = False,
+    as_json: opt.JsonOption = False,
+) -> None:
+    """Compare methods on many kinds of heterogeneity, each tuned over the same budget.
+
+    Re-running the command resumes it. With other --methods, the runs of all others are kept.
+    """
+    import fairlead.cli.show_benchmark as show
+    from fairlead.cli.show_study import leave
+    from fairlead.experiments.benchmark import suite_named
+    from fairlead.experiments.study import StudyFolder
+
+    opt.find_modules()
+    found = suite_named(suite)
+    chosen, absent = found.cells(spec or cells, data, [] if device is None else [f"device={device}"])
+    entrants = found.entrants(methods, tune or [])
+    if spec is not None:
+        show.say_spec(chosen, absent, spec)
+        return
+    if list_cells:
+        show.say_cells(found, chosen, absent, entrants)
+        return
+    silent = quiet or as_json
+    folder = output or Path("runs") / f"benchmark-{found.name}"
+    ended = show.run_benchmark(
+        StudyFolder(folder), found, chosen, absent, entrants, jobs, checkpoint_every, quiet=silent
+    )
+    if as_json:
+        print_json(ended.facts)
+    elif not quiet:
+        show.say_benchmark(ended, folder)
+    leave(ended.outcomes, quiet=silent)
+
+
 def sweep(
     spec: opt.SpecArgument,
     grid: Annotated[

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,13 @@ def run_and_show(
     *,
     quiet: bool,
     keep_finished_checkpoints: bool = True,
+    shown: StudyProgress | None = None,
 ) -> dict[str, str]:
-    """Run a study with live progress; returns the outcomes by folder."""
+    """Run a study with live progress, `shown` by the caller or here; returns the outcomes by folder."""
     for option, value in (("--jobs", jobs), ("--checkpoint-every", checkpoint_every)):
         if value is not None and value < 1:
             raise FieldError(f"{option} must be at least 1, got {value}.")
-    with StudyProgress(len(planned), quiet=quiet) as progress:
+    with nullcontext(shown) if shown else StudyProgress(len(planned), quiet=quiet) as progress:
         try:
             return run_study(
                 study,

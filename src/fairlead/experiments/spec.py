@@ -191,7 +191,7 @@ def _extended(file: Path, extending: tuple[Path, ...]) -> TomlTable:
         raise FieldError(f"{file} extends {file.parent / base}, which does not exist.")
     if (file.parent / base).resolve() in extending:
         raise FieldError(f"{file} extends {base}, which in turn extends {file}: remove one of the two.")
-    return _merged(_extended(file.parent / base, extending), table)
+    return merged_tables(_extended(file.parent / base, extending), table)
 
 
 def _start_paths(part: Plain, folder: Path) -> None:
@@ -205,7 +205,7 @@ def _start_paths(part: Plain, folder: Path) -> None:
             part[key] = str(beside) if os.path.exists(beside) or not os.path.exists(value) else value
 
 
-def _merged(base: TomlTable, own: TomlTable) -> TomlTable:
+def merged_tables(base: TomlTable, own: TomlTable) -> TomlTable:
     """A table over another: tables are merged, except a part of another type, and all else is replaced."""
     merged = dict(base)
     for key, value in own.items():
@@ -213,7 +213,7 @@ def _merged(base: TomlTable, own: TomlTable) -> TomlTable:
         merged[key] = value
         if isinstance(old, dict) and isinstance(value, dict):
             same = value.get("type", old.get("type")) == old.get("type")
-            merged[key] = _merged(old, value) if same else value
+            merged[key] = merged_tables(old, value) if same else value
     return merged
 
 

@@ -83,6 +83,8 @@ def argument_parameters(build: Callable[..., object]) -> list[Parameter]:
     parameters: list[Parameter] = []
     for name, argument in inspect.signature(build).parameters.items():
         if argument.kind is inspect.Parameter.VAR_KEYWORD:
+            if name not in hints:
+                raise FieldError(f"{build.__name__} must declare **{name} as **{name}: Unpack[ClientSide].")
             (bundle,) = get_args(hints[name])
             parameters += _typed_dict_parameters(bundle)
             continue

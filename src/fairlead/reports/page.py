@@ -24,8 +24,8 @@ from fairlead.component import summary as first_sentence
 from fairlead.conditions.work import EqualWork
 from fairlead.errors import FieldError, disk_errors
 from fairlead.reports import charts, paper_files
-from fairlead.reports.tables import ReportTable, report_tables
-from fairlead.results.comparison import Summary
+from fairlead.reports.tables import ReportTable, overview_table, report_tables, tuned_table
+from fairlead.results.comparison import Summary, over_settings
 from fairlead.results.curves import AXES, ROUNDS, Axis, Quantity
 from fairlead.results.estimates import show
 from fairlead.results.figures import Measure, MethodFigures, RunFigures
@@ -45,24 +45,31 @@ _CLIENT_ROWS = 30
 """Most rows in a run's table of clients."""
 
 
-def write_page(summaries: Sequence[Summary], path: Path, title: str) -> None:
+def write_page(summaries: Sequence[Summary], path: Path, title: str, notes: list[str] | None = None) -> None:
     """Write the page of all settings, replacing an earlier one."""
-    page = render_page(summaries, title)
+    page = render_page(summaries, title, notes)
     with disk_errors(path, "written", FieldError):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding="utf-8")
 
 
-def render_page(summaries: Sequence[Summary], title: str) -> str:
-    """The whole page: one setting after the other, and all runs at the end."""
+def render_page(summaries: Sequence[Summary], title: str, notes: list[str] | None = None) -> str:
+    """The whole page: one setting after the other, and all runs at the end.
+
+    With `notes` it is that of a benchmark: they stand on top with a table over all settings, and curves and runs are
+    left out, because there are too many.
+    """
     places = {method.place: method.label for summary in summaries for method in summary.methods}
     runs = [run for summary in summaries for run in summary.study.runs]
-    settings = [_SettingSection.of(summary) for summary in summaries]
+    settings = [_SettingSection.of(each, brief=notes is not None) for each in summaries]
     return _environment().get_template("page.html.jinja").render(
         title=title,
         version=__version__,
+        notes=notes,
+        overview=None if notes is None else overview_table(summaries),
+        entrants=[] if notes is None else over_settings(summaries),
         settings=settings,
-        links=_links(settings),
+        links=_links(settings) | ({"runs": "Runs"} if notes is None else {}),
         facts=_facts(summaries),
         labels=[places[place] for place in sorted(places)],
         num_runs=len(runs),
@@ -71,7 +78,7 @@ def render_page(summaries: Sequence[Summary], title: str) -> str:
             name for summary in summaries for name in summary.study.differing_conditions()
         ),
         reasons=_reasons(summaries),
-        entries=[entry for summary in summaries for entry in _entries(summary)],
+        entries=[] if notes is not None else [entry for summary in summaries for entry in _entries(summary)],
     )  # fmt: skip
 
 
@@ -224,13 +231,15 @@ class _SettingSection:
     conditions: dict[str, list[tuple[_Fact, str]]]
 
     @classmethod
-    def of(cls, summary: Summary) -> Self:
-        clients = {"consistency": charts.weights_chart(summary), "clients": charts.clients_chart(summary)}
+    def of(cls, summary: Summary, *, brief: bool) -> Self:
+        clients: dict[str, Chart | None] = {}
+        if not brief:
+            clients = {"consistency": charts.weights_chart(summary), "clients": charts.clients_chart(summary)}
         return cls(
             summary,
             charts.difference_chart(summary),
-            charts.learning_curves(summary),
-            report_tables(summary),
+            {} if brief else charts.learning_curves(summary),
+            [*([tuned_table(summary)] if brief else []), *report_tables(summary)],
             clients,
             _conditions(summary),
         )
@@ -272,7 +281,7 @@ def _links(settings: Sequence[_SettingSection]) -> dict[str, str]:
             for each in settings
             if "standing" in each.sections
         }
-    return {**found, "runs": "Runs"}
+    return found
 
 
 def _facts(summaries: Sequence[Summary]) -> str:

@@ -1,15 +1,17 @@
 """The tables of a report."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 from fairlead.results import curves
-from fairlead.results.comparison import Summary
-from fairlead.results.estimates import Estimate, NumberKind, mean_of, paired_difference, show, show_tick
+from fairlead.results.comparison import OverSettings, Summary, Tuning, leading, over_settings
+from fairlead.results.estimates import Estimate, NumberKind, show, show_tick
 from fairlead.results.figures import FIGURES, MethodFigures, RunFigures
 from fairlead.results.sentences import divergences, target_resolution
+from fairlead.text import counted
 
 
 @dataclass(frozen=True)
@@ -93,13 +95,10 @@ def _means(
     found = {method: method.over_seeds(read) for method in summary.methods}
     if not any(found.values()):
         return None
-    entrants = {
-        method: method.by_seed(read)
-        for method, each in found.items()
-        if each and math.isfinite(each.mean) and method.method.complete and not method.num_diverged
-    }
-    leading = _leading(entrants, higher) if summary.ranked else set()
-    cells = (_cell(each, kind, interval=interval, best=method in leading) for method, each in found.items())
+    best = set[MethodFigures]()
+    if summary.ranked and higher is not None:
+        best = leading(summary.methods, read, higher=higher, unless_all=True)
+    cells = (_cell(each, kind, interval=interval, best=method in best) for method, each in found.items())
     return ReportColumn(title, note, tuple(cells))
 
 
@@ -112,21 +111,52 @@ def _cell(
     return Cell(*found.shown(kind, interval=interval, sign=sign), found.mean, found, best)
 
 
-def _leading(
-    entrants: Mapping[MethodFigures, Mapping[int, float]], higher: bool | None
-) -> set[MethodFigures]:
-    """The best method by figures per seed, and those within the noise of it; none if that would be all."""
-    if higher is None or len(entrants) < 2:
-        return set()
-    means = {method: mean_of(values.values()) for method, values in entrants.items()}
-    best = entrants[(max if higher else min)(means, key=lambda method: means[method])]
-    against_best = {method: paired_difference(values, best) for method, values in entrants.items()}
-    leading = {
-        method
-        for method, found in against_best.items()
-        if found is None or found.judged(higher=higher) != "worse"
+def overview_table(summaries: Sequence[Summary]) -> ReportTable:
+    """Every method over all settings, in the order of `over_settings`."""
+    rows, baseline = over_settings(summaries), summaries[0].baseline
+    than = f"than {'' if baseline is None else baseline.label} beyond noise"
+    counts: dict[str, tuple[str, Callable[[OverSettings], list[str]]]] = {
+        "Best or within noise": ("of the best", lambda row: row.leads),
+        "Better": (than, lambda row: row.better),
+        "Worse": (than, lambda row: row.worse),
+        "Clearly worse": ("by more than a point", lambda row: row.behind),
+        "Lost": ("a run failed or diverged", lambda row: row.lost),
     }
-    return leading if len(leading) < len(entrants) else set()
+    columns = [ReportColumn("Mean rank", "", tuple(_cell(row.rank, "number") for row in rows))]
+    for title, (note, read) in counts.items():
+        numbers = [len(read(row)) for row in rows]
+        columns.append(ReportColumn(title, note, tuple(Cell(str(each), "", float(each)) for each in numbers)))
+    note = (
+        f"Counts are out of {counted(len(summaries), 'setting')}. In each, methods are ranked seed by seed; the "
+        "interval of the mean rank is over settings."
+    )
+    return ReportTable("overview", "overview", "Over all settings", note, tuple(columns))
+
+
+def tuned_table(summary: Summary) -> ReportTable:
+    """Rank, tuning and cost to the target of every method of a setting."""
+    tunings = {tuning.method: tuning for tuning in summary.tunings}
+    read: dict[str, tuple[str, Callable[[Tuning], Cell]]] = {
+        "Setting": ("chosen on tuning seeds", lambda each: Cell(", ".join(one.label for one in each.chosen))),
+        "Sensitivity": (
+            "best less worst learning rate",
+            lambda each: Cell(show(each.spread, each.measure.kind), value=each.spread),
+        ),
+        "Lost settings": (
+            "failed or diverged",
+            lambda each: Cell(str(each.num_lost), value=float(each.num_lost)),
+        ),
+    }
+    ranks = tuple(_cell(summary.ranks.get(method.label), "number") for method in summary.methods)
+    columns = [ReportColumn("Rank", "mean over seeds", ranks)]
+    for title, (note, of) in read.items():
+        own = [tunings.get(method.label) for method in summary.methods]
+        columns.append(ReportColumn(title, note, tuple(of(each) if each else Cell("–") for each in own)))
+    for target, axis in product(summary.targets, (curves.LOCAL_STEPS, curves.BYTES)):
+        title = f"{axis.title} to {show_tick(target, summary.measure.kind)}"
+        columns.append(ReportColumn(title, "", tuple(_target_cells(summary, target, axis))))
+    title = summary.titled("Rank and tuning")
+    return ReportTable("tuned", summary.key("tuned"), title, "", tuple(columns))
 
 
 def _results_table(summary: Summary) -> ReportTable | None:

@@ -1,7 +1,7 @@
 """The one comparison: methods against a baseline, their ranking, and whether differences exceed the noise."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -10,10 +10,11 @@ from typing import Literal, NamedTuple, TypedDict, Unpack
 from fairlead.errors import FieldError
 from fairlead.experiments.study import Label, ListedMethod, describe_labels, folder_name, setting_name
 from fairlead.results.curves import FigureName
-from fairlead.results.estimates import Estimate, mean_of
+from fairlead.results.estimates import Estimate, estimate, mean_of, paired_difference
 from fairlead.results.figures import Measure, MethodFigures, RunFigures, own_target, runs_measure
 from fairlead.results.methods import MethodRuns, Study, baseline_of, by_setting, group_runs
 from fairlead.results.runs import ReportedRun, read_runs
+from fairlead.text import counted
 
 _Lead = Literal["no common seed", "behind on common seeds", "noise unknown", "beyond noise", "within noise"]
 """The first method against a baseline whose runs finished."""
@@ -47,6 +48,10 @@ class ClientValues(NamedTuple):
         return f"Of seed {self.seed}, since every seed deals the clients anew."
 
 
+PRUNED = "pruned after "
+"""How the problem of a setting begins that was given up for better ones."""
+
+
 class TriedSetting(NamedTuple):
     """A setting of a method on the tuning seeds."""
 
@@ -71,12 +76,25 @@ class Tuning(NamedTuple):
     seeds: list[int]
     settings: list[TriedSetting]
     """In their planned order. Those with results are chosen, or the best while there are no results."""
-    best: str | None
-    """The name of the best that can be chosen; None without any."""
+    ranked: list[str]
+    """The names of those that can be chosen, best first."""
+    spread: float | None
+    """The difference between the best and the worst learning rate, each at its best after the rounds that all settings
+    had; None with less than two."""
+
+    @property
+    def best(self) -> str | None:
+        """The name of the best that can be chosen; None without any."""
+        return next(iter(self.ranked), None)
 
     @property
     def chosen(self) -> list[TriedSetting]:
         return [setting for setting in self.settings if setting.chosen]
+
+    @property
+    def num_lost(self) -> int:
+        """How many settings failed or diverged."""
+        return sum(bool(each.problem) and not each.problem.startswith(PRUNED) for each in self.settings)
 
     @property
     def edges(self) -> list[str]:
@@ -199,6 +217,25 @@ class Summary:
             if method.complete and method.value and first and math.isclose(method.value.mean, first.mean)
         ]
 
+    @cached_property
+    def ranks(self) -> dict[str, Estimate]:
+        """The rank of each method over seeds: 1 is the best, equals share the mean, and no value is the worst."""
+        sign = -1 if self.measure.higher else 1
+        scores = {method.label: method.by_seed(lambda run: run.value) for method in self.methods}
+        found: dict[str, list[float]] = {label: [] for label in scores}
+        for seed in sorted({seed for values in scores.values() for seed in values}):
+            values = {label: sign * each.get(seed, sign * math.inf) for label, each in scores.items()}
+            for label, own in values.items():
+                equal = sum(value == own for value in values.values())
+                found[label].append(sum(value < own for value in values.values()) + (equal + 1) / 2)
+        return {label: each for label, ranks in found.items() if (each := estimate(ranks)) is not None}
+
+    @cached_property
+    def leaders(self) -> set[MethodFigures]:
+        """The best method and those within the noise of it."""
+        methods = self.methods if self.ranked else ()
+        return leading(methods, lambda run: run.value, higher=self.measure.higher)
+
     @property
     def ranking(self) -> Ranking:
         """Which method comes first, and by how much."""
@@ -258,6 +295,92 @@ class Summary:
         return (method.judged or "unclear") if method.both_complete else "unfinished"
 
 
+def leading(
+    methods: Iterable[MethodFigures],
+    read: Callable[[RunFigures], float | None],
+    *,
+    higher: bool,
+    unless_all: bool = False,
+) -> set[MethodFigures]:
+    """The best method by a figure, and those within the noise of it over equal seeds.
+
+    Methods of which a run failed or diverged, or that have no finite mean, are left out. With `unless_all`, there are
+    none if these would be all the others.
+    """
+    entrants = {
+        method: method.by_seed(read)
+        for method in methods
+        if (mean := method.over_seeds(read))
+        and math.isfinite(mean.mean)
+        and method.method.complete
+        and not method.num_diverged
+    }
+    if not entrants:
+        return set()
+    means = {method: mean_of(values.values()) for method, values in entrants.items()}
+    best = entrants[(max if higher else min)(means, key=lambda method: means[method])]
+    against_best = {method: paired_difference(values, best) for method, values in entrants.items()}
+    found = {
+        method
+        for method, difference in against_best.items()
+        if difference is None or difference.judged(higher=higher) != "worse"
+    }
+    return set() if unless_all and len(found) == len(entrants) else found
+
+
+_POINT = 0.01
+"""A difference in shares that counts as clearly behind."""
+
+
+class OverSettings(NamedTuple):
+    """A method over several settings; those where it is absent or has no finished runs count as its last rank."""
+
+    label: str
+    place: int
+    """As in `MethodFigures`."""
+    rank: Estimate
+    """Over settings, of its mean rank in each."""
+    leads: list[str]
+    """Settings in which it is best or within the noise of the best."""
+    better: list[str]
+    """Settings in which it is better than the baseline beyond noise."""
+    worse: list[str]
+    """Likewise, worse."""
+    behind: list[str]
+    """Those of `worse` in which it is more than a point behind, where the measure is a share."""
+    lost: list[str]
+    """Settings in which a run failed or diverged, or nothing was chosen."""
+
+
+def over_settings(summaries: Sequence[Summary]) -> list[OverSettings]:
+    """Every method over the settings of a report, the lowest mean rank first."""
+    found: dict[str, OverSettings] = {}
+    named = {tuning.method for summary in summaries for tuning in summary.tunings}
+    labels = sorted(named | {method.label for summary in summaries for method in summary.methods})
+    for label in labels:
+        methods = [each for summary in summaries for each in summary.methods if each.label == label]
+        place = methods[0].place if methods else len(labels)
+        ranks, own = (
+            list[float](),
+            OverSettings(label, place, Estimate(0.0, None, None, 0), [], [], [], [], []),
+        )
+        for summary in summaries:
+            method = next((each for each in summary.methods if each.label == label), None)
+            ranks.append(summary.ranks[label].mean if label in summary.ranks else float(len(labels)))
+            standing = "failed" if method is None else summary.standing(method)
+            gap = 0.0 if method is None or method.difference is None else abs(method.difference.mean)
+            for settings, applies in (
+                (own.leads, method in summary.leaders),
+                (own.better, standing == "better"),
+                (own.worse, standing == "worse"),
+                (own.behind, standing == "worse" and (gap > _POINT or summary.measure.kind != "share")),
+                (own.lost, method is None or not method.complete),
+            ):
+                settings += [summary.setting] if applies else []
+        found[label] = own._replace(rank=estimate(ranks) or own.rank)
+    return sorted(found.values(), key=lambda each: each.rank.mean)
+
+
 def chosen_methods(methods: Mapping[str, ListedMethod], summary: Summary) -> dict[str, ListedMethod]:
     """The chosen setting of each method that has one."""
     chosen = {setting.name for tuning in summary.tunings for setting in tuning.chosen}
@@ -306,8 +429,10 @@ def summarize(runs: Sequence[ReportedRun], **options: Unpack[SummaryOptions]) ->
     baseline, targets = options.get("baseline"), options.get("targets", ())
     metric, minimize = options.get("metric"), options.get("minimize", False)
     figure = options.get("figure", "last-tenth")
-    groups = by_setting([run for run in runs if run.tuned is None]) or {"": []}
-    studies = {setting: group_runs(some) for setting, some in groups.items()}
+    groups = by_setting(runs) or {"": []}
+    studies = {
+        setting: group_runs([run for run in some if run.tuned is None]) for setting, some in groups.items()
+    }
     methods = [method for study in studies.values() for method in study.methods]
     labels = list(dict.fromkeys(method.label for method in methods))
     sound = {method.label for method in methods if not method.failed}
@@ -317,10 +442,10 @@ def summarize(runs: Sequence[ReportedRun], **options: Unpack[SummaryOptions]) ->
         # A setting without the baseline of the others, or where it failed, is compared with its default one.
         own = None if baseline in sound and baseline not in here else baseline
         evaluated = any(record.evaluation for run in study.runs for record in run.records)
-        measure = runs_measure(study.runs if evaluated else runs, metric, figure, minimize=minimize)
+        measured = study.runs if evaluated else groups[setting] or runs
+        measure = runs_measure(measured, metric, figure, minimize=minimize)
         summary = _summarize(setting, study, measure, labels, baseline=own, targets=targets)
-        # Only a study without settings is tuned.
-        summaries.append(summary if setting else replace(summary, tunings=tuple(_tunings(runs, measure))))
+        summaries.append(replace(summary, tunings=tuple(_tunings(groups[setting], measure))))
     return summaries
 
 
@@ -329,27 +454,45 @@ def _tunings(runs: Sequence[ReportedRun], measure: Measure) -> Iterator[Tuning]:
     results = {(run.study, run.label) for run in runs if run.tuned is None}
     for study, method in dict.fromkeys((run.study, run.tuned) for run in runs if run.tuned is not None):
         own = [run for run in runs if (run.study, run.tuned) == (study, method)]
-        groups = group_runs(own)
-        summary = _summarize("", groups, measure, groups.labels, baseline=None, targets=())
-        figures = {each.label: each for each in summary.methods}
+        lengths = [run.experiment.rounds for run in own if run.experiment is not None]
+        # Settings that were pruned have fewer rounds, and are not ranked with the others.
+        short = [run for run in own if run.experiment and run.experiment.rounds < max(lengths)]
+        pruned = {run.label: len(run.records) for run in short}
+        figures = {each.label: each for each in _tried(own, measure).methods}
         tried = []
         for label, run in {run.label or "": run for run in own}.items():
-            values = {name: value for name, value in run.labels.items() if name not in ("tuned", "seed")}
-            found, name = figures.get(label), setting_name(str(method), values)
+            found, name = figures.get(label), setting_name(str(method), run.values)
             tries = MethodRuns(label, (), tuple(run for run in own if run.label == label))
             sound = found is not None and found.complete
             problem = "" if sound else tries.shortfall or f"its {measure.name} diverged or is missing"
-            tried.append(
-                TriedSetting(
-                    name, values, None if found is None else found.value, problem, (study, name) in results
-                )
-            )
+            if sound and label in pruned:
+                problem = f"{PRUNED}{counted(pruned[label], 'round')}"
+            value = None if found is None else found.value
+            tried.append(TriedSetting(name, run.values, value, problem, (study, name) in results))
         usable = {each.label: each.name for each in tried if not each.problem}
-        best = next((usable[each.label] for each in summary.best_first if each.label in usable), None)
+        last = _tried([run for run in own if run.label not in pruned], measure)
+        ranked = [usable[each.label] for each in last.best_first if each.label in usable]
         if not any(each.chosen for each in tried):
-            tried = [each._replace(chosen=each.name == best) for each in tried]
+            tried = [each._replace(chosen=each.name in ranked[:1]) for each in tried]
         seeds = sorted({int(run.labels["seed"]) for run in own})
-        yield Tuning(str(method), measure, seeds, tried, best)
+        spread = _spread(_tried([run.after(min(lengths, default=0)) for run in own], measure))
+        yield Tuning(str(method), measure, seeds, tried, ranked, spread)
+
+
+def _tried(runs: Sequence[ReportedRun], measure: Measure) -> Summary:
+    """The settings of a method as if they were methods."""
+    groups = group_runs(runs)
+    return _summarize("", groups, measure, groups.labels, baseline=None, targets=())
+
+
+def _spread(tried: Summary) -> float | None:
+    """The difference between the best and the worst learning rate, each at its best; None with less than two."""
+    best: dict[Label | None, list[float]] = {}
+    for method in tried.methods:
+        if method.complete and method.value is not None:
+            best.setdefault(method.runs[0].run.values.get("lr"), []).append(method.value.mean)
+    ends = [(max if tried.measure.higher else min)(values) for values in best.values()]
+    return max(ends) - min(ends) if len(ends) > 1 else None
 
 
 def _summarize(

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from torch import Tensor
 
@@ -85,13 +85,28 @@ class ReportedRun:
     @property
     def label(self) -> str | None:
         """The name that its study gives its method; None for a run on its own."""
-        own = {name: value for name, value in self.labels.items() if name not in ("seed", "setting", "tuned")}
-        return describe_labels(own) or None
+        return describe_labels(self.values) or None
+
+    @property
+    def values(self) -> dict[str, Label]:
+        """Its labels without those of its place: the method, or the values that a sweep or a tuning run tries."""
+        return {
+            name: value for name, value in self.labels.items() if name not in ("seed", "setting", "tuned")
+        }
 
     @property
     def tuned(self) -> str | None:
         """The method whose setting it tries; None if it is not a tuning run."""
         return str(self.labels["tuned"]) if "tuned" in self.labels else None
+
+    def after(self, rounds: int) -> Self:
+        """As it was after so many rounds, if it is longer."""
+        if self.experiment is None or len(self.records) < rounds or self.experiment.rounds <= rounds:
+            return self
+        own = replace(self.experiment, rounds=rounds)
+        return replace(
+            self, state="finished", reason="", experiment=own, records=self.records[:rounds], summary=None
+        )
 
     @property
     def setting(self) -> str | None:

@@ -1,0 +1,231 @@
+"""Benchmarks: suites of tasks and kinds of heterogeneity as data, and the settings at which methods are tried.
+
+A suite is a TOML file. Each of its cells is a task with a kind of heterogeneity, and an ordinary experiment: the fields
+`spec` of the suite, of the task and of the kind, merged in this order.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tomli_w
+
+from fairlead.clients.files import read_setup
+from fairlead.errors import FieldError, did_you_mean
+from fairlead.experiments.experiment import Experiment
+from fairlead.experiments.method_list import methods_on, preset_and_values
+from fairlead.experiments.spec import from_toml, merged_tables
+from fairlead.experiments.study import (
+    ListedMethod,
+    PlannedRun,
+    StudyFolder,
+    planned_comparison,
+    planned_tuning,
+    read_seeds,
+    refuse_repeated,
+    setting_name,
+    split_values,
+)
+from fairlead.plain_data import refuse_unknown
+from fairlead.text import listed
+
+SUITES = ("quick", "full")
+_FIELDS = ("title", "seeds", "tune_seeds", "rungs", "keep", "budget", "others", "spec", "tasks", "kinds")
+
+
+class BenchmarkCell(NamedTuple):
+    """A task with a kind of heterogeneity."""
+
+    name: str
+    experiment: Experiment
+    lr: str
+    """The learning rates of the clients to try, in the format of a grid."""
+
+
+class Entrant(NamedTuple):
+    """A method of a benchmark."""
+
+    name: str
+    text: str
+    """As in the list of a comparison."""
+    tune: tuple[str, ...]
+    """What is tried besides learning rates of the clients, such as "mu=0.01,0.1"."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The cells and methods of a benchmark, and the rule by which settings are pruned."""
+
+    name: str
+    table: Mapping[str, Any]
+
+    @property
+    def seeds(self) -> list[int]:
+        return read_seeds(self.table["seeds"], "seeds of the suite")
+
+    @property
+    def rungs(self) -> list[int]:
+        return list(self.table["rungs"])
+
+    @property
+    def rule(self) -> str:
+        """How settings are pruned, in a sentence."""
+        early, last, keep = self.rungs[:-1], self.rungs[-1], self.table["keep"]
+        if not early:
+            return f"Every setting is tried for {last} rounds."
+        return (
+            f"Successive halving: after {listed(early)} rounds, the best 1 in {keep} of the settings of a method "
+            f"(rounded up) go on, the last of them to {last} rounds."
+        )
+
+    def survivors(self, number: int) -> int:
+        """How many of so many settings go on."""
+        return -(-number // int(self.table["keep"]))
+
+    def cells(
+        self, pattern: str = "*", data: Path | None = None, overrides: Sequence[str] = ()
+    ) -> tuple[list[BenchmarkCell], list[str]]:
+        """The cells whose names fit a pattern such as "digits*" or "*/links", and sentences on tasks without data."""
+        names = [
+            (task, kind)
+            for task, table in self.table["tasks"].items()
+            for kind in table.get("kinds", self.table["kinds"])
+            if any(fnmatchcase(f"{task}/{kind}", each) for each in split_values(pattern, "--cells"))
+        ]
+        if not names:
+            tasks, kinds = (listed(list(self.table[each])) for each in ("tasks", "kinds"))
+            raise FieldError(
+                f"--cells must fit a task and a kind, such as '*/links', got {pattern!r}. Tasks are {tasks}; kinds "
+                f"are {kinds}."
+            )
+        absent = {task: _absence(task, self.table["tasks"][task], data) for task, _ in names}
+        cells = [self._cell(task, kind, data, overrides) for task, kind in names if not absent[task]]
+        return cells, [reason for reason in absent.values() if reason]
+
+    def _cell(self, task: str, kind: str, data: Path | None, overrides: Sequence[str]) -> BenchmarkCell:
+        own = self.table["tasks"][task]
+        spec = merged_tables(
+            merged_tables(self.table["spec"], own.get("spec", {})), self.table["kinds"][kind]["spec"]
+        )
+        source = _found(own, data)
+        if source is not None:
+            # A kind may deal the data anew.
+            spec = {**spec, "clients": merged_tables(source, spec.get("clients", {}))}
+        for part in ("work", "link"):
+            if spec.get(part, {}).get("boundary") == "half":
+                spec = {**spec, part: {**spec[part], "boundary": own["half"]}}
+        table = {**spec, "rounds": self.rungs[-1]}
+        name = f"{task}/{kind}"
+        experiment = from_toml(Experiment, tomli_w.dumps(table), overrides, source=f"cell {name}")
+        return BenchmarkCell(name, experiment, own["lr"])
+
+    def entrants(self, methods: str | None, tune: Sequence[str] = ()) -> list[Entrant]:
+        """The methods of the suite, or those of a list; `tune` is tried with those that the suite does not have."""
+        own = {
+            name: Entrant(name, table.get("is", name), tuple(table.get("tune", ())))
+            for name, table in self.table["methods"].items()
+        }
+        texts = list(own) if methods is None else split_values(methods, "--methods")
+        refuse_repeated(texts, "Every method must be listed once")
+        return [own.get(text, Entrant(text, text, tuple(tune or self.table["others"]))) for text in texts]
+
+
+def suite_named(name: str) -> Suite:
+    """A suite of the package, or that of a TOML file."""
+    if name in SUITES:
+        text = files("fairlead.experiments").joinpath(f"{name}_suite.toml").read_text(encoding="utf-8")
+    elif name.endswith(".toml"):
+        text = read_setup(Path(name), "suite")
+    else:
+        raise FieldError(
+            f"--suite must be {', '.join(SUITES)} or a TOML file, got {name!r}.{did_you_mean(name, SUITES)}"
+        )
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FieldError(f"{name} is not TOML: {error}.") from error
+    refuse_unknown(list(table), [*_FIELDS, "methods"], "a field of a suite", name)
+    for field in (*_FIELDS[1:], "methods"):
+        if field not in table:
+            raise FieldError(f"{field} is missing in the suite {name}.")
+    return Suite(Path(name).stem, table)
+
+
+def _found(task: Mapping[str, Any], data: Path | None) -> dict[str, Any] | None:
+    """The first source of a task's data that is in a folder, with its whole path; None for embedded data."""
+    for source in task.get("sources", ()) if data is not None else ():
+        if (data / source["path"]).exists():
+            return {**source, "path": str(data / source["path"])}
+    return None
+
+
+def _absence(name: str, task: Mapping[str, Any], data: Path | None) -> str:
+    """Why a task cannot be run, in a sentence; empty if it can."""
+    sources = [source["path"] for source in task.get("sources", ())]
+    if not sources or _found(task, data) is not None:
+        return ""
+    if data is None:
+        return f"{name} is left out: it needs the folder of its data, --data FOLDER."
+    return f"{name} is left out: {data} lacks {listed(sources)}."
+
+
+def settings_of(cell: BenchmarkCell, entrants: Iterable[Entrant], budget: int) -> dict[str, ListedMethod]:
+    """Every setting of every method, by name; refused if a method has more than `budget`."""
+    found: dict[str, ListedMethod] = {}
+    for entrant in entrants:
+        fixed = {value.partition("=")[0] for value in preset_and_values(entrant.text)[1]}
+        axes = [axis for axis in (f"lr={cell.lr}", *entrant.tune) if axis.partition("=")[0] not in fixed]
+        tried = methods_on(cell.experiment, [entrant.text], axes)
+        if len(tried) > budget:
+            raise FieldError(
+                f"{entrant.name} has {len(tried)} settings in {cell.name}, but every method may try {budget}: leave "
+                "some out."
+            )
+        for each in tried.values():
+            values = {name: value for name, value in each.tuned.items() if name != "tuned"}
+            tuned = {"tuned": entrant.name, **values}
+            found[setting_name(entrant.name, values)] = each._replace(tuned=tuned)
+    return found
+
+
+def planned_trials(
+    cell: BenchmarkCell, settings: Mapping[str, ListedMethod], suite: Suite
+) -> list[PlannedRun]:
+    """The tuning runs of a cell, in their full length."""
+    return _in_cell(cell, planned_tuning(settings, suite.table["tune_seeds"], suite.seeds))
+
+
+def planned_results(
+    cell: BenchmarkCell, chosen: Mapping[str, ListedMethod], seeds: Sequence[int]
+) -> list[PlannedRun]:
+    """The runs of the chosen settings; methods have their plain names."""
+    names = {setting: method.tuned["tuned"] for setting, method in chosen.items()}
+    return [
+        replace(run, labels={**run.labels, "method": names[str(run.labels["method"])]})
+        for run in _in_cell(cell, planned_comparison(chosen, seeds))
+    ]
+
+
+def _in_cell(cell: BenchmarkCell, runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+    return [
+        replace(run, folder=f"{cell.name}/{run.folder}", labels={"setting": cell.name, **run.labels})
+        for run in runs
+    ]
+
+
+def shortened(runs: Iterable[PlannedRun], rounds: int) -> list[PlannedRun]:
+    """The runs with so many rounds."""
+    return [replace(run, experiment=replace(run.experiment, rounds=rounds)) for run in runs]
+
+
+def is_beyond(study: StudyFolder, run: PlannedRun) -> bool:
+    """Whether the folder of a run holds the same one with more rounds."""
+    store = study.store(run)
+    if store.is_free() or store.experiment().rounds <= run.experiment.rounds:
+        return False
+    store.refuse_another(run.experiment)
+    return True

@@ -1,0 +1,267 @@
+"""`fairlead benchmark`: ordinary experiments, fair tuning, runs that are kept, and the figures of `report`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+import fairlead as fl
+from fairlead.cli import app
+from fairlead.errors import FieldError
+from fairlead.experiments import runner, workers
+from fairlead.experiments.benchmark import settings_of, suite_named
+from fairlead.experiments.study import StudyFolder
+from fairlead.presets import METHODS
+
+SUITE = """
+title = "Four clients"
+seeds = "0..1"
+tune_seeds = 1
+rungs = [2, 4]
+keep = 3
+budget = 6
+others = ["server.lr=1,2"]
+[spec]
+evaluate_every = 2
+per_client = true
+algorithm = { preset = "fedavg", lr = 0.1, steps = 3, cohort_size = 3 }
+[tasks.digits]
+lr = "0.03,0.1,0.3"
+half = 2
+spec.clients = { type = "Digits", num_clients = 4 }
+[tasks.absent]
+lr = "0.1"
+sources = [{ type = "MnistFolder", path = "MNIST/raw" }]
+[kinds.data.spec]
+[kinds.links.spec]
+link = { type = "TwoGroupLink", boundary = "half", first = [0.3, 0.3], second = [0.0, 0.0] }
+[methods]
+fedavg = { tune = ["server.lr=1,2"] }
+momentum = { is = "scaffold:server.momentum=0.5" }
+"""
+
+MINE = '''
+from typing import Unpack
+
+import fairlead as fl
+from fairlead.presets import ClientSide, method
+
+
+@method()
+def mine(*, mu: float = 0.1, **clients: Unpack[ClientSide]) -> fl.Algorithm:
+    """FedProx under another name."""
+    return fl.presets.fedprox(mu=mu, **clients)
+'''
+
+
+@pytest.fixture(name="folder", scope="module")
+def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished benchmark."""
+    folder = tmp_path_factory.mktemp("benchmark")
+    (folder / "tiny.toml").write_text(SUITE)
+    call(folder, "--quiet")
+    return folder
+
+
+def call(folder: Path, *arguments: str, exit_code: int = 0) -> Result:
+    words = ("--suite", str(folder / "tiny.toml"), "-o", str(folder / "runs"), "--jobs", "1", *arguments)
+    result = CliRunner().invoke(app, ["benchmark", *words])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def facts(folder: Path) -> Any:
+    return json.loads((folder / "runs" / "benchmark.json").read_text())
+
+
+def written(folder: Path) -> dict[Path, int]:
+    return {file: file.stat().st_mtime_ns for file in (folder / "runs").rglob("rounds.jsonl")}
+
+
+def test_settings_are_pruned_by_the_rule(folder: Path) -> None:
+    """By hand: of six settings the best two by the accuracy after round 2 go on; of these the better is chosen."""
+    runs = StudyFolder(folder / "runs")
+    for cell in ("digits/data", "digits/links"):
+        found = next(each for each in facts(folder)["cells"] if each["cell"] == cell)
+        tuning = next(each for each in found["tuning"] if each["method"] == "fedavg")
+        early: dict[str, float] = {}
+        late: dict[str, float] = {}
+        for run in runs.runs():
+            if run.labels["setting"] == cell and run.labels.get("tuned") == "fedavg":
+                name = f"fedavg:lr={run.labels['lr']}:server.lr={run.labels['server.lr']}"
+                records = fl.load_records(runs.store(run).path)
+                for record in records:
+                    scores = {1: early, 3: late}.get(record.round)
+                    if scores is not None and record.evaluation is not None:
+                        scores[name] = record.evaluation.metrics["accuracy"]
+        assert len(early) == 6
+        # Equals are taken in their planned order, as the sort is stable.
+        assert sorted(late) == sorted(sorted(early, key=lambda name: -early[name])[:2])
+        assert tuning["chosen"] == [max(late, key=lambda name: late[name])]
+        problems = {name: each["problem"] for name, each in tuning["settings"].items()}
+        assert [problems[name] for name in late] == ["", ""]
+        assert {problems[name] for name in early.keys() - late.keys()} == {"pruned after 2 rounds"}
+        by_lr = [max(early[name] for name in early if f":lr={lr}:" in name) for lr in (0.03, 0.1, 0.3)]
+        assert tuning["spread"] == pytest.approx(max(by_lr) - min(by_lr), rel=1e-4)
+
+
+def test_tuning_seeds_are_not_those_of_results(folder: Path) -> None:
+    for cell in facts(folder)["cells"]:
+        assert {seed for tuning in cell["tuning"] for seed in tuning["seeds"]} == {10000}
+        assert {seed for method in cell["methods"] for seed in method["by_seed"]} == {"0", "1"}
+
+
+def test_the_figures_are_those_of_report_and_compare(folder: Path) -> None:
+    found = facts(folder)
+    result = CliRunner().invoke(app, ["report", str(folder / "runs"), "--json"])
+    reported = {each["setting"]: each for each in json.loads(result.stdout)["settings"]}
+    for cell in found["cells"]:
+        for own, other in zip(cell["methods"], reported[cell["cell"]]["methods"], strict=True):
+            assert own["method"] == other["method"]
+            assert own["standing"] == other["standing"]
+            for key in ("value", "difference", "objective", "misplaced_weight"):
+                for part in ("mean", "half_width") if own[key] is not None else ():
+                    assert own[key][part] == pytest.approx(other[key][part], rel=1e-4)
+            worst = other["clients"]["worst_tenth"]["mean"]
+            assert own["worst_tenth"]["mean"] == pytest.approx(worst, rel=1e-4)
+    # A cell is an ordinary spec: its runs can be compared without the benchmark.
+    spec = folder / "cell.toml"
+    spec.write_text(call(folder, "--spec", "digits/links").stdout)
+    cell = next(each for each in found["cells"] if each["cell"] == "digits/links")
+    (chosen,) = next(each["chosen"] for each in cell["tuning"] if each["method"] == "fedavg")
+    words = ("--methods", chosen, "--seeds", "0,1", "--jobs", "1", "-o", str(folder / "alone"), "--json")
+    alone = json.loads(CliRunner().invoke(app, ["compare", str(spec), *words]).stdout)
+    assert alone["methods"][0]["value"]["mean"] == pytest.approx(
+        cell["methods"][0]["value"]["mean"], rel=1e-4
+    )
+
+
+def test_ranks_and_counts_by_hand(folder: Path) -> None:
+    found = facts(folder)
+    for cell in found["cells"]:
+        scores = {each["method"]: each["by_seed"] for each in cell["methods"]}
+        for row in cell["methods"]:
+            ranks = []
+            for seed, own in row["by_seed"].items():
+                others = [each[seed] for each in scores.values()]
+                equal = sum(each == own for each in others)
+                ranks.append(sum(each > own for each in others) + (equal + 1) / 2)
+            assert row["rank"]["mean"] == pytest.approx(sum(ranks) / 2)
+    for row in found["summary"]:
+        own = [each for cell in found["cells"] for each in cell["methods"] if each["method"] == row["label"]]
+        assert row["rank"]["mean"] == pytest.approx(sum(each["rank"]["mean"] for each in own) / 2)
+        leads = [
+            cell["cell"]
+            for cell in found["cells"]
+            if next(each for each in cell["methods"] if each["method"] == row["label"])["leads"]
+        ]
+        assert row["leads"] == leads
+
+
+def test_the_page_stands_alone_and_has_every_cell(folder: Path) -> None:
+    page = (folder / "runs" / "benchmark.html").read_text(encoding="utf-8")
+    assert "Over all settings" in page
+    assert page.count("Rank and tuning: digits/") >= 2
+    assert "absent is left out" in page
+    assert "Successive halving" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_the_command_again_trains_nothing_and_an_interrupted_one_goes_on(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = written(folder)
+    call(folder, "--quiet")
+    assert written(folder) == before
+    (tmp_path / "tiny.toml").write_text(SUITE)
+    run, count = runner.run_experiment, 0
+
+    def stopped(*arguments: Any, **options: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 14:
+            options["stop"].set()
+        return run(*arguments, **options)
+
+    # The second rung is interrupted in its first run.
+    monkeypatch.setattr(workers, "run_experiment", stopped)
+    only = ("--cells", "*/links")
+    call(tmp_path, "--quiet", *only, exit_code=130)
+    monkeypatch.setattr(workers, "run_experiment", run)
+    assert not (tmp_path / "runs" / "benchmark.json").exists()
+    call(tmp_path, "--quiet", *only)
+    cell = next(each for each in facts(folder)["cells"] if each["cell"] == "digits/links")
+    (again,) = facts(tmp_path)["cells"]
+    assert [each["by_seed"] for each in again["methods"]] == [each["by_seed"] for each in cell["methods"]]
+    assert again["tuning"] == cell["tuning"]
+
+
+def test_an_own_method_reuses_the_runs_of_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = folder / "my_methods.py"
+    module.write_text(MINE)
+    monkeypatch.chdir(folder)
+    before = written(folder)
+    words = ["--suite", "tiny.toml", "-o", "runs", "--jobs", "1", "--quiet", "--tune", "mu=0.1,1"]
+    try:
+        result = CliRunner().invoke(
+            app, ["--import", "my_methods", "benchmark", *words, "--methods", "fedavg,momentum,mine"]
+        )
+        assert result.exit_code == 0, result.output
+    finally:
+        METHODS.pop("mine", None)
+    after = written(folder)
+    assert {file: after[file] for file in before} == before
+    new = {file.relative_to(folder / "runs").parts[1] for file in after.keys() - before.keys()}
+    assert new == {"data", "links"}
+    assert all("mine" in str(file) for file in after.keys() - before.keys())
+    assert [row["method"] for row in facts(folder)["cells"][0]["methods"]] == ["fedavg", "momentum", "mine"]
+    call(folder, "--quiet")
+    assert [row["method"] for row in facts(folder)["cells"][0]["methods"]] == ["fedavg", "momentum"]
+
+
+def test_a_method_may_not_try_more_than_the_others(folder: Path) -> None:
+    suite = suite_named(str(folder / "tiny.toml"))
+    (cell,), _ = suite.cells("digits/data")
+    with pytest.raises(
+        FieldError, match=r"fedprox has 9 settings in digits/data, but every method may try 6"
+    ):
+        settings_of(cell, suite.entrants("fedprox", ["mu=0.1,1,10"]), 6)
+
+
+def test_bad_requests_name_what_is_allowed(folder: Path) -> None:
+    output = call(folder, "--cells", "digit/*", exit_code=2).output
+    assert "--cells must fit a task and a kind, such as '*/links', got 'digit/*'." in output
+    output = call(folder, "--cells", "absent/*", exit_code=2).output
+    assert "absent is left out: it needs the folder of its data, --data FOLDER." in output
+    result = CliRunner().invoke(app, ["benchmark", "--suite", "quik"])
+    assert "--suite must be quick, full or a TOML file, got 'quik'" in result.output
+
+
+@pytest.mark.parametrize("name", ["quick", "full"])
+def test_every_method_of_a_suite_of_the_package_has_its_budget(name: str, tmp_path: Path) -> None:
+    suite = suite_named(name)
+    tables = suite.table["tasks"].values()
+    for source in (each for table in tables for each in table.get("sources", ())):
+        place = tmp_path / source["path"]
+        place.mkdir(parents=True, exist_ok=True)
+    cells, absent = suite.cells(data=tmp_path)
+    assert absent == []
+    kinds = suite.table["kinds"]
+    assert {cell.name for cell in cells} == {
+        f"{task}/{kind}" for task, table in suite.table["tasks"].items() for kind in table.get("kinds", kinds)
+    }
+    assert all(rung % cells[0].experiment.evaluate_every == 0 for rung in suite.rungs)
+    for cell in (cells[0], cells[-1]):
+        settings = settings_of(cell, suite.entrants(None), suite.table["budget"])
+        counts = {each.name: 0 for each in suite.entrants(None)}
+        for setting in settings.values():
+            counts[str(setting.tuned["tuned"])] += 1
+        tuned = {name for name, table in suite.table["methods"].items() if table.get("tune")}
+        assert {counts[name] for name in tuned} == {suite.table["budget"]}
+        # The others need the learning rate of the clients alone.
+        assert {counts[name] for name in counts.keys() - tuned} == {len(cell.lr.split(","))}
