@@ -264,6 +264,7 @@ class FedAWARE(AwareMemory, Aggregator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        resolve_alpha(self)
         if self.rows == "unit" and self.memory.layers:
             raise FieldError(
                 "FedAWARE.rows must be 'raw' where UpdateMemory.layers restricts the memory, since the other "

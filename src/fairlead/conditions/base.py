@@ -80,7 +80,7 @@ Probabilities = Annotated[Figures, FigureRange("probabilities from 0 to 1", high
 
 
 COUNTS = WholeList(1, MOST_STEPS, fewest=1)
-Counts = Annotated[tuple[int, ...], COUNTS]
+PositiveCounts = Annotated[tuple[int, ...], COUNTS]
 
 
 class AscendingPair(NamedTuple):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fairlead.component import Finite, NaturalNumber, NotNegative, Positive, WholeList, WholeRange
-from fairlead.conditions.base import COUNTS, AscendingPair, Condition, Counts, entries_of
+from fairlead.conditions.base import COUNTS, AscendingPair, Condition, PositiveCounts, entries_of
 from fairlead.conditions.devices import DeviceProfile
 from fairlead.conditions.traces import replay, require_trace_path
 from fairlead.errors import (
@@ -99,7 +99,7 @@ class EqualWork(WorkModel):
 class FixedEpochs(EpochCounts):
     """Each client its own number of epochs, the same in every round."""
 
-    epochs: Counts
+    epochs: PositiveCounts
 
     per_client = ("epochs",)
 
@@ -111,7 +111,7 @@ class FixedEpochs(EpochCounts):
 class FixedSteps(StepCounts):
     """Each client its own number of local steps, the same in every round."""
 
-    steps: Counts
+    steps: PositiveCounts
 
     per_client = ("steps",)
 

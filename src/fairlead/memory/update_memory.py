@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fairlead.client_table import ClientTable, PartState, table_in, tensor_in
-from fairlead.component import BelowOne, Component, MethodPart, NotNegative, PositiveShare
+from fairlead.component import BelowOne, Component, NotNegative, PositiveShare
 from fairlead.errors import FieldError, did_you_mean, field_error
 from fairlead.numerics.minimum_norm import ShortestPoint, shortest_in_ridged_hull
 from fairlead.numerics.rows import combination, inner_products
@@ -288,7 +288,7 @@ class Recalled(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AwareMemory(MethodPart):
+class AwareMemory:
     """Moving averages of updates with their inner products, kept so that a round costs only what changed.
 
         d = Σ λ_i m_i  with  λ = argmin ‖Σ λ_i m_i‖² over the simplex               (Zeng 2025 (2))
@@ -306,10 +306,6 @@ class AwareMemory(MethodPart):
     rows: RowLength = "raw"
     memory: UpdateMemory = UpdateMemory()
     rho: NotNegative = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        resolve_alpha(self)
 
     @property
     def averages(self) -> MovingAverages:

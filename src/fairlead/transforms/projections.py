@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fairlead.client_table import PartState
 from fairlead.component import Positive
-from fairlead.memory.update_memory import AwareMemory, remembered_part, with_remembered_part
+from fairlead.memory.update_memory import AwareMemory, remembered_part, resolve_alpha, with_remembered_part
 from fairlead.numerics.rows import wide_sum
 from fairlead.records import ClientUpdates, Conditions, Limit, Transformed
 from fairlead.transforms.base import DirectionTransform
@@ -95,6 +95,10 @@ class AwareProjection(AwareMemory, DirectionTransform):
     needs_descent = True
     needs_single_updates = True
     hides_weights = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        resolve_alpha(self)
 
     def transform(
         self, direction: Tensor, updates: ClientUpdates, state: PartState, conditions: Conditions
