@@ -129,12 +129,17 @@ class MethodPart(Component):
     @property
     def needs_effective_steps(self) -> bool:
         """Whether it uses ‖a‖₁, the effective number of local steps, so that only linear solvers will do."""
-        return False
+        return any(part.needs_effective_steps for part in self.wrapped)
 
     @property
     def needs_arrival(self) -> bool:
         """Whether it uses 1 − q, so that the world must know the arrival rates."""
-        return False
+        return any(part.needs_arrival for part in self.wrapped)
+
+    @property
+    def wrapped(self) -> tuple[MethodPart, ...]:
+        """The parts around which it is put, which need the same."""
+        return tuple(value for value in vars(self).values() if isinstance(value, MethodPart))
 
 
 def parts_within(part: Component) -> Iterator[Component]:

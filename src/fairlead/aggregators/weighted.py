@@ -169,10 +169,6 @@ class CommunicationAware(LinearAggregator):
             )
 
     @property
-    def needs_effective_steps(self) -> bool:
-        return self.inner.needs_effective_steps
-
-    @property
     def needs_arrival(self) -> bool:
         return True
 
@@ -221,14 +217,6 @@ class StalenessWeighted(LinearAggregator):
     @property
     def divides_by(self) -> str | None:  # type: ignore[override]
         return self.inner.divides_by
-
-    @property
-    def needs_effective_steps(self) -> bool:
-        return self.inner.needs_effective_steps
-
-    @property
-    def needs_arrival(self) -> bool:
-        return self.inner.needs_arrival
 
     @property
     def averages_arrivals(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Literal, ParamSpec, Required, TypedDict
 
 from fairlead.algorithm import Algorithm
 from fairlead.corrections.base import Correction
-from fairlead.errors import FieldError, did_you_mean
+from fairlead.errors import FieldError, require_name
 from fairlead.local_solver import LocalSolver
 from fairlead.optimizers.base import Schedule
 from fairlead.optimizers.descent import SGD
@@ -94,17 +94,13 @@ def needed_arguments(build: Callable[..., Algorithm]) -> list[str]:
 
 def method_named(name: str) -> Method:
     """The method whose preset is called `name`."""
-    if name not in METHODS:
-        known = did_you_mean(name, METHODS, otherwise="`fairlead list methods` shows all.")
-        raise FieldError(f"{name!r} is not a preset.{known}")
+    require_name(name, METHODS, "a preset", otherwise="`fairlead list methods` shows all.")
     return METHODS[name]
 
 
 def solver_of(clients: ClientSide, *corrections: Correction) -> LocalSolver:
     for name in clients:
-        if name not in ClientSide.__annotations__:
-            known = did_you_mean(name, ClientSide.__annotations__)
-            raise FieldError(f"{name!r} is not an argument of this preset.{known}")
+        require_name(name, ClientSide.__annotations__, "an argument of this preset")
     if "lr" not in clients:
         raise FieldError("Presets need lr, the learning rate of the clients.")
     given: dict[str, Any] = {**clients}

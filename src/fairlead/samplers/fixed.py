@@ -67,14 +67,6 @@ class FullFirstRound(Sampler):
             )
 
     @property
-    def needs_effective_steps(self) -> bool:
-        return self.sampler.needs_effective_steps
-
-    @property
-    def needs_arrival(self) -> bool:
-        return self.sampler.needs_arrival
-
-    @property
     def needs_losses(self) -> bool:
         return self.sampler.needs_losses
 
